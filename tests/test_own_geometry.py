@@ -145,7 +145,7 @@ def test_grammar_of_servers_has_five_coordinates(ellipse):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_augmented_ellipse_is_where_it_is_in_the_image(ellipse, seed):
-    from coord_trainer.config.sources import AugmentConfig
+    from coord_trainer.config.data_sources import AugmentConfig
     from coord_trainer.data.augment import augment
 
     instance = drawn_at_random(ellipse, seed, 1)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 HELPERS = Path(__file__).parent / "helpers"
-sys.path.insert(0, str(HELPERS))
+DATA_HELPERS = Path(__file__).parents[3] / "packages" / "coord-data" / "tests" / "helpers"
+sys.path[:0] = [str(HELPERS), str(DATA_HELPERS)]
 
 
 @pytest.fixture(scope="session")

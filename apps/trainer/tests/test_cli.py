@@ -192,7 +192,7 @@ def test_config_lists_keys_of_a_prefix(run):
     assert name == "evaluation.max_new_tokens: whole number above 0 or null; default null"
     assert "longest answer" in meaning
     _, _, out = run("config", "--markdown")
-    sections = {key.name.rpartition(".")[0] for key in config_keys()}
+    sections = {key.name.rpartition(".")[0] or key.name for key in config_keys()}
     assert {line.removeprefix("## ") for line in out.splitlines() if line.startswith("## ")} == sections
     assert "| `run.seed` | whole number of at least 0 | `0` | seed of" in out
 

@@ -26,6 +26,7 @@ from coord_trainer.checkpoints import (
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.folder import (
     Manifest,
+    cache_folder,
     check_same_data,
     cut_metrics,
     explain_full_disk,
@@ -347,3 +348,11 @@ def test_folder_that_cannot_be_created_is_refused_and_nothing_is_written(tmp_pat
         refuse_unwritable(tmp_path / "new" / "run")
     refuse_unwritable(tmp_path)  # locking it says more
     assert [path.name for path in tmp_path.iterdir()] == ["afile"]
+
+
+def test_findings_are_cached_where_the_user_may_write(tmp_path, monkeypatch):
+    monkeypatch.setenv("COORDEXP_CACHE", str(tmp_path / "cache"))
+    assert cache_folder() == tmp_path / "cache" / "inspected" and cache_folder().is_dir()
+    (tmp_path / "afile").touch()
+    monkeypatch.setenv("COORDEXP_CACHE", str(tmp_path / "afile"))
+    assert tmp_path not in cache_folder().parents

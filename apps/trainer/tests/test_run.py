@@ -60,8 +60,7 @@ def groups(tmp_path_factory):
 
 def test_groups_of_one_seed_begin_with_the_same_batches_and_weights(groups):
     digests = [manifest["first_batches"] for _, manifest, _ in groups.values()]
-    assert len(digests) == 5
-    assert all(digest == digests[0] for digest in digests)
+    assert len(digests) > 1 and all(digest == digests[0] for digest in digests)
     assert digests[0]["batches"] == 3
     text = {round(lines[0]["train_text_loss"], 5) for _, _, lines in groups.values()}
     assert len(text) == 1  # the loss of the words at the first step: same weights, same samples
@@ -118,19 +117,18 @@ def test_checkpoint_without_a_card_is_asked_as_the_configuration_says(groups, pr
     assert answers == (result.folder / "predictions.jsonl").read_text()
 
 
+TERMS = {
+    "a": {"text_ce", "coord_ce"},
+    "b": {"text_ce", "box"},
+    "c": {"text_ce", "coord_ce", "box"},
+    "mixed": {"text_ce", "coord_ce", "soft_ce", "w1", "gate"},
+    "soft": {"text_ce", "soft_ce", "w1", "gate"},
+}
+
+
 def test_gradient_norm_of_every_term_with_a_weight_is_logged(groups):
-    for (_, _, lines), terms in zip(
-        groups.values(),
-        (
-            {"text_ce", "coord_ce"},
-            {"text_ce", "box"},
-            {"text_ce", "coord_ce", "box"},
-            {"text_ce", "coord_ce", "soft_ce", "w1", "gate"},
-            {"text_ce", "soft_ce", "w1", "gate"},
-        ),
-        strict=True,
-    ):
-        first = lines[0]
+    for name, terms in TERMS.items():
+        first = groups[name][2][0]
         assert {name.removeprefix("grad_norm/") for name in first if name.startswith("grad_norm/")} == terms
         norms = [first[f"grad_norm/{term}"] for term in terms]
         assert all(norm > 0 for norm in norms)

@@ -23,9 +23,9 @@ from PIL import Image, ImageDraw
 from coord_codec.layouts import swap_axes
 from coord_data.inspection.numbers.edges import SIDE, EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
-from coord_data.inspection.numbers.raw import DataSource
 from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import inflate
+from coord_data.rules import ReadingRules
 
 
 def _sized(b):
@@ -34,6 +34,21 @@ def _sized(b):
 
 def _centred(b):
     return np.concatenate([(b[:, :2] + b[:, 2:]) / 2, b[:, 2:] - b[:, :2]], axis=1)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Annotations that a draft was written to, and how they are read."""
+
+    annotations: Path
+    images: Path | None = None
+    format: str = "auto"
+    allow_outside: bool = False
+
+    @property
+    def rules(self) -> ReadingRules:
+        """How the annotations are read."""
+        return ReadingRules(images=self.images, format=self.format, allow_outside=self.allow_outside)
 
 
 _ENCODED: dict[int, tuple[Image.Image, bytes]] = {}

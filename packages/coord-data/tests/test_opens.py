@@ -1,4 +1,4 @@
-"""Annotations and images are opened at most once by a set that is loaded, examined and prepared."""
+"""Each annotation file and image is opened once by a set that is loaded, examined and prepared; shown images twice."""
 
 import json
 import subprocess
@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 SCRIPT = """
+import contextlib
 import sys
 from collections import Counter
 from pathlib import Path
@@ -21,11 +22,17 @@ what, place, images = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 opened = Counter()
 sys.addaudithook(lambda event, args: opened.update([str(args[0])]) if event == "open" else None)
 rules = ReadingRules(images=images) if what != "yolo" else ReadingRules()
-source = open_source(place)
-assert examine(load_annotated(source, rules), 30).raw.files
+source = None if what == "inspect" else open_source(place)
 if what == "prepare":
-    opened.clear()
-    prepare([open_source(place)], place.parent / "out", rules, split=0.5)
+    prepare([source], place.parent / "out", rules, split=0.5)
+elif what == "inspect":
+    from coord_data import cli
+
+    with contextlib.suppress(SystemExit):
+        cli.app(["inspect", str(place), "--images", str(images), "--out", str(place.parent / "out")])
+else:
+    loaded = load_annotated(source, rules)
+    assert len(loaded) == 8 and isinstance(examine(loaded), list)
 print("\\n".join(f"{count} {path}" for path, count in opened.items()))
 """
 
@@ -59,7 +66,15 @@ def data(tmp_path):
 
 @pytest.mark.parametrize(
     ("what", "name"),
-    [("load", "a.json"), ("load", "a.jsonl"), ("load", "a.csv"), ("yolo", "data.yaml"), ("prepare", "a.json")],
+    [
+        ("load", "a.json"),
+        ("load", "a.jsonl"),
+        ("load", "a.csv"),
+        ("yolo", "data.yaml"),
+        ("prepare", "a.json"),
+        ("inspect", "a.json"),
+        ("inspect", "a.jsonl"),
+    ],
 )
 def test_each_file_is_opened_once(data, what, name):
     words = [sys.executable, "-c", SCRIPT, what, data / name, data / "images"]
@@ -70,4 +85,6 @@ def test_each_file_is_opened_once(data, what, name):
     assert {path for path in opened if path.endswith(".png")} == {str(data / "images" / f"{n}.png") for n in range(8)}
     assert opened[str(data / name)] == 1
     written = str(data / "out"), str(data / ".out")
-    assert {path: count for path, count in opened.items() if count > 1 and not path.startswith(written)} == {}
+    images_shown = 1 if what == "inspect" else 0  # on the page
+    limits = {path: 1 + images_shown * path.endswith(".png") for path in opened if not path.startswith(written)}
+    assert {path: opened[path] for path, limit in limits.items() if opened[path] > limit} == {}

@@ -71,7 +71,8 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
         ExportError: if writing or verifying fails; nothing was written
     """
     checkpoint, tables, opened, warnings = _open(base, adapter, out, force)
-    offsets, where = opened.offsets, f"{opened.file.path}"
+    offsets = opened.offsets
+    where = str(opened.file.path)
     if offsets is None or not offsets.ids:
         raise InputError(f"{where}: no coordinate offsets; plain PEFT can load this adapter unchanged")
     if offsets.head is not None and tables.tied:
@@ -150,7 +151,8 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
 
 
 def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredCheckpoint, Tables, Adapter, list[str]]:
-    base, (adapter, chosen) = find_folder(base), find_adapter(adapter)
+    base = find_folder(base)
+    adapter, chosen = find_adapter(adapter)
     warnings = check_out(Path(out), (base, adapter), force) + ([chosen] if chosen else [])
     opened = open_adapter(adapter)
     checkpoint = named_as_modules(open_checkpoint(base))

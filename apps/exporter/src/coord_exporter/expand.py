@@ -111,12 +111,14 @@ def expand_vocab(
         InputError: if the base cannot be expanded; nothing was written
         ExportError: if writing fails; nothing was written
     """
-    base, out = find_folder(base), Path(out)
+    base = find_folder(base)
+    out = Path(out)
     if init not in INITS:
         raise InputError(f"--init: expected one of {', '.join(INITS)}, found {init!r}")
     warnings = check_out(out, (base,), force)
     checkpoint = open_checkpoint(base)
-    tables, new = find_tables(checkpoint), find_new_tokens(base, wildcard=wildcard, markers=markers)
+    tables = find_tables(checkpoint)
+    new = find_new_tokens(base, wildcard=wildcard, markers=markers)
     rows = _check_rows(checkpoint, tables, new)
     rows_after = max(rows, -(-new.size // _MULTIPLE) * _MULTIPLE) if new.size > rows else rows
     companions, left_out = find_companions(checkpoint)
@@ -161,7 +163,8 @@ def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens
     vocabulary = read_vocabulary(folder)
     if vocabulary is None or not (folder / "tokenizer.json").exists():
         raise InputError(f"{folder}: tokenizer.json is missing; save the tokenizer with a fast class first")
-    coords, wildcard_id = vocabulary.coord_vocab(), vocabulary.ids.get(WILDCARD_TOKEN)
+    coords = vocabulary.coord_vocab()
+    wildcard_id = vocabulary.ids.get(WILDCARD_TOKEN)
     if coords is not None and wildcard and wildcard_id is None:
         raise InputError(
             f"{folder}: the tokenizer has the coordinate tokens without {WILDCARD_TOKEN}: adding it before "
@@ -236,7 +239,8 @@ class _Encoder:
 
 def _check_rows(base: StoredCheckpoint, tables: Tables, new: NewTokens) -> int:
     """Check that tables, configuration and tokenizer agree about the number of rows, and return it."""
-    path, rows = base.folder / "config.json", base.tensors[tables.embed].rows
+    path = base.folder / "config.json"
+    rows = base.tensors[tables.embed].rows
     for name in {tables.embed, tables.head} & base.tensors.keys():
         if base.tensors[name].rows != rows or base.tensors[name].dtype not in FLOATS:
             raise InputError(f"{base.folder}: {name}: expected {rows} rows of floats")

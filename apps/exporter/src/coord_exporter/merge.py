@@ -68,14 +68,17 @@ def merge(
         InputError: if an exact merge of the inputs is not possible; nothing was written
         ExportError: if writing or verifying fails; nothing was written
     """
-    # The inputs. Only headers and small files are read.
-    out, base_folder, (adapter_folder, chosen) = Path(out), find_folder(base), find_adapter(adapter)
+    # The inputs. Of the base only headers and small files are read.
+    out = Path(out)
+    base_folder = find_folder(base)
+    adapter_folder, chosen = find_adapter(adapter)
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"--dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
     warnings = check_out(out, (base_folder, adapter_folder), force)
     if chosen is not None:
         warnings.append(chosen)
-    checkpoint, opened = open_checkpoint(base_folder), open_adapter(adapter_folder)
+    checkpoint = open_checkpoint(base_folder)
+    opened = open_adapter(adapter_folder)
     source = _source_entry(checkpoint, opened)
 
     # The tensors and the files beside them.

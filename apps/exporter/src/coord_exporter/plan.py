@@ -68,7 +68,8 @@ def plan_merge(base: StoredCheckpoint, adapter: Adapter, dtype: str | None = Non
         )
 
     # A tensor starts from the base's or from its replacement in the adapter, and the adapter's steps follow.
-    sources, steps = _sources(base, adapter, tables), adapter_steps(base, adapter, tables)
+    sources = _sources(base, adapter, tables)
+    steps = adapter_steps(base, adapter, tables)
     recipes = {
         name: replace(copy_of(tensor), source=sources.get(name, tensor), steps=tuple(steps.get(name, ())))
         for name, tensor in base.tensors.items()
@@ -145,7 +146,9 @@ def _stays_tied(
     tables: Tables,
 ) -> bool:
     """Return whether a tied pair stays equal; if not, add a recipe for the head, starting from the shared tensor."""
-    name, embed, shared = tables.head, recipes[tables.embed], base.tensors[tables.embed]
+    name = tables.head
+    embed = recipes[tables.embed]
+    shared = base.tensors[tables.embed]
     head = replace(embed, name=name, source=sources.get(name, shared), steps=tuple(steps.get(name, ())))
     equal = head.same_values(embed)
     if name in base.tensors and equal and not head.steps and head.source == shared:
@@ -206,7 +209,8 @@ def target_of(base: StoredCheckpoint, adapter: Adapter, module: str) -> str:
 
 
 def _expert_step(adapter: Adapter, name: str, factors: Factors, weight: TensorInfo) -> ExpertStep:
-    where, experts, rank = f"{adapter.file.path}: {name}", weight.shape[0], adapter.config.rank(name)
+    where = f"{adapter.file.path}: {name}"
+    experts, rank = weight.shape[0], adapter.config.rank(name)
     a, b = factors.a, factors.b
     if a is None or b is None or factors.magnitude is not None or factors.bias is not None:
         raise InputError(f"{where}: expected two factors for the experts; save the adapter again")
@@ -240,10 +244,12 @@ def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
 def _lora_step(
     adapter: Adapter, module: str, factors: Factors, weight: TensorInfo, tables: Tables, transposed: bool
 ) -> LoraStep:
-    where, config = f"{adapter.file.path}: {module}", adapter.config
+    where = f"{adapter.file.path}: {module}"
+    config = adapter.config
     embedding = factors.embedding_a is not None or factors.embedding_b is not None
     a, b = (factors.embedding_a, factors.embedding_b) if embedding else (factors.a, factors.b)
-    magnitude, is_transposed = factors.magnitude, embedding or transposed
+    magnitude = factors.magnitude
+    is_transposed = embedding or transposed
     if a is None or b is None:
         raise InputError(f"{where}: a LoRA factor is missing; save the adapter again")
     if not len(a.shape) == len(b.shape) == len(weight.shape) == 2:
@@ -253,7 +259,8 @@ def _lora_step(
     if config.use_dora != (magnitude is not None):
         found = "no" if config.use_dora else "a"
         raise InputError(f"{where}: use_dora is {config.use_dora}, but there is {found} magnitude vector")
-    rank, (rows, columns) = config.rank(module), weight.shape[::-1] if is_transposed else weight.shape
+    rank = config.rank(module)
+    rows, columns = weight.shape[::-1] if is_transposed else weight.shape
     if a.shape != (rank, columns) or b.shape != (rows, rank):
         raise InputError(
             f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's weight "
@@ -265,7 +272,8 @@ def _lora_step(
 
 
 def _bias_step(base: StoredCheckpoint, adapter: Adapter, module: str, bias: TensorInfo | None) -> BiasStep:
-    where, stored = f"{adapter.file.path}: {module}", base.tensors.get(f"{module}.bias")
+    where = f"{adapter.file.path}: {module}"
+    stored = base.tensors.get(f"{module}.bias")
     if bias is None or not adapter.config.lora_bias:
         raise InputError(f"{where}: lora_bias in the configuration and lora_B.bias in the weights disagree")
     if stored is None:

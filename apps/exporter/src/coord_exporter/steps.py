@@ -3,7 +3,8 @@
 LoRA (Hu et al. 2021, https://arxiv.org/abs/2106.09685): W + s B A, with s = alpha / r, or alpha / sqrt(r) for
 rank-stabilised LoRA (https://arxiv.org/abs/2312.03732). DoRA (Liu et al. 2024, https://arxiv.org/abs/2402.09353):
 m (W + s B A) / ||W + s B A||, with the norm over the inputs of each output. All is computed in float32 and rounded
-once, so that results are bit-identical to PEFT's `merge_and_unload`.
+once, so that results are bit-identical to PEFT's `merge_and_unload`, except where PEFT rounds to 16 bits more often: an
+embedding's product before it is added, and a head with LoRA before its offsets are added.
 
 Shapes: O outputs, I inputs, R rank of the factors, K rows of a table, H hidden size.
 """

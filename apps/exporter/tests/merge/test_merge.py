@@ -160,6 +160,22 @@ def test_merge_rounds_an_adapted_embedding_once(bases, tmp_path, offsets):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_merge_rounds_an_adapted_head_with_offsets_once(bases, tmp_path):
+    """PEFT rounds the head to the base's type before the offsets are added: a unit in the last place."""
+    make_adapter(tmp_path / "adapter", bases(False), "tied", target_modules=["lm_head"])
+    merge_quietly(bases(False), tmp_path / "adapter", tmp_path / "out")
+    saved = {k.removeprefix("base_model.model."): v for k, v in read_all(tmp_path / "adapter").items()}
+    product = saved["lm_head.lora_B.weight"] @ saved["lm_head.lora_A.weight"] * 1.5
+    adapted = read_all(bases(False))[HEAD].float() + product
+    total = adapted.index_add(0, saved["coord_offset_adapter.token_ids"], saved["coord_offset_adapter.embed_offset"])
+    found = read_all(tmp_path / "out")[HEAD]
+    assert torch.equal(found, total.bfloat16())
+    differences = (peft_merge(bases(False), tmp_path / "adapter", "tied")[HEAD].float() - found.float()).abs()
+    unit = 2**-7 * torch.maximum(adapted.abs(), total.abs())  # bfloat16 has eight significant bits
+    assert differences.any() and (differences <= unit).all()
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_merge_of_embedding_and_head_in_float32(bases, tmp_path):
     base = bases(False, "float32")
     make_adapter(tmp_path / "adapter", base, None, target_modules=["embed_tokens", "lm_head"])

@@ -41,7 +41,8 @@ class Run:
     """
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
-        self.config, self.folder = config, folder
+        self.config = config
+        self.folder = folder
         self.interruption = Interruption()
         self._stack = ExitStack()
         self._manifest: Manifest | None = None

@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from safetensors import SafetensorError
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
 from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
+from coord_trainer.config.former_keys import in_present_keys
 from coord_trainer.config.plugins import plugin_digests
 from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
 from coord_trainer.console import say, world_size
@@ -37,21 +39,31 @@ _PACKAGES = (
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """Raise a `RunError` if a run folder, or the nearest existing folder around it, cannot be written to."""
+    """Raise a `RunError` if a run folder cannot be created, since a folder around it cannot be written to."""
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if nearest == folder:
+        return
     reason = None
     if not nearest.is_dir():
         reason = f"{nearest} is a file"
     elif not os.access(nearest, os.W_OK | os.X_OK):
-        reason = f"no permission to write to {nearest}"
-    if reason is not None and nearest != folder:
-        raise RunError(f"{folder}: the run folder cannot be created ({reason}); choose another with run.dir")
+        reason = f"{nearest} cannot be written to"
+    if reason is not None:
+        raise RunError(f"{folder}: the run folder cannot be created: {reason}; choose another with run.dir")
 
 
 def cache_folder() -> Path:
-    """Return the folder of findings about data that earlier runs have examined: `$XDG_CACHE_HOME/coordexp`."""
+    """Return the folder of the findings about data that earlier runs have examined.
+
+    It is `$COORDEXP_CACHE`, or `coordexp` in the user's cache; a temporary folder if that cannot be written to.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "coordexp" / "inspected"
+    folder = Path(os.environ.get("COORDEXP_CACHE") or Path(base) / "coordexp") / "inspected"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir()) / f"coordexp-{os.getuid()}" / "inspected"
+    return folder
 
 
 def open_run_folder(path: Path) -> Path | None:
@@ -250,7 +262,7 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
         return None
     if not (folder / "config.yaml").is_file():
         raise InputError(f"run.resume is true, but {folder} holds no config.yaml: it is not a run folder")
-    before = read_yaml(folder / "config.yaml")
+    before = in_present_keys(read_yaml(folder / "config.yaml"))
     checkpoint, incomplete = newest_complete(folder / "checkpoints")
     start = f"after {checkpoint.name}" if checkpoint is not None else "from its beginning: no complete checkpoint"
     if checkpoint is not None:

@@ -79,6 +79,7 @@ def _data(config: RunConfig, folder: Path) -> tuple[Mixture, Mixture]:
 def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str, Any]:
     from coord_trainer.model.memory import measure_loss, simulate_step
 
+    # Model: parameters, vocabulary and learning rates.
     model, optimizer = opened.plan_optimizer()
     parameters = count_parameters(model)
     rows = model.get_output_embeddings().weight.shape[0]
@@ -92,6 +93,8 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
             f"  lr {group['lr']:g}, weight decay {group['weight_decay']:g}: {group['tensors']} tensors, "
             f"{group['parameters']:,} parameters ({group['example']}, ...)"
         )
+
+    # Step: a batch of the longest samples on a model without weights.
     size = opened.batch_size
     encoded = [samples[index] for index in range(min(len(samples), _ENCODED))]
     encoded.sort(key=lambda sample: len(sample["input_ids"]), reverse=True)
@@ -105,6 +108,8 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
     loss = measure_loss(objective, rows, labels, slots, trained_head)
     step = simulate_step(model, optimizer, batch, supervised, loss)
     say(f"step: {size} samples of up to {labels.shape[1]} tokens, {supervised} supervised rows, on each rank")
+
+    # Memory: DeepSpeed shards gradients and optimizer over the ranks.
     shards = world_size() if config.training.get("deepspeed") else 1
     saved = (step.gradients + step.optimizer) * (shards - 1) // shards
     figures = {
@@ -163,7 +168,8 @@ def inspect_sample(config: RunConfig, number: int) -> None:
         opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
         if source.images is not None:
             instance = source.images.instances[record]
-            source, record = replace(source, content=source.images.select([instance])), 0
+            source = replace(source, content=source.images.select([instance]))
+            record = 0
             size = f"{instance.width} x {instance.height} pixels"
             say(f"image {instance.image}, {size}, {counted(len(instance.targets), 'object')}")
         else:

@@ -61,6 +61,7 @@ def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] =
             if is_first():
                 findings = _inspect(config, data)
                 run.open_folder(data.facts())
+            data = data.without_evidence()
         run.begin(data.facts())
 
         # Base: the checkpoint that training starts from, which the first rank builds if there is none.

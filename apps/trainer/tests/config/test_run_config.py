@@ -315,7 +315,7 @@ def test_later_word_says_where_training_ends(tmp_path, first, later, capsys):
 def test_setting_that_a_file_leaves_open_has_to_be_given(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text(
-        "custom: {coord_soft_ce_w1: {enabled: true}}\ndata: {annotations: ???}\nevaluation: {images: none}\n"
+        "custom: {coord_soft_ce_w1: {enabled: true}}\ndata:\n  annotations: ???\nevaluation: {images: none}\n"
     )
     with pytest.raises(InputError, match=r"own\.yaml: data\.annotations has to be given"):
         load_run_config(file, [], needs_data=True)

@@ -10,8 +10,8 @@ from PIL import Image
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry, Instance, geometry_of, register_geometry
 from coord_codec.geometry import remove_geometry
 from coord_trainer.answers.grammar.markers import CoordGrammar
+from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
-from coord_trainer.config.sources import AugmentConfig
 from coord_trainer.data.augment import augment
 from coord_trainer.detect.exports import EXPORTS
 from coord_trainer.detect.objects import DetectedObject, Detections
@@ -22,7 +22,7 @@ SIZE = (200, 100)
 def config(name, **sections):
     data = {"geometry": name, "annotations": "a.jsonl", "markers": "obj"} | sections.pop("data", {})
     custom = {"coord_soft_ce_w1": {"enabled": True}} | sections.pop("custom", {})
-    evaluation = {"pictures": "train"} | sections.pop("evaluation", {})
+    evaluation = {"images": "train"} | sections.pop("evaluation", {})
     return check_run_config({"data": data, "custom": custom, "evaluation": evaluation, **sections}, "test")
 
 
@@ -45,7 +45,7 @@ def test_configuration_takes_the_name_and_refuses_what_the_row_rules_out(name):
         ({"data": {"annotations": None}}, kind.derives_from_box),
         ({"custom": {"coord_objective": flags}}, kind.has_extent and not kind.is_box),
         ({"custom": {"coord_objective": flags | {"shape_boxes": False, "matching": "hungarian"}}}, kind.is_box),
-        ({"evaluation": {"readings": ["names-best-iou"]}}, kind.is_box),
+        ({"evaluation": {"decoding": {"grammar": "names", "boxes": "best_iou"}}}, kind.is_box),
         ({"data": {"augment": {"crop": 0.5}}}, kind.survives_crops),
     ):
         if is_allowed:

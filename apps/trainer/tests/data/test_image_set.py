@@ -11,6 +11,7 @@ from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
 from coord_eval import load_ground_truth
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import counted
 from coord_trainer.data.load import load_data, report_sets
 
 NAN = float("nan")
@@ -134,7 +135,7 @@ def check_left_out(path, root, told):
 def test_bad_coco_record_is_left_out_of_training_and_scoring_and_listed(image_folder, tmp_path, kind, capsys):
     path = write_coco(tmp_path / "a.json", [kind])
     found = check_left_out(path, image_folder, BAD[kind][2])
-    assert f"{len(found.problems)} problems" in capsys.readouterr().out
+    assert counted(len(found.problems), "problem") in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", BAD_LINES)
@@ -188,9 +189,9 @@ def test_boxes_that_the_grid_cannot_show_are_left_out_alone(folder, tmp_path):
 def test_no_usable_image_is_an_error(folder, tmp_path):
     (tmp_path / "a.png").unlink()
     with pytest.raises(InputError, match="no usable image"):
-        load_annotated(folder(coco([])), tmp_path, "train", strict=False)
+        load_annotated(folder(coco([])), ReadingRules(images=tmp_path))
     with pytest.raises(InputError, match=r"data\.images"):
-        load_annotated(folder(coco([])), tmp_path / "nowhere", "train", strict=False)
+        load_annotated(folder(coco([])), ReadingRules(images=tmp_path / "nowhere"))
 
 
 def test_paths_in_instance_jsonl_are_relative_to_the_file(folder, tmp_path):
@@ -238,7 +239,7 @@ def test_run_with_every_bad_record_reaches_its_report(image_folder, tmp_path):
 
 def test_image_that_is_lost_during_a_run_is_named(folder, tmp_path):
     """As answers are generated, too, which read the files once more."""
-    images = load_annotated(folder(coco([{"bbox": [20, 10, 100, 50]}])), tmp_path, "train", strict=True)
+    images = load_annotated(folder(coco([{"bbox": [20, 10, 100, 50]}])), ReadingRules(images=tmp_path, strict=True))
     (tmp_path / "a.png").unlink()
     with pytest.raises(RunError, match=r"a\.png: became unreadable during the run \(the file does not exist\)"):
         images.image(0)

@@ -296,3 +296,11 @@ def test_one_mixture_is_a_mixture(tmp_path):
     assert Mixture.of_one(mixture, DataSection()) is mixture
     assert len(mixture) == 10 and mixture.varies and mixture.only is None
     assert frozenset.union(*(images.words for images in mixture.image_sets)) == {CAT["desc"], DOG["desc"]}
+
+
+def test_conversations_have_the_geometry_of_the_run(tmp_path):
+    """A batch has one geometry, also where it mixes conversations with polygons."""
+    mixture = load_training(config(write_sources(tmp_path), geometry="polygon"))
+    talk = next(number for number, source in enumerate(mixture.sources) if source.images is None)
+    samples = Samples(mixture, given, [None] * len(mixture.sources), None)
+    assert samples.sample(0, 0, talk)["coord_geometry"] == "polygon"

@@ -1,6 +1,8 @@
 """`inspect` on the command line: what it prints and writes, its exit codes, and mistakes of users."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +29,7 @@ def test_inspect_clean_data_exits_with_0_and_writes_an_empty_list(inspect, clean
     source = clean.write(tmp_path / "data")
     for _ in range(2):  # a second run replaces what the first one wrote
         code, err, out = inspect(source.annotations)
-        assert code == 0 and "nothing wrong was found" in out and not err
+        assert code == 0 and "nothing wrong was found" in out and "error" not in err
         assert json.loads((tmp_path / "runs/inspect/findings.json").read_text()) == []
 
 
@@ -39,6 +41,21 @@ def test_inspect_names_faults_and_exits_with_1(inspect, clean, tmp_path):
     assert set(finding) == {"code", "severity", "message", "evidence", "count", "fix"}
     assert finding["code"] == "swapped_axes" and finding["severity"] == "error"
     assert out.count("swapped_axes") == 1
+
+
+@pytest.mark.parametrize("fault", ["swapped_axes", "shifted, 3 %", "shuffled"])
+def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, tmp_path, fault):
+    source = COCO[fault](replace(clean, coco=True)).write(tmp_path / "data")
+    words = [source.annotations, "--images", source.images]
+    assert inspect(*words, "--out", "of_trainer")[0] == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "coord_data", "inspect", *words, "--out", "of_data"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    found, other = (Path(folder, "findings.json").read_bytes() for folder in ("of_trainer", "of_data"))
+    assert done.returncode == 1 and found == other and len(found) > 100
 
 
 def test_inspect_strict_fails_for_warnings(inspect, clean, tmp_path):
@@ -72,7 +89,7 @@ def test_inspect_compares_with_what_a_data_yaml_holds_out(inspect, clean, tmp_pa
     assert code == 0 and "val names the training images: nothing is held out" in out
     yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/gone"}))
     code, err, out = inspect(source)
-    assert code == 0 and "images/gone; it is not compared with the training images" in out and not err
+    assert code == 0 and "images/gone; it is not compared with the training images" in out and "error" not in err
 
 
 def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(inspect, clean, tmp_path):
@@ -203,11 +220,11 @@ def test_training_looks_at_its_data_once_and_strict_stops(clean, tmp_path, capsy
     source = COCO["mirrored"](replace(clean, coco=True)).write(tmp_path / "data")
     (finding,) = report.check_before_training(_config(source), _set("a"), None, tmp_path / "cache")
     assert finding.code == "mirrored" and "error: mirrored" in capsys.readouterr().out
-    real = report.examine
-    monkeypatch.setattr(report, "examine", lambda *words: pytest.fail("looked at again"))
+    real = report.examination_of
+    monkeypatch.setattr(report, "examination_of", lambda *words, **more: pytest.fail("looked at again"))
     assert report.check_before_training(_config(source), _set("a"), None, tmp_path / "cache") == [finding]
     assert "error: mirrored" in capsys.readouterr().out
-    monkeypatch.setattr(report, "examine", real)
+    monkeypatch.setattr(report, "examination_of", real)
     with pytest.raises(RunError, match="1 error in the data"):
         report.check_before_training(
             _config(source, "data.strict=true"), _set("other images"), None, tmp_path / "cache"

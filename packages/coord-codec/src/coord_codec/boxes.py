@@ -79,11 +79,32 @@ def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID
         SmallBoxError: if two opposite sides fall into one bin
     """
     x1, y1, x2, y2 = bbox
-    if x2 - x1 > 2 / grid.scale and y2 - y1 > 2 / grid.scale:
+    if surely_shown(x1, y1, x2, y2, grid):
         return
     x1, y1, x2, y2 = map(grid.quantize, bbox)
     if x1 == x2 or y1 == y2:
         raise SmallBoxError(f"the box is thinner than a bin, which no answer can show: {list(bbox)}")
+
+
+def surely_shown(x1: Any, y1: Any, x2: Any, y2: Any, grid: CoordGrid = _GRID) -> Any:
+    """Return whether opposite sides are more than two bins apart, so that no two of them fall into one bin.
+
+    The sides may be numbers or arrays of them.
+    """
+    return (x2 - x1 > 2 / grid.scale) & (y2 - y1 > 2 / grid.scale)
+
+
+def is_plain_box(x1: Any, y1: Any, x2: Any, y2: Any) -> Any:
+    """Return whether a box in [0, 1] is one that every rule of this module accepts and none changes.
+
+    The sides may be numbers or arrays of them: readers of large files check all boxes at once, and only the others one
+    by one.
+
+    Example:
+        >>> is_plain_box(0.1, 0.1, 0.5, 0.5), is_plain_box(0.1, 0.1, 0.5, 1.01), is_plain_box(0.1, 0.1, 0.1005, 0.5)
+        (True, False, False)
+    """
+    return (x1 >= 0) & (y1 >= 0) & (x2 <= 1) & (y2 <= 1) & surely_shown(x1, y1, x2, y2)
 
 
 class Bins(tuple[Any, ...]):

@@ -6,6 +6,7 @@ import json
 import os
 from codecs import getincrementaldecoder
 from collections.abc import Iterator
+from contextlib import nullcontext
 from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from pathlib import Path
 from typing import IO, Any
@@ -15,13 +16,14 @@ from coord_codec.files import ARCHIVE_MESSAGE, ARCHIVE_PREFIXES, InputError, dec
 _BLOCK = 1 << 20  # bytes read at a time
 
 
-def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, int, Any]]:
+def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) -> Iterator[tuple[str, int, Any]]:
     r"""Yield `(key, position, element)` for the elements of every list that is a top-level value, in document order.
 
     A value that is not a list, or is an empty list, yields `(key, -1, None)` once.
 
     Args:
         path: the file, UTF-8 with or without byte order mark
+        file: the open file at its beginning, which is left open; `path` is opened if None
 
     Raises:
         InputError: if the file cannot be read, or is not a JSON object
@@ -34,8 +36,8 @@ def stream_lists(path: str | os.PathLike[str]) -> Iterator[tuple[str, int, Any]]
         [('info', -1, None), ('images', 0, {'id': 1}), ('images', 1, {'id': 2})]
     """
     try:
-        with Path(path).open("rb") as file:
-            yield from _Parser(file).lists()
+        with nullcontext(file) if file is not None else Path(path).open("rb") as content:
+            yield from _Parser(content).lists()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except UnicodeDecodeError as error:

@@ -248,6 +248,7 @@ def test_number_of_shapes_is_counted_as_by_trying_all(name):
 
     if not kind.fixed:
         kind = type("Short", (type(kind),), {"most": 6})()
+    assert all(count((first,)) for first in range(*kind.next_bins((), bins))), "a bin that no shape begins with"
     for prefix in ((), (1,), (0, 1), (0, 1, 1))[: kind.least]:
         assert kind.num_shapes(prefix, bins) == count(prefix), prefix
 

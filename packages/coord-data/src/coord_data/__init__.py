@@ -6,7 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coord_data.formats.raw import RawImage, RawObject, Reading
     from coord_data.formats.registry import open_source
+    from coord_data.formats.table import AnnotationFormat, Example, format_table, register_reader
     from coord_data.image_file import ImageFile, look_at
     from coord_data.image_set import Evidence, ImageSet, gather_evidence, load_annotated
     from coord_data.inspection.examine import Examination, examine
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 
 # Modules are imported on first use, so that a command line shows its help and refuses a typing error at once.
 _MODULES = {
+    "coord_data.formats.raw": ("RawImage", "RawObject", "Reading"),
     "coord_data.formats.registry": ("open_source",),
+    "coord_data.formats.table": ("AnnotationFormat", "Example", "format_table", "register_reader"),
     "coord_data.image_file": ("ImageFile", "look_at"),
     "coord_data.image_set": ("Evidence", "ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
@@ -29,19 +33,26 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "AnnotationFormat",
     "Evidence",
     "Examination",
+    "Example",
     "Finding",
     "ImageFile",
     "ImageSet",
+    "RawImage",
+    "RawObject",
+    "Reading",
     "ReadingRules",
     "Source",
     "examine",
+    "format_table",
     "gather_evidence",
     "load_annotated",
     "look_at",
     "open_source",
     "prepare",
+    "register_reader",
 ]
 
 

@@ -22,7 +22,7 @@ from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, 
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import phrase_of, raise_for
 from coord_data.classes import absent_classes, class_categories, select_classes
-from coord_data.formats.registry import base_of, open_source, read_source
+from coord_data.formats.registry import base_of, open_source, read_by
 from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFile, ImageFolder, problem_of, where_it_is
 from coord_data.large.check import Rules
 from coord_data.large.records import Records
@@ -224,7 +224,7 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     Raises:
         InputError: the annotations are unreadable.
     """
-    found = read_source(source, rules.images, rules.format, rules.on_bad_box, rules.geometry)
+    found = read_by(source, rules)
     base = None if rules.allow_outside else found.base
     files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
     return Evidence(

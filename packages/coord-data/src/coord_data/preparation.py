@@ -14,14 +14,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 from coord_codec import InputError, Instance, RunError, write_instances
 from coord_codec.files import write_text
+from coord_data.alike import duplicates_in, have_same_boxes, sorted_boxes
 from coord_data.duplicates import is_same, near_duplicates
 from coord_data.formats.images import image_files, is_hidden
 from coord_data.formats.registry import SUMMARY, open_source
 from coord_data.image_file import ImageFile, look_at
 from coord_data.image_set import ImageSet, load_annotated
+from coord_data.inspection.finding import counted
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -29,15 +32,27 @@ _LOG = logging.getLogger(__name__)
 _SHOWN = 5
 
 
-def prepare(sources: Sequence[Path | Source], out: Path, data: ReadingRules, split: float | None = None) -> None:
+DropDuplicates = Literal["exact", "near"]
+"""Which images are left out: equal files, or also copies of another size or quality."""
+
+
+def prepare(
+    sources: Sequence[Path | Source],
+    out: Path,
+    data: ReadingRules,
+    split: float | None = None,
+    *,
+    drop_duplicates: DropDuplicates | None = None,
+) -> None:
     """Write the usable records of `sources`, with image paths relative to the written files.
 
     Args:
         sources: files or folders of annotations, or what `open_source` returned for them; the last one may be the
             folder of their images
         out: a new folder, or a new file if its name ends in .jsonl
-        data: `images`, `format`, `on_bad_box`, `allow_outside` and `strict`
+        data: `images`, `format`, `on_bad_box`, `allow_outside`, `read_as` and `strict`
         split: share of the images that go to val.jsonl, chosen by a hash of their content
+        drop_duplicates: keep the first of equal files, or also of copies; all images if None
 
     Raises:
         InputError: the annotations are invalid, or (`strict`) any record is.
@@ -54,8 +69,14 @@ def prepare(sources: Sequence[Path | Source], out: Path, data: ReadingRules, spl
     instances = list(_instances(sets, folder))
     parts = {out.name if single else "instances.jsonl": instances}
     near: list[dict[str, object]] = []
+    dropped: list[dict[str, object]] = []
+    files = [] if split is None and drop_duplicates is None else [file for loaded in sets for file in _looks(loaded)]
+    if drop_duplicates is not None:
+        kept, dropped = _without_duplicates(instances, files, drop_duplicates)
+        instances, files = [instances[i] for i in kept], [files[i] for i in kept]
+        parts = dict.fromkeys(parts, instances)
     if split is not None:
-        parts, near = _split(instances, [file for loaded in sets for file in _looks(loaded)], split)
+        parts, near = _split(instances, files, split)
     listed = "".join(json.dumps(asdict(problem)) + "\n" for loaded in sets for problem in loaded.problems)
     base = os.path.commonpath([(loaded.base or loaded.root).resolve() for loaded in sets])
     shared_notes = _note_shared(sets)
@@ -66,6 +87,7 @@ def prepare(sources: Sequence[Path | Source], out: Path, data: ReadingRules, spl
         "told": [*(line for loaded in sets for line in loaded.told), *shared_notes],
         "problems": sum(len(loaded.problems) for loaded in sets),
         **({"near_duplicates": near} if split is not None else {}),
+        **({"dropped_duplicates": dropped} if drop_duplicates is not None else {}),
     }
     with _output_folder(out, single) as output:
         for name, part in parts.items():
@@ -79,6 +101,8 @@ def prepare(sources: Sequence[Path | Source], out: Path, data: ReadingRules, spl
             write_text(problems, listed)
     for name, part in parts.items():
         _LOG.info(f"{len(part)} records, {sum(len(i.targets) for i in part)} boxes in {out if single else out / name}")
+    if drop_duplicates is not None:
+        _LOG.info(_dropped_line(dropped))
     if data.allow_outside:
         _LOG.info("images may lie outside their folder: set data.allow_outside=true wherever this is read")
     _report(sets, shared_notes, near, out.parent / problems.name if single else out / problems.name)
@@ -182,6 +206,48 @@ def _looks(loaded: ImageSet) -> Iterator[ImageFile]:
             yield file
         else:
             yield look_at(loaded.root / instance.image)
+
+
+def _without_duplicates(
+    instances: Sequence[Instance], files: Sequence[ImageFile], which: DropDuplicates
+) -> tuple[list[int], list[dict[str, object]]]:
+    """Return the indices of the records that are kept, and the images that are left out, each with the one kept.
+
+    Several records of one image are no duplicates of each other.
+    """
+    records: dict[str, list[int]] = {}
+    for i, instance in enumerate(instances):
+        records.setdefault(instance.image, []).append(i)
+    names = list(records)
+    looks = [files[records[name][0]] for name in names]
+    boxes = [sorted_boxes((t.desc, t.bbox) for i in records[name] for t in instances[i].targets) for name in names]
+    kept_as = list(range(len(names)))
+    how: dict[int, str] = {}
+    for pair in sorted(duplicates_in(looks, boxes), key=lambda pair: (pair.first, pair.second)):
+        if pair.kind == "equal" or (pair.kind == "copy" and which == "near"):
+            # The earlier image may itself be left out for a still earlier one.
+            kept_as[pair.second] = min(kept_as[pair.second], kept_as[pair.first])
+            how.setdefault(pair.second, pair.how)
+    dropped: list[dict[str, object]] = [
+        {
+            "image": names[at],
+            "kept": names[original],
+            "how": how[at],
+            "same_boxes": have_same_boxes(boxes[at], boxes[original]),
+        }
+        for at, original in enumerate(kept_as)
+        if original != at
+    ]
+    left_out = {row["image"] for row in dropped}
+    return [i for i, instance in enumerate(instances) if instance.image not in left_out], dropped
+
+
+def _dropped_line(dropped: Sequence[dict[str, object]]) -> str:
+    other = sum(not row["same_boxes"] for row in dropped)
+    line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
+    if dropped:
+        line += f", for example {dropped[0]['image']}, as {dropped[0]['kept']} is kept"
+    return line + (f"; {other} of them had other boxes, which are lost" if other else "")
 
 
 def _split(

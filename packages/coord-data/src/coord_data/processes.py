@@ -25,7 +25,8 @@ from typing import Any, Generic, TypeVar
 
 from coord_codec import InputError, RunError
 
-_Job, _Result = TypeVar("_Job"), TypeVar("_Result")
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 _work_stack: list[Callable[[Any], Any]] = []
 _ENDED = "a worker process was killed from outside (is memory exhausted?)"
 
@@ -143,9 +144,11 @@ def _follow_the_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
+    assert parent is not None  # this runs in a process that was forked
+    sentinel = parent.sentinel
 
     def end_with_parent() -> None:
-        wait([parent.sentinel])
+        wait([sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=end_with_parent, daemon=True).start()

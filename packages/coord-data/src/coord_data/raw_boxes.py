@@ -77,11 +77,10 @@ class RawBoxes:
         with_boxes = np.unique(self.image_N)
         count = len(with_boxes)
         if count <= SAMPLE:
-            return with_boxes.tolist()
+            return [int(i) for i in with_boxes]
         even = np.linspace(0, count - 1, SAMPLE - IN_A_ROW).astype(int)
         chosen = np.union1d(even, (count - IN_A_ROW) // 2 + np.arange(IN_A_ROW))
-        indices: list[int] = with_boxes[chosen].tolist()
-        return indices
+        return [int(i) for i in with_boxes[chosen]]
 
 
 def raw_of_coco(tables: CocoTables, annotations: AnnotationSet, source: Source) -> RawBoxes:
@@ -112,7 +111,10 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
     records: Iterable[Mapping[str, Any]] = stated
     if not annotations.problems:
         records = (instance.model_dump() for instance in annotations.instances)
-    files, sizes, rows, names = [], [], [], []
+    files: list[str] = []
+    sizes: list[tuple[Any, Any]] = []
+    rows: list[tuple[int, Sequence[float]]] = []
+    names: list[str] = []
     for record in records:
         image, objects = record.get("image"), record.get("objects")
         if not isinstance(image, str) or not isinstance(objects, Sequence):
@@ -155,18 +157,15 @@ def class_numbers_of_coco(document: Any) -> ClassNumbers | None:
     """Return the class numbers of a COCO document; None if it is not a JSON object."""
     if not isinstance(document, Mapping):
         return None
-    used = Counter(number for row in _rows(document, "annotations") if _is_int(number := row.get("category_id")))
-    named = {row.get("id"): str(row.get("name")) for row in _rows(document, "categories")}
-    return ClassNumbers(used, {number: name for number, name in named.items() if _is_int(number)}, "categories")
+    numbers = [row.get("category_id") for row in _rows(document, "annotations")]
+    named = [(row.get("id"), str(row.get("name"))) for row in _rows(document, "categories")]
+    used = Counter(number for number in numbers if type(number) is int)
+    return ClassNumbers(used, {number: name for number, name in named if type(number) is int}, "categories")
 
 
 def _rows(document: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
     rows = document.get(name)
     return (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
-
-
-def _is_int(value: Any) -> bool:
-    return type(value) is int
 
 
 def _is_finite(corners_xyxy: Sequence[float]) -> bool:

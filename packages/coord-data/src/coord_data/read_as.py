@@ -105,7 +105,8 @@ def inflate(boxes_N4: np.ndarray, factor: float) -> np.ndarray:
         [[0.3, 0.2, 0.7, 1.0]]
     """
     centre_N4 = np.tile((boxes_N4[:, :2] + boxes_N4[:, 2:]) / 2, 2)
-    return centre_N4 + (boxes_N4 - centre_N4) * factor
+    inflated_N4: np.ndarray = centre_N4 + (boxes_N4 - centre_N4) * factor
+    return inflated_N4
 
 
 _ROTATED = {180: 3, 90: 6, 270: 8}
@@ -152,7 +153,8 @@ class Change:
         if self.name not in _DIRECTIONS:
             return _UNDO[self.name](boxes_N4, self.value)
         step_N2 = np.array(_DIRECTIONS[self.name]) * self.value / (size_N2 if self.in_pixels else 1)
-        return boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)
+        moved_N4: np.ndarray = boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)
+        return moved_N4
 
 
 _WORDS = (
@@ -239,7 +241,7 @@ class ReadAs:
             divisor_N2 = np.full_like(size_N2, PER_IMAGE[self.unit], np.float64)
         else:
             divisor_N2 = stated_N2 if self.unit == "stated" else size_N2
-        boxes_N4 = LAYOUTS[self.layout](numbers_N4) / np.tile(divisor_N2, 2) - np.tile(margin_N2, 2)
+        boxes_N4: np.ndarray = LAYOUTS[self.layout](numbers_N4) / np.tile(divisor_N2, 2) - np.tile(margin_N2, 2)
         for change in self.changes:
             boxes_N4 = change.undone(boxes_N4, size_N2)
         return boxes_N4

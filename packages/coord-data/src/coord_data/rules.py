@@ -12,7 +12,12 @@ from coord_codec.geometry import GeometryName, geometry_of
 from coord_codec.records import check_description
 
 
-def _format_name(value: str) -> str:
+def format_name(value: str) -> str:
+    """Return the name of a format.
+
+    Raises:
+        ValueError: there is no format of this name.
+    """
     from coord_data.formats.registry import FORMATS  # the readers, which only a stated format needs here
 
     if value != "auto" and value not in FORMATS:
@@ -20,7 +25,7 @@ def _format_name(value: str) -> str:
     return value
 
 
-Format = Annotated[str, AfterValidator(_format_name)]
+Format = Annotated[str, AfterValidator(format_name)]
 """Name of an annotation format, a row of `coord_data.formats.table.FORMATS`, or `auto`."""
 
 
@@ -30,6 +35,12 @@ def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
     if not value or len(set(value)) < len(value):
         raise ValueError("expected one or more names of classes, each once")
     return value
+
+
+def _reading(value: str) -> str:
+    from coord_data.read_as import ReadAs
+
+    return str(ReadAs.parse(value))
 
 
 ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
@@ -68,6 +79,11 @@ class ReadingRules(BaseModel):
         "box",
         description="geometry of the targets: box, point, polygon, oriented box of four corners, or keypoints; read "
         "from `segmentation` and `keypoints` of COCO files, else derived from the box",
+    )
+    read_as: Annotated[str, AfterValidator(_reading)] | None = Field(
+        None,
+        description="order and unit of the four numbers of each box, if not as the format has them, such as "
+        "xyxy,percent; `inspect` names what fits the pixels",
     )
     strict: bool = Field(
         False, description="raise an error at a bad record, which otherwise is listed and neither trained nor scored"

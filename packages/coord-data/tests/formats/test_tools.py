@@ -30,28 +30,28 @@ FOREIGN = {
 
 @pytest.mark.parametrize("name", FOREIGN)
 @pytest.mark.parametrize("as_folder", [False, True])
-def test_file_of_another_tool_is_named_with_what_to_export(tmp_path, run, name, as_folder):
+def test_file_of_another_tool_is_named_with_what_to_export(tmp_path, prepared, name, as_folder):
     file, content, advice = FOREIGN[name]
     path = tmp_path / "set" / file
     path.parent.mkdir(parents=True)
     for copy in (path, path.with_stem("another")) if name in ("LabelMe", "Supervisely") else (path,):
         copy.write_text(content if isinstance(content, str) else json.dumps(content) + "\n")
     Image.new("RGB", (64, 48)).save(tmp_path / "set" / "a.png")
-    code, error, _ = run("prepare", "set" if as_folder else path.relative_to(tmp_path), "--out", "out")
-    assert code == 2 and f"{name.partition(chr(39))[0]}" in error
-    assert "which is not read" in error and advice in error
+    code, said = prepared("set" if as_folder else path.relative_to(tmp_path), "--out", "out")
+    assert code == 2 and f"{name.partition(chr(39))[0]}" in said
+    assert "which is not read" in said and advice in said
 
 
-def test_json_that_is_nobodys_is_told_by_its_keys(tmp_path, run):
+def test_json_that_is_nobodys_is_told_by_its_keys(tmp_path, prepared):
     (tmp_path / "a.json").write_text('{"shapes": [], "boxes": []}')
-    code, error, _ = run("prepare", "a.json", "--out", "out")
-    assert code == 2 and "found an object with the keys ['boxes', 'shapes']" in error
+    code, said = prepared("a.json", "--out", "out")
+    assert code == 2 and "found an object with the keys ['boxes', 'shapes']" in said
 
 
-def test_instance_record_with_keys_of_its_own_is_read(tmp_path, run):
+def test_instance_record_with_keys_of_its_own_is_read(tmp_path, prepared):
     Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
     record = {"image": "a.png", "annotations": [], "tags": [], "size": 3, "objects": [], "annotator": 1}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
-    code, error, told = run("prepare", "a.jsonl", "--out", "out")
-    assert code == 0, error
-    assert "1 records, 0 boxes" in told
+    code, said = prepared("a.jsonl", "--out", "out")
+    assert code == 0, said
+    assert "1 records, 0 boxes" in said

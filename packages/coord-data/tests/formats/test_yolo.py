@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -241,3 +242,68 @@ def test_images_of_one_name_in_two_suffixes(lay, labels, counts):
     assert list(boxes(found).values()) == counts
     said = f"{place}: several images have the label file {place / 'labels' / 'a.txt'} (1 such files in all)"
     assert found.notes == (() if len(labels) > 1 else (said,))
+
+
+def poses(draw, points, numbers):
+    """Return rows of poses whose keypoints lie in their boxes, as most people are photographed."""
+    rows = []
+    for _ in range(20):
+        width, height = draw.uniform(0.05, 0.3), draw.uniform(0.1, 0.5)
+        cx, cy = draw.uniform(width / 2, 1 - width / 2), draw.uniform(height / 2, 1 - height / 2)
+        row = [cx, cy, width, height]
+        for _ in range(points):
+            row += [cx + width * draw.uniform(-0.5, 0.5), cy + height * draw.uniform(-0.5, 0.5)]
+            row += [2] * (numbers == 3)
+        rows.append("0 " + " ".join(f"{v:.6f}" for v in row))
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize(("points", "numbers"), [(17, 3), (4, 3), (17, 2), (5, 2), (4, 2)])
+def test_poses_without_kpt_shape_are_refused_and_not_read_as_outlines(lay, points, numbers):
+    text = poses(np.random.default_rng(points), points, numbers)
+    place = lay(PAIR | {"labels/a.txt": text, "data.yaml": "train: images\nnames: [cat]"})
+    if (4 + points * numbers) % 2:  # never the count of an outline
+        problem = read_source(place, on_bad_box="drop_box").annotations.problems[0]
+        assert f"{points} keypoints, which need kpt_shape: [{points}, 3] in data.yaml" in problem.message
+        return
+    with pytest.raises(InputError, match=r"fit class, centre, size and keypoints, and no outlines; write kpt_shape: "):
+        read_source(place)
+    (place / "data.yaml").write_text(f"train: images\nnames: [cat]\nkpt_shape: [{points}, {numbers}]")
+    (instance,) = read_source(place, geometry="keypoints").annotations.instances
+    assert [len(o.geometry.names) for o in instance.objects] == [points] * 20
+
+
+def outlines(draw, corners):
+    """Return rows of regular outlines, turned by chance and drawn out, from a random corner on."""
+    rows = []
+    for _ in range(20):
+        start, stretch = draw.uniform(0, 2 * np.pi), draw.uniform(0.2, 1)
+        angles = start + np.linspace(0, 2 * np.pi, corners, endpoint=False) * draw.choice([-1, 1])
+        size = draw.uniform(0.02, 0.25)
+        centre = draw.uniform(size, 1 - size, 2)
+        xy = centre + size * np.stack([np.cos(angles), stretch * np.sin(angles)], axis=1)
+        rows.append("0 " + " ".join(f"{v:.6f}" for v in xy.ravel()))
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize("corners", [4, 5, 6, 8, 20])
+@pytest.mark.parametrize("seed", range(4))
+def test_outlines_of_one_length_are_no_poses(lay, corners, seed):
+    text = outlines(np.random.default_rng(seed), corners)
+    found = read_source(lay(PAIR | {"labels/a.txt": text, "data.yaml": "train: images\nnames: [cat]"}))
+    assert boxes(found) == {"images/a.jpg": 20} and not found.annotations.problems
+
+
+def test_keypoints_are_named_for_mirroring_by_flip_idx_or_kpt_names(lay):
+    row = "0 .5 .5 .4 .4 .4 .4 2 .6 .6 1 0 0 0"
+    place = lay(PAIR | {"labels/a.txt": row, "data.yaml": "train: images\nnames: [cat]\nkpt_shape: [3, 3]"})
+    for more, names in {
+        "": ("keypoint 1", "keypoint 2", "keypoint 3"),
+        "flip_idx: [1, 0, 2]": ("left keypoint 1", "right keypoint 1", "keypoint 3"),
+        "kpt_names: {0: [left ear, right ear, nose]}": ("left ear", "right ear", "nose"),
+    }.items():
+        (place / "data.yaml").write_text(f"train: images\nnames: [cat]\nkpt_shape: [3, 3]\n{more}")
+        (instance,) = read_source(place, geometry="keypoints").annotations.instances
+        shape = instance.objects[0].geometry
+        assert shape.names == names and shape.visibility == (2, 1, 0)
+        assert shape.coordinates == pytest.approx((0.4, 0.4, 0.6, 0.6, 0, 0))

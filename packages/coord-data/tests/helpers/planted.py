@@ -8,20 +8,28 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_data.inspection.examine import examine
+from coord_data.inspection.examine import evidence_of, examination_of
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
 from coord_data.read_as import ReadAs
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "planted_faults.py"))
-COCO, JSONL, Draft, shapes = (BENCHMARK[name] for name in ("COCO", "JSONL", "Draft", "shapes"))
+COCO, JSONL, DataSource, Draft, shapes = (
+    BENCHMARK[name] for name in ("COCO", "JSONL", "DataSource", "Draft", "shapes")
+)
 centred, padded, read, sized = (BENCHMARK[name] for name in ("_centred", "padded", "read", "_sized"))
 SHARED_DATA = Path(os.environ.get("COORDEXP_SHARED", Path(__file__).parents[5] / "shared")) / "data"
 
 
+def examine(source, heldout=None, **more):
+    """Return the examination of a source, which is compared with another one."""
+    other = heldout and evidence_of(heldout.annotations, heldout.rules)
+    return examination_of(source.annotations, source.rules, heldout=other, **more)
+
+
 def told(source, **more):
     """Return the codes of all findings but notes, and everything that was found."""
-    found = examine(source, **{"max_objects": 30} | more)
+    found = examine(source, **more)
     return {f.code for f in found.findings if f.severity != "note"}, found
 
 

@@ -4,11 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
-from planted import centred, shapes, told
+from planted import DataSource, centred, shapes, told
 from yolo_files import write_yolo
 
 from coord_data.inspection.numbers.class_numbers import shifted_classes
-from coord_data.inspection.numbers.raw import DataSource
 from coord_data.raw_boxes import ClassNumbers, class_numbers_of_coco
 
 

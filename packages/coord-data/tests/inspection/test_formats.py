@@ -5,12 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from planted import JSONL, centred, shapes, told
+from planted import JSONL, DataSource, centred, examine, shapes, told
 from yolo_files import write_yolo
 
 from coord_codec import InputError
-from coord_data.inspection.examine import examine
-from coord_data.inspection.numbers.raw import DataSource
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def test_annotation_file_that_cannot_be_read_is_no_unreadable_image(tmp_path):
         Image.new("RGB", (200, 100)).save(tmp_path / "images" / f"{stem}.jpg")
     write_voc(tmp_path)
     (tmp_path / "Annotations" / "a.xml").write_text("<annotation><filename>a.jpg</filename><obj")
-    found = examine(DataSource(tmp_path), 30)
+    found = examine(DataSource(tmp_path))
     assert "unreadable_image" not in {finding.code for finding in found.findings}
     (refused,) = [finding for finding in found.findings if finding.code == "refused"]
     assert refused.count == 1 and "a.xml: expected Pascal VOC XML" in refused.evidence

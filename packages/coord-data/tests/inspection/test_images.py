@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from coord_data.alike import alike_images
 from coord_data.image_file import look_at
-from coord_data.inspection.images import alike_images
-from coord_data.inspection.records import duplicate_images, leakage
+from coord_data.inspection.duplicates import duplicate_images, leakage
 from coord_data.raw_boxes import RawBoxes
 
 
@@ -47,8 +47,8 @@ def raw(count):
 
 def test_images_that_look_alike_are_no_leak_and_no_duplicate(files):
     alike, copied = (
-        leakage(raw(1), files[:1], raw(1).files, files[1:2]),
-        leakage(raw(1), files[:1], raw(3).files, files[1:]),
+        leakage(raw(1).files, files[:1], raw(1).files, files[1:2]),
+        leakage(raw(1).files, files[:1], raw(3).files, files[1:]),
     )
     assert [f.severity for f in alike] == ["warning"] and "look like" in alike[0].message
     assert [(f.severity, f.count) for f in copied] == [("error", 2), ("warning", 1)]

@@ -5,10 +5,7 @@ from dataclasses import replace
 
 import pytest
 from PIL import Image
-from planted import JSONL, edit_records, shapes, told
-
-from coord_data.inspection.examine import examine
-from coord_data.inspection.numbers.raw import DataSource
+from planted import JSONL, DataSource, edit_records, examine, shapes, told
 
 
 @pytest.fixture(scope="module")

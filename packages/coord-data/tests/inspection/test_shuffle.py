@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted import shapes, told_of_boxes
+from planted import examine, shapes, told_of_boxes
 
-from coord_data.inspection import examine as examination
-from coord_data.inspection.examine import examine
+from coord_data import raw_boxes
 
 
 def codes(draft):
@@ -28,7 +27,7 @@ def test_boxes_of_a_neighbouring_row_are_named_in_a_set_of_many_images(rows):
 
 
 def test_sample_of_a_large_set_holds_neighbours(tmp_path, monkeypatch):
-    monkeypatch.setattr(examination, "SAMPLE", 100)
+    monkeypatch.setattr(raw_boxes, "SAMPLE", 100)
     source = rolled(shapes(400), 1).write(tmp_path)
     found = examine(source, max_objects=30)
     assert [f.code for f in found.findings if f.severity == "error"] == ["shuffled"]

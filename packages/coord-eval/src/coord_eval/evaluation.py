@@ -23,6 +23,7 @@ from coord_eval.metrics.coco import COCO_KEYS, CocoScores, coco_scores
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.metrics.metric import point
 from coord_eval.parse.answer import Answer
+from coord_eval.report.photograph import ImageRoot
 from coord_eval.report_page import ReportSection, write_report
 from coord_eval.resampling.bootstrap import figures
 
@@ -192,7 +193,7 @@ class Evaluation(Scored):
         self,
         folder: str | Path,
         *,
-        image_root: str | Path | None = None,
+        image_root: str | ImageRoot | None = None,
         title: str | None = None,
         sections: Sequence[ReportSection] = (),
         max_overlays: int = 12,
@@ -201,7 +202,8 @@ class Evaluation(Scored):
 
         Args:
             folder: created if missing; reports of an earlier evaluation are replaced
-            image_root: folder of the images; by default the folder of the ground truth
+            image_root: folder of the images, outside of which no file is read, or a function from the name of an
+                image to its file; by default the folder of the ground truth
             title: heading of the report
             sections: further sections, shown in front of the others
             max_overlays: maximum number of images drawn with ground truth and answer

@@ -43,8 +43,8 @@ class ExpressionScores:
             of the phrase: the measure of ScreenSpot (Cheng et al. 2024, https://arxiv.org/abs/2401.10935)
         without_box: number of answers without a box, which count as wrong
         several_boxes: number of answers with more than one box; the first one counts
-        intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`), of `"mean_iou"` and of `"point_in_box"`: the
-            central 95 % of resamples of the images, each with all its phrases; empty without resamples
+        intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`), of `"mean_iou"` and of `"point_in_box"`:
+            the central 95 % of resamples of the images, each with all its phrases; empty without resamples
         notes: conditions that matter when interpreting the metrics
     """
 

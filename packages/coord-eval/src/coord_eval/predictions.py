@@ -130,7 +130,7 @@ def _csv_record(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parquet_records(path: Path) -> list[dict[str, Any]]:
     try:
-        from pyarrow import parquet  # type: ignore[import-untyped]
+        from pyarrow import parquet
     except ImportError as error:
         raise InputError(f"{path}: parquet files need pyarrow; pip install pyarrow") from error
     records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()

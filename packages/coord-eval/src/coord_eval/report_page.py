@@ -15,6 +15,7 @@ from coord_codec.html import columns, number, page, safe, section, table
 from coord_eval.metric_table import all_metrics, headline
 from coord_eval.metrics.detection import image_table
 from coord_eval.report.overlay import LEGEND, draw, shown_name
+from coord_eval.report.photograph import ImageRoot
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
@@ -37,7 +38,7 @@ def write_report(
     evaluation: Evaluation,
     folder: str | Path,
     *,
-    image_root: str | Path | None = None,
+    image_root: str | ImageRoot | None = None,
     title: str | None = None,
     sections: Sequence[ReportSection] = (),
     max_overlays: int = 12,
@@ -45,7 +46,7 @@ def write_report(
     """Write `evaluation.json` and `report.html`; see `Evaluation.write_report`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    root = Path(image_root) if image_root is not None else evaluation.truth.root
+    root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root or evaluation.truth.root
     parts = [
         _tiles(evaluation),
         _notes(evaluation.notes),
@@ -179,7 +180,7 @@ def _f1_of_shapes(evaluation: Evaluation) -> np.ndarray:
     return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
 
 
-def _images(evaluation: Evaluation, root: Path | None, limit: int) -> str:
+def _images(evaluation: Evaluation, root: ImageRoot | None, limit: int) -> str:
     """Draw the images with the lowest and the highest F1, with ground truth and answer."""
     f1_I = _f1_of_shapes(evaluation) if evaluation.shapes else np.array([r["f1"] for r in image_table(evaluation)])
     order = np.argsort(f1_I, kind="stable")

@@ -49,6 +49,14 @@ def test_photograph_refuses_what_lies_outside(root, name):
     assert photograph(root, name.format(root=root), SIZE) == (None, OUTSIDE)
 
 
+def test_photograph_of_a_function_is_read_where_it_says(root):
+    """Whoever names files by a function vouches for them."""
+    files = {"../secret.png": root.parent / "secret.png", "gone.png": root / "gone.png"}
+    data, problem = photograph(files.get, "../secret.png", SIZE)
+    assert problem is None and data.startswith("data:image/jpeg;base64,")
+    assert photograph(files.get, "gone.png", SIZE) == photograph(files.get, "in.png", SIZE) == (None, NOT_FOUND)
+
+
 @pytest.mark.parametrize("name", ["a" * 5000 + ".png", "\ud83d.png", "a\0b.png", "none.png", "."])
 def test_photograph_of_names_that_no_file_has(root, name):
     assert photograph(root, name, SIZE) == (None, NOT_FOUND)

@@ -128,7 +128,10 @@ def find_companions(base: StoredCheckpoint, adapter: Path | None = None) -> tupl
     Returns:
         The files to copy by their name in the output, and the warnings.
     """
-    files, left_out, links, warnings = {}, [], [], []
+    files: dict[str, Path] = {}
+    left_out: list[str] = []
+    links: list[str] = []
+    warnings: list[str] = []
     written = {"config.json", RECORD_FILE, *(file.path.name for file in base.files)}
     for path in sorted(base.folder.rglob("*")):
         name = path.relative_to(base.folder).as_posix()

@@ -149,7 +149,8 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
         other = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)}
         config.trainable_token_indices = other or None
         config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
-    hollow, tables = _hollow_out(model), find_tables(base)
+    hollow = _hollow_out(model)
+    tables = find_tables(base)
     tied = {tables.embed, tables.head} if tables.tied else set()
     # In float32: beside its factors PEFT stores an adapted table in 16 bits, and would merge both in those.
     stored = {tensor.name: tensor for tensor in adapter.file.tensors if offset_part(tensor.name) is None}
@@ -157,7 +158,8 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
     config.inference_mode = True
     peft_model = get_peft_model(model, config, low_cpu_mem_usage=True)
     set_peft_model_state_dict(peft_model, state, low_cpu_mem_usage=True)
-    inner, rows = peft_model.base_model.model, _offset_rows(adapter, tables.embed, tables.head)
+    inner = peft_model.base_model.model
+    rows = _offset_rows(adapter, tables.embed, tables.head)
     layers: dict[str, Callable[[], dict[str, torch.Tensor]]] = {}
 
     def merged(path: str, module: Any) -> dict[str, torch.Tensor]:
@@ -256,8 +258,9 @@ def _compare(expected: torch.Tensor, before: TensorInfo, after: TensorInfo) -> t
     """
     if len(expected.shape) == 3 and expected.shape != after.shape:
         expected = expected.mT
-    largest = effect = 0.0
-    excess, changed, dtype = 0.0, False, torch_dtype(after.dtype)
+    largest = effect = excess = 0.0
+    changed = False
+    dtype = torch_dtype(after.dtype)
     for lo, hi in after.blocks():
         rows = expected[lo:hi]
         exported, old = read_rows(after, lo, hi), read_rows(before, lo, hi)

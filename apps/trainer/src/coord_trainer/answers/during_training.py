@@ -37,7 +37,8 @@ class SubsetScorer:
         total = min(len(images), section.limit or len(images))
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
-        self._config, self._decoding = config, section.decoding[0]
+        self._config = config
+        self._decoding = section.decoding[0]
         self._max_new_tokens = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
         self._without_model = LoadedCheckpoint(None, processor, used, system_text(config))
@@ -83,7 +84,9 @@ class AnswerSchedule(TrainerCallback):
     """
 
     def __init__(self, scorer: SubsetScorer, every: int, patience: int | None = None) -> None:
-        self.scorer, self._every, self._patience = scorer, every, patience
+        self.scorer = scorer
+        self._every = every
+        self._patience = patience
         self.due = self.alone = False
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102

@@ -93,7 +93,7 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
     what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
     evaluation.write_report(
         folder,
-        image_root=images.root,
+        image_root=lambda name: images.root / name,  # what was read may be shown, wherever it lies
         title=f"{len(images)} images, {what[config.evaluation.images]}",
         sections=run_sections(folder, config.evaluation.overfitting_after, trained_keys(config)),
         max_overlays=config.evaluation.overlays,

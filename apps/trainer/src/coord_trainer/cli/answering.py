@@ -45,10 +45,10 @@ def evaluate(
 
     Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
     """
-    checkpoint, config = find_model_and_config(checkpoint, config)
-    resolved = resolve_config(config, overrides, strict, checkpoint)
     if not unfinished(out).is_file():
         must_not_exist(out)
+    checkpoint, config = find_model_and_config(checkpoint, config)
+    resolved = resolve_config(config, overrides, strict, checkpoint)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint
 
@@ -105,7 +105,6 @@ def predict(
 
     Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
-    from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import check_options, check_settings, split_words
 
@@ -121,12 +120,12 @@ def predict(
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
+    from coord_trainer.detect.detector import check_labels
+
+    labels = check_labels(label or ())
     if endpoint is None:
-        if model is not None:
-            locate_model(model)
         load_libraries()
     from coord_trainer.detect.command import Request, answer_request
-    from coord_trainer.detect.detector import check_labels
 
     request = Request(
         model,
@@ -138,7 +137,7 @@ def predict(
         concurrency=concurrency or 8,
         timeout=timeout or 300.0,
         exports=tuple(dict.fromkeys(form.value for form in export or ())),
-        labels=check_labels(label or ()),
+        labels=labels,
         server=grammar.value if grammar else None,
         force=force,
         draw=draw,
@@ -176,9 +175,9 @@ def grammar(
 def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:
     if model is None:
         raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
+    must_not_exist(out)
     model, config = find_model_and_config(model, config)
     resolved = resolve_config(config, settings, strict, model)
-    must_not_exist(out)
     load_libraries()
     from coord_trainer.answers.score import predict_checkpoint
 

@@ -6,22 +6,16 @@ slow libraries only after the configuration has been checked.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from coord_codec import InputError, RunError
+from coord_codec.exit_codes import exit_codes, stop
 from coord_trainer.console import is_first
 from coord_trainer.elsewhere import pointer
 
@@ -73,76 +67,17 @@ class _Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for word in args:
             if dashed := re.match(r"--([a-z_]+(\.\w+)+)", word):
-                _stop(f"error: {word}: settings are written without dashes: {dashed[1]}=VALUE", 2)
+                stop(f"error: {word}: settings are written without dashes: {dashed[1]}=VALUE", 2)
         first = args[0] if args else ""
         if not args or first.split("=")[0] == "--adapter" or ("=" in first and first[:1] != "-"):
             args = ["first-run", *args]
         elif hint := pointer(first):
-            _stop(f"error: {first}: no such command{hint}", 2)
+            stop(f"error: {first}: no such command{hint}", 2)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with _exit_codes():
+        with exit_codes(quiet=not is_first()):
             return super().invoke(ctx)
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[list[int]]:
-    """Turn SIGTERM into an interrupt within the block, so that unfinished files are removed; yields the signals.
-
-    A second SIGTERM ends the process at once. Processes that are forked in the block end as without it.
-    """
-    process, received = os.getpid(), []
-
-    def stop(signum: int, _: FrameType | None) -> None:
-        signal.signal(signum, signal.SIG_DFL)
-        if os.getpid() != process:
-            os.kill(os.getpid(), signum)
-        received.append(signum)
-        raise KeyboardInterrupt("interrupted by SIGTERM")
-
-    handles = (
-        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    )
-    if handles:
-        signal.signal(signal.SIGTERM, stop)
-    try:
-        yield received
-    finally:
-        if handles:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-@contextmanager
-def _exit_codes() -> Iterator[None]:
-    """Exit with 2 for bad input, 1 for a failed run, 130 for an interrupt and 143 for SIGTERM, without traceback."""
-    try:
-        with _terminated_as_interrupted() as signals:
-            yield
-    except InputError as error:
-        _stop(f"error: {error}", 2)
-    except RunError as error:
-        _stop(f"error: {error}", 1)
-    except PermissionError as error:
-        _stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            _stop(f"error: {error.filename!s:.80}...: the name is too long for a file; check the words", 2)
-        if error.errno == errno.EROFS:
-            _stop(f"error: {error.filename}: on a read-only file system; choose another place", 1)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        full = error.filename or "the disk"
-        _stop(f"error: {full}: no space left; free some or choose another place", 1)
-    except KeyboardInterrupt as error:  # of a run: `Interrupted`, whose message names the command to resume it
-        if is_first():
-            print(str(error) or "interrupted", file=sys.stderr, flush=True)
-        sys.exit(getattr(error, "code", 128 + (signals or [signal.SIGINT])[0]))
-
-
-def _stop(message: str, code: int) -> NoReturn:
-    print(message, file=sys.stderr, flush=True)
-    sys.exit(code)
 
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coord_codec import InputError
+from coord_data.cli import NewPlace, Strict, must_be_folder, must_not_exist  # noqa: F401 - with ours
 from coord_trainer.console import say
 
 if TYPE_CHECKING:
@@ -27,17 +27,6 @@ Overrides = Annotated[
 ConfigFile = Annotated[
     Path | None, typer.Option("-c", "--config", metavar="FILE", help="The YAML configuration; configs/ has examples.")
 ]
-
-
-Strict = Annotated[
-    bool,
-    typer.Option(
-        "--strict", help="Stop at any bad record of the annotations; otherwise bad records are left out and listed."
-    ),
-]
-
-
-NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
 
 
 Checkpoint = Annotated[
@@ -91,20 +80,6 @@ def _as_trained(resolved: RunConfig, checkpoint: Path) -> RunConfig:
     if checkpoint.is_dir():
         say(f"{checkpoint}: no {CARD_FILE}, so prompt, markers and pixels of the configuration are used unchecked")
     return resolved
-
-
-def must_not_exist(out: Path) -> None:
-    """Raise an `InputError` if the path of the result exists already, or is below a file."""
-    if out.exists():
-        raise InputError(f"--out: {out} exists already; choose another name or move it away")
-    must_be_folder(out.parent)
-
-
-def must_be_folder(out: Path) -> Path:
-    """Return the folder that a result is written to, or raise an `InputError` if a file has its name."""
-    if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
-        raise InputError(f"--out: {out} is a file, or is below one; name another folder")
-    return out
 
 
 def load_libraries() -> None:

@@ -214,7 +214,8 @@ def _mass_table(comparison: GroupComparison) -> str:
     def shown(values: Sequence[float], form: str, statistic: Callable = np.mean) -> str:
         return form.format(statistic(values)) if len(values) else "n/a"
 
-    rows, used = [], _decodings(comparison)
+    rows = []
+    used = _decodings(comparison)
     for group in comparison.groups:
         key = "eval_coord_diag/coord_vocab_mass"
         last = [values[-1] for log in comparison.logs[group.name] if (values := _values(log, key))]
@@ -271,7 +272,7 @@ def _same_images(comparison: GroupComparison, images: ImageSet) -> str:
     rows = []
     for image in order[places].tolist():
         cells = [
-            f"<figure>{overlay(evaluation, image, images.root)[0]}"
+            f"<figure>{overlay(evaluation, image, lambda name: images.root / name)[0]}"
             f"<figcaption>{safe(group)}: F1 {f1[group][image]:.2f}</figcaption></figure>"
             for group, evaluation in shown.items()
         ]

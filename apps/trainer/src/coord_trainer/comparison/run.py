@@ -62,6 +62,7 @@ def compare_configs(
         InputError: configs do not resolve or cannot be compared.
         RunError: a run failed; the report on the others is still written.
     """
+    # Plan
     groups = plan_groups(files, base, overrides, sweep)
     _check_comparable(groups)
     runs = plan_runs(groups, seeds, out, 1 if jobs > 1 else None)
@@ -73,12 +74,16 @@ def compare_configs(
         return None
     for group in groups:
         check_model_path(group.config.model)
+
+    # Train what is missing
     make_folder(out)
     images, digests = _scored_images(groups[0], out / "data")
     waiting = _to_train(runs, digests)
     failed = _train_all(waiting, jobs)
     without_result = {run.folder for run, _ in failed}
     finished = [run for run in runs if run.folder not in without_result]
+
+    # Answer, score and report
     for run in finished:
         _answer_missing(run, images)
     report = None
@@ -203,7 +208,8 @@ class _Started:
 def _train_all(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
     """Train `runs` in up to `jobs` parallel processes; returns the failed ones with the last lines of their logs."""
     waiting, active, failed = list(runs), [], []
-    start, done = time.time(), 0
+    start = time.time()
+    done = 0
     try:
         while waiting or active:
             while waiting and len(active) < jobs:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from coord_codec import InputError
 from coord_codec.files import write_text
@@ -124,12 +124,26 @@ class RunData:
     Attributes:
         train: what is trained on
         heldout: the held-out images, if they are scored
-        scored: the images to predict and score; None if there are none
+        scores: which of them are predicted and scored, as `evaluation.images` says
     """
 
     train: Mixture
     heldout: ImageSet | None
-    scored: ImageSet | None
+    scores: Literal["heldout", "train", "none"]
+
+    @property
+    def scored(self) -> ImageSet | None:
+        """The images to predict and score; None if there are none."""
+        return {"heldout": self.heldout, "train": self.train.only, "none": None}[self.scores]
+
+    def without_evidence(self) -> RunData:
+        """Return the data without what only its examination needs."""
+        sources = [
+            source if source.images is None else replace(source, content=source.images.without_evidence())
+            for source in self.train.sources
+        ]
+        heldout = None if self.heldout is None else self.heldout.without_evidence()
+        return replace(self, train=replace(self.train, sources=tuple(sources)), heldout=heldout)
 
     def keep_generated(self) -> None:
         """Write ground truth and held-out images of generated sets to their folder."""
@@ -191,8 +205,7 @@ def load_data(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -
     else:
         shapes, heldout = sets_in(config, folder, drawn)
         train = Mixture.of_one(shapes, config.data)
-    scored = {"heldout": heldout, "train": train.only, "none": None}[config.evaluation.images]
-    return RunData(train, heldout, scored)
+    return RunData(train, heldout, config.evaluation.images)
 
 
 def _load_heldout(config: RunConfig) -> ImageSet:

@@ -209,7 +209,8 @@ class WholeRounds(Dataset):
     """
 
     def __init__(self, samples: Dataset, ranks: int) -> None:
-        self._samples, self._length = samples, -(-len(samples) // ranks) * ranks
+        self._samples = samples
+        self._length = -(-len(samples) // ranks) * ranks
 
     def __len__(self) -> int:
         return self._length

@@ -77,7 +77,8 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
         sources = _sources(request, config, geometry)
-    settings, batch = _settings(request, detector), config.evaluation.batch_size
+    settings = _settings(request, detector)
+    batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
         if is_first():
             _finish(request, detector, sources, answered)
@@ -164,7 +165,8 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
 
 
 def _settings(request: Request, detector: Detector) -> dict[str, Any]:
-    config, served = detector.config, request.endpoint is not None
+    config = detector.config
+    served = request.endpoint is not None
     decoding = config.evaluation.decoding[0].name
     return {
         "model": detector.engine.name if served else str(locate_model(_model(request)).resolve()),
@@ -182,6 +184,7 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
 
 
 def _finish(request: Request, detector: Detector, sources: Sources, answered: Answered) -> None:
+    # Console: what was answered, and what is wrong with the answers.
     failed = answered.failed
     good = [record for record in answered.records if "objects" in record]
     boxes = sum(len(record["objects"]) for record in good)
@@ -203,6 +206,8 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     _report_dropped(good)
     if failed:
         say(f"  {len(failed):,} images have no answer, the next call tries them again; the first: {_reason(failed[0])}")
+
+    # Files: COCO results and exports, in the category ids of the annotations if there are any.
     categories = None
     if sources.truth is not None:
         categories = {category.name: category.id for category in sources.truth.categories} or None
@@ -217,6 +222,8 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     remove_made(
         request.out, [*(() if request.draw and good else (DRAWN, PAGE)), *(() if is_scored and good else SCORED)]
     )
+
+    # Page and scores.
     if not good:
         raise RunError(f"no image could be answered; the first: {_reason(failed[0])}")
     if request.draw:
@@ -303,7 +310,9 @@ def _score(detector: Detector, sources: Sources, answered: Answered, overrides: 
         order=config.data.order,
         max_objects=config.data.max_objects,
     )
-    evaluation.write_report(answered.folder, image_root=sources.root, title=f"{len(sources.images)} images, scored")
+    files = {source.name: source.path for source in sources.images}
+    title = f"{counted(len(files), 'image')}, scored"
+    evaluation.write_report(answered.folder, image_root=files.get, title=title)
     for line in (*summary(evaluation), *(f"  note: {note}" for note in evaluation.notes)):
         say(line)
     say(f"report: {answered.folder / 'report.html'}")

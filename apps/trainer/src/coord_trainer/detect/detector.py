@@ -72,9 +72,11 @@ class Detector:
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
-        free, allowed = resolved, check_labels(labels)
+        free = resolved
+        allowed = check_labels(labels)
         if allowed:
-            resolved, names = _limit_to_names(resolved), allowed
+            resolved = _limit_to_names(resolved)
+            names = allowed
         if resolved.evaluation.decoding[0].grammar != "names":
             names = ()  # answers must not depend on whether annotations or a folder name the images
         from coord_trainer.detect.local import LocalEngine

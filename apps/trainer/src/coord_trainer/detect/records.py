@@ -78,7 +78,8 @@ def _batches(sources: Sequence[tuple[Source, int]], size: int) -> Iterator[list[
     """Batch images with similar pixel counts."""
 
     def size_class(pair: tuple[Source, int]) -> int:
-        step, pixels = 0, pair[1]
+        step = 0
+        pixels = pair[1]
         while pixels > 1:
             pixels, step = int(pixels / _PIXEL_STEP), step + 1
         return step

@@ -91,7 +91,8 @@ def _answer_rest(detector: Detector, sources: Sources, folder: Path, stamps: Map
     todo = [source for source in unique[rank() :: world_size()] if source.name not in done]
     if existing := len(done & stamps.keys()):
         say(f"{folder}: {existing} answers are there already, {len(unique) - existing} images are left")
-    own, count = folder / (PREDICTIONS if world_size() == 1 else f"{PREDICTIONS}.{rank()}"), 0
+    own = folder / (PREDICTIONS if world_size() == 1 else f"{PREDICTIONS}.{rank()}")
+    count = 0
     with own.open("a", encoding="utf-8") as file, tqdm(total=len(todo), desc="answering", unit="img") as bar:
         try:
             for records in prediction_records(detector, todo, batch):

@@ -66,7 +66,8 @@ def _empty_part(folder: Path) -> Path:
 
 
 def _move_into_place(folder: Path, names: Iterable[str]) -> list[Path]:
-    part, before = folder / _PART, _digests(folder)
+    part = folder / _PART
+    before = _digests(folder)
     now = {name: _digest(part / name) for name in names}
     # After a kill either version may be in place, so that both digests are recorded until all files are moved.
     _write_digests(folder, before | {name: [*before.get(name, []), digest] for name, digest in now.items()})

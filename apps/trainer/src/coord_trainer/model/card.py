@@ -116,7 +116,8 @@ def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: s
         sizes: `size` of the image processor, with the run's limits
         fingerprint: of the tokenizer's coordinate tokens and the run's markers; None if there are none
     """
-    tokens, grid = config.custom.coord_tokens.enabled, CoordGrid()
+    tokens = config.custom.coord_tokens.enabled
+    grid = CoordGrid()
     return ModelCard(
         **{name: getattr(config.data, name) for name in _OF_DATA},
         system=system_text(config),

@@ -50,7 +50,8 @@ class LiveBytes(TorchDispatchMode):
     def __init__(self, device: str) -> None:
         super().__init__()
         self.now = self.peak = 0
-        self._device, self._seen = device, {}
+        self._device = device
+        self._seen = {}
 
     def count(self, value: Any) -> None:
         """Count the storage of a tensor, once."""

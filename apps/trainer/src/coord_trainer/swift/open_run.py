@@ -124,7 +124,8 @@ class OpenRun:
             InputError: even the prompt with a small image is longer than the limit.
         """
         tokenizer, images = self.processor.tokenizer, self.processor.image_processor
-        size, answer = 64, "a"
+        size = 64
+        answer = "a"
 
         def of_image(width: int, height: int) -> int:
             return images.get_number_of_image_patches(height, width) // images.merge_size**2
@@ -219,7 +220,8 @@ class OpenRun:
             finished = pipeline.main()
             unset_hf_deepspeed_config()  # models that are loaded later must not be sharded
         last = finished.get("last_model_checkpoint")
-        steps, digests = finished["global_step"], parts.first_batches.values()
+        steps = finished["global_step"]
+        digests = parts.first_batches.values()
         return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
 
 
@@ -237,6 +239,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         InputError: the checkpoint cannot be downloaded, is not a Qwen3-VL, requires code of its own or has no usable
             coordinate tokens, or a setting names a part that the model does not have.
     """
+    # Load: swift is imported here, since it takes many seconds.
     with swift_log(folder / "swift.log") as take_over_loggers:
         from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
         from coord_trainer.swift.template import (
@@ -257,11 +260,15 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         pipeline = open_pipeline(swift_arguments(config, folder, str(stored), model_type, evaluates), outline)
+
+    # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
     multiply_patches(pipeline.model)
     attend_to_images_together(pipeline.model)
     if config.data.packing and config.model.attention == "sdpa":
         attend_by_sample(pipeline.model)
+
+    # Processor: limits of the image size, coordinate tokens and markers.
     set_pixels(pipeline.processor, config.data)
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)

@@ -116,7 +116,9 @@ def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, 
         model.gradient_checkpointing_enable({"use_reentrant": False})
         model.enable_input_require_grads()
     trainer = CoordTrainer.__new__(CoordTrainer)
-    trainer.model, trainer.args, trainer.offset_config = model, arguments, offset
+    trainer.model = model
+    trainer.args = arguments
+    trainer.offset_config = offset
     trainer.optimizer = trainer.optimizer_cls_and_kwargs = None
     optimizer = optimizers_map[arguments.optimizer or "default"](arguments, trainer).create_optimizer()
     for group in optimizer.param_groups:

@@ -58,7 +58,8 @@ class OverfittingWatch(TrainerCallback):
     """
 
     def __init__(self, evaluations: int) -> None:
-        self._evaluations, self._warned = evaluations, False
+        self._evaluations = evaluations
+        self._warned = False
         self._lines: list[dict[str, float]] = []
 
     def on_log(self, args, state, control, logs=None, **kwargs) -> None:  # noqa: D102
@@ -156,7 +157,9 @@ class StepProfile(TrainerCallback):
     """Profiles a few steps after warming up, and appends their times to the metrics file."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._profiler, self._finished = path, None, False
+        self._path = path
+        self._profiler = None
+        self._finished = False
 
     def on_train_begin(self, args, state, control, model=None, **kwargs) -> None:  # noqa: D102
         core = (model.get_base_model() if hasattr(model, "get_base_model") else model).model

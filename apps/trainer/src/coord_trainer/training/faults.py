@@ -35,7 +35,8 @@ class NonFiniteLoss:
     """
 
     def __init__(self, policy: Literal["stop", "skip"] = "stop", problems: Path | None = None) -> None:
-        self._policy, self._problems = policy, problems
+        self._policy = policy
+        self._problems = problems
         self.skipped = 0
 
     def leaves_out(self, output: ObjectiveOutput, loss: torch.Tensor, step: int, samples: Sequence[str]) -> bool:

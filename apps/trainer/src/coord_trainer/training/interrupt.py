@@ -35,7 +35,9 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, signum: int, message: str = "") -> None:
         super().__init__(signum, message)
-        self.signum, self.message, self.code = signum, message, 128 + signum
+        self.signum = signum
+        self.message = message
+        self.code = 128 + signum
 
     def __str__(self) -> str:
         return self.message or f"interrupted by {signal.Signals(self.signum).name}"
@@ -50,7 +52,9 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signum = 0
-        self._steps, self._process, self._before = False, os.getpid(), {}
+        self._steps = False
+        self._process = os.getpid()
+        self._before = {}
 
     def __enter__(self) -> Interruption:
         """Install the signal handlers."""
@@ -95,12 +99,14 @@ class StopAtBoundary(TrainerCallback):
     """
 
     def __init__(self, interruption: Interruption) -> None:
-        self._interruption, self._stopped = interruption, False
+        self._interruption = interruption
+        self._stopped = False
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102
         signum = largest_over_ranks(self._interruption.signum, args.device)
         if signum:
-            self._interruption.signum, self._stopped = signum, True
+            self._interruption.signum = signum
+            self._stopped = True
             control.should_save = control.should_training_stop = True
             control.should_evaluate = False
 
@@ -117,7 +123,8 @@ class TrainingClock(TrainerCallback):
     """
 
     def __init__(self, before: float = 0.0) -> None:
-        self._before, self._started = before, time.monotonic()
+        self._before = before
+        self._started = time.monotonic()
 
     def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
         self._started = time.monotonic()

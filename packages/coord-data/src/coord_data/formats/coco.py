@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from coord_codec import read_annotations
-from coord_codec.boxes import OnBadBox
 from coord_codec.files import read_json
 from coord_data.formats.table import Annotated, AnnotationFormat, Example
 from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
 from coord_data.raw_boxes import raw_of_coco, raw_of_records
+from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
 SUMMARY = ".summary.json"
@@ -29,14 +29,16 @@ def is_json(source: Source) -> bool:
     return source.head[:1] in ("{", "[") or (bool(source.head) and source.path.suffix in (".json", ".jsonl"))
 
 
-def load(source: Source, images: Path | None, on_bad_box: OnBadBox, geometry: str) -> Annotated:
+def load(source: Source, rules: ReadingRules) -> Annotated:
     """Read COCO JSON or instance records."""
-    root = images or source.path.parent
+    root = rules.images or source.path.parent
     folder = folder_of(source, root)
-    annotations = read_annotations(source, images, image_size=folder.size, on_bad_box=on_bad_box, geometry=geometry)
+    annotations = read_annotations(
+        source, rules.images, image_size=folder.size, on_bad_box=rules.on_bad_box, geometry=rules.geometry
+    )
     stated = annotations.stated
     raw = raw_of_records(annotations, source) if stated is None else raw_of_coco(stated, annotations, source)
-    base = images or base_of(source.path)
+    base = rules.images or base_of(source.path)
     return Annotated(source.named, replace(annotations, stated=None), root, base, source.format, (), raw, folder)
 
 

@@ -89,8 +89,10 @@ def _objects(
         if kind.is_box:
             notes.update(stated.as_box)
         notes[IGNORED] += stated.ignored
-        crowd = {"iscrowd": True} if stated.ignored else {}
-        objects.append(Object.model_construct(desc=stated.desc, **placed, **crowd))
+        values: dict[str, Any] = {"desc": stated.desc, **placed}
+        if stated.ignored:
+            values["iscrowd"] = True
+        objects.append(Object.model_construct(**values))
     for name in [name for name, count in notes.items() if not count]:
         del notes[name]
     return tuple(objects), refused, target_refused

@@ -164,10 +164,11 @@ def read(source: Source, images: Path | None) -> Reading:
             size_px, notes = _size(of_image[0].cells, columns, size or ())
             yield RawImage(image_file.name, where, boxes, size_px, notes=image_file.notes + notes)
 
-    notes = (f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}",)
+    notes = [f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}"]
     if other_labels := [name for name in _LABEL if name in columns and name not in (label, image)]:
-        notes += (f"{source.path}: descriptions are read from the column {label}, not from {', '.join(other_labels)}",)
-    return Reading(raw_images(), root, notes)
+        others = ", ".join(other_labels)
+        notes.append(f"{source.path}: descriptions are read from the column {label}, not from {others}")
+    return Reading(raw_images(), root, tuple(notes))
 
 
 class _Row(NamedTuple):

@@ -10,16 +10,16 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from coord_codec import InputError, Instance, read_annotations
-from coord_codec.boxes import OnBadBox
 from coord_codec.coco.document import is_coco
 from coord_codec.records import ABSENT, with_uncertain
 from coord_data.formats.coco import folder_of
 from coord_data.formats.table import Annotated, AnnotationFormat, Example
 from coord_data.raw_boxes import raw_of_coco
+from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
 
@@ -31,11 +31,11 @@ def recognise(source: Source) -> bool:
     )
 
 
-def load(source: Source, images: Path | None, on_bad_box: OnBadBox, geometry: str) -> Annotated:
+def load(source: Source, rules: ReadingRules) -> Annotated:
     """Read an LVIS file; images are named `train2017/000000000001.jpg`, or without the folder."""
     if not is_coco(source.document):
         raise InputError(f"{source.named}: --format lvis, but the file is not COCO JSON")
-    root = images or source.path.parent
+    images, root = rules.images, rules.images or source.path.parent
     folder = folder_of(source, root)
     notes: Counter[str] = Counter()
     rows = []
@@ -50,7 +50,9 @@ def load(source: Source, images: Path | None, on_bad_box: OnBadBox, geometry: st
         )
         rows.append(named_row)
     document = {**source.document, "images": rows}
-    loaded = read_annotations(document, images, image_size=folder.size, on_bad_box=on_bad_box, geometry=geometry)
+    loaded = read_annotations(
+        document, images, image_size=folder.size, on_bad_box=rules.on_bad_box, geometry=rules.geometry
+    )
     problems = [replace(p, where=p.where.replace("annotations: ", f"{source.path}: ", 1)) for p in loaded.problems]
     instances = _with_absent(loaded.instances, rows, {category.id: category.name for category in loaded.categories})
     stated = loaded.stated

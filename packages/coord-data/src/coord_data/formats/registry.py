@@ -10,17 +10,18 @@ from coord_data.formats import coco, csv_table, lvis, openimages, qwen, refcoco,
 from coord_data.formats.coco import SUMMARY, base_of
 from coord_data.formats.recognition import open_source
 from coord_data.formats.table import FORMATS, Annotated, AnnotationFormat, register_format
+from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
-__all__ = ["FORMATS", "SUMMARY", "Annotated", "base_of", "open_source", "read_source"]
+__all__ = ["FORMATS", "SUMMARY", "Annotated", "base_of", "open_source", "read_by", "read_source"]
 
 _IN_ORDER: tuple[AnnotationFormat, ...] = (
     voc.FORMAT,
     vg.FORMAT,
     refcoco.FORMAT,
+    swift.FORMAT,
     qwen.FORMAT,
     qwen.IN_PIXELS,
-    swift.FORMAT,
     openimages.FORMAT,
     yolo.FORMAT,
     csv_table.FORMAT,
@@ -41,7 +42,7 @@ def read_source(
     on_bad_box: OnBadBox = "drop_image",
     geometry: str = "box",
 ) -> Annotated:
-    """Read annotations of any format.
+    """Read annotations of any format, with a few of the rules in `ReadingRules` and the defaults of the others.
 
     Args:
         path: a file or a folder, or the source of one
@@ -53,7 +54,18 @@ def read_source(
     Raises:
         InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
     """
-    if images is not None and not images.is_dir():
-        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {images}")
-    source = open_source(path, format)
-    return FORMATS[source.format].annotated(source, images, on_bad_box, geometry)
+    return read_by(path, ReadingRules(images=images, format=format, on_bad_box=on_bad_box, geometry=geometry))
+
+
+def read_by(path: Path | Source, rules: ReadingRules) -> Annotated:
+    """Read annotations of any format by all rules but those about images: `allow_outside`, `classes` and `strict`.
+
+    Raises:
+        InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
+    """
+    if rules.images is not None and not rules.images.is_dir():
+        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {rules.images}")
+    if rules.read_as is not None and rules.geometry != "box":
+        raise InputError(f"read_as {rules.read_as}: it applies to boxes, found geometry {rules.geometry}; read boxes")
+    source = open_source(path, rules.format)
+    return FORMATS[source.format].annotated(source, rules)

@@ -1,8 +1,9 @@
 """Reader of ms-swift's grounding records: `messages` with `<ref-object>` and `<bbox>`, whose values are in `objects`.
 
 `objects.bbox` is x1, y1, x2, y2, or the x, y of a point, in pixels (`bbox_type: real`, the default) or in fractions
-(`norm1`). A `<bbox>` belongs to the last `<ref-object>` before it. If a record has several images, `objects.image_id`
-is the index of each box's image. Records without boxes are left out and listed.
+(`norm1`). A `<bbox>` belongs to the last `<ref-object>` before it, or to the next one in a message that begins with a
+box and ends with a name. If a record has several images, `objects.image_id` is the index of each box's image. Records
+without boxes are left out and listed. ms-swift 2 has a list of objects with `caption`, `bbox`, `bbox_type`, `image`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,27 @@ from coord_data.formats.raw import RawImage, RawObject, Reading, Unit, as_json, 
 from coord_data.formats.table import AnnotationFormat, Example
 from coord_data.source import Source
 
+_UNITS: dict[str, tuple[Unit, float]] = {
+    "real": ("pixels", 1.0),
+    "norm1": ("fractions", 1.0),
+    "norm_1": ("fractions", 1.0),
+    "norm_1000": ("fractions", 1000.0),
+}
+"""Unit of each `bbox_type` and the number that is the whole side; those with an underscore are ms-swift 2's."""
 _TAGS = re.compile(r"<ref-object>|<bbox>")
 
 
 def recognise(source: Source) -> bool:
     """Return whether the records of a source are conversations with `objects`."""
     record = source.record or {}
-    return "messages" in record and isinstance(record.get("objects"), Mapping)
+    objects = record.get("objects")
+    return ("messages" in record and isinstance(objects, Mapping)) or _are_captioned(objects)
+
+
+def _are_captioned(objects: Any) -> bool:
+    """Return whether objects are those of ms-swift 2: a list of captions with boxes."""
+    is_list = isinstance(objects, list) and bool(objects)
+    return is_list and all(isinstance(item, Mapping) and {"caption", "bbox"} <= item.keys() for item in objects)
 
 
 def read(source: Source, images: Path | None) -> Reading:
@@ -38,6 +53,8 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
         return
     names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(record.get("images"))]
     objects = record.get("objects")
+    if _are_captioned(objects):
+        objects = _of_captions(objects)
     if not isinstance(objects, Mapping) or not objects.get("bbox"):
         yield RawImage("", where, fault="a conversation without boxes: there is nothing to detect in it; remove it")
         return
@@ -61,24 +78,49 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
         yield RawImage(name, where, [box for index, box in boxes if index == position])
 
 
+def _of_captions(objects: list[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the objects of ms-swift 2 in the form of ms-swift 3; a caption may have several boxes."""
+    refs, boxes, images, kinds = [], [], [], set()
+    for item in objects:
+        several = isinstance(item["bbox"], list) and bool(item["bbox"]) and isinstance(item["bbox"][0], list)
+        for box in item["bbox"] if several else [item["bbox"]]:
+            refs.append(item["caption"])
+            boxes.append(box)
+            images.append(item.get("image", 0))
+        kinds.add(item.get("bbox_type", "real"))
+    return {"ref": refs, "bbox": boxes, "image_id": images, "bbox_type": kinds.pop() if len(kinds) == 1 else kinds}
+
+
+def _references(record: Mapping[str, Any]) -> list[int]:
+    """Return the index of the `<ref-object>` that names each `<bbox>`: the next one where a message has it so.
+
+    `{"bbox_2d": <bbox>, "label": "<ref-object>"}` names a box after it, `<ref-object><bbox>` before it.
+    """
+    of_box: list[int] = []
+    seen = -1
+    for message in as_list(record.get("messages")):
+        tags = _TAGS.findall(str(message.get("content", ""))) if isinstance(message, Mapping) else []
+        is_named_after = bool(tags) and tags[0] == "<bbox>" and tags[-1] == "<ref-object>"
+        for tag in tags:
+            if tag == "<bbox>":
+                of_box.append(seen + is_named_after)
+            else:
+                seen += 1
+    return of_box
+
+
 def _boxes(
     record: Mapping[str, Any], objects: Mapping[str, Any], where: str, indices: list[int]
 ) -> Iterator[tuple[int, RawObject]]:
     kind = objects.get("bbox_type", "real")
     refs = as_list(objects.get("ref"))
-    text = " ".join(str(m.get("content", "")) for m in as_list(record.get("messages")) if isinstance(m, Mapping))
-    ref_of_box, ref_index = [], -1
-    for tag in _TAGS.findall(text):
-        if tag == "<bbox>":
-            ref_of_box.append(ref_index)
-        else:
-            ref_index += 1
+    ref_of_box = _references(record)
     for position, box in enumerate(objects["bbox"]):
         box_where = f"{where}: objects.bbox[{position}]"
         ref = ref_of_box[position] if position < len(ref_of_box) else position
         image = indices[position] if position < len(indices) else 0
-        if kind not in ("real", "norm1"):
-            fault = f"bbox_type: expected real or norm1, found {kind!r}"
+        if kind not in _UNITS:
+            fault = f"bbox_type: expected {', '.join(_UNITS)}, found {kind!r}"
         elif not 0 <= ref < len(refs):
             fault = "expected a <ref-object> before this box that names it, found none"
         else:
@@ -88,7 +130,8 @@ def _boxes(
         except ValueError:
             corners, fault = (), f"expected x1, y1, x2, y2, found {as_json(box)}"
         desc = str(refs[ref]) if 0 <= ref < len(refs) else ""
-        unit: Unit = "fractions" if kind == "norm1" else "pixels"
+        unit, scale = _UNITS.get(kind if isinstance(kind, str) else "", ("pixels", 1.0))
+        corners = tuple(value / scale for value in corners)
         is_point = len(corners) == 2
         yield (
             image,

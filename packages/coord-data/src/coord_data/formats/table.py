@@ -8,11 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from coord_codec import AnnotationSet, InputError
-from coord_codec.boxes import OnBadBox
 from coord_data.formats.collect import collect
 from coord_data.formats.raw import Reading
 from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
 from coord_data.raw_boxes import RawBoxes, raw_of_reading
+from coord_data.read_as import ReadAs
+from coord_data.reread import RereadSource, reread
+from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
 
@@ -58,7 +60,7 @@ class Example:
 
 Recognise = Callable[[Source], bool]
 Read = Callable[[Source, "Path | None"], Reading]
-Load = Callable[[Source, "Path | None", OnBadBox, str], Annotated]
+Load = Callable[[Source, ReadingRules], Annotated]
 
 
 @dataclass(frozen=True)
@@ -91,27 +93,35 @@ class AnnotationFormat:
         """The geometries that the format can carry."""
         return tuple(self.examples)
 
-    def annotated(self, source: Source, images: Path | None, on_bad_box: OnBadBox, geometry: str) -> Annotated:
-        """Read a source of this format; see `read_source`.
+    def annotated(self, source: Source, rules: ReadingRules) -> Annotated:
+        """Read a source of this format.
 
         Raises:
-            InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
+            InputError: the source cannot be read, or (`rules.on_bad_box` is `error`) an object is refused.
         """
+        read_as = None if rules.read_as is None else ReadAs.parse(rules.read_as)
         if self.load is not None:
-            return self.load(source, images, on_bad_box, geometry)
+            if read_as is not None:
+                file_size = ImageFolder(rules.images or source.path.parent, decode=False).size
+                source = RereadSource(source, read_as, file_size)
+            return self.load(source, rules)
         assert self.read is not None  # checked by `register_format`
-        reading = self.read(source, images)
+        reading = self.read(source, rules.images)
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
         reading = replace(reading, images=images_read)
         folder = ImageFolder(reading.root, decode=len(images_read) <= FULL_CHECK_LIMIT)
-        annotations = collect(reading, on_bad_box, folder.size, geometry)
-        if on_bad_box == "error" and (refused := [p for p in annotations.problems if p.is_box]):
+        if read_as is not None:
+            reading = reread(reading, read_as, folder.size)
+        annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry)
+        if rules.on_bad_box == "error" and (refused := [p for p in annotations.problems if p.is_box]):
             raise InputError(f"{refused[0]} ({len(refused)} objects are refused; data.on_bad_box is error)")
         raw = raw_of_reading(reading, self.name)
         return Annotated(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
 
 
 _ROWS: dict[str, AnnotationFormat] = {}
+OWN: set[str] = set()
+"""Names of the formats of `register_reader`, which are asked before anything is said about a source."""
 FORMATS: Mapping[str, AnnotationFormat] = MappingProxyType(_ROWS)
 """Formats by name in the order in which they are tried, those of `register_reader` first."""
 
@@ -135,6 +145,7 @@ def register_format(row: AnnotationFormat, *, first: bool = False) -> Annotation
     others = dict(_ROWS)
     if first:
         _ROWS.clear()
+        OWN.add(row.name)
     _ROWS[row.name] = row
     if first:
         _ROWS.update(others)
@@ -198,6 +209,7 @@ def remove_format(name: str) -> None:
     if name not in _ROWS:
         raise ValueError(f"annotation format {name!r}: expected one of {', '.join(_ROWS)}")
     del _ROWS[name]
+    OWN.discard(name)
 
 
 def format_table() -> str:

@@ -161,7 +161,7 @@ def _parse(file: Path) -> Element:
         InputError: the file is not Pascal VOC XML.
     """
     try:
-        top = parse(file).getroot()
+        top: Element = parse(file).getroot()
     except FileNotFoundError:
         raise InputError("the file does not exist") from None
     except (ParseError, DefusedXmlException, ValueError, OSError) as error:

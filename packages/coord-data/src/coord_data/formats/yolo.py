@@ -47,7 +47,13 @@ _OUTLINES = "polygons or rotated boxes, read as the box around them"
 _SHORTEST_POSE = 9
 """Numbers of a row with a class, a box and two keypoints of two numbers."""
 _SLACK = 0.02
-"""How far keypoints may lie outside their box, as a fraction of the image."""
+"""How far a box may leave its image, as a fraction of it."""
+_VERTEX_REACH = 0.6
+"""How far a vertex of an outline lies outside the box around all others, as a fraction of that box."""
+_CORNER_REACH = 1.5
+"""The same for the corner of a rotated box; that of a square turned by 45 degrees is 1."""
+_MOST = 0.8
+"""Share of rows that have to look like poses."""
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
 _EMPTY = "images without a label file, taken as images without objects"
@@ -332,8 +338,8 @@ def _check_sense(images: Sequence[RawImage], path: Path) -> None:
     numbers = len(rows[0]) - 5
     shapes = [f"[{numbers // each}, {each}]" for each in (3, 2) if numbers % each == 0]
     raise InputError(
-        f"{path}: the labels have {len(rows[0])} numbers a row, which fit class, centre, size and keypoints inside the "
-        f"box, and cross themselves as outlines; write kpt_shape: {' or '.join(shapes)} in data.yaml"
+        f"{path}: the labels have {len(rows[0])} numbers a row, which fit class, centre, size and keypoints, and no "
+        f"outlines; write kpt_shape: {' or '.join(shapes)} in data.yaml"
     )
 
 
@@ -368,33 +374,30 @@ def _pose(stated: RawObject, values: list[float], classes: Classes, points: int,
 def _look_like_poses(rows: Sequence[list[float]]) -> bool:
     """Return whether rows that could be outlines are poses without `kpt_shape`: centre, size and keypoints.
 
-    All have the same count of numbers, each box lies in its image with all keypoints inside, and as outlines most of
-    them would cross themselves.
+    All have the same count of numbers and begin with a box inside the image; and as outlines most of them cross
+    themselves, leave the image, or have a second vertex far from all others, where a pose has its size.
     """
-    counts = {len(row) for row in rows}
-    if len(counts) != 1 or min(counts) < _SHORTEST_POSE or not all(map(_is_pose, rows)):
+    if len({len(row) for row in rows}) != 1 or len(rows[0]) < _SHORTEST_POSE:
         return False
-    crossing = sum(find_crossing(pairs(tuple(row[1:]))) is not None for row in rows)
-    return 2 * crossing >= len(rows)
+    if not all(_begins_with_box(row) for row in rows):
+        return False
+    return sum(map(_is_no_outline, rows)) >= _MOST * len(rows)
 
 
-def _is_pose(row: list[float]) -> bool:
-    """Return whether the numbers after the class can be a box and keypoints, of 2 or of 3 numbers each, inside it."""
+def _begins_with_box(row: Sequence[float]) -> bool:
     cx, cy, width, height = row[1:5]
-    box = (cx - width / 2, cy - height / 2, cx + width / 2, cy + height / 2)
-    if min(box) < -_SLACK or max(box) > 1 + _SLACK:
-        return False
+    low, high = min(cx - width / 2, cy - height / 2), max(cx + width / 2, cy + height / 2)
+    return min(width, height) > 0 and low >= -_SLACK and high <= 1 + _SLACK
 
-    def fits(each: int) -> bool:
-        numbers = row[5:]
-        if len(numbers) % each or (each == 3 and not all(v in (0, 1, 2) for v in numbers[2::3])):
-            return False
-        points = [(x, y) for x, y in zip(numbers[::each], numbers[1::each], strict=True) if x or y]
-        return all(
-            box[0] - _SLACK <= x <= box[2] + _SLACK and box[1] - _SLACK <= y <= box[3] + _SLACK for x, y in points
-        )
 
-    return fits(2) or fits(3)
+def _is_no_outline(row: Sequence[float]) -> bool:
+    """Return whether the numbers after the class can hardly be the vertices of an outline."""
+    points = pairs(tuple(row[1:]))
+    x1, y1, x2, y2 = around([*row[1:3], *row[5:]])
+    x, y = points[1]
+    reach = _CORNER_REACH if len(points) == 4 else _VERTEX_REACH
+    sticks_out = max(x1 - x, x - x2) > reach * (x2 - x1) or max(y1 - y, y - y2) > reach * (y2 - y1)
+    return sticks_out or max(row[1:]) > 1 + _SLACK or find_crossing(points) is not None
 
 
 def _example(row: str, more: str = "") -> Example:

@@ -8,19 +8,26 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_codec import AnnotationSet, InputError
+from coord_codec import AnnotationSet, InputError, Instance
 from coord_data.formats.yolo import HeldOut
 from coord_data.image_file import ImageFile, ImageFolder
 from coord_data.image_set import Evidence, ImageSet, gather_evidence
-from coord_data.inspection import records
+from coord_data.inspection import duplicates, names, records
 from coord_data.inspection.finding import Finding, most_severe_first
 from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
-from coord_data.inspection.numbers.raw import DataSource
 from coord_data.inspection.turned import examine_turned
 from coord_data.raw_boxes import RawBoxes
+from coord_data.rules import ReadingRules
+from coord_data.source import Source
+
+Data = Path | Source | ImageSet | Evidence
+"""A data set to examine: its annotations, or what has been read of it."""
+
+MAX_OBJECTS = 30
+"""Largest number of objects in a target text, as the trainer has it by default."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class Examination:
         raw: the boxes as the annotation file states them
         files: properties of each image file
         root: folder of the images
+        leak_roots: folders of the training images and of the held-out images, if it was compared with another set
     """
 
     findings: tuple[Finding, ...]
@@ -40,33 +48,79 @@ class Examination:
     raw: RawBoxes
     files: tuple[ImageFile, ...] = field(repr=False)
     root: Path
+    leak_roots: tuple[Path, Path] | None = None
 
     def with_findings(self, further: Sequence[Finding]) -> Examination:
         """Return a copy with further findings."""
         return replace(self, findings=tuple(most_severe_first([*self.findings, *further])))
+
+    def pair_roots(self, finding: Finding) -> tuple[Path, Path]:
+        """Return the folders that the two paths of each of a finding's pairs are relative to."""
+        return self.leak_roots if finding.code == "leakage" and self.leak_roots else (self.root, self.root)
 
     @property
     def spoils(self) -> bool:
         """Whether a finding would spoil training."""
         return any(finding.severity == "error" for finding in self.findings)
 
+    @property
+    def usable(self) -> list[Instance]:
+        """The records with an image that can be used; of a large set also those whose image was not looked at."""
+        faulty = {name for name, file in zip(self.raw.files, self.files, strict=True) if file.fault}
+        return [instance for instance in self.annotations.instances if instance.image not in faulty]
+
+    @property
+    def shown(self) -> list[Instance]:
+        """The usable records whose image was opened, and can be shown."""
+        opened = {name for name, file in zip(self.raw.files, self.files, strict=True) if file.size is not None}
+        return [instance for instance in self.usable if instance.image in opened]
+
 
 def examine(
-    source: DataSource | ImageSet | Evidence,
-    max_objects: int,
-    heldout: DataSource | ImageSet | Evidence | HeldOut | None = None,
-) -> Examination:
-    """Run every check on a data set.
+    data: str | Data,
+    rules: ReadingRules | None = None,
+    *,
+    heldout: Data | HeldOut | None = None,
+    training: Data | None = None,
+    max_objects: int = MAX_OBJECTS,
+) -> list[Finding]:
+    """Run every check on a data set, and return what is wrong with it, the most severe first.
 
     Args:
-        source: the training set: what it was read from, an image set that still has it, or where it is
+        data: annotations of any format, what `open_source` returned for them, or an image set
+        rules: how annotations are read; the defaults of `ReadingRules` if None
+        heldout: a held-out set, or its images alone, which is compared with the data
+        training: a training set, which `data` is held out from; only without `heldout`
         max_objects: largest number of objects in a target text
-        heldout: the held-out set, or its images alone, which is checked for leakage
 
     Raises:
-        InputError: if the annotations cannot be read at all, or contain no records
+        InputError: the annotations cannot be read at all, or contain no records.
+
+    Example:
+        >>> import json, pathlib, tempfile
+        >>> from PIL import Image
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> Image.new("RGB", (64, 48)).save(folder / "a.png")
+        >>> boxes = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}] * 2
+        >>> _ = (folder / "a.jsonl").write_text(json.dumps({"image": "a.png", "objects": boxes}))
+        >>> [(finding.code, finding.severity, finding.count) for finding in examine(folder / "a.jsonl")]
+        [('duplicates', 'error', 1), ('no_evidence', 'note', 2)]
     """
-    evidence = _evidence(source)
+    source = Path(data) if isinstance(data, str) else data
+    found = examination_of(source, rules, heldout=heldout, training=training, max_objects=max_objects)
+    return list(found.findings)
+
+
+def examination_of(
+    data: Data,
+    rules: ReadingRules | None = None,
+    *,
+    heldout: Data | HeldOut | None = None,
+    training: Data | None = None,
+    max_objects: int = MAX_OBJECTS,
+) -> Examination:
+    """Run every check on a data set, and return the findings with what they were found in; see `examine`."""
+    evidence = evidence_of(data, rules)
     annotations, raw, root, files = evidence.annotations, evidence.raw, evidence.root, evidence.files
     if not raw.files and not annotations.problems:
         raise InputError(f"{evidence.named}: expected images and their objects, found none; check the file")
@@ -89,26 +143,39 @@ def examine(
     codes = {finding.code for finding in findings}
     findings += [finding for finding in size_findings if finding.code not in codes]
     findings += records.refused(annotations, explained or bool(size_findings), raw)
-    findings += [*records.duplicate_boxes(raw), *records.duplicate_images(raw, files), *records.class_names(raw)]
+    findings += [*records.duplicate_boxes(raw), *duplicates.duplicate_images(raw, files), *names.class_names(raw)]
     findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
+    leak_roots = None
     if isinstance(heldout, HeldOut):
+        leak_roots = (root, heldout.root)
         held_files = ImageFolder(heldout.root).look_at_all(heldout.names)
-        findings += records.leakage(raw, files, heldout.names, held_files)
+        findings += duplicates.leakage(raw.files, files, heldout.names, held_files)
     elif heldout is not None:
-        held = _evidence(heldout)
-        findings += records.leakage(raw, files, held.raw.files, held.files)
-    return Examination(tuple(most_severe_first(findings)), annotations, raw, files, root)
+        held = evidence_of(heldout, rules)
+        leak_roots = (root, held.root)
+        findings += duplicates.leakage(raw.files, files, held.raw.files, held.files)
+    elif training is not None:
+        trained = evidence_of(training, rules)
+        leak_roots = (trained.root, root)
+        findings += duplicates.leakage(trained.raw.files, trained.files, raw.files, files)
+    return Examination(tuple(most_severe_first(findings)), annotations, raw, files, root, leak_roots)
 
 
-def _evidence(source: DataSource | ImageSet | Evidence) -> Evidence:
-    """Return what a set was read from; it is read here only if nobody has read it before."""
-    if isinstance(source, DataSource):
-        return gather_evidence(source.annotations, source.rules)
-    if isinstance(source, Evidence):
-        return source
-    if source.evidence is None:
-        raise InputError(f"{source.name}: expected a set with its evidence, found one that dropped it; load it again")
-    return source.evidence
+def evidence_of(data: Data, rules: ReadingRules | None = None) -> Evidence:
+    """Return what a set was read from; it is read here only if nobody has read it before.
+
+    A refused object does not affect its image here, whatever `rules` say, so that the others are examined.
+
+    Raises:
+        InputError: the annotations cannot be read, or the image set has dropped its evidence.
+    """
+    if isinstance(data, Evidence):
+        return data
+    if not isinstance(data, ImageSet):
+        return gather_evidence(data, (rules or ReadingRules()).model_copy(update={"on_bad_box": "drop_box"}))
+    if data.evidence is None:
+        raise InputError(f"{data.name}: expected a set with its evidence, found one that dropped it; load it again")
+    return data.evidence
 
 
 def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Sequence[ImageFile], root: Path) -> Sample:

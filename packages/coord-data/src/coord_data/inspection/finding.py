@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from coord_codec.files import write_text
 
@@ -27,7 +27,12 @@ class Finding:
         message: description of the fault
         evidence: figures that support it
         count: number of affected records
-        fix: the line or option that corrects it
+        fix: the line, option or command that corrects it
+        pairs: paths of all images that are alike, in pairs; only of findings about duplicates
+
+    Example:
+        >>> print(Finding("exif", "note", "images have an EXIF orientation", "z 3.1", 4, "store them upright"))
+        note: exif: images have an EXIF orientation [z 3.1]; store them upright
     """
 
     code: str
@@ -36,9 +41,20 @@ class Finding:
     evidence: str
     count: int
     fix: str
+    pairs: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.code}: {self.message} [{self.evidence}]; {self.fix}"
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Finding:
+        """Return the finding of a row of findings.json."""
+        return cls(**{**row, "pairs": tuple((first, second) for first, second in row.get("pairs", ()))})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row of findings.json; `pairs` is left out where it is empty."""
+        row = asdict(self)
+        return row if self.pairs else {key: value for key, value in row.items() if key != "pairs"}
 
 
 def by_share(count: int, total: int) -> Severity:
@@ -53,4 +69,15 @@ def most_severe_first(findings: Sequence[Finding]) -> list[Finding]:
 
 def write_findings(path: Path, findings: Sequence[Finding]) -> None:
     """Write findings.json: a list, which is empty without findings."""
-    write_text(path, json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False) + "\n")
+    rows = [finding.to_json() for finding in findings]
+    write_text(path, json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> counted(1, "box", "boxes"), counted(2, "box", "boxes"), counted(0, "image")
+        ('1 box', '2 boxes', '0 images')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -1,18 +1,16 @@
-"""Findings about single records: files, sizes, duplicates, class names, numbers of objects, refusals."""
+"""Findings about single records: files, sizes, repeated boxes, numbers of objects, refusals."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence, Set
 from pathlib import Path
 
 import numpy as np
 
 from coord_codec import AnnotationSet
-from coord_codec.labels import normalize_label
 from coord_data.image_file import MISSING, ImageFile, where_it_is
-from coord_data.inspection.finding import Finding, Severity, by_share
-from coord_data.inspection.images import Pair, alike_images
+from coord_data.inspection.finding import Finding, Severity, by_share, counted
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.raw_boxes import RawBoxes
 
@@ -85,81 +83,6 @@ def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     return [Finding("duplicates", severity, message, evidence, extra, "keep one of each")]
 
 
-def duplicate_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
-    """Report images that the set contains twice, and images that look alike."""
-    findings = []
-    pairs = [pair for pair in alike_images(files, files) if pair.first < pair.second]
-    for same in (True, False):
-        if not (chosen := [pair for pair in pairs if pair.same == same]):
-            continue
-        evidence = f"the first: {raw.files[chosen[0].first]} and {raw.files[chosen[0].second]} ({chosen[0].how})"
-        message, fix = "are the same", "keep one image, with all its boxes"
-        severity = by_share(len(chosen), len(files))
-        if not same:
-            message, severity = "look alike, for example forms with one layout or frames of one video", "note"
-            fix = "if they are copies, keep one image, with all its boxes"
-        findings.append(
-            Finding("duplicate_images", severity, f"{_pairs(chosen)} {message}", evidence, len(chosen), fix)
-        )
-    return findings
-
-
-def _pairs(pairs: Sequence[Pair]) -> str:
-    return "1 pair of images" if len(pairs) == 1 else f"{len(pairs)} pairs of images"
-
-
-def leakage(
-    raw: RawBoxes, files: Sequence[ImageFile], held_names: Sequence[str], held_files: Sequence[ImageFile]
-) -> list[Finding]:
-    """Report held-out images that are also in the training set, and those that look like a training image."""
-    findings, leaked = [], set[int]()
-    pairs = alike_images(files, held_files)
-    for same in (True, False):
-        if not (chosen := [pair for pair in pairs if pair.same == same and pair.second not in leaked]):
-            continue
-        held = {pair.second for pair in chosen}
-        leaked |= held
-        first = chosen[0]
-        evidence = f"the first: {held_names[first.second]}, and {raw.files[first.first]} of the training set"
-        message, fix = "are training images: their score measures memorisation", "remove them from one of the two sets"
-        if not same:
-            message = "look like training images, for example forms with one layout or frames of one video"
-            fix = f"if they show the same scene, {fix}"
-        findings.append(
-            Finding(
-                "leakage",
-                "error" if same else "warning",
-                f"{len(held)} of {len(held_files)} held-out images {message}",
-                f"{evidence} ({first.how})",
-                len(held),
-                fix,
-            )
-        )
-    return findings
-
-
-def class_names(raw: RawBoxes) -> list[Finding]:
-    """Report class names that differ only in case, spaces or punctuation, and classes that occur once."""
-    counts = Counter(raw.labels)
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in counts:
-        groups[normalize_label(name)].append(name)
-    findings = []
-    if variants := [names for names in groups.values() if len(names) > 1]:
-        rows = sum(counts[name] for names in variants for name in sorted(names, key=counts.__getitem__)[:-1])
-        listed = "; ".join(" and ".join(f"{n!r} ({counts[n]})" for n in names) for names in variants[:5])
-        message = f"{len(variants)} class{'es have' if len(variants) > 1 else ' has'} several names"
-        message += ", which differ only in case, spaces or punctuation"
-        findings.append(
-            Finding("class_names", by_share(rows, len(raw)), message, listed, rows, "give each class one name")
-        )
-    if rare := sorted(name for name, count in counts.items() if count == 1):
-        listed = ", ".join(rare[:10]) + (", ..." if len(rare) > 10 else "")
-        message = f"{len(rare)} of {len(counts)} classes occur once"
-        findings.append(Finding("rare_classes", "note", message, listed, len(rare), "expect no recall for them"))
-    return findings
-
-
 def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
     """Report images with more objects than a target text may contain."""
     counts_I = np.bincount(raw.image_N, minlength=len(raw.files))
@@ -168,7 +91,7 @@ def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
     images = int((counts_I > max_objects).sum())
     evidence = f"{images} images have more objects, up to {counts_I.max()} ({raw.files[int(counts_I.argmax())]})"
     message = f"{beyond} of {len(raw)} objects exceed data.max_objects={max_objects} and are left out of training"
-    severity = "error" if beyond >= 0.25 * len(raw) else "warning"
+    severity: Severity = "error" if beyond >= 0.25 * len(raw) else "warning"
     return [Finding("too_many_objects", severity, message, evidence, beyond, f"data.max_objects={counts_I.max()}")]
 
 
@@ -204,10 +127,9 @@ def refused(annotations: AnnotationSet, explained: bool, raw: RawBoxes) -> list[
     fields_listed = ", ".join(f"{count} {name}" for name, count in field_counts.most_common(5))
     objects = sum(p.is_box for p in problems)
     records = len({p.where for p in problems if not p.is_box})  # one record may have several faults
-    counts = [
-        f"{count} {name}{'s' * (count > 1)}" for count, name in ((records, "record"), (objects, "object")) if count
-    ]
-    message = f"{' and '.join(counts)} are refused ({fields_listed})"
+    counts = [counted(count, name) for count, name in ((records, "record"), (objects, "object")) if count]
+    verb = "is" if records + objects == 1 else "are"
+    message = f"{' and '.join(counts)} {verb} refused ({fields_listed})"
     severities = by_share(records, len(raw.files) + records), by_share(objects, len(raw) + objects)
     severity: Severity = "error" if "error" in severities else "warning"
     fix = "correct or remove them; they are left out of training and scoring"

@@ -31,7 +31,7 @@ def examine_turned(
     rotated = [i for i, file in enumerate(files) if file.orientation != 1 and file.size]
     if not rotated:
         return [], set()
-    swapped = {i for i in rotated if tuple(raw.stated_I2[i]) == files[i].size[::-1] != files[i].size}
+    swapped = {i for i in rotated if _is_swapped(tuple(raw.stated_I2[i]), files[i].size)}
     unchanged, best, z = _compare(raw, files, root, boxes_N4, rotated[:_COMPARED])
     evidence = f"edge contrast of the boxes on the upright images: {unchanged:.3f} as stated, {best:.3f} rotated"
     evidence += f", z {z:.1f}; {len(swapped)} stated sizes are those before rotation"
@@ -46,6 +46,10 @@ def examine_turned(
     message = "images have an EXIF orientation, and it is unclear whether their boxes refer to the upright image"
     fix = "check them on the page, and store the images upright, without the tag"
     return [Finding("exif", "warning", message, evidence, count, fix)], swapped
+
+
+def _is_swapped(stated: tuple[float, ...], size: tuple[int, int] | None) -> bool:
+    return size is not None and stated == size[::-1] != size
 
 
 def _compare(

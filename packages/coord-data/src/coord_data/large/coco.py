@@ -11,12 +11,12 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from coord_codec import Category, CoordGrid, InputError, Problem
-from coord_codec.boxes import OnBadBox
+from coord_codec import Category, InputError, Problem
+from coord_codec.boxes import OnBadBox, is_plain_box
 from coord_codec.coco.document import WITH_REFUSED
 from coord_codec.coco.reader import CROWDS, CocoReader
 from coord_codec.coco.shapes import rotation
@@ -31,6 +31,7 @@ _LISTS = ("images", "annotations", "categories")
 
 
 def stream_coco(
+    file: IO[bytes],
     path: Path,
     on_bad_box: OnBadBox,
     problems: list[Problem],
@@ -42,7 +43,8 @@ def stream_coco(
     """Return the categories and an iterator over the records of a COCO file, in the order of its images.
 
     Args:
-        path: the file
+        file: the file, at its beginning
+        path: its path, for messages
         on_bad_box: how a refused object affects its image, see `OnBadBox`
         problems: extended by the problems of what is left out
         notes: updated with counts of notes
@@ -55,15 +57,17 @@ def stream_coco(
     """
     lists: dict[str, Any] = {"images": [], "categories": [], "annotations": _Annotations()}
     missing = set(_LISTS)
-    for key, position, row in stream_lists(path):
+    for key, position, row in stream_lists(path, file):
         missing.discard(key)
         if key in lists and position >= 0:
             lists[key].append(row)
             part.see(key, row)
     if missing:
         raise InputError(f"{path}: expected COCO JSON, found no list {sorted(missing)[0]}")
-    row_lists = (lists.pop(key) for key in ("categories", "images"))  # popped so that they can be freed
-    reader = CocoReader(*row_lists, str(path), problems, notes, on_bad_box, image_size, folder)
+    # The lists are popped so that they can be freed.
+    reader = CocoReader(
+        lists.pop("categories"), lists.pop("images"), str(path), problems, notes, on_bad_box, image_size, folder
+    )
     objects = lists.pop("annotations").place(reader, notes)
     left_out = reader.left_out()
     notes[WITH_REFUSED] += len(left_out)
@@ -116,9 +120,7 @@ class _Annotations:
         with np.errstate(all="ignore"):
             corners_N4 = np.concatenate([low_N2 / sizes_N2, high_N2 / sizes_N2], axis=1)
             valid_N = has_image_N & has_category_N & ~np.array(unteachable or [True])[category_N]
-            valid_N &= (low_N2 >= 0).all(axis=1) & (high_N2 <= sizes_N2).all(axis=1) & (sizes_N2 > 0).all(axis=1)
-            valid_N &= (floats_N5[:, 2:4] > 0).all(axis=1)
-            valid_N &= (corners_N4[:, 2:] - corners_N4[:, :2] > 2 / CoordGrid().scale).all(axis=1)
+            valid_N &= is_plain_box(*list(corners_N4.T)) & (sizes_N2 > 0).all(axis=1)
             valid_N &= (floats_N5[:, 4] >= 0) & (floats_N5[:, 4] < np.inf)
         if crowds := int((flags_N[valid_N] & _CROWD).sum()):
             notes[CROWDS] += crowds
@@ -129,9 +131,8 @@ class _Annotations:
             placed = reader.place(record, position)
             if placed is not None and placed[2] is not None:
                 row, has_area, corners = placed
-                converted.append(
-                    (position, row.image, row.category, row.iscrowd, *corners, row.area if has_area else np.nan)
-                )
+                area = row.area if has_area else np.nan
+                converted.append((position, row.image, row.category, row.iscrowd, *(corners or ()), area))
         area_N = np.where(flags_N & _AREA, floats_N5[:, 4], np.nan)
         all_columns = (position_N, image_N, category_N, flags_N & _CROWD, *corners_N4.T, area_N)
         columns = [values[valid_N] for values in all_columns]
@@ -194,7 +195,7 @@ def _rows(reader: CocoReader, left_out: set[int | str], objects: _Objects) -> It
     for image in reader.given:
         if image.id not in left_out and image.id in reader.usable:
             of_objects = objects.of_image(reader.image_index[image.id], names)
-            extra = None
+            extra: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
             if image.id in reader.uncertain:
                 extra = {UNCERTAIN: sorted(reader.uncertain[image.id])}, [{}] * len(of_objects["desc"])
             yield Row(image.file_name, image.width, image.height, image.id, **of_objects, extra=extra)

@@ -63,10 +63,13 @@ class Row(NamedTuple):
 
     def of_objects(self, kept: Sequence[int]) -> Row:
         """Return the record with only the objects at the indices `kept`."""
-        desc, crowd, area = ([column[n] for n in kept] for column in (self.desc, self.crowd, self.area))
-        bbox = [side for n in kept for side in self.bbox[4 * n : 4 * n + 4]]
-        extra = self.extra and (self.extra[0], [self.extra[1][n] for n in kept])
-        return self._replace(desc=desc, bbox=bbox, crowd=crowd, area=area, extra=extra)
+        return self._replace(
+            desc=[self.desc[n] for n in kept],
+            bbox=[side for n in kept for side in self.bbox[4 * n : 4 * n + 4]],
+            crowd=[self.crowd[n] for n in kept],
+            area=[self.area[n] for n in kept],
+            extra=self.extra and (self.extra[0], [self.extra[1][n] for n in kept]),
+        )
 
 
 def write_records(path: Path, rows: Iterable[Row]) -> int:
@@ -113,11 +116,16 @@ def instance_of(row: Row) -> Instance:
     extra, extras = row.extra or ({}, None)
     objects = []
     for i, (desc, crowd, area) in enumerate(zip(row.desc, row.crowd, row.area, strict=True)):
-        stated = ({"iscrowd": True} if crowd else {}) | ({} if area is None else {"area": area})
-        more = extras[i] if extras else {}
-        if "geometry" in more:
-            more = {**more, "geometry": read_shape(more["geometry"])}
-        objects.append(Object.model_construct(desc=desc, bbox=tuple(row.bbox[4 * i : 4 * i + 4]), **stated, **more))
+        values: dict[str, Any] = {"desc": desc, "bbox": tuple(row.bbox[4 * i : 4 * i + 4])}
+        if crowd:
+            values["iscrowd"] = True
+        if area is not None:
+            values["area"] = area
+        if extras:
+            values |= extras[i]
+        if "geometry" in values:
+            values["geometry"] = read_shape(values["geometry"])
+        objects.append(Object.model_construct(**values))
     known = {key: value for key in ("width", "height", "image_id") if (value := getattr(row, key)) is not None}
     return Instance.model_construct(image=row.image, **known, **extra, objects=tuple(objects))
 
@@ -137,7 +145,7 @@ class Records(Sequence[Instance]):
         return Records, (self.path,)
 
     def __len__(self) -> int:
-        return self._table.num_rows
+        return int(self._table.num_rows)
 
     @overload
     def __getitem__(self, index: int) -> Instance: ...
@@ -157,14 +165,14 @@ class Records(Sequence[Instance]):
     @property
     def names(self) -> list[str]:
         """The paths of the images."""
-        return self._table["image"].to_pylist()
+        return list(self._table["image"].to_pylist())
 
     @property
     def repeated(self) -> list[str]:
         """The paths of images with several records, not counting records with a phrase."""
         phrased = pa.compute.match_substring(self._table["extra"], '"query":').fill_null(False)
         counted = self._table["image"].filter(pa.compute.invert(phrased)).value_counts()
-        return counted.field(0).filter(pa.compute.greater(counted.field(1), 1)).to_pylist()
+        return list(counted.field(0).filter(pa.compute.greater(counted.field(1), 1)).to_pylist())
 
     @cached_property
     def image_sizes(self) -> np.ndarray:
@@ -187,7 +195,8 @@ class Records(Sequence[Instance]):
         """Upper bound of the target text of each image in bytes."""
 
         def of_objects(desc: pa.Array) -> np.ndarray:
-            return pa.compute.binary_length(desc).to_numpy(zero_copy_only=False).astype(np.int64) + _MARKUP_BYTES
+            lengths: np.ndarray = pa.compute.binary_length(desc).to_numpy(zero_copy_only=False).astype(np.int64)
+            return lengths + _MARKUP_BYTES
 
         return self._sum_by_record("desc", of_objects) + 2
 

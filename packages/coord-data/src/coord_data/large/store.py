@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import tee
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from filelock import FileLock
 from tqdm import tqdm
@@ -59,8 +59,8 @@ class Store:
 
 def streams(source: Source, rules: ReadingRules) -> bool:
     """Return whether a source is streamed: an instance or COCO file that is too large for memory."""
-    if source.format not in STREAMED or rules.geometry != "box" or not source.is_large:
-        return False  # the Arrow file stores boxes only
+    if source.format not in STREAMED or rules.geometry != "box" or rules.read_as or not source.is_large:
+        return False  # the Arrow file stores boxes only, as the file states them
     return source.format == "coco" or source.head[:1] != "["  # the records of a list are not lines
 
 
@@ -90,14 +90,16 @@ class Stream:
         self._categories: Sequence[Category] | None = None
         self.part: CocoPart | LinesPart = CocoPart() if kind == "coco" else LinesPart()
 
-    def __iter__(self) -> Iterator[Row]:
-        """Check the file and its images, and yield the valid records.
+    def rows(self, file: IO[bytes]) -> Iterator[Row]:
+        """Check the file, which is open at its beginning, and its images, and yield the valid records.
 
         Raises:
             InputError: a COCO file is not JSON or lacks one of its lists.
             RunError: a process that checks records was killed.
         """
-        checked = self._check_coco(self.part) if isinstance(self.part, CocoPart) else self._check_lines(self.part)
+        checked = (
+            self._check_coco(file, self.part) if isinstance(self.part, CocoPart) else self._check_lines(file, self.part)
+        )
         with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5) as bar:
             for count, piece in checked:
                 bar.update(count)
@@ -106,14 +108,14 @@ class Stream:
                 self._names |= piece.names
                 yield from piece.rows
 
-    def _check_coco(self, part: CocoPart) -> Iterator[tuple[int, Checked]]:
+    def _check_coco(self, file: IO[bytes], part: CocoPart) -> Iterator[tuple[int, Checked]]:
         rules = self._rules
 
         def sizes(name: str) -> tuple[int, int] | None:
             return look_at(rules.root / name, decode=False).size
 
         collected = self._problems, self._notes
-        self._categories, rows = stream_coco(self._path, rules.on_bad_box, *collected, sizes, part, rules.root)
+        self._categories, rows = stream_coco(file, self._path, rules.on_bad_box, *collected, sizes, part, rules.root)
         to_check, kept = tee(pieces(rows))
         images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
         results = in_processes(partial(check_images, rules=rules), images)
@@ -123,14 +125,13 @@ class Stream:
                 result.take(row, fault, rules)
             yield len(piece), result
 
-    def _check_lines(self, part: LinesPart) -> Iterator[tuple[int, Checked]]:
+    def _check_lines(self, file: IO[bytes], part: LinesPart) -> Iterator[tuple[int, Checked]]:
         lines_of: dict[int | str, int] = {}
-        with self._path.open("rb") as file:
-            lines = pieces((number, line) for number, line in enumerate(file, start=1) if line.strip())
-            for piece, result in in_processes(partial(check_lines, path=self._path, rules=self._rules), lines):
-                part.see(piece)
-                duplicates = {n: first_line for i, n in result.ids if (first_line := lines_of.setdefault(i, n)) != n}
-                yield len(piece), check_lines(piece, self._path, self._rules, duplicates) if duplicates else result
+        lines = pieces((number, line) for number, line in enumerate(file, start=1) if line.strip())
+        for piece, result in in_processes(partial(check_lines, path=self._path, rules=self._rules), lines):
+            part.see(piece)
+            duplicates = {n: first_line for i, n in result.ids if (first_line := lines_of.setdefault(i, n)) != n}
+            yield len(piece), check_lines(piece, self._path, self._rules, duplicates) if duplicates else result
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -153,8 +154,13 @@ def keep_records(path: Path, root: Path, settings: Sequence[Any], stream: Stream
     with path.open("rb") as file:
         while block := file.read(1 << 20):
             sha.update(block)
+        file.seek(0)
+        return _kept(file, sha.hexdigest(), root, stream)
+
+
+def _kept(file: IO[bytes], digest: str, root: Path, stream: Stream) -> Store:
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
-    stem = folder / sha.hexdigest()[:24]
+    stem = folder / digest[:24]
     table, summary, part = stem.with_suffix(".arrow"), stem.with_suffix(".json"), stem.with_suffix(".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -165,9 +171,9 @@ def keep_records(path: Path, root: Path, settings: Sequence[Any], stream: Stream
                 return cached
             for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
                 leftover.unlink(missing_ok=True)
-            write_records(table, stream)
+            write_records(table, stream.rows(file))
             records = Records(table)
-            facts = stream.facts | {"images": _stamps(root, records.names), "file": sha.hexdigest()}
+            facts = stream.facts | {"images": _stamps(root, records.names), "file": digest}
             write_text(part, stream.part.text())
             write_text(summary, json.dumps(facts))
     except OSError as error:

@@ -79,12 +79,14 @@ class AnswerBuilder:
         scale: divisors of plain numbers
         geometry: geometry that numbers have if the text does not say it
         keep_flat: whether boxes without area are kept, for callers that replace the sides
+        fractions: whether numbers are fractions, since other numbers of this text are
     """
 
     format: str
     scale: Scale
     geometry: Geometry = "box"
     keep_flat: bool = False
+    fractions: bool = False
     objects: list[ParsedObject] = field(default_factory=list)
     dropped: list[Drop] = field(default_factory=list)
     coord_count: int = 0
@@ -92,6 +94,7 @@ class AnswerBuilder:
     truncated: bool = False
     explicit_empty: bool = False
     repeats: int = 0
+    ones: bool = False
     numbers_read: bool = False
     read_scale: Scale | None = None
     _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
@@ -120,10 +123,11 @@ class AnswerBuilder:
         """
         points: tuple[tuple[float, float], ...] = ()
         coordinates: tuple[float, ...] = ()
-        if geometry == "box":
+        kind = GEOMETRIES[geometry]
+        if kind.is_box:
             x1, y1, x2, y2 = box = tuple(unit)
         else:
-            kind, coordinates = GEOMETRIES[geometry], tuple(unit)
+            coordinates = tuple(unit)
             points = kind.outline(coordinates)
             if not kind.placed(points):
                 self.drop("no_coordinates", *span)
@@ -188,16 +192,18 @@ class AnswerBuilder:
         Without a scale from the caller, numbers in [0, 1] are fractions; others are divided by `own_scale` of the
         format, or by the assumed scale.
         """
-        count = len(numbers)
-        if count != 4 if geometry == "box" else not GEOMETRIES[geometry].reads(count):
+        count, kind = len(numbers), GEOMETRIES[geometry]
+        if not kind.reads(count):
             self.drop("wrong_arity", *span)
             return
         scale = self.scale
         if scale.assumed:
-            if max(numbers) <= 1 + OVERSHOOT and own_scale != 100 and any(n % 1 for n in numbers):
-                scale = _FRACTIONS
-            elif own_scale is not None:
-                scale = Scale(own_scale, own_scale)
+            if max(numbers) <= 1 + OVERSHOOT and own_scale != 100 and (self.fractions or any(n % 1 for n in numbers)):
+                scale, self.fractions = _FRACTIONS, True
+            else:
+                self.ones |= max(numbers) <= 1
+                if own_scale is not None:
+                    scale = Scale(own_scale, own_scale)
         if scale is self.scale:
             self.numbers_read = True
         self.read_scale = scale
@@ -206,7 +212,7 @@ class AnswerBuilder:
             x1, y1, x2, y2 = numbers
             unit: Sequence[float] = (x1 / sx, y1 / sy, x2 / sx, y2 / sy)
         else:
-            kind, along_y = GEOMETRIES[geometry], "x" if order[:1] == "y" else "y"
+            along_y = "x" if order[:1] == "y" else "y"
             scaled = [n / (sy if kind.number_at(i) == along_y else sx) for i, n in enumerate(numbers)]
             unit = corners(order, scaled)
         low, high = min(unit), max(unit)

@@ -52,7 +52,10 @@ class TextFormat:
         bins: number of coordinate tokens; None for plain numbers
         offset: summand of a bin before the division: .5 for the centre of the bin
         by_count: whether two coordinates are a point, four a box, and more a polygon
-        arity: number of coordinates of one object, for `decode`, or 2 for points with y first
+        geometry: name of the geometry of all shapes, `any` if their numbers tell it; by default a point or a box, as
+            the order has it
+        arity: number of coordinates of one object, for `decode`
+        groups: returns the numbers of each shape in the text of the group `box`, if `number` cannot tell them apart
         decode: maps the coordinates of one object as written to `x1, y1, x2, y2` in [0, 1], if order and scale
             cannot, or if text stands between them
         opening: pattern of the start of an object; a start without an object is a drop
@@ -84,7 +87,9 @@ class TextFormat:
     bins: int | None = None
     offset: float = 0.0
     by_count: bool = False
+    geometry: str = ""
     arity: int = 0
+    groups: Callable[[str], list[list[float]]] | None = None
     decode: Callable[[Sequence[float]], Sequence[float]] | None = None
     opening: str = ""
     hint: str = ""
@@ -111,9 +116,15 @@ class TextFormat:
     @property
     def kind(self) -> Kind:
         """What the format says about the geometry of coordinates: by their number, points, or boxes."""
-        if self.by_count:
-            return "any"
-        return "point" if self.arity == 2 and self.decode is None else "box"
+        if self.geometry:
+            return self.geometry
+        return "any" if self.by_count else "point" if len(self.order) == 2 else "box"
+
+    @cached_property
+    def units(self) -> list[float]:
+        """The coordinate in [0, 1] of each bin; empty for plain numbers."""
+        bins = self.bins or 0
+        return [min((k + self.offset) / (self.scale or bins), 1.0) for k in range(bins)]
 
     @cached_property
     def compiled(self) -> re.Pattern[str]:
@@ -159,6 +170,18 @@ def _patches(pair: Sequence[float]) -> tuple[float, float, float, float]:
     (y1, x1), (y2, x2) = (divmod(index, 32) for index in pair)
     near, far = (0.0, 1.0) if x1 == x2 or y1 == y2 else (0.5, 0.5)
     return (x1 + near) / 32, (y1 + near) / 32, (x2 + far) / 32, (y2 + far) / 32
+
+
+def _frames(written: str) -> list[list[float]]:
+    """Return the points of Molmo 2: in each image or frame, its number or time, then number, x and y of each point."""
+    points: list[list[float]] = []
+    for frame in re.split(r"[;\t\n]+", written):
+        numbers = [float(number) for number in re.findall(NUMBER, frame)]
+        if len(numbers) % 3 == 1:
+            points += [numbers[i + 1 : i + 3] for i in range(1, len(numbers), 3)]
+        elif numbers:
+            points += [[]] * ((len(numbers) + 2) // 3)  # a number is missing, and which one cannot be known
+    return points
 
 
 _ROWS = (
@@ -228,7 +251,7 @@ _ROWS = (
         divisor="1000",
         keys=("point",),
         order="yxyx",
-        arity=2,
+        geometry="point",
         scale=1000,
         published=(Published('[{"point": [376, 508], "label": "small banana"}]', (("small banana", 0.508, 0.376),)),),
     ),
@@ -243,12 +266,12 @@ _ROWS = (
     TextFormat(
         name="places",
         example='{"action": "left_click", "coordinate": [x, y]}',
+        geometry="any",
         keys=(
             *("coordinate", "coordinates", "coords", "location", "position", "region", "click", "start_coordinate"),
             *("end_coordinate", "start_box", "end_box", "start_point", "end_point", "click_point", "place"),
         ),
         order="xy",
-        by_count=True,
         published=(
             Published(
                 '<tool_call>\n{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": '
@@ -275,9 +298,12 @@ _ROWS = (
     TextFormat(
         name="outlines",
         example='{"quad_boxes": [[x1, y1, x2, y2, x3, y3, x4, y4]], "labels": ["SALE"]}',
-        keys=("quad_boxes", "quad_box", "quad", "quads", "quadrilateral", "outline", "contour", "vertices"),
+        keys=(
+            *("quad_boxes", "quad_box", "quad", "quads", "quadrilateral", "outline", "contour", "vertices"),
+            *("normalized_vertices", "bounding_poly"),
+        ),
         order="xy",
-        by_count=True,
+        geometry="polygon",
         published=(
             Published(
                 '{"quad_boxes": [[100, 200, 300, 210, 300, 260, 100, 250]], "labels": ["SALE"]}',
@@ -291,7 +317,7 @@ _ROWS = (
         example="<loc0034><loc0012><loc0078><loc0056> cat ; four of 1024 bins, y first",
         divisor="1024",
         needs=("<loc",),
-        pattern=r"(?P<box>(?:<loc[0-9]{4}>)+)(?P<end>(?P<label>(?:[^;<]|<(?!loc[0-9]{4}>))*);?)",
+        pattern=r"(?P<box>(?:<loc[0-9]{4}>)+)(?P<end>(?P<label>[^;<]*(?:<(?!loc[0-9]{4}>)[^;<]*)*);?)",
         number="<loc([0-9]{4})>",
         order="yxyx",
         scale=1024,
@@ -447,7 +473,7 @@ _ROWS = (
         example="<x_0.12><y_0.07># Heading<x_0.61><y_0.09><class_Title>",
         divisor="1",
         needs=("<class_",),
-        pattern=r"(?P<box><x_[0-9.]{1,9}><y_[0-9.]{1,9}>(?:(?:[^<]|<(?!x_[0-9]))*<x_[0-9.]{1,9}><y_[0-9.]{1,9}>)?)"
+        pattern=r"(?P<box><x_[0-9.]{1,9}><y_[0-9.]{1,9}>(?:[^<]*(?:<(?!x_[0-9])[^<]*)*<x_[0-9.]{1,9}><y_[0-9.]{1,9}>)?)"
         r"(?P<end><class_(?P<label>[^<>]*)>|)",
         number=_AXIS,
         scale=1,
@@ -467,7 +493,7 @@ _ROWS = (
         _PLAIN,
         divisor="1000",
         scale=1000,
-        needs=("<box>", "</ref>"),
+        needs=("</ref>",),
         hint=r"(?:<box>|</ref>\s*<point>)\s*[\[0-9n]",
         published=(
             Published(
@@ -482,7 +508,7 @@ _ROWS = (
         _PLAIN,
         divisor="1000",
         scale=1000,
-        needs=("<box>", "</ref>"),
+        needs=("</ref>",),
         hint=r"(?:<box>|</ref>\s*<point>)\s*\(",
         published=(Published("<ref>man</ref><box>(241,354),(707,999)</box>", (("man", 0.241, 0.354, 0.707, 0.999),)),),
     ),
@@ -598,12 +624,12 @@ _ROWS = (
         name="molmo2",
         example='<points coords="1 1 123 456">cat</points>',
         divisor="1000",
-        needs=("coords=",),
+        needs=("<point", "<track"),
         order="xy",
         scale=1000,
-        pattern=r'<(?:point|track)s?\s+coords="(?P<box>[0-9.:;,\s]*)(?:"\s*(?:alt="[^"<>]*"\s*)?)?'
+        pattern=r'<(?:point|track)s?\s+coords="(?P<box>[0-9.:;,\s]*)(?:"\s*(?:alt="(?P<label_of_all>[^"<>]*)"\s*)?)?'
         r"(?:/|>(?P<label>[^<]*)|)(?P<end></(?:point|track)s?>|/?>|)",
-        number=r'(?:(?:(?<=")|[;,\t\n])\s*[0-9]{1,5}(?:\.[0-9]{1,4})?:?\s+)?[0-9]{1,5}\s+([0-9]{1,4})\s+([0-9]{1,4})(?![0-9.])',
+        groups=_frames,
         opening="<(?:point|track)s?[ >]",
         hint=r"<(?:point|track)s?\s+coords=",
         published=(

@@ -237,7 +237,14 @@ class JsonParser:
                     item.groups.append([(number, None, None) for number in numbers])
                     item.groups.append([])
                     return
+        if item is not None and not partial and self._is_outline(record, self.keys[item.key].role):
+            item.groups += record.fields[0].groups
+            return
         add_record(record, self.builder, self.keys, end, partial)
+
+    def _is_outline(self, record: Record, role: str) -> bool:
+        """Return whether a record is the outline that a key states: `"boundingPoly": {"vertices": [...]}`."""
+        return role == "shape" and len(record.fields) == 1 and self.keys[record.fields[0].key].kind == "polygon"
 
     def _names(self, item: Field) -> bool:
         """Return whether a field is a label or a shape, so that its record is an object of its own."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 
 _TAG = re.compile(r"<\|?/?[A-Za-z_][\w.-]*(?:\s[^<>]{0,200})?\|?/?>|<\uff5c[^\uff5c<>]{1,40}\uff5c>|```(?:\w+)?")
+_XML_FACTS = re.compile(
+    r"<(filename|folder|path|source|database|pose|truncated|difficult|occluded|segmented|depth)>[^<>]*</\1>"
+)
 _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)\*|\*(?!\w)")
 _LEADING = re.compile(
     r"""(?:\s*(?:
-        [-*\u2022\u2013\u2014\u00b7#>|]+(?=\s|\w|$)             # bullets, headings, quotes, cells
-      | \(?[0-9]{1,3}[.):](?![0-9])         # 1. 1) (1) 1:
-      | \#[0-9]{1,3}\b[.:)]?                # #1
+        \#[0-9]{1,3}\b[.:)]?                # #1
+      | [-*\u2022\u2013\u2014\u00b7#>|]+(?=\s|\w|$)  # bullets, headings, quotes, cells
+      | \(?[0-9]{1,3}[.):\u3001](?![0-9])   # 1. 1) (1) 1:
+      | \(?[IVX]{1,4}[.)](?=\s)            # I. (I)
       | [0-9]{1,3}\s*\|                     # the first cell of a table row
       | \(?[a-z]\)                          # a) (a)
       | [,;:.=\u2192|]+
@@ -47,7 +51,9 @@ _SENTENCE = re.compile(
     r"objects?|detections?|bounding|boxes|coordinates|json|format|results?|list|based|assistant|user|thought|action)\b",
     re.IGNORECASE,
 )
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"))
 _OPEN_QUOTES, _CLOSE_QUOTES = "\"'\u201c\u2018\u00ab", "\"'\u201d\u2019\u00bb"
+_STOP_WORDS = re.compile(r"(?:(?:the|an?|and|its?|with|of|is|are|at|in|to|by|corner|here)\b[\s,]*)+", re.IGNORECASE)
 _INSTANCE = re.compile(r"(.*\S)\s*(?:#|no\.\s*)?([0-9]{1,3})")
 
 
@@ -58,7 +64,7 @@ def clean_label(words: str) -> tuple[str, bool]:
         >>> clean_label("2. **Red car** \u2014"), clean_label("The bounding box of the dog is")
         (('Red car', True), ('dog', True))
     """
-    text = _TAG.sub(" ", words) if "<" in words or "`" in words else words
+    text = _TAG.sub(" ", _XML_FACTS.sub(" ", words)) if "<" in words or "`" in words else words
     if "\n" in text:
         text = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     text = _EMPHASIS.sub("", text).strip()
@@ -83,13 +89,21 @@ def clean_label(words: str) -> tuple[str, bool]:
 
 
 def _strip(text: str) -> str:
+    """Return a label without separators, quotes and single brackets around it."""
     before = None
     while before != text:
         before = text
         text = _TRAILING.sub("", text.strip())
         if len(text) > 1 and text[0] in _OPEN_QUOTES and text[-1] in _CLOSE_QUOTES:
             text = text[1:-1]
-    return text
+        text = text.lstrip(")]},; ")
+        for opening, closing in _BRACKETS:
+            lone = opening == closing and text.count(opening) == 1
+            if text.startswith(opening) and (lone or closing not in text):
+                text = text[1:]
+            if text.endswith(closing) and (lone or opening not in text):
+                text = text[:-1]
+    return "" if _STOP_WORDS.fullmatch(text) else text
 
 
 def is_heading(label: str) -> bool:

@@ -115,15 +115,15 @@ class MarkerParser:
             numbers = (float(a), float(b), float(c), float(d))
             builder.add_numbers(desc, numbers, match.span(), start_index=start_index)
         else:
-            values = [units.get(token) for token in (token_a, token_b, token_c, token_d)]
             first = builder.coord_count
-            if None in values:
-                builder.coord_count = first + sum(value is not None for value in values)
+            try:
+                (a, x1), (b, y1), (c, x2), (d, y2) = units[token_a], units[token_b], units[token_c], units[token_d]
+            except KeyError:
+                builder.coord_count = first + sum(token in units for token in (token_a, token_b, token_c, token_d))
                 builder.drop("invalid_coordinate", *match.span())
             else:
                 builder.coord_count = first + 4
-                bins, unit = zip(*values)  # noqa: B905
-                builder.add(desc, bins, unit, match.span(), first, start_index)
+                builder.add(desc, (a, b, c, d), (x1, y1, x2, y2), match.span(), first, start_index)
         self.desc, self.start_index = desc, start_index
         self.state = _AFTER if self.four_marks else _OUTSIDE
         if self.runs or self.stray_text:

@@ -132,7 +132,10 @@ def split_shapes(
         >>> split_shapes([[1, 2], [3, 4]], "any", "box"), split_shapes([[1, 2], [3, 4]], "any", "point")
         ([('box', [1, 2, 3, 4])], [('point', [1, 2]), ('point', [3, 4])])
     """
-    if kind == "any" and requested != "box":
+    # Points of one list, and any outline, are what the caller expects if their number fits.
+    several = kind == "polygon" or (kind == "point" and {len(group) for group in groups} == {2} and len(groups) > 1)
+    outline = several and requested not in ("box", "point", "polygon" if kind == "polygon" else "")
+    if requested != "box" and (kind == "any" or (outline and all(map(GEOMETRIES[requested].fits, _counts(groups))))):
         kind = requested
     lengths = {len(group) for group in groups}
     if lengths == {1} and len(groups) > 1:  # [[1], [2], [3], [4]]
@@ -149,8 +152,11 @@ def split_shapes(
         return [(kind, list(group)) for group in groups]
     if lengths == {2} and kind == "any" and (len(groups) != 2) and (len(groups) % 2 or not pairs_are_boxes):
         return [("point", list(group)) for group in groups]
-    if lengths == {2} and len(groups) % 2:
-        return [("box", [item for group in groups for item in group])]
+    if lengths == {1, 2} or (lengths == {2} and len(groups) % 2):  # corners of which some or parts of some are missing
+        step = 2 if len(groups) % 2 == 0 else len(groups)
+        return [
+            ("box", [item for group in groups[i : i + step] for item in group]) for i in range(0, len(groups), step)
+        ]
     shapes: list[tuple[Geometry, list[T]]] = []
     pair: list[T] = []
     for group in groups:
@@ -168,6 +174,12 @@ def split_shapes(
     if pair:
         shapes.append(("point" if kind == "any" else "box", pair))
     return shapes
+
+
+def _counts(groups: Sequence[Sequence[Any]]) -> list[int]:
+    """Return the number of coordinates of each outline: of all pairs together, or of each list."""
+    lengths = [len(group) for group in groups]
+    return [sum(lengths)] if set(lengths) == {2} else lengths
 
 
 def _flat_shapes(items: list[T], kind: Kind, value: Callable[[T], Any]) -> list[tuple[Geometry, list[T]]]:

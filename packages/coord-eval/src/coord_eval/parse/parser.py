@@ -11,11 +11,14 @@ from coord_eval.parse.answer import Answer
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
 from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
 from coord_eval.parse.json_format import JsonParser
-from coord_eval.parse.line_format import LineParser, TableParser
+from coord_eval.parse.line_format import LineParser
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.pattern_format import PatternParser
 from coord_eval.parse.record import Keys
+from coord_eval.parse.table_format import TableParser
 
+_THOUGHT_HEADS = frozenset({"thi", "/th"})
+_Heads = set[str]
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _THOUGHT_MARK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 
@@ -74,7 +77,7 @@ def parse_answer(
     parse = _Parse(text, resolved, grid, kind, keep_flat)
     if format != "auto":
         return parse.with_format(format)
-    names = candidate_formats(text, (parse.begin, parse.end))
+    names = candidate_formats(text, (parse.begin, parse.end), parse.heads)
     answers = [parse.with_format(name) for name in names]
     if len(answers) == 1 and answers[0].objects:
         return answers[0]
@@ -92,15 +95,17 @@ class _Parse:
     def __init__(self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool) -> None:
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units = token_units(grid)
-        self.begin, self.end, self.thought = _answer_range(text) if "<" in text else (0, len(text), None)
+        self.heads = _heads(text)
+        thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads))
+        self.begin, self.end, self.thought = _answer_range(text) if thinks else (0, len(text), None)
 
-    def with_format(self, name: str | MarkerFamily) -> Answer:
+    def with_format(self, name: str | MarkerFamily, fractions: bool = False) -> Answer:
         """Parse the text in one format; if nothing is recognised, it is dropped as a whole."""
         text, begin, end = self.text, self.begin, self.end
         row = None if isinstance(name, MarkerFamily) else REGISTRY.get(name)
         family = name if isinstance(name, MarkerFamily) else row and row.markers
         label = "json" if row and row.keys else name.name if isinstance(name, MarkerFamily) else name
-        builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat)
+        builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat, fractions)
         # Token indices count the whole text, including its reasoning, like the lists of log-probabilities.
         builder.coord_count = self._tokens(0, begin)
         if end < len(text):
@@ -117,6 +122,8 @@ class _Parse:
         elif row:
             reader = TableParser if row.reader == "table" else LineParser
             reader(builder, _keys(self.kind.name, None)).parse(text, begin)
+        if builder.fractions and builder.ones and not fractions:
+            return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
         if not (builder.objects or builder.dropped or builder.explicit_empty):
             stripped = text[begin:].strip()
             if stripped:
@@ -190,31 +197,37 @@ def _answer_range(text: str) -> tuple[int, int, int | None]:
     return *ranges[-1], inside
 
 
-def candidate_formats(text: str, answer_range: tuple[int, int] | None = None) -> list[str]:
+def candidate_formats(text: str, answer_range: tuple[int, int] | None = None, heads: _Heads | None = None) -> list[str]:
     """Return the formats whose tokens the answer in a text contains, `none` if there are none.
 
     Of formats with equally many objects, `parse_answer` chooses the first of this list.
     """
+    heads = _heads(text) if heads is None else heads
     begin, end = answer_range or _answer_range(text)[:2]
-    tagged = text.find("<", begin, end) >= 0
     present: dict[str, bool] = {}
+
+    def has(piece: str) -> bool:
+        if piece not in present:
+            possible = len(piece) < 4 or piece[0] != "<" or piece[1:4] in heads
+            present[piece] = possible and text.find(piece, begin, end) >= 0
+        return present[piece]
+
     formats = []
     for name, row in REGISTRY.items():
         if row.keys or row.reader:
-            if name == "json" and (text.find("{", begin, end) >= 0 or _EMPTY_LIST.search(text, begin, end)):
+            if name == "json" and (has("{") or (has("[") and _EMPTY_LIST.search(text, begin, end))):
                 formats.append(name)
         elif row.markers:
-            tokens = row.markers.tokens
-            if tagged and (text.find(tokens[0], begin, end) >= 0 or text.find(tokens[-2], begin, end) >= 0):
+            if has(row.markers.tokens[0]) or has(row.markers.tokens[-2]):
                 formats.append(name)
-        elif tagged or "<" not in row.example:
-            for piece in row.needs:
-                if piece not in present:
-                    present[piece] = text.find(piece, begin, end) >= 0
-            needed = not row.needs or any(present[piece] for piece in row.needs)
-            if needed and row.shown.search(text, begin, end) is not None:
-                formats.append(name)
-    return formats or ["obj" if tagged and text.find(COORD_START, begin, end) >= 0 else "none"]
+        elif (not row.needs or any(map(has, row.needs))) and row.shown.search(text, begin, end) is not None:
+            formats.append(name)
+    return formats or ["obj" if has(COORD_START) else "none"]
+
+
+def _heads(text: str) -> _Heads:
+    """Return the three characters after each `<`: most formats are ruled out by them."""
+    return {piece[:3] for piece in text.split("<")[1:]}
 
 
 def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid) -> Scale:

@@ -30,10 +30,10 @@ class PatternParser:
         self.opening = re.compile(row.opening) if row.opening else None
         names = row.compiled.groupindex
         self.has_end, self.has_label = "end" in names, "label" in names
-        self.stated: list[tuple[str, Geometry]] = [(n, n) for n in ("polygon", "point") if n in names]
+        self.stated: list[Geometry] = [name for name in ("polygon", "point") if name in names]
         self.whole_name = "label_of_all" in names
         self.is_token = row.bins is not None or row.number.startswith("<")
-        self.units = [min((k + row.offset) / (row.scale or row.bins), 1.0) for k in range(row.bins)] if row.bins else []
+        self.units = row.units
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -61,7 +61,7 @@ class PatternParser:
     def _name(self, match: re.Match[str], last_end: int) -> int:
         """Set the label of an object, and return the position at which the object begins."""
         start = begin = match.start()
-        between = self.text[max(last_end, start - _MAX_LABEL) : start]
+        between = self.text[max(last_end, start - _MAX_LABEL) : start] if last_end < start else ""
         if self.row.label == "before":
             begin = start - len(between)
             shares = self.start_index is not None and _BETWEEN.issuperset(between)
@@ -72,10 +72,11 @@ class PatternParser:
             if written is None:
                 written = whole
             shares = written is None and self.start_index is not None and start - last_end <= _MAX_LABEL
-            shares = shares and _BETWEEN.issuperset(_TAGS.sub("", between) if "<" in between else between)
+            if shares and between:
+                shares = _BETWEEN.issuperset(_TAGS.sub("", between) if "<" in between else between)
             label = written or ""
             if self.noise is not None:
-                label = self.noise.sub("", label)
+                label = self.noise.sub("", label) if "<" in label else label
         if not shares:
             self.label = label
             self.start_index = self.builder.start_count
@@ -97,25 +98,35 @@ class PatternParser:
         cut = at_end and (partial or not self.has_end)
         box_start, box_end = match.span("box")
         written = self.text[box_start:box_end]
-        geometry: Geometry | None = next((name for group, name in self.stated if match[group]), None)
+        geometry: Geometry | None = None
+        for name in self.stated:
+            if match[name]:
+                geometry = name
         first = builder.coord_count if row.bins else None
         tokens = self.number.findall(written) if self.is_token else []
         if row.bins:
             builder.coord_count += len(tokens)
         if geometry is None and len(tokens) == row.arity == 4 and not _SEPARATED.search(written):
-            self._add(
-                [int(token) if row.bins else float(token) for token in tokens], "box", (start, end), first, partial
-            )
+            self._add(list(map(int if row.bins else float, tokens)), "box", (start, end), first, partial)
             builder.truncated |= at_end and partial
             return
         groups, last = self._groups(box_start, box_end)
+        open_number = at_end and partial and not self.is_token and last == self.text_end
+        if row.groups is not None:
+            groups = row.groups(written)
+            if open_number and groups:  # the point at the end may be cut off
+                kept = written
+                for _ in range(3):
+                    kept = kept.rstrip().rpartition(" ")[0]
+                    if all(row.groups(kept)):
+                        break
+                groups = [*row.groups(kept), groups[-1]]
         if not groups:
             is_none = bool(_NOTHING.search(written))
             builder.explicit_empty |= is_none
             if not is_none:
                 self._drop_incomplete(at_end and partial, start, end)
             return
-        open_number = at_end and partial and not self.is_token and last == self.text_end
         count = sum(map(len, groups))
         for shape, values in self._shapes(groups, geometry, cut):
             index = None if first is None else first
@@ -147,10 +158,12 @@ class PatternParser:
             builder.add(
                 self.label, tuple(values), row.decode(values), span, index, self.start_index, (), partial, "box", ""
             )
-        elif order == "xyxy" and len(values) == 4:
+        elif len(values) == 4 and order in ("xyxy", "yxyx"):
             a, b, c, d = values
-            unit = (units[a], units[b], units[c], units[d])  # type: ignore[call-overload]
-            builder.add(self.label, (a, b, c, d), unit, span, index, self.start_index, (), partial)
+            unit = [units[a], units[b], units[c], units[d]]  # type: ignore[call-overload]
+            if order == "yxyx":
+                unit = [unit[1], unit[0], unit[3], unit[2]]
+            builder.add(self.label, (a, b, c, d), unit, span, index, self.start_index, (), partial, "box", order)
         else:
             builder.add_tokens(
                 self.label,
@@ -188,6 +201,8 @@ class PatternParser:
         row, requested = self.row, self.builder.geometry
         if stated is not None:
             return split_shapes(groups, stated, requested)
+        if row.groups is not None:
+            return [("point" if row.kind == "point" else "box", group) for group in groups]
         if row.kind == "point" or row.decode:
             flat = [value for group in groups for value in group]
             shape: Geometry = "point" if row.kind == "point" else "box"
@@ -195,7 +210,8 @@ class PatternParser:
         if row.by_count and self.is_token:
             return [shape for group in groups for shape in self._by_count(group)]
         if not self.is_token:
-            kind = "any" if row.order == "xyxy" else "box"
+            # One pair in the marks of a box is a point; several are corners.
+            kind = "any" if row.order == "xyxy" and (len(groups) == 1 or requested != "box") else "box"
             return split_shapes(groups, kind, requested)
         return [shape for group in groups for shape in self._run(group, cut)]
 

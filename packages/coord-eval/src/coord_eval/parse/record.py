@@ -6,7 +6,8 @@ Readers of JSON, tables and lines bring a record's fields in the order of the te
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -78,7 +79,13 @@ class Meaning(NamedTuple):
 
 
 _OTHER = Meaning("other")
+_WEAK_LABELS = frozenset({"type", "tag", "sub_label", "element", "entity", "alt", "object_class"})
+"""Keys that name an object only if no other key does."""
+_CALLS = frozenset({"action", "action_type", "tool", "operation"})
+"""Keys of calls, whose points are x before y."""
 _SQUEEZED = re.compile(r"[\s-]+")
+_SOME_BOX = re.compile(r"(?:[a-z0-9]{1,20}_)?(?:bbox|bounding_?box)(?:_[a-z0-9]{1,20})?")
+"""Keys of boxes that the table of formats does not name: `bbox_pixels`, `person_bbox`."""
 _NUMBERED = re.compile(r"_?[0-9]+$")
 
 
@@ -142,6 +149,8 @@ class Keys:
             if name in self.known and (name not in self.words or key == key.lower()):
                 return self.known[name]
         squeezed = lower.replace("_", "")
+        if _SOME_BOX.fullmatch(lower):
+            return self.squeezed.get(squeezed, self.known["bbox"])
         return self.squeezed.get(squeezed, _OTHER) if squeezed not in self.words else _OTHER
 
     def stem(self, key: str) -> str:
@@ -193,7 +202,7 @@ class Record:
     repairs: tuple[str, ...] = ()
 
 
-def sides_of(fields: Iterable[Field], keys: Keys) -> dict[str, float]:
+def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, float]:
     """Return the sides of a record by name: `x1`, `y1`, `x2`, `y2`, `x`, `y`, `w`, `h`, `cx`, `cy`."""
     sides: dict[str, float] = {}
     corners: list[list[Value]] = []
@@ -216,6 +225,8 @@ def sides_of(fields: Iterable[Field], keys: Keys) -> dict[str, float]:
             names = {"x": "cx", "y": "cy"} if meaning.role == "centre" else {}
             for name, number in item.sides.items():
                 sides.setdefault(names.get(name, name), number)
+    if any(item.key == "detection_id" for item in fields) and sides.keys() == {"x", "y", "w", "h"}:
+        return {"cx": sides["x"], "cy": sides["y"], "w": sides["w"], "h": sides["h"]}  # Roboflow's boxes
     if len(corners) > 1:
         xs, ys = [[point[axis][0] for point in corners] for axis in (0, 1)]
         return {"x1": min(xs), "y1": min(ys), "x2": max(xs), "y2": max(ys)}
@@ -236,7 +247,7 @@ def box_of_sides(sides: Mapping[str, float]) -> list[float]:
             cx, cy = sides["cx"], sides["cy"]
             return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
     for x, y in (("x", "y"), ("cx", "cy")):
-        if names >= {x, y}:
+        if names == {x, y}:
             return [sides[x], sides[y]]
     return []
 
@@ -259,8 +270,8 @@ def add_record(record: Record, builder: AnswerBuilder, keys: Keys, end: int, par
 def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:
     """Divide fields at the first key that repeats, numbers at its end (`label_1`, `label_2`) aside."""
     stems = [keys.stem(item.key) for item in fields]
-    repeated = {stem for stem in stems if stem and stems.count(stem) > 1} if len(set(stems)) < len(stems) else set()
-    leading = next((stem for stem in stems if stem in repeated), None)
+    counts = Counter(stems)
+    leading = next((stem for stem in stems if stem and counts[stem] > 1), None)
     if leading is None:
         return [fields]
     parts: list[list[Field]] = [[]]
@@ -292,7 +303,9 @@ class _Part:
     def __init__(self, fields: list[Field], keys: Keys, record: Record) -> None:
         self.keys, self.name = keys, record.name
         self.label: str | None = None
+        self.label_is_weak = False
         self.labels: list[str] = []
+        self.is_call = any(item.key in _CALLS for item in fields)
         self.score: float | None = None
         self.shapes: list[tuple[Field, Meaning]] = []
         self.others: list[Field] = []
@@ -302,8 +315,10 @@ class _Part:
         for item in fields:
             meaning = keys[item.key]
             role = meaning.role
-            if role == "label" and item.text is not None and self.label is None:
-                self.label = item.text
+            if role == "label" and item.text is not None:
+                weak = item.key.lower() in _WEAK_LABELS
+                if self.label is None or (self.label_is_weak and not weak):
+                    self.label, self.label_is_weak = item.text, weak
             elif role == "labels":
                 self.labels = item.texts
             elif role == "score" and self.score is None:
@@ -324,6 +339,8 @@ class _Part:
                 return
             if partial:
                 builder.drop("truncated", *span)
+            elif sides_of(self.fields, self.keys).keys() - {"w", "h"}:
+                builder.drop("wrong_arity", *span)
             elif self.shapes or self.label is not None:
                 builder.drop("no_coordinates", *span)
             elif self.numbers >= 4:
@@ -423,7 +440,7 @@ class _Part:
                 order = row.order
             elif row.order == "yxyx" and geometry == "point":
                 # Gemini's points are whole numbers; tokens and fractions after the same key are x before y.
-                if unit or any(number % 1 for number in numbers):
+                if unit or self.is_call or any(number % 1 for number in numbers):
                     own_scale = None
                 else:
                     order = "yx"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from coord_codec import geometry_of
 from coord_codec.html import outline_svg, safe
 from coord_eval.matching import Scored
-from coord_eval.report.photograph import photograph
+from coord_eval.report.photograph import ImageRoot, photograph
 
 MAX_SIDE = 480
 """Longer side of a drawing, in units of the SVG."""
@@ -22,13 +20,13 @@ _LONGEST_NAME = 120
 _TRUTH, _HIT, _FALSE = "#0f766e", "#2563eb", "#dc2626"
 
 
-def overlay(evaluation: Scored, image: int, root: Path | None = None) -> tuple[str, str | None]:
+def overlay(evaluation: Scored, image: int, root: ImageRoot | None = None) -> tuple[str, str | None]:
     """Draw ground truth and answer over one image: objects dashed, hits and false boxes in different colours.
 
     Args:
         evaluation: the scored answers
         image: index of the image in the ground truth
-        root: folder of the images; None draws on an empty background
+        root: folder of the images, or a function from their names to their files; None draws on an empty background
 
     Returns:
         The SVG, and the reason why it does not contain the image, None if it does.
@@ -45,7 +43,7 @@ def shown_name(evaluation: Scored, image: int) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
 
 
-def draw(evaluation: Scored, image: int, root: Path | None) -> tuple[str, str | None]:
+def draw(evaluation: Scored, image: int, root: ImageRoot | None) -> tuple[str, str | None]:
     """Draw like `overlay`; the reason does not contain the name of the image."""
     truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
     objects_n, rows_d = np.nonzero(truth.image_N == image)[0], np.nonzero(detections.image_D == image)[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from coord_codec.images import ImageError, decode_image
@@ -23,11 +24,16 @@ NO_PILLOW = "Pillow is not installed: pip install coord-eval[report]"
 _MAX_FOLDERS = 100
 
 
-def photograph(root: Path | None, name: str, size: tuple[int, int]) -> tuple[str | None, str | None]:
+ImageRoot = Path | Callable[[str], Path | None]
+"""The folder of the images, or a function from the name of an image to its file, None for one that must not be read."""
+
+
+def photograph(root: ImageRoot | None, name: str, size: tuple[int, int]) -> tuple[str | None, str | None]:
     """Return an image as a data URL, or None and the reason why it cannot be shown.
 
     Args:
-        root: folder of the images; for a folder `annotations`, as in COCO, its sibling folders are searched too
+        root: folder of the images; for a folder `annotations`, as in COCO, its sibling folders are searched too. Of a
+            function the file is read wherever it lies
         name: path of the image relative to the folder
         size: width and height of the drawing, in units of the SVG
     """
@@ -36,6 +42,9 @@ def photograph(root: Path | None, name: str, size: tuple[int, int]) -> tuple[str
     if not name:
         return None, "no file name"
     try:
+        if callable(root):
+            file = root(name)
+            return _read(file, size) if file is not None and file.is_file() else (None, NOT_FOUND)
         path, problem = _find(root, name)
     except (OSError, ValueError, RuntimeError):  # an invalid file name, or a cycle of symbolic links
         return None, NOT_FOUND

@@ -31,9 +31,9 @@ from coord_data.inspection.numbers.meaning import (
     turned,
 )
 from coord_data.inspection.numbers.offsets import KINDS
-from coord_data.inspection.numbers.raw import RawBoxes
 from coord_data.inspection.numbers.scan import SCAN_SIGNIFICANT, find_copy, find_shift, read_as_copy
 from coord_data.inspection.numbers.shuffle import Placed
+from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import Copy
 
 IMPOSSIBLE = 0.7

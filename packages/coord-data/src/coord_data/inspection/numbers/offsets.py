@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,7 @@ class Kind:
 
     code: str
     steps_KD: np.ndarray
-    move: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    move: Callable[[np.ndarray, Any], np.ndarray]
     neutral: float
     least: float
     reach: float

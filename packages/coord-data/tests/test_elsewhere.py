@@ -1,22 +1,27 @@
 """Images and annotations that lie elsewhere, or under another name: where they are is told."""
 
+from pathlib import Path
+
 import pytest
 from one_image import COCO, VOC, coco
 from PIL import Image
+
+from coord_codec import InputError
+from coord_data import ReadingRules, examine, gather_evidence, load_annotated
 
 
 @pytest.mark.parametrize(
     ("image", "label"),
     [("images/a.PNG", "labels/a.TXT"), ("Images/a.png", "Labels/a.txt"), ("x/IMAGES/a.Png", "x/LABELS/a.TXT")],
 )
-def test_yolo_names_in_upper_case_are_found(place, run, image, label):
+def test_yolo_names_in_upper_case_are_found(place, prepared, image, label):
     for name, content in ((image, None), (label, "0 .5 .5 .2 .2"), ("classes.txt", "cat")):
         path = place / "set" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (64, 48)).save(path) if content is None else path.write_text(content)
-    code, error, told = run("prepare", "set", "--out", "out")
-    assert code == 0, error
-    assert "1 records, 1 boxes" in told
+    code, said = prepared("set", "--out", "out")
+    assert code == 0, said
+    assert "1 records, 1 boxes" in said
 
 
 # The annotations, the image (None: there is none but images/a.png) as they name it, the words, and what must be told.
@@ -42,32 +47,34 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("place_of", ELSEWHERE)
-def test_folder_of_images_that_lie_elsewhere_is_named(place, run, place_of):
+def test_folder_of_images_that_lie_elsewhere_is_named(place, prepared, place_of):
     annotations, image, stated, words, told = ELSEWHERE[place_of]
     for path in (place / annotations, place / image):
         path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (64, 48)).save(place / image)
     (place / annotations).write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
-    code, error, _ = run("prepare", *words, "--out", "out")
-    assert code == 2 and "(--images) names the folder that its paths are relative to" in error
-    assert told.format(f": {place}") in error
-    where = told.format(f": {place}") if "{}" in told else "; the first is found"
-    code, error, found = run("inspect", *words, "--out", "inspected")
-    assert code == 1 and ("replace the files" + "; the first is found with --images" * ("{}" in told) in found)
-    assert (where in found) == ("{}" in told)
+    code, said = prepared(*words, "--out", "out")
+    assert code == 2 and "(--images) names the folder that its paths are relative to" in said
+    assert told.format(f": {place}") in said
+    images = Path(words[-1]) if "--images" in words else None
+    evidence = gather_evidence(Path(words[0]), ReadingRules(images=images))
+    (fix,) = (finding.fix for finding in examine(evidence) if finding.code == "unreadable_image")
+    is_found = "{}" in told
+    assert ("the first is found with --images" in fix) == is_found
+    assert (told.format(f": {place}") in fix) == is_found
 
 
 @pytest.mark.parametrize(
     ("there", "stated"), [("A.PNG", "a.png"), ("e\u0301.png", "\u00e9.png"), ("a.jpeg", "a.jpg"), ("a.png", "a")]
 )
-def test_image_of_nearly_the_same_name_is_told(place, run, there, stated):
+def test_image_of_nearly_the_same_name_is_told(place, prepared, there, stated):
     (place / "images" / "a.png").rename(place / "images" / there)
     (place / "a.json").write_text(coco(images=[COCO["images"][0] | {"file_name": stated}]))
-    code, error, _ = run("prepare", "a.json", "images", "--out", "out")
-    assert code == 2 and f"the file does not exist; {there} does, whose name has other case" in error
+    code, said = prepared("a.json", "images", "--out", "out")
+    assert code == 2 and f"the file does not exist; {there} does, whose name has other case" in said
 
 
-def test_folder_of_folders_says_where_annotations_are(place, run):
+def test_folder_of_folders_says_where_annotations_are(place, prepared):
     for name in ("set/train/a.xml", "set/cam/day/a.xml"):
         (place / name).parent.mkdir(parents=True)
         (place / name).write_text(VOC)
@@ -75,17 +82,12 @@ def test_folder_of_folders_says_where_annotations_are(place, run):
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(coco())
     (place / "set" / "empty").mkdir()
-    code, error, _ = run("prepare", "set", "--out", "out")
+    code, said = prepared("set", "--out", "out")
     listed = "set/cam/day and set/coco/x.json and set/coco/y.json and set/train"
-    assert code == 2 and f"found cam, coco, empty, train; annotations are in {listed}: name one of them" in error
+    assert code == 2 and f"found cam, coco, empty, train; annotations are in {listed}: name one of them" in said
 
 
-def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):
-    from coord_codec import InputError
-    from coord_data.image_set import load_annotated
-    from coord_data.rules import ReadingRules
-    from coord_trainer.config.sections import DataSection
-
+def test_link_out_of_the_folder_is_refused_unless_allowed(place, prepared):
     (place / "secret").mkdir()
     (place / "images" / "a.png").rename(place / "secret" / "a.png")
     (place / "images" / "a.png").symlink_to(place / "secret" / "a.png")
@@ -95,10 +97,10 @@ def test_link_out_of_the_folder_is_refused_unless_allowed(place, run):
         load_annotated(place / "a.json", ReadingRules(images=place / "images"))
     with pytest.raises(InputError, match="lies outside the folder of the images"):
         load_annotated(place / "a.json", ReadingRules(images=place / "linked"))
-    code, error, _ = run("prepare", "a.json", "images", "--out", "out")
-    assert code == 2 and "prepare: --allow-outside" in error
-    code, _, told = run("prepare", "a.json", "images", "--out", "out", "--allow-outside")
-    assert code == 0 and "1 records" in told and "set data.allow_outside=true wherever this is read" in told
-    allowed = DataSection(allow_outside=True)
+    code, said = prepared("a.json", "images", "--out", "out")
+    assert code == 2 and "prepare: --allow-outside" in said
+    code, said = prepared("a.json", "images", "--out", "out", "--allow-outside")
+    assert code == 0 and "1 records" in said and "set data.allow_outside=true wherever this is read" in said
+    allowed = ReadingRules(allow_outside=True)
     assert len(load_annotated(place / "out", allowed)) == 1
     assert len(load_annotated(place / "a.json", allowed.model_copy(update={"images": place / "images"}))) == 1

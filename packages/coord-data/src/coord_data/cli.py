@@ -1,0 +1,219 @@
+"""The `coord-data` command: `prepare` and `inspect`; other command lines add `prepare` as it is.
+
+Modules that need NumPy or Pillow are imported inside the commands, so that help and usage errors appear at once.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from coord_codec import InputError
+from coord_codec.boxes import OnBadBox
+from coord_codec.exit_codes import exit_codes
+from coord_data.rules import ReadingRules, format_name
+
+NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
+"""Option for the path of a result that must not exist yet."""
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Stop at any bad record of the annotations; otherwise bad records are left out and listed."
+    ),
+]
+"""Option to stop at any bad record."""
+_Images = Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")]
+_Format = Annotated[
+    str, typer.Option(parser=format_name, metavar="NAME", help="The format of the annotations; auto detects it.")
+]
+_AllowOutside = Annotated[
+    bool, typer.Option("--allow-outside", help="Also take images outside the image folder, by .. or a link.")
+]
+_ReadAs = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LAYOUT,UNIT",
+        help="How the four numbers of each box are read, if not as the format has them; `inspect` names it. For "
+        "example xyxy,percent or yxhw,square:640,mirrored.",
+    ),
+]
+
+
+class _Commands(TyperGroup):
+    """The commands; a user's mistake is one line on stderr and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with exit_codes():
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=_Commands,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Read object annotations of any format, check them against the pixels, and prepare them for training.",
+    epilog="Exit codes: 0 done, 1 a fault would spoil training or writing failed, 2 bad usage or bad input.",
+)
+
+
+@app.command()
+def prepare(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SRC...",
+            help="Files or folders of annotations; the last one may be the folder of their images.",
+            show_default=False,
+        ),
+    ],
+    out: NewPlace,
+    images: _Images = None,
+    format: _Format = "auto",
+    split: Annotated[
+        float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl, selected by their content.")
+    ] = None,
+    on_bad_box: Annotated[
+        OnBadBox, typer.Option(help="For a faulty object: leave its image out, leave it out alone, or stop.")
+    ] = "drop_image",
+    read_as: _ReadAs = None,
+    drop_duplicates: Annotated[
+        Literal["exact", "near"] | None,
+        typer.Option(help="Keep the first of equal files, or also of copies of another size or quality."),
+    ] = None,
+    allow_outside: _AllowOutside = False,
+    strict: Strict = False,
+) -> None:
+    """Convert annotations (COCO, VOC, YOLO, CSV, LVIS, ...) to instance JSONL, and list what is left out.
+
+    Example: prepare annotations.json images --out prepared
+    """
+    must_not_exist(out)
+    from coord_data.preparation import prepare as write_prepared
+    from coord_data.preparation import written_to
+
+    for place in written_to(out):
+        must_not_exist(place)
+    rules = _rules(
+        images=images, format=format, on_bad_box=on_bad_box, read_as=read_as, allow_outside=allow_outside, strict=strict
+    )
+    write_prepared(sources, out, rules, split, drop_duplicates=drop_duplicates)
+
+
+@app.command()
+def inspect(
+    data: Annotated[
+        Path,
+        typer.Argument(metavar="DATA", help="The annotations, or a folder written by `prepare`.", show_default=False),
+    ],
+    images: _Images = None,
+    out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
+    format: _Format = "auto",
+    heldout: Annotated[
+        Path | None, typer.Option(metavar="DATA", help="Held-out annotations, which are compared with the data.")
+    ] = None,
+    heldout_images: Annotated[
+        Path | None, typer.Option(help="The folder that image paths of --heldout are relative to.")
+    ] = None,
+    max_objects: Annotated[
+        int, typer.Option(min=1, help="The largest number of objects in a target text (data.max_objects).")
+    ] = 30,
+    read_as: _ReadAs = None,
+    allow_outside: _AllowOutside = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
+) -> None:
+    """Examine data before training: report faults of annotations and images, with evidence and remedy.
+
+    Writes findings.json and inspect.html. Exits with 1 if a fault would spoil training.
+
+    Example: inspect annotations.json --images photos
+    """
+    must_be_folder(out)
+    from coord_data.formats.registry import open_source
+    from coord_data.inspection.examine import evidence_of, examination_of
+    from coord_data.inspection.find_data import find_data, heldout_of_yolo, other_split
+    from coord_data.inspection.report import refuse, write_report
+
+    found = find_data(data, images)
+    rules = _rules(read_as=read_as, images=found.images, format=format, allow_outside=allow_outside)
+    other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None})
+    source = open_source(found.annotations, format)
+    other = other_split(found.annotations)
+    if heldout is not None:
+        compared: dict[str, Any] = {"heldout": evidence_of(heldout, other_rules)}
+    elif other is not None:
+        compared = {"training" if other.is_training else "heldout": evidence_of(other.path, rules)}
+    else:
+        held_out, notes = heldout_of_yolo(source, found.images)
+        for note in notes:
+            logging.getLogger("coord_data").info(f"note: {note}")
+        compared = {"heldout": held_out}
+    examination = examination_of(source, rules, max_objects=max_objects, **compared)
+    write_report(examination, out)
+    refuse(examination.findings, strict, f"see {out}")
+
+
+def _rules(**values: Any) -> ReadingRules:
+    """Return the rules that options name.
+
+    Raises:
+        InputError: an option has a value that is not possible.
+    """
+    from pydantic import ValidationError
+
+    from coord_data.rules import ReadingRules
+
+    try:
+        return ReadingRules(**values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        option = "--" + "-".join(map(str, fault["loc"])).replace("_", "-")
+        raise InputError(f"{option}: {fault['msg'].removeprefix('Value error, ')}") from None
+
+
+def must_not_exist(out: Path) -> None:
+    """Raise an `InputError` if the path of the result exists already, or is below a file."""
+    if out.exists():
+        raise InputError(f"--out: {out} exists already; choose another name or move it away")
+    must_be_folder(out.parent)
+
+
+def must_be_folder(out: Path) -> Path:
+    """Return the folder that a result is written to, or raise an `InputError` if a file has its name."""
+    if any(place.exists() and not place.is_dir() for place in (out, *out.parents)):
+        raise InputError(f"--out: {out} is a file, or is below one; name another folder")
+    return out
+
+
+class _Printed(logging.Handler):
+    """Prints what `coord_data` logs, above a running progress bar."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(record.getMessage(), file=sys.stdout)
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """Run the command line; errors are printed as one message on stderr and set the exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file name may have no form in the terminal's encoding
+    log = logging.getLogger("coord_data")
+    log.handlers[:] = [_Printed()]
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        app(prog_name="coord-data")
+    except BrokenPipeError:
+        # The reader of the output has ended (`| head`), which is no error; what Python flushes on exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,107 @@
+"""Findings about images that a set contains twice, or that a held-out set shares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from coord_data.alike import Boxes, Pair, alike_images, duplicates_in, have_same_boxes, sorted_boxes
+from coord_data.image_file import ImageFile
+from coord_data.inspection.finding import Finding, Severity, by_share, counted
+from coord_data.raw_boxes import RawBoxes
+
+_LISTED = 10_000
+"""Number of pairs that a finding lists; the images of a still camera have millions."""
+
+
+def duplicate_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
+    """Report images that occur twice, those of them that have different boxes, and images that look alike."""
+    boxes = _boxes_by_image(raw, files)
+    pairs = duplicates_in(files, boxes)
+    same, alike = [pair for pair in pairs if pair.same], [pair for pair in pairs if not pair.same]
+    conflicting = [
+        pair for pair in same if pair.kind == "equal" and not have_same_boxes(boxes[pair.first], boxes[pair.second])
+    ]
+    findings = []
+    if conflicting:
+        message = f"{_pairs_of(conflicting)} are equal files with different boxes: no answer can be right for both"
+        fix = "keep one of each, with all its boxes; prepare --drop-duplicates exact keeps the first"
+        severity = by_share(len(conflicting), len(files))
+        findings.append(_finding("conflicting_boxes", severity, message, conflicting, raw.files, raw.files, fix))
+    if same:
+        kinds = {pair.kind for pair in same}
+        option = "exact" if kinds == {"equal"} else "near"
+        message = f"{_pairs_of(same)} are the same"
+        fix = f"keep one image, with all its boxes: prepare --drop-duplicates {option} keeps the first of each"
+        severity = by_share(len(same), len(files))
+        findings.append(_finding("duplicate_images", severity, message, same, raw.files, raw.files, fix))
+    if alike:
+        message = f"{_pairs_of(alike)} look alike, for example forms with one layout or frames of one video"
+        fix = "if they are copies, keep one image, with all its boxes"
+        findings.append(_finding("duplicate_images", "note", message, alike, raw.files, raw.files, fix))
+    return findings
+
+
+def leakage(
+    names: Sequence[str], files: Sequence[ImageFile], held_names: Sequence[str], held_files: Sequence[ImageFile]
+) -> list[Finding]:
+    """Report held-out images that are also in the training set, and those that look like a training image.
+
+    Args:
+        names: paths of the training images
+        files: properties of their files
+        held_names: paths of the held-out images
+        held_files: properties of their files
+    """
+    findings, leaked = [], set[int]()
+    pairs = alike_images(files, held_files)
+    for same in (True, False):
+        if not (chosen := [pair for pair in pairs if pair.same == same and pair.second not in leaked]):
+            continue
+        held = {pair.second for pair in chosen}
+        leaked |= held
+        message, fix = "are training images: their score measures memorisation", "remove them from one of the two sets"
+        if not same:
+            message = "look like training images, for example forms with one layout or frames of one video"
+            fix = f"if they show the same scene, {fix}"
+        message = f"{len(held)} of {len(held_files)} held-out images {message}"
+        found = _finding("leakage", "error" if same else "warning", message, chosen, names, held_names, fix)
+        first = chosen[0]
+        evidence = f"the first: {held_names[first.second]}, and {names[first.first]} of the training set ({first.how})"
+        findings.append(replace(found, evidence=evidence, count=len(held)))
+    return findings
+
+
+def _finding(
+    code: str,
+    severity: Severity,
+    message: str,
+    pairs: Sequence[Pair],
+    first_names: Sequence[str],
+    second_names: Sequence[str],
+    fix: str,
+) -> Finding:
+    """Return a finding about pairs of images, with all of them."""
+    first = pairs[0]
+    evidence = f"the first: {first_names[first.first]} and {second_names[first.second]} ({first.how})"
+    if len(pairs) > _LISTED:
+        evidence += f"; the first {_LISTED} pairs are listed"
+    listed = tuple((first_names[pair.first], second_names[pair.second]) for pair in pairs[:_LISTED])
+    return Finding(code, severity, message, evidence, len(pairs), fix, listed)
+
+
+def _pairs_of(pairs: Sequence[Pair]) -> str:
+    return counted(len(pairs), "pair of images", "pairs of images")
+
+
+def _boxes_by_image(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Boxes]:
+    """Return the labels and boxes of each image; those in pixels are divided by the size of the file."""
+    rows: list[list[tuple[str, tuple[float, ...]]]] = [[] for _ in raw.files]
+    sizes_I2 = np.array([file.size or (1, 1) for file in files], np.float64).reshape(-1, 2)
+    divisors_I2 = sizes_I2 if raw.unit == "pixels" else np.full_like(sizes_I2, 1000 if raw.unit == "norm1000" else 1)
+    scaled_N4 = raw.numbers_N4 / np.tile(divisors_I2, 2)[raw.image_N]
+    for image, label, box in zip(raw.image_N.tolist(), raw.labels, scaled_N4.tolist(), strict=True):
+        rows[image].append((label, tuple(box)))
+    return [sorted_boxes(items) for items in rows]

@@ -1,0 +1,79 @@
+"""What `inspect` does with an examination: findings on the console, findings.json and inspect.html, the exit code."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from coord_codec import Instance, RunError
+from coord_data.classes import absent_classes, class_categories
+from coord_data.inspection.examine import Examination
+from coord_data.inspection.finding import Finding, counted, write_findings
+from coord_data.inspection.page import Page, write_page
+
+_LOG = logging.getLogger(__name__)
+SHOWN = 12
+"""Number of images on the page."""
+
+
+def write_report(examination: Examination, out: Path, page: Page | None = None) -> None:
+    """Print a line for each finding, and write findings.json and inspect.html to a folder, created if missing.
+
+    Args:
+        examination: the data set and its findings
+        out: the folder
+        page: what a program that knows more of the data adds to the page
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    write_findings(out / "findings.json", examination.findings)
+    write_page(out / "inspect.html", examination, page or Page(), spread(examination.shown))
+    say_findings(examination)
+    _LOG.info(f"page: {out / 'inspect.html'}")
+
+
+def spread(instances: Sequence[Instance]) -> list[Instance]:
+    """Return the evenly spaced records that the page shows."""
+    return [instances[i] for i in spread_indices(len(instances))]
+
+
+def spread_indices(count: int) -> list[int]:
+    """Return evenly spaced indices of the images to show."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(SHOWN, count)).tolist()}) if count else []
+
+
+def say_findings(examination: Examination) -> None:
+    """Print a line for each finding."""
+    usable = sum(len(instance.targets) for instance in examination.usable)
+    images = counted(len(examination.raw.files), "image")
+    _LOG.info(f"{images}, {counted(len(examination.raw), 'box', 'boxes')}, {usable:,} of them usable")
+    for finding in examination.findings:
+        _LOG.info(f"  {finding}")
+    if not examination.findings:
+        _LOG.info("  nothing wrong was found")
+
+
+def say_classes(examination: Examination, classes: Sequence[str] | None, source: str) -> None:
+    """Print which classes of a list the data does not have, and that findings are of all classes.
+
+    Raises:
+        InputError: the annotations have none of the classes.
+    """
+    if classes is None:
+        return
+    stated = examination.annotations.categories
+    class_categories(stated, classes, source)
+    for note in absent_classes(stated, classes):
+        _LOG.info(f"note: {note}")
+    _LOG.info("note: the findings are of all classes of the file, also of those that data.classes leaves out")
+
+
+def refuse(findings: Sequence[Finding], strict: bool, where: str) -> None:
+    """Raise a RunError for findings that would spoil training; with `strict`, for warnings as well."""
+    counts = Counter(finding.severity for finding in findings)
+    if counts["error"] or (strict and counts["warning"]):
+        listed = [counted(counts[severity], severity) for severity in ("error", "warning") if counts[severity]]
+        raise RunError(f"{' and '.join(listed)} in the data would spoil training; correct the data first, {where}")

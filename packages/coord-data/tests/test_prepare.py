@@ -1,0 +1,179 @@
+"""`prepare`: files and folders go in; records, problems, a summary and a split by image content come out."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coord_codec import InputError, read_instances
+from coord_data.duplicates import near_duplicates, perceptual_hash
+from coord_data.image_set import load_annotated
+from coord_data.preparation import prepare
+from coord_data.rules import ReadingRules
+
+RNG = np.random.default_rng(5)
+
+
+def picture(seed):
+    coarse = np.random.default_rng(seed).integers(0, 255, (6, 6, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((64, 48), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture
+def coco(tmp_path, caplog):
+    caplog.set_level("INFO")
+    (tmp_path / "images").mkdir()
+    images, rows = [], []
+    for n in range(40):
+        picture(n).save(tmp_path / "images" / f"{n}.png")
+        images.append({"id": n, "file_name": f"{n}.png", "width": 64, "height": 48})
+        rows.append({"id": n, "image_id": n, "category_id": 1, "bbox": [4, 4, 32, 32]})
+    rows[3]["bbox"] = [4, 4, 90, 32]
+    rows[4]["bbox"] = [4, 4, 0, 32]
+    document = {"images": images, "annotations": rows, "categories": [{"id": 1, "name": "cat"}]}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    return tmp_path
+
+
+def test_prepared_folder_is_read_back_as_the_same_set(coco, caplog):
+    out = coco / "out" / "prepared"
+    prepare([coco / "a.json", coco / "images"], out, ReadingRules())
+    assert {p.name for p in out.iterdir()} == {"instances.jsonl", "instances.summary.json", "problems.jsonl"}
+    before = load_annotated(coco / "a.json", ReadingRules(images=coco / "images"))
+    after = load_annotated(out)
+    assert [(i.image_id, i.objects) for i in after.instances] == [(i.image_id, i.objects) for i in before.instances]
+    assert after.image(7).tobytes() == picture(7 + 1).tobytes()  # the image of record 3 went with its box
+    listed = [json.loads(line) for line in (out / "problems.jsonl").read_text().splitlines()]
+    assert [line["is_box"] for line in listed] == [True, True]
+    summary = json.loads((out / "instances.summary.json").read_text())
+    assert (summary["records"], summary["boxes"], summary["problems"]) == (39, 38, 2)
+    assert summary["classes"] == {"cat": 38}
+    told = caplog.text
+    assert "39 records, 38 boxes" in told and "1 images left out with an object that was refused" in told
+
+
+def test_old_form_writes_a_file(coco):
+    prepare([coco / "a.json", coco / "images"], coco / "x" / "a.jsonl", ReadingRules())
+    assert {p.name for p in (coco / "x").iterdir()} == {"a.jsonl", "a.summary.json", "a.problems.jsonl"}
+    assert len(load_annotated(coco / "x" / "a.jsonl")) == 39
+
+
+def test_last_source_that_is_not_there_is_named(coco):
+    with pytest.raises(InputError, match=r"imgs: expected annotations, or a folder of images, found nothing there"):
+        prepare([coco / "a.json", coco / "imgs"], coco / "out", ReadingRules())
+
+
+def test_folders_of_labels_and_images_are_one_source(tmp_path):
+    for name in ("labels", "images"):
+        (tmp_path / name).mkdir()
+    picture(0).save(tmp_path / "images" / "a.png")
+    (tmp_path / "labels" / "a.txt").write_text("0 .5 .5 .5 .5")
+    (tmp_path / "classes.txt").write_text("cat")
+    prepare([tmp_path / "labels", tmp_path / "images"], tmp_path / "out", ReadingRules())
+    (instance,) = read_instances(tmp_path / "out" / "instances.jsonl").instances
+    assert (instance.image, instance.objects[0].bbox) == ("../images/a.png", (0.25, 0.25, 0.75, 0.75))
+
+
+def test_paths_of_a_folder_that_is_prepared_again_do_not_lead_through_it(coco):
+    prepare([coco / "a.json", coco / "images"], coco / "one" / "a", ReadingRules())
+    prepare([coco / "one" / "a"], coco / "two", ReadingRules())
+    assert read_instances(coco / "two" / "instances.jsonl").instances[0].image == "../images/0.png"
+
+
+@pytest.mark.parametrize(("text", "told"), [("", "found an empty file"), ("image,label,x,y,w,h\n", "are no records")])
+def test_files_without_records_are_told(tmp_path, text, told):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InputError, match=told):
+        prepare([tmp_path / "a.csv"], tmp_path / "out", ReadingRules())
+
+
+def test_strict_and_error_write_nothing(coco):
+    for settings in ({"strict": True}, {"on_bad_box": "error"}):
+        with pytest.raises(InputError, match=r"no area|outside its image"):
+            prepare([coco / "a.json", coco / "images"], coco / "out", ReadingRules(**settings))
+        assert not (coco / "out").exists()
+
+
+def test_several_sources_with_the_same_ids_lose_them(coco, caplog):
+    prepare([coco / "a.json", coco / "a.json"], coco / "out", ReadingRules(images=coco / "images"))
+    found = read_instances(coco / "out" / "instances.jsonl").instances
+    assert len(found) == 78 and all(i.image_id is None for i in found)
+    assert "several sources share image ids" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["yolo", "voc"])
+def test_last_folder_inside_another_source_is_that_of_its_images(tmp_path, caplog, kind):
+    caplog.set_level("INFO")
+    place, other = tmp_path / "ds", tmp_path / "other"
+    for folder in (place, other):
+        images = folder / "images" if kind == "yolo" else folder
+        images.mkdir(parents=True)
+        picture(len(folder.name)).save(images / "a.png")
+        if kind == "yolo":
+            (folder / "labels").mkdir()
+            (folder / "labels" / "a.txt").write_text("0 .5 .5 .2 .2")
+            (folder / "classes.txt").write_text("cat")
+        else:
+            sides = "<xmin>3</xmin><ymin>3</ymin><xmax>30</xmax><ymax>30</ymax>"
+            (folder / "a.xml").write_text(
+                f"<annotation><object><name>cat</name><bndbox>{sides}</bndbox></object></annotation>"
+            )
+    last = place / "images" if kind == "yolo" else place
+    for name, sources in {"one": [place, last], "two": [other, place, last]}.items():
+        prepare(sources, tmp_path / name, ReadingRules())
+        assert len(read_instances(tmp_path / name / "instances.jsonl").instances) == len(sources) - 1
+    assert "several sources" not in caplog.text
+    prepare([place, place, other], tmp_path / "three", ReadingRules())
+    assert "1 images have a record in each of several sources, such as" in caplog.text
+
+
+def test_split_follows_the_content_of_images_and_keeps_copies_together(coco, caplog):
+    data = ReadingRules()
+    prepare([coco / "a.json", coco / "images"], coco / "one", data, split=0.3)
+    sides = {
+        name: {i.image.rpartition("/")[2] for i in read_instances(coco / "one" / f"{name}.jsonl").instances}
+        for name in ("train", "val")
+    }
+    assert len(sides["train"]) + len(sides["val"]) == 39 and 4 <= len(sides["val"]) <= 20
+    assert not json.loads((coco / "one" / "val.summary.json").read_text())["near_duplicates"]
+    # Copies stay in one split under any name and at any size, and no other image moves.
+    chosen = sorted(sides["val"])[0]
+    document = json.loads((coco / "a.json").read_text())
+    document["images"] += [
+        {"id": 99, "file_name": "copy.png", "width": 64, "height": 48},
+        {"id": 100, "file_name": "small.jpg", "width": 48, "height": 36},
+    ]
+    (coco / "b.json").write_text(json.dumps(document))
+    (coco / "images" / "copy.png").write_bytes((coco / "images" / chosen).read_bytes())
+    small = picture(int(chosen[:-4])).resize((48, 36))
+    for quality in range(95, 60, -1):  # the first that alone would land on the other side
+        small.save(coco / "images" / "small.jpg", quality=quality)
+        if int(hashlib.sha256((coco / "images" / "small.jpg").read_bytes()).hexdigest()[:16], 16) >= 0.3 * 2**64:
+            break
+    prepare([coco / "b.json", coco / "images"], coco / "two", data, split=0.3)
+    found = {i.image.rpartition("/")[2] for i in read_instances(coco / "two" / "val.jsonl").instances}
+    copies = {chosen, "copy.png", "small.jpg"}
+    assert found == sides["val"] | copies
+    assert json.loads((coco / "two" / "val.summary.json").read_text())["near_duplicates"] == []
+
+
+def test_near_duplicates_are_those_of_a_naive_count():
+    one, other = (RNG.random((20, 64)) < 0.5 for _ in range(2))
+    other[3] = one[5]
+    other[4, 4:] = one[6, 4:]
+    naive = [
+        (i, j, int((one[i] != other[j]).sum())) for i in range(20) for j in range(20) if (one[i] != other[j]).sum() <= 4
+    ]
+    assert near_duplicates(list(one), list(other)) == naive and len(naive) == 2
+    assert near_duplicates([], list(other)) == []
+
+
+def test_perceptual_hash_survives_compression_and_resizing(tmp_path):
+    photograph = picture(1)
+    photograph.save(tmp_path / "a.jpg", quality=60)
+    with Image.open(tmp_path / "a.jpg") as saved:
+        hashes = [perceptual_hash(photograph), perceptual_hash(saved), perceptual_hash(photograph.resize((100, 75)))]
+    assert len(near_duplicates(hashes[:1], hashes[1:])) == 2
+    assert not near_duplicates(hashes[:1], [perceptual_hash(picture(n)) for n in range(2, 20)])

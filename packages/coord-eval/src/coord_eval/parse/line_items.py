@@ -1,0 +1,163 @@
+"""Finds what holds numbers in text without marks: brackets, tags, attributes, named sides, calls, bare lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from coord_eval.parse.numbers import NUMBER, read_groups
+from coord_eval.parse.record import LABEL_KEYS, SIDES, Keys
+
+_TAGS = {
+    **dict.fromkeys(("point", "points", "click", "pt", "pointer"), "point"),
+    **dict.fromkeys(("bbox", "box", "bounding_box", "bndbox", "rect", "bbox_2d"), "box"),
+    **dict.fromkeys(("coordinate", "coordinates", "position", "location", "loc"), "any"),
+    **dict.fromkeys(("polygon", "poly", "quad"), "polygon"),
+}
+"""Tags around numbers, and what they say about their geometry."""
+_SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
+_LABEL_NAMES = "|".join(sorted((key for key in LABEL_KEYS if key.isascii()), key=len, reverse=True))
+_FOUR = rf"{NUMBER}(?:[ \t]*[,|\t ][ \t]*{NUMBER}){{3}}"
+_ITEM = re.compile(
+    rf"""
+      <(?P<tag>{"|".join(_TAGS)})(?P<attributes>(?:\s[^<>]{{0,300}})?)>
+      (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z))
+    | <(?:parameter=)?(?P<leaf>coordinate|{_SIDE_NAMES}|{_LABEL_NAMES})>(?P<text>[^<>]{{0,400}})
+      </(?:(?P=leaf)|parameter)\s*>
+    | <\s*(?P<angle>{NUMBER}(?:\s*[,;]\s*{NUMBER}){{3}})\s*>
+    | (?<![\w])(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*(?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
+    | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})
+      (?:\s?(?:px|%))?["']?(?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9])
+    | ^[ \t]*-[ \t]*(?P<block>{NUMBER}[ \t]*(?:\n[ \t]*-[ \t]*{NUMBER}[ \t]*){{1,7}})$
+    | (?P<run>[\[({{][\[\](){{}}\s,;0-9.+-]*)
+    | (?:^[ \t]*|(?<=[:=|\t])[ \t]*|(?<=[^\W\d],)[ \t]*)(?P<bare>{_FOUR})[ \t]*[.;|]?[ \t]*$
+    | (?<=["'],)[ \t]*(?P<listed>{_FOUR})[ \t]*(?=[\])])
+    """,
+    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
+)
+_LABEL_ATTRIBUTE = re.compile(r"(?:mention|label|alt|name)\s*=\s*[\"']([^\"']*)")
+_CALL = re.compile(
+    r"(?<![\w])(?:\w{1,30}\.)?(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|"
+    r"scroll|swipe|point|touch|locate)(?:_?\w{0,12})?\(?$",
+    re.IGNORECASE,
+)
+_PLACED = re.compile(
+    r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class Item:
+    """Numbers or a named value in the text.
+
+    Attributes:
+        start: first character
+        end: character after the last
+        key: key that names the value, "" for numbers without a name
+        groups: the numbers of each innermost list
+        kind: what the text says about their geometry
+        text: the value if it is a word
+        label: a label in the same tag
+        certain: whether two numbers are surely a point
+        call: whether they are arguments of a call
+        closed: whether the last bracket is closed
+        nested: whether one bracket is around several lists
+    """
+
+    start: int
+    end: int
+    key: str = ""
+    groups: list[list[float]] = field(default_factory=list)
+    kind: str = "any"
+    text: str | None = None
+    label: str | None = None
+    certain: bool = False
+    call: bool = False
+    closed: bool = True
+    nested: bool = False
+
+    @property
+    def is_pair(self) -> bool:
+        """Whether this is one pair of numbers in its own bracket, or several such pairs that were joined."""
+        plain = not (self.key or self.call or self.nested) and self.kind == "any"
+        return plain and all(len(group) == 2 for group in self.groups)
+
+
+def find_items(text: str, begin: int, keys: Keys) -> Iterator[Item]:
+    """Yield the items of a text in order."""
+    for match in _ITEM.finditer(text, begin):
+        start, end = match.span()
+        match match.lastgroup:
+            case "inner" | "open_tag":
+                label = _LABEL_ATTRIBUTE.search(match["attributes"])
+                yield Item(
+                    start,
+                    end,
+                    groups=_numbers(text, match, "inner"),
+                    kind=_TAGS[match["tag"].lower()],
+                    label=label and label[1],
+                    certain=True,
+                    closed=match["open_tag"] is None,
+                )
+            case "text":
+                yield Item(start, end, match["leaf"], _numbers(text, match, "text"), text=match["text"])
+            case "value":
+                name, role = match["attribute"], keys[match["attribute"]].role
+                if role == "label":
+                    yield Item(start, end, name, text=match["value"])
+                elif role in ("shape", "side") and (groups := _numbers(text, match, "value")):
+                    yield Item(start, end, name, groups, certain=True)
+            case "number":
+                yield Item(start, end, match["side"], _numbers(text, match, "number"))
+            case "block":
+                numbers = [float(line.strip().removeprefix("-")) for line in match["block"].splitlines()]
+                yield Item(start, end, groups=[numbers])
+            case "run":
+                yield from _bracketed(text, start, end)
+            case "angle":
+                yield Item(start, end, groups=[_flat(text, match, "angle")])
+            case "bare" | "listed" as name:
+                yield Item(*match.span(name), groups=[_flat(text, match, name)])
+
+
+def _numbers(text: str, match: re.Match[str], name: str) -> list[list[float]]:
+    return [group.numbers for group in read_groups(text, *match.span(name)).groups]
+
+
+def _flat(text: str, match: re.Match[str], name: str) -> list[float]:
+    return [number for group in _numbers(text, match, name) for number in group]
+
+
+def _bracketed(text: str, start: int, end: int) -> Iterator[Item]:
+    """Yield an item for each outermost bracket of a run of brackets and numbers."""
+    items: list[tuple[int, Item]] = []
+    for group in read_groups(text, start, end, bare=False).groups:
+        if items and items[-1][0] == group.outer:
+            item = items[-1][1]
+            item.groups.append(group.numbers)
+            item.end, item.closed, item.nested = group.end, group.closed, True
+        else:
+            items.append((group.outer, Item(group.outer, group.end, groups=[group.numbers], closed=group.closed)))
+            items[-1][1].nested = group.depth > 1
+        if text[end : end + 1] in ("'", '"') and len(group.numbers) >= 4:  # [1, 2, 3, 4, "cat"]
+            items[-1][1].closed = True
+    for position, (_, item) in enumerate(items):
+        if sum(map(len, item.groups)) > 1:
+            stop = items[position + 1][1].start if position + 1 < len(items) else end
+            while item.nested and item.end < stop and text[item.end] in "])} \t\n,":
+                item.end += 1
+            item.end -= len(text[item.start : item.end]) - len(text[item.start : item.end].rstrip(" \t\n,"))
+            yield item
+
+
+def mark_certain(item: Item, before: str) -> None:
+    """Find out from the words before an item whether it belongs to a call, and whether two numbers are a point."""
+    if _CALL.search(before):
+        item.call = item.certain = True
+    elif not item.key and item.kind == "any":
+        numbers = [number for group in item.groups for number in group]
+        fraction = any(number % 1 for number in numbers)
+        named = _PLACED.search(before) is not None or before.rstrip().endswith(":")
+        item.certain = fraction or (named and max(numbers) >= 10)

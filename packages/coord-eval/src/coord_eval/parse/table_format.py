@@ -1,0 +1,97 @@
+"""Parses tables with a header: CSV, TSV and Markdown. Each row is a record whose keys are the columns."""
+
+from __future__ import annotations
+
+import re
+
+from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.numbers import NUMBER, read_groups
+from coord_eval.parse.record import Field, Keys, Record, Value, add_record, box_of_sides
+
+_RULE = frozenset("|-: \t+=")
+_NO_COLUMN = re.compile(rf"[:=]|^{NUMBER}$|[0-9]{{2,}}")
+_UNIT = re.compile(r"\s*[(\[].*")
+
+
+class TableParser:
+    """Parser of one text; `parse` adds to the builder."""
+
+    def __init__(self, builder: AnswerBuilder, keys: Keys) -> None:
+        self.builder, self.keys = builder, keys
+
+    def parse(self, text: str, begin: int) -> None:
+        """Parse `text` from character `begin` on."""
+        header: list[str] | None = None
+        separator = ""
+        position, text_end = begin, len(text.rstrip().rstrip("`").rstrip())
+        for line in text[begin:].split("\n"):
+            start, position = position, position + len(line) + 1
+            if not line.strip():
+                header = None
+            elif header is None:
+                header, separator = self._header(line)
+            elif not _RULE.issuperset(line):
+                self._row(header, _cells(line, separator), start, start + len(line), text_end)
+
+    def _header(self, line: str) -> tuple[list[str] | None, str]:
+        """Return the columns of a header and its separator; None if the line is no header of a table of shapes."""
+        for separator in ("|", "\t", ";", ","):
+            cells = _cells(line, separator)
+            if len(cells) < 2 or any(_NO_COLUMN.search(cell) for cell in cells):
+                continue
+            names = [(_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
+            meanings = [self.keys[name] for name in names]
+            sides = {meaning.side: 0.0 for meaning in meanings if meaning.role == "side"}
+            if any(meaning.role == "shape" for meaning in meanings) or box_of_sides(sides):
+                return names, separator
+        return None, ""
+
+    def _row(self, header: list[str], cells: list[str], start: int, end: int, text_end: int) -> None:
+        """Add the objects of one row; a last row with too few cells is cut off."""
+        if len(cells) > len(header) or len(cells) < 2 or not any(map(str.isdigit, "".join(cells))):
+            return
+        record, keys = Record(start), self.keys
+        roles = [keys[name].role for name in header]
+        named = "label" in roles
+        for name, role, cell in zip(header, roles, cells, strict=False):
+            if role == "label":
+                record.fields.append(Field(name, text=cell, done=True))
+            elif role in ("other", "list"):
+                # The first column of words names the objects if no column says that it does.
+                if not named and any(map(str.isalpha, cell)):
+                    record.fields.append(Field("label", text=cell, done=True))
+                    named = True
+            elif groups := read_groups(cell, 0, len(cell)).groups:
+                values: list[list[Value]] = [[(number, None, None) for number in group.numbers] for group in groups]
+                record.fields.append(Field(name, values, text=cell if role == "score" else None, done=True))
+        cut = end >= text_end and (len(cells) < len(header) or any(_is_open(cell) for cell in cells))
+        self.builder.truncated |= cut
+        if cut:
+            self.builder.drop("truncated", start, end)
+        else:
+            add_record(record, self.builder, keys, end)
+
+
+def _is_open(cell: str) -> bool:
+    """Return whether a bracket of a cell is not closed."""
+    return sum(map(cell.count, "([{")) > sum(map(cell.count, ")]}"))
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    """Return the cells of a line; separators within quotes and brackets do not count."""
+    cells, depth, quoted, begin = [], 0, False, 0
+    line = line.strip().strip("|") if separator == "|" else line
+    for position, mark in enumerate(line):
+        if mark == '"':
+            quoted = not quoted
+        elif quoted:
+            continue
+        elif mark in "([{":
+            depth += 1
+        elif mark in ")]}":
+            depth = max(depth - 1, 0)
+        elif mark == separator and (depth == 0 or separator == "|"):
+            cells.append(line[begin:position])
+            begin = position + 1
+    cells.append(line[begin:])
+    return [cell.strip().strip("\"'`* ") for cell in cells]
