@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
-from coord_eval.data.ground_truth import load_ground_truth
-from coord_eval.data.predictions import Prediction
+from coord_codec.labels import normalize_label
+from coord_eval.ground_truth import load_ground_truth
 from coord_eval.intake.answers import (
-    AnswerOptions,
+    AnswerSettings,
     PredictionSource,
     Progress,
     Scale,
@@ -25,9 +25,10 @@ from coord_eval.intake.answers import (
     parse_all,
     silent,
 )
-from coord_eval.match.overlaps import box_iou
-from coord_eval.metrics.bootstrap import interval
+from coord_eval.overlaps import box_iou
 from coord_eval.parse.answer import Answer
+from coord_eval.predictions import Prediction
+from coord_eval.resampling.bootstrap import interval
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,12 @@ class ExpressionScores:
         phrases: number of phrases
         accuracy: share of phrases whose IoU is at least the threshold, for each threshold
         mean_iou: mean IoU, which is 0 for an answer without a box
+        point_in_box: share of phrases for which the answered point, or the centre of the answered box, lies in the box
+            of the phrase: the measure of ScreenSpot (Cheng et al. 2024, https://arxiv.org/abs/2401.10935)
         without_box: number of answers without a box, which count as wrong
         several_boxes: number of answers with more than one box; the first one counts
-        intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`) and of `"mean_iou"`: the central
-            95 % of resamples of the images, each with all its phrases; empty without resamples
+        intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`), of `"mean_iou"` and of `"point_in_box"`:
+            the central 95 % of resamples of the images, each with all its phrases; empty without resamples
         notes: conditions that matter when interpreting the metrics
     """
 
@@ -50,6 +53,7 @@ class ExpressionScores:
     mean_iou: float
     without_box: int
     several_boxes: int
+    point_in_box: float = 0.0
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -96,12 +100,23 @@ def score_expressions(
         _iou(box, answer.objects[0].box) if answer.objects else 0.0 for box, answer in zip(boxes, answers, strict=True)
     ]
     values = np.array(iou)
+    inside = np.array(
+        [
+            bool(answer.objects) and _inside(box, answer.objects[0].box)
+            for box, answer in zip(boxes, answers, strict=True)
+        ],
+        dtype=np.float64,
+    )
     images = range(len(boxes)) if images is None else images
-    measured = {f"Acc@{t:g}": (values >= t).astype(np.float64) for t in thresholds} | {"mean_iou": values}
+    measured = {f"Acc@{t:g}": (values >= t).astype(np.float64) for t in thresholds} | {
+        "mean_iou": values,
+        "point_in_box": inside,
+    }
     return ExpressionScores(
         phrases=len(boxes),
         accuracy={f"{t:g}": float((values >= t).mean()) if len(values) else 0.0 for t in thresholds},
         mean_iou=float(values.mean()) if len(values) else 0.0,
+        point_in_box=float(inside.mean()) if len(inside) else 0.0,
         without_box=sum(not answer.objects for answer in answers),
         several_boxes=sum(len(answer) > 1 for answer in answers),
         intervals=_intervals(measured, images, resamples, seed) if len(values) else {},
@@ -174,12 +189,13 @@ def score_expression_files(
         _check_same_image(prediction, item)
     # Several phrases can share an image, so each line is treated as a separate image.
     lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
-    options = AnswerOptions(format=format, scale=scale, grid=grid)
+    options = AnswerSettings(format=format, scale=scale, grid=grid)
     answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
+    answers, moved = _by_phrase(instances, answers)
     boxes = [item.objects[0].bbox for item in instances]
     images = [item.image for item in instances]
     scores = score_expressions(boxes, answers, thresholds, images=images, resamples=resamples, seed=seed)
-    return replace(scores, notes=(*notes, *assumed_scale_notes(answers)))
+    return replace(scores, notes=(*notes, *moved, *assumed_scale_notes(answers)))
 
 
 def _read_phrases(source: str | Path | Sequence[Instance]) -> list[Instance]:
@@ -205,6 +221,34 @@ def _check_same_image(prediction: Prediction, item: Instance) -> None:
             f"{prediction.where}: about {found!r}, but the phrase at this position is about {expected!r}; "
             "answers must have the order of the phrases"
         )
+
+
+def _inside(box: Sequence[float], answered: Sequence[float]) -> bool:
+    """Return whether the centre of the answered box lies in a box; a point is parsed as a tiny box around it."""
+    x, y = (answered[0] + answered[2]) / 2, (answered[1] + answered[3]) / 2
+    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
+
+
+def _by_phrase(instances: Sequence[Instance], answers: Sequence[Answer]) -> tuple[list[Answer], list[str]]:
+    """Bring the answers of each image into the order of its phrases if each names another phrase of that image.
+
+    Returns:
+        The answers, and a note with their number if some were moved.
+    """
+    ordered, moved = list(answers), 0
+    by_image: dict[str, list[int]] = {}
+    for i, item in enumerate(instances):
+        by_image.setdefault(item.image, []).append(i)
+    for rows in by_image.values():
+        phrases = {normalize_label(instances[i].objects[0].desc): i for i in rows}
+        named = {normalize_label(answers[i].objects[0].desc): i for i in rows if answers[i].objects}
+        if len(phrases) < len(rows) or phrases.keys() != named.keys() or phrases == named:
+            continue
+        for name, i in phrases.items():
+            ordered[i] = answers[named[name]]
+            moved += named[name] != i
+    note = f"{moved} answers stood in another order than the phrases of their image: joined by the phrase they name"
+    return ordered, [note] if moved else []
 
 
 def _iou(a: Sequence[float], b: Sequence[float]) -> float:

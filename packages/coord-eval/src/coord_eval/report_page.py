@@ -1,39 +1,24 @@
-"""The report of an evaluation."""
+"""The report of an evaluation: one HTML file, whose sections follow the table of metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coord_codec import geometry_of
 from coord_codec.files import write_text
 from coord_codec.html import columns, number, page, safe, section, table
-from coord_eval.intake.ranking import SCORE_SOURCES
+from coord_eval.metric_table import all_metrics, headline
 from coord_eval.metrics.detection import image_table
-from coord_eval.metrics.evaluation import EvaluationData
-from coord_eval.report.analysis import analysis_sections
-from coord_eval.report.page import LEGEND, draw, shown_name
+from coord_eval.report.overlay import LEGEND, draw, shown_name
 from coord_eval.report.photograph import ImageRoot
 
-_COCO_NAMES = {
-    "AP": "AP, IoU .50:.95",
-    "AP50": "AP at IoU .50",
-    "AP75": "AP at IoU .75",
-    "APs": "AP, small objects (below 32² pixels)",
-    "APm": "AP, medium objects",
-    "APl": "AP, large objects (above 96² pixels)",
-    "AR1": "AR, 1 box of a label and image",
-    "AR10": "AR, 10 boxes of a label and image",
-    "AR100": "AR, 100 boxes of a label and image",
-    "ARs": "AR, small objects",
-    "ARm": "AR, medium objects",
-    "ARl": "AR, large objects",
-}
-_MAX_CLASSES = 100
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -50,7 +35,7 @@ class ReportSection:
 
 
 def write_report(
-    evaluation: EvaluationData,
+    evaluation: Evaluation,
     folder: str | Path,
     *,
     image_root: str | ImageRoot | None = None,
@@ -67,11 +52,11 @@ def write_report(
         _notes(evaluation.notes),
         *(section(part.title, part.html) for part in sections),
         section("Shapes", _shape_table(evaluation.shapes)) if evaluation.shapes else "",
-        *_box_sections(evaluation),
+        *_metric_sections(evaluation, headline=True),
         section("Answers: parsing and format", _format_tables(evaluation)),
-        *(analysis_sections(evaluation) if has_boxes(evaluation) else []),
         section("Images", _images(evaluation, root, max_overlays)) if max_overlays > 0 else "",
-        section("Classes", _class_table(evaluation)) if evaluation.per_class and has_boxes(evaluation) else "",
+        _intervals(evaluation),
+        *_metric_sections(evaluation, headline=False),
     ]
     html = page(title or "Evaluation", "\n".join(part for part in parts if part))
     write_text(folder / "evaluation.json", evaluation.to_json())
@@ -79,34 +64,51 @@ def write_report(
     return folder / "report.html"
 
 
-def has_boxes(evaluation: EvaluationData) -> bool:
-    """Return whether scores of boxes are meaningful, which they are not for the boxes around points."""
-    return not evaluation.shapes or geometry_of(evaluation.shapes["geometry"]).has_extent
-
-
-def _box_sections(evaluation: EvaluationData) -> list[str]:
-    if not has_boxes(evaluation):
+def _metric_sections(evaluation: Evaluation, headline: bool) -> list[str]:
+    """Return a section for each heading of the table of metrics: those with headline figures, or the others."""
+    if not evaluation.has_boxes:
         return []
+    leading = {row.shown.section for row in all_metrics() if row.shown and any(f.headline for f in row.figures)}
+    contents: dict[str, list[str]] = {}
+    for row in all_metrics():
+        if row.shown and row.shown.html and (row.shown.section in leading) == headline:
+            contents.setdefault(row.shown.section, []).append(row.shown.html(evaluation))
     return [
-        section("Average precision and recall (COCO)", _coco_table(evaluation)),
-        section("Precision, recall and F1 (no scores)", _detection_table(evaluation)),
+        section(title, "".join(shown) if headline or len(shown) == 1 else columns(*shown))
+        for title, parts in contents.items()
+        if (shown := [part for part in parts if part])
     ]
 
 
-def _tiles(evaluation: EvaluationData) -> str:
+def _intervals(evaluation: Evaluation) -> str:
+    rows = {
+        name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
+        for name, row in evaluation.intervals.items()
+    }
+    if not rows or not evaluation.has_boxes:
+        return ""
+    return section("95 % confidence intervals (bootstrap over images)", headline_first(("", "value", "interval"), rows))
+
+
+def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
+    """Return a table of the headline metrics and a folded one of the others; `rows` has the row of each metric."""
+    names = headline()
+    first = [row for name, row in rows.items() if name in names]
+    others = [row for name, row in rows.items() if name not in names]
+    more = f"<details><summary>all metrics</summary>{table(head, others)}</details>" if others else ""
+    return table(head, first) + more if rows else ""
+
+
+def _tiles(evaluation: Evaluation) -> str:
     """Return the headline numbers at the top of the report."""
     health = evaluation.format
-    coco, ceiling = evaluation.coco, evaluation.ceiling
     shapes = evaluation.shapes
     tiles = [
         (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}") for k in _ap_names(shapes)[:2]
     ]
-    if has_boxes(evaluation):
-        suffix = " of boxes around" * bool(shapes)
+    if evaluation.has_boxes:
         tiles += [
-            *((key + suffix, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")),
-            ("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores"),
-            ("Mean IoU", number(evaluation.mean_iou), "over objects, 0 for missed ones"),
+            tile for row in all_metrics() if row.shown and row.shown.tiles for tile in row.shown.tiles(evaluation)
         ]
     if health["answers"]:
         share = 100 * health["parsed"] / health["answers"]
@@ -144,27 +146,7 @@ def _ap_names(shapes: Mapping[str, Any]) -> list[str]:
     return [name for name in shapes if name.startswith("AP")]
 
 
-def _coco_table(evaluation: EvaluationData) -> str:
-    source = evaluation.score_source
-    kinds = (evaluation.coco, evaluation.coco_constant_score, evaluation.coco_class_agnostic, evaluation.ceiling)
-    rows = [(name, *(number(kind.get(key, -1)) for kind in kinds)) for key, name in _COCO_NAMES.items()]
-    return (
-        f"<p>Sorted by <b>{safe(source)}</b>: {safe(SCORE_SOURCES[source])}. Ceiling: the ground truth itself, encoded "
-        f"and parsed back, with all scores set to 1. Any label: all labels replaced by one. Backend: "
-        f"{safe(evaluation.backend)}.</p>" + table(("", "scores", "all scores 1", "any label", "ceiling"), rows)
-    )
-
-
-def _detection_table(evaluation: EvaluationData) -> str:
-    keys = ("precision", "recall", "f1")
-    both = (evaluation.detection, evaluation.detection_class_agnostic)
-    rows = [(t, *(number(rates[t][key]) for rates in both for key in keys)) for t in evaluation.detection]
-    head = ("IoU", "precision", "recall", "F1", "precision, any label", "recall, any label", "F1, any label")
-    iou = f"{number(evaluation.mean_iou)}, {number(evaluation.mean_iou_class_agnostic)} for any label"
-    return table(head, rows) + f"<p>Mean IoU over objects: {iou}.</p>"
-
-
-def _format_tables(evaluation: EvaluationData) -> str:
+def _format_tables(evaluation: Evaluation) -> str:
     health, counts, join = evaluation.format, evaluation.counts, evaluation.join
     rows = [
         ("images", counts["images"]),
@@ -189,18 +171,7 @@ def _format_tables(evaluation: EvaluationData) -> str:
     return columns(*tables)
 
 
-def _class_table(evaluation: EvaluationData) -> str:
-    ranked = sorted(evaluation.per_class.items(), key=lambda item: -item[1]["objects"])
-    rows = [
-        (name, row["objects"], row["detections"], number(row["AP"]), number(row["AP50"]))
-        for name, row in ranked[:_MAX_CLASSES]
-    ]
-    rest = len(ranked) - len(rows)
-    more = f"<p>{rest} further classes are in evaluation.json.</p>" if rest else ""
-    return table(("class", "objects", "predicted boxes", "AP", "AP50"), rows) + more
-
-
-def _f1_of_shapes(evaluation: EvaluationData) -> np.ndarray:
+def _f1_of_shapes(evaluation: Evaluation) -> np.ndarray:
     """Return F1 of each image at the lowest threshold of the shapes' measure, 1 without objects and detections."""
     pairs = evaluation.shape_pairs
     assert pairs is not None
@@ -209,7 +180,7 @@ def _f1_of_shapes(evaluation: EvaluationData) -> np.ndarray:
     return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
 
 
-def _images(evaluation: EvaluationData, root: ImageRoot | None, limit: int) -> str:
+def _images(evaluation: Evaluation, root: ImageRoot | None, limit: int) -> str:
     """Draw the images with the lowest and the highest F1, with ground truth and answer."""
     f1_I = _f1_of_shapes(evaluation) if evaluation.shapes else np.array([r["f1"] for r in image_table(evaluation)])
     order = np.argsort(f1_I, kind="stable")

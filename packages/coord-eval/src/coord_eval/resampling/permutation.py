@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import Detections
-from coord_eval.match.matching import Scored, match
-from coord_eval.metrics.bootstrap import prepare
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.matching import Scored
+from coord_eval.resampling.bootstrap import prepare_figures
 
 _CHUNK = 16
 _ROUNDING = 1e-12
@@ -35,11 +35,11 @@ def exchange_p_values(
         metrics: names, see `coord_eval.resample`; an undefined metric is left out
     """
     images = len(first.truth)
-    figures = prepare(_doubled(first, second), metrics)
+    compute = prepare_figures(_doubled(first, second), metrics)
     rng = np.random.default_rng(seed)
 
     def differences(swapped_BI: np.ndarray) -> dict[str, np.ndarray]:
-        a, b = (figures(np.concatenate([part, 1 - part], axis=1)) for part in (1 - swapped_BI, swapped_BI))
+        a, b = (compute(np.concatenate([part, 1 - part], axis=1)) for part in (1 - swapped_BI, swapped_BI))
         return {name: b[name] - a[name] for name in a}
 
     observed = differences(np.zeros((1, images), np.int32))
@@ -79,11 +79,4 @@ def _doubled(first: Scored, second: Scored) -> Scored:
         rank_D=np.concatenate([a.rank_D, b.rank_D]),
         unknown=a.unknown + b.unknown,
     )
-    return Scored(
-        truth=both,
-        detections=detections,
-        matches=match(both, detections),
-        matches_any_label=match(both, detections, use_categories=False),
-        score_source=first.score_source,
-        bins=first.bins,
-    )
+    return Scored(truth=both, detections=detections, score_source=first.score_source, bins=first.bins)

@@ -35,7 +35,7 @@ def test_score_expressions_intervals_equal_those_of_copied_images():
         means["Acc@0.5"].append(np.mean([value >= 0.5 for value in copied]))
         means["Acc@0.75"].append(np.mean([value >= 0.75 for value in copied]))
         means["mean_iou"].append(np.mean(copied))
-    assert found.intervals.keys() == means.keys()
+    assert found.intervals.keys() == {*means, "point_in_box"}
     for name, drawn in means.items():
         low, high = np.percentile(drawn, [2.5, 97.5]) - np.mean(drawn) + found.intervals[name]["value"]
         assert found.intervals[name]["low"] == pytest.approx(low, abs=1e-12)
@@ -160,3 +160,28 @@ def test_score_expression_files_refuses_a_results_list(phrases, tmp_path):
 
 def test_expressions_threshold_out_of_range_exits_2(phrases, tmp_path):
     assert command(tmp_path, "--iou", "50") == 2
+
+
+def test_expression_answers_in_another_order_are_joined_by_the_phrase_that_they_name():
+    phrases = {"left cup": [0.1, 0.1, 0.3, 0.3], "right cup": [0.6, 0.6, 0.9, 0.9]}
+    lines = [
+        Instance(image="a.jpg", width=100, height=100, objects=[{"desc": name, "bbox": box}])
+        for name, box in phrases.items()
+    ]
+    records = [
+        {"image": "a.jpg", "text": json.dumps([{"bbox_2d": [round(1000 * v) for v in box], "label": name}])}
+        for name, box in phrases.items()
+    ]
+    moved = score_expression_files(lines, records[::-1], scale=1000)
+    assert moved.accuracy == {"0.5": 1.0}
+    assert moved.notes[0].startswith("2 answers stood in another order")
+    given = score_expression_files(lines, records, scale=1000)
+    assert (given.accuracy, given.notes) == ({"0.5": 1.0}, ())
+
+
+def test_expression_points_count_if_they_lie_in_the_box():
+    """ScreenSpot's measure: a point has no IoU worth the name, and is right inside the box."""
+    texts = ['[{"point_2d": [200, 200], "label": "cup"}]', '[{"point_2d": [900, 900], "label": "cup"}]']
+    scores = score_expressions([(0.1, 0.1, 0.3, 0.3)] * 2, [parse_answer(text, scale=1000) for text in texts])
+    assert (scores.point_in_box, scores.accuracy) == (0.5, {"0.5": 0.0})
+    assert scores.intervals["point_in_box"]["value"] == 0.5

@@ -9,14 +9,15 @@ Shapes: I images, T IoU thresholds, N objects, D detections, P pairs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import Detections
-from coord_eval.match.overlaps import Pairs, overlapping_pairs
+from coord_eval.computed import computed
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.overlaps import Pairs, overlapping_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +114,11 @@ class RankedMatches:
     place_D: np.ndarray
     counted_N: np.ndarray
 
+    def at_first_threshold(self) -> RankedMatches:
+        """Return the matching at the lowest threshold alone."""
+        first = {name: getattr(self, name)[:1] for name in ("hit_TD", "ignored_TD", "object_TD")}
+        return replace(self, thresholds=self.thresholds[:1], **first)
+
 
 def ranked_matches(
     truth: GroundTruth,
@@ -199,9 +205,31 @@ def _places(detections: Detections) -> np.ndarray:
     return place_D
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+def one_label(truth: GroundTruth, detections: Detections) -> tuple[GroundTruth, Detections]:
+    """Return objects and detections with every label, unknown ones included, replaced by the same one.
+
+    Scoring the result gives the values of COCO's `useCats=0`. Order decides among equal scores and equal IoUs; within
+    an image it is the order of the categories, as in COCO, with unknown labels last.
+    """
+    by_N = np.argsort(truth.category_N, kind="stable")
+    merged = replace(
+        truth,
+        categories=("(any label)",),
+        category_ids=(1,),
+        image_N=truth.image_N[by_N],
+        category_N=np.zeros(len(by_N), np.int64),
+        boxes_N4=truth.boxes_N4[by_N],
+        area_N=truth.area_N[by_N],
+        crowd_N=truth.crowd_N[by_N],
+    )
+    by_D = np.argsort(detections.category_D, kind="stable")
+    boxes = replace(detections.take(by_D), category_D=np.zeros(len(by_D), np.int64), unknown=())
+    return merged, boxes
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Scored:
-    """Matched detections of one set of images.
+    """Detections of one set of images beside the ground truth; matches are computed on first use.
 
     Attributes:
         truth: the ground truth
@@ -213,18 +241,43 @@ class Scored:
         shape_pairs: pairs of shapes other than boxes; None for boxes
     """
 
-    truth: GroundTruth = field(repr=False)
-    detections: Detections = field(repr=False)
-    matches: Matches = field(repr=False)
-    matches_any_label: Matches = field(repr=False)
+    truth: GroundTruth
+    detections: Detections
+    matches: Matches = computed(lambda scored: match(scored.truth, scored.detections))
+    matches_any_label: Matches = computed(lambda scored: match(scored.truth, scored.detections, use_categories=False))
     score_source: str
-    bins: int = field(repr=False)
-    shape_pairs: ShapePairs | None = field(default=None, repr=False)
+    bins: int
+    shape_pairs: ShapePairs | None = None
 
     @cached_property
     def ranked(self) -> RankedMatches:
         """COCO's greedy matching at IoU .5."""
-        return ranked_matches(self.truth, self.detections, [0.5])
+        return self.coco_matches.at_first_threshold()
+
+    @cached_property
+    def coco_matches(self) -> RankedMatches:
+        """COCO's greedy matching at its ten thresholds."""
+        return ranked_matches(self.truth, self.detections)
+
+    @cached_property
+    def coco_matches_by_size(self) -> list[RankedMatches]:
+        """COCO's greedy matching of small, medium and large objects; empty if image sizes are unknown."""
+        if not self.truth.sizes_known:
+            return []
+        return ranked_matches_by_area(self.truth, self.detections, areas=AREAS[1:])
+
+    @cached_property
+    def with_constant_score(self) -> Scored:
+        """The same boxes with all scores set to 1."""
+        return Scored(
+            truth=self.truth, detections=self.detections.with_constant_score(), score_source="constant", bins=self.bins
+        )
+
+    @cached_property
+    def with_one_label(self) -> Scored:
+        """The same boxes and objects with every label replaced by the same one."""
+        truth, detections = one_label(self.truth, self.detections)
+        return Scored(truth=truth, detections=detections, score_source=self.score_source, bins=self.bins)
 
     @cached_property
     def objects_per_image(self) -> np.ndarray:

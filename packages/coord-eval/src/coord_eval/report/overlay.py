@@ -1,25 +1,13 @@
-"""Draws ground truth and answers over their image, and orders tables of metrics."""
+"""Draws ground truth and answers over their image."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 
 from coord_codec import geometry_of
-from coord_codec.html import outline_svg, safe, table
-from coord_eval.match.matching import Scored
-from coord_eval.metrics.bootstrap import HEADLINE
+from coord_codec.html import outline_svg, safe
+from coord_eval.matching import Scored
 from coord_eval.report.photograph import ImageRoot, photograph
-
-
-def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
-    """Return a table of the headline metrics and a folded one of the others; `rows` has the row of each metric."""
-    first = [row for name, row in rows.items() if name in HEADLINE]
-    others = [row for name, row in rows.items() if name not in HEADLINE]
-    more = f"<details><summary>all metrics</summary>{table(head, others)}</details>" if others else ""
-    return table(head, first) + more if rows else ""
-
 
 MAX_SIDE = 480
 """Longer side of a drawing, in units of the SVG."""

@@ -1,20 +1,19 @@
-"""Predictions of a model: text answers or boxes of files and records, and detections as flat arrays.
-
-Shapes: D detections; boxes are `xywh` in pixels, as in COCO.
-"""
+"""Predictions of a model, text answers or boxes, as files and records state them."""
 
 from __future__ import annotations
 
+import csv
+import json
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import accumulate
-from math import isfinite
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from coord_codec.files import InputError, finite_numbers, identifier, read_json, read_json_lines
+from coord_codec.files import InputError, finite_numbers, identifier, parse_json_line, read_json, read_json_lines
 from coord_eval.parse.parser import plain
 
 _FIVE_FLOATS = [float] * 5
@@ -73,32 +72,117 @@ class CocoResult(NamedTuple):
 
 
 def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
-    """Read `predictions.jsonl`, or a COCO results list (`.json` that holds an array of boxes).
+    """Read predictions from a file.
+
+    It is `predictions.jsonl`, JSON lines of COCO results, a JSON file with a list of either, with a COCO data set whose
+    annotations have scores, or with `{image_id: text}`, a table (`.csv`, `.parquet`), or `-` for JSON lines from
+    standard input.
 
     Raises:
         InputError: naming file, line and field
     """
+    if str(path) == "-":
+        lines = enumerate(sys.stdin, 1)
+        return _from_lines(
+            [(n, _json_line(line, f"standard input, line {n}")) for n, line in lines if line.strip()], "-"
+        )
     path = Path(path)
-    if path.suffix.lower() == ".json":
-        data = read_json(path)
-        if not isinstance(data, list):
-            raise InputError(f"{path}: expected a list of results or answers, found {type(data).__name__}")
-        return from_records(data, str(path))
-    return [_prediction(record, f"{path}, line {number}") for number, record in read_json_lines(path)]
+    kind = path.suffix.lower()
+    if path.is_file() and not path.stat().st_size:
+        raise InputError(f"{path}: the file is empty: expected predictions")
+    if kind == ".json":
+        return from_records(read_json(path), str(path))
+    if kind == ".csv":
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return from_records([_csv_record(row) for row in csv.DictReader(file)], str(path))
+    if kind == ".parquet":
+        return from_records(_parquet_records(path), str(path))
+    return _from_lines(list(read_json_lines(path)), str(path))
+
+
+def _json_line(line: str, where: str) -> dict[str, Any]:
+    try:
+        return parse_json_line(line)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}; write one object per line") from error
+
+
+def _from_lines(lines: list[tuple[int, dict[str, Any]]], source: str) -> list[Prediction] | list[CocoResult]:
+    if not lines:
+        raise InputError(f"{source}: empty: expected an answer or a result on each line")
+    if all(_is_result(record) for _, record in lines):
+        return [_plain_result(record) or _coco_result(record, f"{source}, line {number}") for number, record in lines]
+    return [_prediction(record, f"{source}, line {number}") for number, record in lines]
+
+
+def _csv_record(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of a CSV file: empty cells are missing; others than texts and names may be JSON."""
+    record: dict[str, Any] = {}
+    for key, cell in row.items():
+        if cell in (None, ""):
+            continue
+        record[key] = cell
+        if key not in ("text", "image", "finish_reason", "label"):
+            with suppress(ValueError):
+                record[key] = json.loads(cell)
+    return record
+
+
+def _parquet_records(path: Path) -> list[dict[str, Any]]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(f"{path}: parquet files need pyarrow; pip install pyarrow") from error
+    records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    return records
+
+
+def _is_result(record: Mapping[str, Any]) -> bool:
+    return "text" not in record and ("bbox" in record or "category_id" in record)
+
+
+def _records_of(source: Any, name: str) -> Any:
+    """Return the records of a table, of pycocotools' `COCO`, of a COCO data set with scores, or of texts by image."""
+    if hasattr(source, "to_dict") and hasattr(source, "columns"):  # pandas, where NaN stands for a missing value
+        return [{k: v for k, v in row.items() if not _is_nan(v)} for row in source.to_dict("records")]
+    if isinstance(getattr(source, "dataset", None), Mapping):
+        source = source.dataset
+    if not isinstance(source, Mapping):
+        return source
+    if "annotations" in source:
+        rows = source["annotations"]
+        if lacking := sum("score" not in row for row in rows):
+            raise InputError(
+                f"{name}: a COCO data set as predictions: expected a score in each annotation, found {lacking} of "
+                f"{len(rows)} without; add scores, or pass it as ground truth"
+            )
+        return rows
+    if all(isinstance(text, str) for text in source.values()):
+        return [{"image_id": image, "text": text} for image, text in source.items()]
+    raise InputError(
+        f"{name}: expected a list of results or answers, or {{image_id: text}}, found an object with the keys "
+        f"{', '.join(map(str, list(source)[:5]))}"
+    )
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and isnan(value)
 
 
 def from_records(
-    records: Iterable[Mapping[str, Any]], source: str = "predictions"
+    records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions"
 ) -> list[Prediction] | list[CocoResult]:
     """Turn dictionaries into predictions, or into COCO results if they have a `bbox` and no `text`.
 
-    An empty list is an empty results list.
+    A pandas table, pycocotools' `COCO` with scores, a COCO data set with scores and `{image_id: text}` are accepted
+    too. An empty list is an empty results list.
 
     Raises:
         InputError: naming record and field
     """
-    if hasattr(records, "to_dict"):
-        raise InputError(f'{source}: expected a list of objects, found a table; pass its .to_dict("records")')
+    records = _records_of(records, source)
+    if isinstance(records, str | bytes) or not isinstance(records, Iterable):
+        raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")
     records = list(records)
     for position, record in enumerate(records):
         if type(record) is not dict and not isinstance(record, Mapping):
@@ -106,7 +190,7 @@ def from_records(
                 f'{source}[{position}]: expected an object as {{"image_id": 1, "text": "..."}}, '
                 f"found {type(record).__name__}"
             )
-    if all("text" not in record and ("bbox" in record or "category_id" in record) for record in records):
+    if all(map(_is_result, records)):
         return [
             _plain_result(record) or _coco_result(plain_record(record), f"{source}[{position}]")
             for position, record in enumerate(records)
@@ -253,40 +337,3 @@ def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
         bbox=box,
         score=finite_numbers([record.get("score")], 1, f"{where}.score")[0],
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Detections:
-    """The boxes of the answers to a set of images.
-
-    Attributes:
-        image_D: index of the image in the ground truth
-        category_D: index of the category; each label that the ground truth does not have gets its own index of K or
-            above
-        boxes_D4: `x, y, width, height` in pixels
-        scores_D: score by which detections are sorted
-        rank_D: position of the object within its answer, from 0
-        unknown: the labels that the ground truth does not have, indexed by `category_D - K`
-        shapes: points in pixels of each detection, empty for a box; an empty tuple if all detections are boxes
-    """
-
-    image_D: np.ndarray
-    category_D: np.ndarray
-    boxes_D4: np.ndarray
-    scores_D: np.ndarray
-    rank_D: np.ndarray
-    unknown: tuple[str, ...] = ()
-    shapes: tuple[tuple[tuple[float, float], ...], ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.image_D)
-
-    def take(self, rows: np.ndarray) -> Detections:
-        """Return the selected detections; `rows` is an index array, a mask or a slice."""
-        columns = ("image_D", "category_D", "boxes_D4", "scores_D", "rank_D")
-        shapes = tuple(self.shapes[d] for d in np.arange(len(self))[rows]) if self.shapes else ()
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=shapes)
-
-    def with_constant_score(self) -> Detections:
-        """Return the same boxes with all scores set to 1."""
-        return replace(self, scores_D=np.ones(len(self)))

@@ -17,12 +17,12 @@ import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.files import identifier, read_json
-from coord_eval.data.ground_truth import GroundTruth, load_ground_truth
-from coord_eval.data.predictions import Detections
-from coord_eval.intake.answers import AnswerOptions, PredictionSource, Progress, Scale, silent
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth, load_ground_truth
+from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import collect, collector_paused
-from coord_eval.intake.joining import JoinReport
-from coord_eval.match.matching import ranked_matches_by_area
+from coord_eval.intake.joining import JoinReport, LabelSettings
+from coord_eval.matching import ranked_matches_by_area
 from coord_eval.metrics.coco import ApTable, mean_present
 
 MAX_DETECTIONS = 300
@@ -94,8 +94,8 @@ def score_lvis(
     Raises:
         InputError: if the ground truth is not LVIS, or the predictions cannot be scored
     """
-    report_progress = progress or silent
-    options = AnswerOptions(boxes=boxes, format=format, scale=scale, grid=grid)
+    settings = AnswerSettings(boxes=boxes, format=format, scale=scale, grid=grid)
+    labels = LabelSettings(synonyms, label_callback)
     where, data = "LVIS annotations", ground_truth
     if isinstance(ground_truth, str | Path):
         where, data = str(ground_truth), read_json(ground_truth)
@@ -105,15 +105,8 @@ def score_lvis(
         raise InputError(f"{where}: expected LVIS annotations, found an object without {missing[0]}")
     truth = load_ground_truth(data)
     frequency_K = _frequencies(data, truth, where)
-    collected, _ = collect(
-        truth,
-        predictions,
-        options,
-        synonyms=synonyms,
-        label_callback=label_callback,
-        score_source=score_source,
-        progress=report_progress,
-    )
+    loaded = load_predictions(predictions)
+    collected = collect(truth, loaded, settings, labels, score_source, progress or silent)
     limited = _best_of_each_image(collected.detections)
     verified_IK, not_exhaustive_IK = _federation(data, truth, where)
     known = limited.take(np.nonzero(limited.category_D < len(truth.categories))[0])

@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 
 from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import Detections
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.scale import mean_best_iou
 
-_FITTED = 0.01  # gain of mean best IoU from which a fitted way is preferred to one without fitted numbers
+_FITTED = 0.01  # gain of mean best IoU from which a fitted one is preferred to one without fitted numbers
 _IMAGES = 300  # number of images on which common input sizes are tried
 _PAIRS = 8  # smallest number of objects to fit an affine map on
 _RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
@@ -46,14 +46,14 @@ _TURNED = {
 
 
 @dataclass(frozen=True)
-class Way:
+class Interpretation:
     """One interpretation of the numbers of all answers.
 
     Attributes:
         name: description
         unit_B4: corners in [0, 1]
         fit: mean over boxes of the best IoU with any object of their image
-        advice: change after which the numbers are interpreted in this way
+        advice: change after which the numbers are interpreted so
         is_fitted: whether parameters were fitted on the ground truth
     """
 
@@ -99,15 +99,15 @@ class RawNumbers:
         return option if self.kind == "plain" else ""
 
 
-def ways_by_fit(truth: GroundTruth, raw: RawNumbers) -> list[Way]:
+def interpretations_by_fit(truth: GroundTruth, raw: RawNumbers) -> list[Interpretation]:
     """Return the interpretations of the numbers, best first; a fitted map must be better than all others."""
-    ways = sorted(_ways(truth, raw), key=lambda way: -way.fit)
-    # A fitted map that is hardly better is one of the other ways with rounded parameters.
-    best_fixed = max(way.fit for way in ways if not way.is_fitted)
-    return [way for way in ways if not way.is_fitted or way.fit >= best_fixed + _FITTED]
+    ranked = sorted(_interpretations(truth, raw), key=lambda candidate: -candidate.fit)
+    # A fitted map that is hardly better is one of the others with rounded parameters.
+    best_fixed = max(candidate.fit for candidate in ranked if not candidate.is_fitted)
+    return [item for item in ranked if not item.is_fitted or item.fit >= best_fixed + _FITTED]
 
 
-def _ways(truth: GroundTruth, raw: RawNumbers) -> Iterator[Way]:
+def _interpretations(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
     image_B = raw.detections.image_D
     read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
     for divisor, option, divisor_B2 in _divisors(truth, raw):
@@ -115,13 +115,15 @@ def _ways(truth: GroundTruth, raw: RawNumbers) -> Iterator[Way]:
             unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
             order = "" if layout == "xyxy" else f" as {layout}"
             advice = raw.advice(layout, option)
-            yield Way(f"numbers{order} {divisor}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice)
+            yield Interpretation(f"numbers{order} {divisor}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice)
         for orientation, turned in _TURNED.items():
             # From the sixth orientation on, the axes are exchanged, and with them width and height of the image.
             sides_B2 = divisor_B2[:, ::-1] if orientation > 4 else divisor_B2
             unit_B4 = TURNS[orientation](read_B4 / np.tile(sides_B2, 2))
             advice = f"the images that the model saw or learned from were {turned}, and their boxes were not"
-            yield Way(f"numbers {divisor}, {turned}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice)
+            yield Interpretation(
+                f"numbers {divisor}, {turned}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice
+            )
     size_B2 = truth.sizes_I2[image_B]
     for suffix, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
         if not np.isfinite(divisor_B2).all():
@@ -158,12 +160,14 @@ def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, n
         yield name, option, resized_sizes(size_B2, factor, low, high)
 
 
-def _affine(truth: GroundTruth, raw: RawNumbers, layout: str, unit_B4: np.ndarray, suffix: str) -> Iterator[Way]:
+def _affine(
+    truth: GroundTruth, raw: RawNumbers, layout: str, unit_B4: np.ndarray, suffix: str
+) -> Iterator[Interpretation]:
     """Yield the boxes after one map `a x + b` per axis, fitted on unambiguous pairs or on ranks whatever the labels."""
     image_B = raw.detections.image_D
     corners_N4 = LAYOUTS["xywh"](truth.boxes_N4) / np.tile(truth.sizes_I2[truth.image_N], 2)
     rows, objects = _unambiguous_pairs(truth, raw.detections)
-    fitted: list[Way] = []
+    fitted: list[Interpretation] = []
     for ranked in (False, True):
         moved_B4, parts = unit_B4.copy(), []
         for axis, name in enumerate("xy"):
@@ -181,9 +185,9 @@ def _affine(truth: GroundTruth, raw: RawNumbers, layout: str, unit_B4: np.ndarra
             prefix = f"numbers{order} as fractions{suffix}" if suffix else f"numbers{order} divided by 1000"
             advice = raw.advice(layout, "") if layout != raw.order else ""
             fit = mean_best_iou(truth, image_B, moved_B4)
-            fitted.append(Way(f"{prefix}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True))
+            fitted.append(Interpretation(f"{prefix}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True))
     if fitted:
-        yield max(fitted, key=lambda way: way.fit)
+        yield max(fitted, key=lambda candidate: candidate.fit)
 
 
 def _ranked_sides(

@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from coord_eval.intake.best_box import best_boxes
+from coord_eval.intake.box_sources import best_boxes
 
 
 def iou(one, other):

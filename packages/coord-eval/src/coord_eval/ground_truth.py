@@ -23,7 +23,7 @@ from coord_codec import (
     read_annotations,
     shape_of,
 )
-from coord_eval.data.predictions import plain_record
+from coord_eval.predictions import plain_record
 
 ImageId = int | str
 
@@ -116,7 +116,10 @@ def load_ground_truth(
         return source
     if isinstance(source, AnnotationSet):
         return _from_set(source, geometry)
-    annotations = read_annotations(plain_tables(source) if isinstance(source, Mapping) else source, geometry=geometry)
+    document = getattr(source, "dataset", source)  # of pycocotools' `COCO`
+    annotations = read_annotations(
+        plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
+    )
     if not lenient:
         annotations.check(training=False)
     return _from_set(annotations, geometry)
@@ -133,6 +136,12 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
         notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
+    regular = table[:, 7] == 0
+    if disagreeing := int((regular & (table[:, 6] > 1.05 * table[:, 4] * table[:, 5] + 1)).sum()):
+        notes.append(
+            f"{disagreeing} objects state an area larger than their box: metrics of small, medium and large objects "
+            "follow the stated area"
+        )
     if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
         notes.append(f"{zero_area} ground-truth boxes have zero area and cannot be matched")
     has_shapes = not geometry_of(geometry).is_box
