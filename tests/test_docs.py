@@ -43,7 +43,7 @@ def site(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("package", ["codec", "losses", "adapter", "eval"])
+@pytest.mark.parametrize("package", ["codec", "data", "losses", "adapter", "eval"])
 def test_every_public_name_is_in_the_reference(site, package):
     page = (site / "reference" / f"{package}.html").read_text()
     headings = set(re.findall(r'<h[23] id="coord_[\w.]*\.(\w+)"', page))

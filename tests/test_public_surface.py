@@ -14,7 +14,12 @@ from coord_trainer import RunConfig
 from coord_trainer.config.former_keys import FORMER_KEYS
 
 SURFACE = json.loads((Path(__file__).parent / "public_surface.json").read_text())
-APPS = {"coord-trainer": "coord_trainer.cli", "coord-exporter": "coord_exporter.cli", "coord-eval": "coord_eval.cli"}
+APPS = {
+    "coord-data": "coord_data.cli",
+    "coord-trainer": "coord_trainer.cli",
+    "coord-exporter": "coord_exporter.cli",
+    "coord-eval": "coord_eval.cli",
+}
 NAMES = [(package, name) for package, names in SURFACE["names"].items() for name in names]
 
 

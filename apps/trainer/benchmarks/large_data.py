@@ -1,118 +1,23 @@
-"""Measures the time before the first step and the memory that many records need.
+"""Measures the time before the first step that many records need.
 
-    uv run python apps/trainer/benchmarks/large_data.py --records 100000 [--format coco] [--train]
+    uv run python apps/trainer/benchmarks/large_data.py --records 100000 [--format coco]
 
-Writes instance JSONL or one COCO file of that many records with a small image each (hard links to a few files), and
-loads them in a new process as training does. Prints the time until the data are loaded and until samples can be
-encoded, both as wall time and as processor time of all processes, which depends less on the load of the machine; the
-resident memory then and at its peak; and how much of the mapped records is resident while a second process reads them,
-with the share of this process. With --train the command line trains one step of the tiny model: wall time until the
-first line about the data and until the step is done.
+Writes the records of `packages/coord-data/benchmarks/large_data.py`, which measures the loading alone, and trains one
+step of the tiny model with them by the command line, twice: prints the wall time until the first line about the data
+and until the step is done.
 """
 
 import argparse
 import json
 import os
-import random
+import runpy
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import numpy as np
-from PIL import Image
-
-NAMES = [f"thing {n}" for n in range(80)]
-IMAGES = 64
-LINKS = 100_000
-"""Number of different image names; further records reuse them."""
-
-
-def write(folder, records, objects=7, seed=0, coco=False):
-    """Write records with `objects` boxes on average; the images are links to a few files."""
-    draw = random.Random(seed)
-    (folder / "images").mkdir(parents=True)
-    files = min(records, LINKS)
-    for n in range(IMAGES):
-        Image.effect_noise((64, 64), 40).convert("RGB").save(folder / "images" / f"s{n}.jpg")
-    images, annotations = [], []
-    path = folder / ("a.json" if coco else "a.jsonl")
-    with path.open("w") as file:
-        for n in range(records):
-            name = f"images/{n % files:07d}.jpg"
-            if n < files:
-                os.link(folder / "images" / f"s{n % IMAGES}.jpg", folder / name)
-            boxes = []
-            for _ in range(draw.randint(1, 2 * objects - 1)):
-                x, y = draw.uniform(0, 0.7), draw.uniform(0, 0.7)
-                box = [x, y, x + draw.uniform(0.05, 0.3), y + draw.uniform(0.05, 0.3)]
-                boxes.append({"desc": draw.choice(NAMES), "bbox": [round(v, 5) for v in box]})
-            if coco:
-                images.append({"id": n, "file_name": name, "width": 64, "height": 64})
-                annotations += [coco_row(len(annotations) + k, n, **box) for k, box in enumerate(boxes)]
-                continue
-            record = {"image": name, "width": 64, "height": 64, "image_id": n, "objects": boxes}
-            file.write(json.dumps(record) + "\n")
-        if coco:
-            categories = [{"id": k, "name": name} for k, name in enumerate(NAMES)]
-            draw.shuffle(annotations)  # as in COCO's own files, those of an image do not stand together
-            json.dump({"images": images, "annotations": annotations, "categories": categories}, file)
-    return path
-
-
-def coco_row(number, image, desc, bbox):
-    """Return a COCO annotation."""
-    x1, y1, x2, y2 = (64 * side for side in bbox)
-    row = {"id": number, "image_id": image, "category_id": NAMES.index(desc), "bbox": [x1, y1, x2 - x1, y2 - y1]}
-    return row | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
-
-
-def load(path, as_objects):
-    """Load as training does, in this process; prints seconds and resident megabytes."""
-    from coord_data.image_set import load_annotated
-    from coord_trainer.config.sections import DataSection
-    from coord_trainer.data.mixture import Mixture
-    from coord_trainer.data.samples import Samples
-    from coord_trainer.data.targets import TargetWriter
-
-    def spent():
-        times = os.times()
-        return np.array([sum(times[:4]), time.monotonic()])
-
-    imported = spent()
-    data = DataSection(preload=False)
-    found = load_annotated(Path(path), data, scored=as_objects)
-    loaded = spent()
-    Samples(Mixture.of_one(found, data), lambda *_, **__: {"labels": []}, [TargetWriter(data, True, 0, None)], None)
-    ready = spent()
-    status = Path("/proc/self/status").read_text()
-    memory = {line.split(":")[0]: int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("Vm")}
-    figures = dict(zip(("loaded", "loaded, clock"), loaded - imported, strict=True))
-    figures |= dict(zip(("samples", "samples, clock"), ready - loaded, strict=True))
-    figures |= {"resident MB": memory["VmRSS"], "peak MB": memory["VmHWM"]}
-    if not as_objects and hasattr(found.instances, "path"):
-        figures |= shared(found.instances)
-    print(json.dumps({"records": len(found)} | {k: round(v, 2) for k, v in figures.items()}), flush=True)
-
-
-def shared(records):
-    """Return the resident megabytes of the mapped records, and this process's share while another one reads them."""
-    read = "import sys; from coord_data.large.records import Records; r = Records(sys.argv[1]); list(map(id, r))"
-    words = [sys.executable, "-c", f"{read}; print(flush=True); input()", str(records.path)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        other.stdout.readline()
-        for _ in records:
-            pass
-        lines = iter(Path("/proc/self/smaps").read_text().splitlines())
-        sizes = {"Rss": 0.0, "Pss": 0.0}
-        for line in lines:
-            if line.endswith(".arrow"):
-                for found in (next(lines).split(":") for _ in range(5)):
-                    if found[0] in sizes:
-                        sizes[found[0]] += int(found[1].split()[0]) / 1024
-        other.communicate("\n")
-    return {"mapped MB": sizes["Rss"], "own share MB": sizes["Pss"]}
+DATA = Path(__file__).parents[3] / "packages" / "coord-data" / "benchmarks" / "large_data.py"
 
 
 def train(path, folder, environment):
@@ -144,27 +49,13 @@ def main():
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--again", type=int, default=1, help="times that the same data are loaded anew")
     parser.add_argument("--format", choices=["jsonl", "coco"], default="jsonl")
-    parser.add_argument("--train", action="store_true", help="train a step by the command line instead")
-    parser.add_argument(
-        "--as-objects", action="store_true", help="a COCO file as it was before, and is where it is scored"
-    )
-    parser.add_argument("--load", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.load:
-        load(options.load, options.as_objects)
-        return
     with tempfile.TemporaryDirectory() as scratch:
+        write = runpy.run_path(str(DATA))["write"]
         path = write(Path(scratch) / "data", options.records, coco=options.format == "coco")
         environment = os.environ | {"XDG_CACHE_HOME": f"{scratch}/cache"}
         for n in range(options.again + 1):
-            if options.train:
-                train(path, Path(scratch) / f"run{n}", environment)
-                continue
-            subprocess.run(
-                [sys.executable, __file__, "--load", str(path), *["--as-objects"] * options.as_objects],
-                env=environment,
-                check=True,
-            )
+            train(path, Path(scratch) / f"run{n}", environment)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,20 @@ import numpy as np
 import typer
 
 from coord_eval.comparison import paired_differences
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import Detections
-from coord_eval.match.matching import Scored, match
-from coord_eval.metrics.bootstrap import HEADLINE, figures, interval, resample
-from coord_eval.metrics.permutation import exchange_p_values
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.matching import Scored, match
+from coord_eval.metric_table import HEADLINE
+from coord_eval.resampling.bootstrap import figures, interval, resample
+from coord_eval.resampling.permutation import exchange_p_values
 
 SHOWN = ("AP", "AP50", "f1", "mean_iou")
 SETTINGS = {  # labels, exponent of Zipf's law, images
     "3 even labels, 150 images": (3, 0.0, 150),
     "30 Zipf labels, 150 images": (30, 1.0, 150),
     "80 Zipf labels, 150 images": (80, 1.0, 150),
+    "30 long-tailed labels, 150 images": (30, 1.3, 150),
+    "30 long-tailed labels, 15 images": (30, 1.3, 15),
     "80 Zipf labels, 1000 images": (80, 1.0, 1000),
 }
 

@@ -8,9 +8,10 @@ import pytest
 from coord_eval import InputError, compare, oracle_predictions, resample, score
 from coord_eval.cli.main import main
 from coord_eval.comparison import paired_differences
-from coord_eval.metrics import permutation
-from coord_eval.metrics.bootstrap import HEADLINE, Resamples, interval
-from coord_eval.metrics.permutation import exchange_p_values
+from coord_eval.metric_table import HEADLINE
+from coord_eval.resampling import permutation
+from coord_eval.resampling.bootstrap import Resamples, interval
+from coord_eval.resampling.permutation import exchange_p_values
 
 pytestmark = pytest.mark.exhaustive  # thousands of draws
 
@@ -142,7 +143,7 @@ def test_permutations_without_a_value_count_against_a_difference(runs, monkeypat
         own_BI = weights_BI[:, : weights_BI.shape[1] // 2]
         return {"AP": np.where(own_BI.min(axis=1) == own_BI.max(axis=1), own_BI[:, 0], np.nan)}
 
-    monkeypatch.setattr(permutation, "prepare", lambda scored, metrics: figures)
+    monkeypatch.setattr(permutation, "prepare_figures", lambda scored, metrics: figures)
     assert exchange_p_values(*runs.values(), 50, seed=0, metrics=("AP",)) == {"AP": 1.0}
 
 

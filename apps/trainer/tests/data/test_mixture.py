@@ -300,7 +300,7 @@ def test_one_mixture_is_a_mixture(tmp_path):
 
 def test_conversations_have_the_geometry_of_the_run(tmp_path):
     """A batch has one geometry, also where it mixes conversations with polygons."""
-    mixture = load_training(config(write_sources(tmp_path), geometry="polygon"))
+    mixture = load_training(config(write_sources(tmp_path), geometry="polygon", preload=False))
     talk = next(number for number, source in enumerate(mixture.sources) if source.images is None)
     samples = Samples(mixture, given, [None] * len(mixture.sources), None)
     assert samples.sample(0, 0, talk)["coord_geometry"] == "polygon"

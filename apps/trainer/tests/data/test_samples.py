@@ -95,3 +95,18 @@ def test_image_that_cannot_be_encoded_ends_the_run_by_name(many, monkeypatch):
     del many.held_in_memory["140.png"]
     with pytest.raises(RunError, match=r"140\.png: became unreadable during the run"):
         samples_of(many, encoded, TargetWriter(DataSection(preload=True), True, 0, None))
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 2, 3])
+def test_true_boxes_follow_a_random_order_in_every_epoch(opened_run, epoch):
+    """Boxes in the order of another epoch disagree with the text, and rounded labels would be trained on instead."""
+    from coord_trainer.swift.open_run import sample_set
+
+    config, opened, train, _ = opened_run
+    shuffled = config.model_copy(update={"data": config.data.model_copy(update={"order": "random"})})
+    samples = sample_set(shuffled, opened, train)
+    slots = opened.collate([samples.sample(index, epoch) for index in range(8)])["coord_slots"]
+    assert (slots.fallbacks, slots.skipped) == (0, 0)
+    for index in range(8):
+        found = slots.boxes_M4[slots.image_M == index].tolist()
+        assert sorted(found) == sorted(list(box.bbox) for box in train.instances[index].objects)

@@ -1,6 +1,8 @@
 """`inspect` on the command line: what it prints and writes, its exit codes, and mistakes of users."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +41,21 @@ def test_inspect_names_faults_and_exits_with_1(inspect, clean, tmp_path):
     assert set(finding) == {"code", "severity", "message", "evidence", "count", "fix"}
     assert finding["code"] == "swapped_axes" and finding["severity"] == "error"
     assert out.count("swapped_axes") == 1
+
+
+@pytest.mark.parametrize("fault", ["swapped_axes", "shifted, 3 %", "shuffled"])
+def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, tmp_path, fault):
+    source = COCO[fault](replace(clean, coco=True)).write(tmp_path / "data")
+    words = [source.annotations, "--images", source.images]
+    assert inspect(*words, "--out", "of_trainer")[0] == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "coord_data", "inspect", *words, "--out", "of_data"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    found, other = (Path(folder, "findings.json").read_bytes() for folder in ("of_trainer", "of_data"))
+    assert done.returncode == 1 and found == other and len(found) > 100
 
 
 def test_inspect_strict_fails_for_warnings(inspect, clean, tmp_path):

@@ -8,7 +8,6 @@ import torch
 from coord_codec import CoordVocab
 from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, ObjectiveOutput, ObjectSlots, register_term
 from coord_losses.terms import registry
-from coord_trainer.training import metrics
 from coord_trainer.training.callbacks import OverfittingWatch
 from coord_trainer.training.metrics import StepMetrics, find_overfitting, term_gradient_norms
 
@@ -61,10 +60,8 @@ def test_evaluation_names_have_the_prefix_and_every_name_is_there():
 
 def test_new_loss_term_is_part_of_the_logged_total(monkeypatch):
     """A term that this file has never heard of, as coord_losses would hand it over."""
-    term = register_term("angle", lambda inputs: inputs.boxes_M4[:, 0], needs="box", log_key="turn")
-    monkeypatch.setattr(metrics, "registered_terms", lambda: {"angle": term})
-    monkeypatch.setattr(metrics, "denominator_of", {"text_ce": "tokens", "angle": "objects"}.get)
-    monkeypatch.delitem(registry._TERMS, "angle")
+    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    register_term("angle", lambda inputs: inputs.boxes_M4[:, 0], needs="box", log_key="turn")
     config = SimpleNamespace(weights={"text_ce": 1.0, "angle": 0.5})
     counts = {"tokens": torch.tensor(8), "coord_tokens": torch.tensor(4), "objects": torch.tensor(2)}
     terms = {
@@ -77,6 +74,12 @@ def test_new_loss_term_is_part_of_the_logged_total(monkeypatch):
     line = step_metrics.flush(torch.clone, "")
     assert line["train_total_loss"] == 2.0 + 0.5 * 3.0
     assert (line["train_text_loss"], line["coord_diag/loss"], line["coord_diag/turn"]) == (2.0, 1.5, 3.0)
+
+
+def test_a_loss_of_no_term_is_a_float_as_all_others():
+    line = logged(ObjectiveConfig.group_a(), [batch(1, objects=1)])
+    assert line["coord_diag/loss"] == 0
+    assert {type(value) for value in line.values()} == {float}
 
 
 def test_sums_go_on_from_a_checkpoint():

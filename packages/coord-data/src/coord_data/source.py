@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -127,6 +128,14 @@ class Source(JsonFile):
             return self.document[0] if isinstance(self.document[0], dict) else None
         return None
 
+    def first_records(self, count: int) -> list[dict[str, Any]]:
+        """Return the first valid records of JSON lines or of a JSON list; of a large file those in its beginning."""
+        if self.is_large and self.head[:1] == "{":
+            whole_lines = self.head.splitlines()[:-1]
+            parsed = (_record_of(line) for line in whole_lines)
+            return list(islice((record for record in parsed if record is not None), count))
+        return [record for _, record in islice(self.records(), count) if isinstance(record, dict)]
+
     def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
         """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one.
 
@@ -174,6 +183,13 @@ class Source(JsonFile):
         """Return the sorted files of a folder that match, with suffixes in any case and without hidden files."""
         paths = (path for pattern in patterns for path in self.path.glob(in_any_case(pattern))) if self.is_dir else ()
         return sorted(path for path in paths if path.is_file() and not is_hidden(path, self.path))
+
+
+def _record_of(line: str) -> dict[str, Any] | None:
+    try:
+        return parse_json_line(line)
+    except ValueError:
+        return None
 
 
 def _decoded(content: bytes) -> str:

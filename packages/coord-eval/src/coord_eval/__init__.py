@@ -3,48 +3,63 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coord_codec import InputError
     from coord_codec.images import ImageError, ImageFacts, decode_image, image_facts, to_rgb
+    from coord_eval.ceiling import CeilingSettings, oracle_predictions
     from coord_eval.comparison import Comparison, Difference, compare
-    from coord_eval.data.ground_truth import GroundTruth, load_ground_truth
-    from coord_eval.data.predictions import Detections
-    from coord_eval.evaluation import Evaluation, oracle_predictions, score
+    from coord_eval.detections import Detections
+    from coord_eval.diagnosis.answers import diagnose
+    from coord_eval.evaluation import Evaluation
     from coord_eval.export import to_coco_results, to_fiftyone, to_supervision, write_exports
+    from coord_eval.expressions import ExpressionScores, score_expression_files, score_expressions
+    from coord_eval.ground_truth import GroundTruth, load_ground_truth
+    from coord_eval.intake.answers import AnswerSettings
+    from coord_eval.intake.joining import LabelSettings
     from coord_eval.intake.ranking import SCORE_SOURCES
-    from coord_eval.metrics.bootstrap import Resamples, resample
+    from coord_eval.lvis import LvisScores, score_lvis
+    from coord_eval.metric_table import METRICS, register_metric, unregister_metric
     from coord_eval.metrics.coco import COCO_KEYS
-    from coord_eval.metrics.own import CocoParams
+    from coord_eval.metrics.coco_own import CocoParams
+    from coord_eval.metrics.metric import Figure, Metric, Need, Shown, ratio_over_images
     from coord_eval.objects import ScoredObject, scored_objects
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
     from coord_eval.parse.formats import FORMATS, TextFormat, register_format
     from coord_eval.parse.parser import parse_answer
-    from coord_eval.report.evaluation import ReportSection
-    from coord_eval.suites.lvis import LvisScores, score_lvis
-    from coord_eval.suites.refcoco import ExpressionScores, score_expression_files, score_expressions
+    from coord_eval.report_page import ReportSection
+    from coord_eval.resampling.bootstrap import Resamples, ResamplingSettings, resample
+    from coord_eval.scoring import ScoreKeywords, score
 
 # Modules are imported on first use, so that `coord-eval --help` and the parser do not load NumPy.
 _MODULES = {
     "coord_codec": ("InputError",),
     "coord_eval.comparison": ("Comparison", "Difference", "compare"),
-    "coord_eval.data.ground_truth": ("GroundTruth", "load_ground_truth"),
-    "coord_eval.data.predictions": ("Detections",),
+    "coord_eval.ground_truth": ("GroundTruth", "load_ground_truth"),
+    "coord_eval.detections": ("Detections",),
     "coord_eval.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
     "coord_codec.images": ("ImageError", "ImageFacts", "decode_image", "image_facts", "to_rgb"),
     "coord_eval.intake.ranking": ("SCORE_SOURCES",),
-    "coord_eval.metrics.bootstrap": ("Resamples", "resample"),
+    "coord_eval.resampling.bootstrap": ("ResamplingSettings", "Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
-    "coord_eval.metrics.own": ("CocoParams",),
+    "coord_eval.metrics.coco_own": ("CocoParams",),
     "coord_eval.objects": ("ScoredObject", "scored_objects"),
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
     "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
     "coord_eval.parse.parser": ("parse_answer",),
-    "coord_eval.report.evaluation": ("ReportSection",),
-    "coord_eval.evaluation": ("Evaluation", "oracle_predictions", "score"),
-    "coord_eval.suites.lvis": ("LvisScores", "score_lvis"),
-    "coord_eval.suites.refcoco": ("ExpressionScores", "score_expression_files", "score_expressions"),
+    "coord_eval.report_page": ("ReportSection",),
+    "coord_eval.scoring": ("ScoreKeywords", "score"),
+    "coord_eval.ceiling": ("CeilingSettings", "oracle_predictions"),
+    "coord_eval.evaluation": ("Evaluation",),
+    "coord_eval.intake.answers": ("AnswerSettings",),
+    "coord_eval.intake.joining": ("LabelSettings",),
+    "coord_eval.metric_table": ("METRICS", "register_metric", "unregister_metric"),
+    "coord_eval.metrics.metric": ("Figure", "Metric", "Need", "Shown", "ratio_over_images"),
+    "coord_eval.diagnosis.answers": ("diagnose",),
+    "coord_eval.lvis": ("LvisScores", "score_lvis"),
+    "coord_eval.expressions": ("ExpressionScores", "score_expression_files", "score_expressions"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -52,8 +67,11 @@ __all__ = [
     "COCO_KEYS",
     "DROP_REASONS",
     "FORMATS",
+    "METRICS",
     "SCORE_SOURCES",
     "Answer",
+    "AnswerSettings",
+    "CeilingSettings",
     "CocoParams",
     "Comparison",
     "Detections",
@@ -61,23 +79,33 @@ __all__ = [
     "Drop",
     "Evaluation",
     "ExpressionScores",
+    "Figure",
     "GroundTruth",
     "ImageError",
     "ImageFacts",
     "InputError",
+    "LabelSettings",
     "LvisScores",
+    "Metric",
+    "Need",
     "ParsedObject",
     "ReportSection",
     "Resamples",
+    "ResamplingSettings",
+    "ScoreKeywords",
     "ScoredObject",
+    "Shown",
     "TextFormat",
     "compare",
     "decode_image",
+    "diagnose",
     "image_facts",
     "load_ground_truth",
     "oracle_predictions",
     "parse_answer",
+    "ratio_over_images",
     "register_format",
+    "register_metric",
     "resample",
     "score",
     "score_expression_files",
@@ -88,11 +116,14 @@ __all__ = [
     "to_fiftyone",
     "to_rgb",
     "to_supervision",
+    "unregister_metric",
     "write_exports",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("coord-eval")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(import_module(_HOME[name]), name)
@@ -100,4 +131,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

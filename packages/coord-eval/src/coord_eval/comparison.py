@@ -14,14 +14,12 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.files import write_text
 from coord_codec.html import columns, page, safe, section, table
-from coord_eval.evaluation import Evaluation
-from coord_eval.metrics.bootstrap import CONFIDENCE, HEADLINE, Resamples, few_objects_note, interval, resample
-from coord_eval.metrics.evaluation import join_lines
-from coord_eval.metrics.permutation import exchange_p_values
-from coord_eval.report.page import headline_first
+from coord_eval.evaluation import Evaluation, join_lines
+from coord_eval.metric_table import figure_of, headline
+from coord_eval.report_page import headline_first
+from coord_eval.resampling.bootstrap import CONFIDENCE, Resamples, few_objects_note, interval, resample
+from coord_eval.resampling.permutation import exchange_p_values
 
-_ERRORS = ("count_error", "count_absolute_error", "duplicates", "ece")
-"""Metrics whose best value is 0."""
 _MAX_CLASSES = 30
 
 
@@ -35,7 +33,7 @@ class Difference:
         high: upper end
         share_better: share of the resamples in which the run is strictly better: higher, or lower if the metric is an
             error, or nearer to 0 if that error has a sign
-        p: for the metrics of `HEADLINE`, the p-value of a paired permutation test over images (the probability of at
+        p: for the headline metrics, the p-value of a paired permutation test over images (the probability of at
             least this difference between equal runs), adjusted by Holm's method (1979) over these metrics and all runs;
             None for the other metrics, which are exploratory
         differs: whether `p` is below .05; among comparisons of equal runs at most 5 % have such a metric
@@ -126,7 +124,7 @@ def compare(
     notes: tuple[str, ...] = tuple(few_objects_note(runs[first]))
     if len(set(sources.values())) > 1:
         notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
-    p_values = {name: exchange_p_values(runs[first], runs[name], resamples, seed, HEADLINE) for name in others}
+    p_values = {name: exchange_p_values(runs[first], runs[name], resamples, seed, headline()) for name in others}
     return Comparison(
         metrics={name: run.intervals() for name, run in drawn.items()},
         differences=paired_differences(drawn, p_values),
@@ -195,9 +193,9 @@ def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
 
 
 def _quality(name: str, values_B: np.ndarray) -> np.ndarray:
-    """Negate an error metric, so that a larger value is better."""
-    lower_is_better = name in _ERRORS or name.startswith(("bias_", "confused_"))
-    return -np.abs(values_B) if lower_is_better else values_B
+    """Return values of which a larger one is better."""
+    goal = figure_of(name).goal
+    return values_B if goal == "high" else -values_B if goal == "low" else -np.abs(values_B)
 
 
 def _class_gains(first: Evaluation, other: Evaluation) -> dict[str, float]:

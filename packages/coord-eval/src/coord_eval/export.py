@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec.files import InputError, write_text
-from coord_eval.data.ground_truth import GroundTruth
 from coord_eval.evaluation import Evaluation
+from coord_eval.ground_truth import GroundTruth
 from coord_eval.metrics.detection import image_table
 
 if TYPE_CHECKING:

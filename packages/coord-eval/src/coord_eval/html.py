@@ -11,7 +11,7 @@ Example:
 """
 
 from coord_codec.html import number, page, safe, section, table
-from coord_eval.report.page import overlay
+from coord_eval.report.overlay import overlay
 from coord_eval.report.plot import INK, PALETTE, Chart, box_rows, chart, legend, line_chart
 
 __all__ = [

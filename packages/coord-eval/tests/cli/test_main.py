@@ -123,7 +123,7 @@ def test_interrupt_exits_130_with_a_line(files, tmp_path, monkeypatch, capsys):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coord_eval.evaluation.score", interrupt)
+    monkeypatch.setattr("coord_eval.scoring.score", interrupt)
     assert main(["score", *files, "--out", str(tmp_path / "o")]) == 130
     assert capsys.readouterr().err == "coord-eval: interrupted\n"
 
@@ -147,7 +147,7 @@ def test_help_and_usage_errors_load_nothing_slow(arguments):
         "import sys\n"
         "from coord_eval.cli.main import main\n"
         f"code = main({arguments!r})\n"
-        "slow = ('numpy', 'pycocotools', 'matplotlib', 'PIL', 'rich', 'coord_eval.evaluation')\n"
+        "slow = ('numpy', 'pycocotools', 'matplotlib', 'PIL', 'rich', 'coord_eval.scoring')\n"
         "print('loaded', *[m for m in slow if m in sys.modules])\n"
         "sys.exit(code)\n"
     )

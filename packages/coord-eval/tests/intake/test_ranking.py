@@ -1,5 +1,6 @@
 """Scores by which detections are sorted, worked out by hand."""
 
+import json
 import math
 
 import pytest
@@ -130,5 +131,19 @@ def test_stated_confidences_are_the_scores():
     evaluation = score(TRUTH, [{"image_id": 1, "text": text}], scale=1000)
     assert (evaluation.score_source, evaluation.detections.scores_D.tolist()) == ("stated", [0.25, 0.9])
     half = score(TRUTH, [{"image_id": 1, "text": text.replace('"90%"', '"high"')}], scale=1000)
-    assert half.score_source == "constant"
-    assert any("stated confidences unused, 1 answers lack a full set" in note for note in half.notes)
+    assert (half.score_source, half.detections.scores_D.tolist()) == ("stated", [0.25, 0.25])
+    assert any(note.startswith("1 of 2 boxes state no confidence") for note in half.notes)
+    few = score(TRUTH, [{"image_id": 1, "text": text.replace('"90%"', "null").replace("0.25", "null")}], scale=1000)
+    assert few.score_source == "constant"
+
+
+def test_stated_confidences_rank_boxes_of_a_cut_answer_by_its_mean_and_an_answer_without_any_last(coco_set):
+    def record(image, *scores):
+        boxes = [{"bbox_2d": [1, 2, 30, 40 + i], "label": "cat"} for i in range(len(scores))]
+        stated = [box if s is None else {**box, "score": s} for box, s in zip(boxes, scores, strict=True)]
+        return {"image_id": image, "text": json.dumps(stated)}
+
+    found = score(coco_set, [record(0, 0.8, 0.4, None), record(1, None), record(2, 0.1, 0.2)], scale=1000)
+    assert found.score_source == "stated"
+    assert found.detections.scores_D.tolist() == pytest.approx([0.8, 0.4, 0.6, 0.0, 0.1, 0.2])
+    assert any(note.startswith("2 of 6 boxes state no confidence") for note in found.notes)

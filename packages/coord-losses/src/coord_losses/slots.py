@@ -53,9 +53,8 @@ class CoordRows:
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "CoordRows":
         """Return a copy on another device."""
-        rows_P, true_P, object_P = (
-            _move(tensor, device, non_blocking) for tensor in (self.rows_P, self.true_P, self.object_P)
-        )
+        tensors = (self.rows_P, self.true_P, self.object_P)
+        rows_P, true_P, object_P = (_move(tensor, device, non_blocking) for tensor in tensors)
         return CoordRows(rows_P, true_P, object_P, self.geometry)
 
     @property

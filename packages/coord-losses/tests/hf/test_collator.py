@@ -65,6 +65,25 @@ def test_collator_warns_of_boxes_that_do_not_agree_with_the_text(recwarn):
         tiny_models.collator()(samples)
 
 
+def test_weights_stay_with_their_objects_if_the_labels_of_one_are_masked():
+    objects = [[1, 9, 30 + b, 30 + b, 32 + b, 32 + b, 2] for b in (2, 6, 12)]
+    ids = [7, 8, *objects[0], *objects[1], *objects[2]]
+    labels = [-100, -100, *objects[0], *[-100] * 7, *objects[2]]
+    sample = {"input_ids": ids, "labels": labels, "object_weights": [1.0, 5.0, 2.0]}
+    found = tiny_models.collator()([sample])["objects"]
+    assert found.weights_M.tolist() == [1.0, 2.0]
+    assert found.boxes_M4[:, 0].tolist() == [2 / 20, 12 / 20]
+
+
+def test_labels_of_coordinates_alone_have_objects():
+    samples = tiny_models.samples(4)
+    for sample in samples:
+        sample["labels"] = [token if token in tiny_models.VOCAB.ids else -100 for token in sample["input_ids"]]
+    found = tiny_models.collator()(samples)["objects"]
+    assert len(found) == sum(len(sample["boxes"]) for sample in samples)
+    assert found.fallbacks == 0
+
+
 def test_collator_errors_name_the_cause():
     with pytest.raises(ValueError, match="sample 0 has no labels, only input_ids"):
         tiny_models.collator()([{"input_ids": [1, 2]}])

@@ -34,14 +34,16 @@ def model(name, **changes):
     import transformers
 
     torch.manual_seed(0)
-    if name == "Qwen3VL":
+    if name in ("Qwen3VL", "Qwen3VLMoe"):
         text = SIZES | {
             "head_dim": 8,
             "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]},
         }
         vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16}
         vision |= {"deepstack_visual_indexes": [0], "num_position_embeddings": 16}
-        config = transformers.Qwen3VLConfig(
+        if name == "Qwen3VLMoe":
+            text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+        config = getattr(transformers, f"{name}Config")(
             text_config=text,
             vision_config=vision,
             image_token_id=55,
@@ -49,7 +51,7 @@ def model(name, **changes):
             vision_start_token_id=57,
             vision_end_token_id=58,
         )
-        return transformers.Qwen3VLForConditionalGeneration(config)
+        return getattr(transformers, f"{name}ForConditionalGeneration")(config)
     if name == "PaliGemma":
         text = transformers.Gemma2Config(**SIZES, head_dim=8, final_logit_softcapping=3.0)
         vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}

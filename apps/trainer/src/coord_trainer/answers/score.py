@@ -6,7 +6,6 @@ import json
 import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from coord_codec import CoordGrid, InputError
 from coord_codec.files import read_json, read_json_lines, write_text
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
-from coord_eval.diagnosis import diagnose
 from coord_eval.html import line_chart, safe, table
 from coord_losses import registered_terms
 from coord_trainer.answers.generate import predict_images
@@ -121,12 +119,13 @@ def score_predictions(
         order=config.data.order,
         geometry=config.data.shape,
         ignored_labels=ignored,
+        diagnose=None if isinstance(predictions, Path) else False,
     )
     left_out = _left_out(config, images)
-    lines = diagnose(evaluation, predictions, ignored_labels=ignored) if isinstance(predictions, Path) else []
-    for line in lines:
-        say(f"{line} ({decoding.name})")
-    return replace(evaluation, notes=(*left_out, *evaluation.notes, *lines))
+    for line in evaluation.notes:
+        if line.startswith("diagnosis: "):
+            say(f"{line} ({decoding.name})")
+    return evaluation.with_notes(before=left_out)
 
 
 def headline(evaluation: Evaluation) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from coord_codec import geometry_of
 from coord_eval import Evaluation
 
 LEFT_OUT = "beside the ceiling: "
@@ -13,20 +12,16 @@ LEFT_OUT = "beside the ceiling: "
 
 def summary(evaluation: Evaluation) -> list[str]:
     """Return the last lines that a run prints."""
-    values = evaluation.to_dict()
-    coco, ceiling, form = values["coco"], values["ceiling"], values["format"]
+    form, shapes = evaluation.format, evaluation.shapes
     share = form["parsed"] / max(form["answers"], 1)
-    lines = [shape_line(values["shapes"])] if "shapes" in values else []
-    if "shapes" not in values or geometry_of(values["shapes"]["geometry"]).has_extent:
-        around = "of the boxes around: " * bool(lines)
-        lines.append(
-            f"{around}AP {coco['AP']:.3f} (quantisation ceiling {ceiling['AP']:.3f})   AP50 {coco['AP50']:.3f}   "
-            f"mean IoU {values['mean_iou']:.3f}"
-        )
+    lines = [shape_line(shapes)] if shapes else []
+    if evaluation.has_boxes:
+        around = "of the boxes around: " if lines else ""
+        lines.append(around + evaluation.brief())
     return [
         *lines,
         f"{share:.1%} of {form['answers']} answers parse, {form['truncated']} were cut off; "
-        f"ranking score: {values['score_source']}",
+        f"ranking score: {evaluation.score_source}",
         *(note for note in evaluation.notes if note.startswith(LEFT_OUT)),
     ]
 

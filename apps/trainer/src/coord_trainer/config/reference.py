@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 
 from coord_codec import InputError
 from coord_codec.geometry.table import KnownGeometry
+from coord_data.rules import format_name
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.swift_arguments import argument_table, did_you_mean
 
@@ -112,6 +113,10 @@ def _type(annotation: Any, metadata: list[Any] | tuple[Any, ...] = ()) -> str:
         return "{" + ", ".join(annotation.model_fields) + "}"
     if names := next((list(item) for item in metadata if isinstance(item, KnownGeometry)), None):
         return ", ".join(names) + " or one of a plugin"
+    if any(getattr(item, "func", None) is format_name for item in metadata):
+        from coord_data.formats.registry import FORMATS
+
+        return f"auto, {', '.join(FORMATS)} or one of a plugin"
     return _NAMES[annotation] + _bounds(metadata)
 
 

@@ -230,36 +230,53 @@ class CoordTrainer(Seq2SeqTrainer):
         coordinates = vocab.mask(supervised).sum() if vocab is not None else 0
         return torch.tensor([len(supervised), int(coordinates), len(batch["coord_slots"].rows_M4)])
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):  # noqa: D102
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        """Return the loss of a micro-batch, divided by the counts of the whole optimizer step."""
+        training, device = self.model.training, inputs["labels"].device
+
+        # The batch: what the model takes, and what only the loss and the logs need
         for name in _NOT_FOR_FORWARD:
             inputs.pop(name, None)
-        labels_BT, slots, samples = inputs.pop("labels"), inputs.pop("coord_slots"), inputs.pop("coord_samples", ())
-        sources = inputs.pop("coord_sources", ())
-        slots = slots.to(labels_BT.device)
-        training = self.model.training
+        labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots").to(device)
+        samples, sources = inputs.pop("coord_samples", ()), inputs.pop("coord_sources", ())
         if training:
             self._parts.first_batches.add(inputs, labels_BT)
             self._seen_S += torch.bincount(torch.tensor(sources, dtype=torch.long), minlength=len(self._seen_S))
-        want_diagnostics = not training or self._logs_next()
+
+        # The forward pass, with head and objective on the supervised rows
         unwrapped = self.accelerator.unwrap_model(model)
-        idle = () if "pixel_values" in inputs else idle_vision(unwrapped)
         denominators = None
         if num_items_in_batch is not None:
             denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
-        rows = RowHead(self._objective, labels_BT, slots, want_diagnostics, self._parts.fused, idle, denominators)
+        want_diagnostics = not training or self._logs_next()
+        rows = RowHead(
+            self._objective,
+            labels_BT,
+            slots,
+            want_diagnostics,
+            fused=self._parts.fused,
+            idle=() if "pixel_values" in inputs else idle_vision(unwrapped),
+            denominators=denominators,
+        )
         with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
             # With a cache, transformers ignores the sample boundaries in packed position ids.
             outputs = model(**inputs, use_cache=False)
         output = rows.rejoin(outputs.logits)
         loss = rows.total(output)
+
+        # A loss that is not finite ends the run or leaves the micro-batch out
         if training and self._parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
             outputs.logits, outputs.loss = None, loss_without_gradient(self.model.parameters()).to(loss)
             return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+        # Logs
         self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
         if self._parts.gradient_norms and training and want_diagnostics:
             self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
+
+        # Data parallelism averages over ranks afterwards, but the counts include all ranks
         if denominators is not None:
-            loss = loss * self.accelerator.num_processes  # data parallelism averages over ranks afterwards
+            loss = loss * self.accelerator.num_processes
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
 

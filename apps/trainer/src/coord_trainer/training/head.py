@@ -19,6 +19,7 @@ from torch.profiler import record_function
 
 from coord_adapter import active_offsets, bypass_head_hook
 from coord_losses import CoordObjective, LossTerm, ObjectiveOutput, ObjectSlots, supervised_rows
+from coord_losses.hf.head import replaced_forward
 
 HEAD = "coord::head and loss"
 """The profiler's range around head and objective."""
@@ -128,20 +129,13 @@ def _logits(model: nn.Module, head: Head, forward: Callable, hidden_H: torch.Ten
 @contextmanager
 def row_selecting_head(model: nn.Module, head: Head, rows: RowHead) -> Iterator[RowHead]:
     """Make the head of `model` compute the objective on supervised rows, within this block only."""
-    module = head.module
-    original, on_instance = module.forward, module.__dict__.get("forward")
+    original = head.module.forward
 
     def forward(hidden_BTH: torch.Tensor) -> torch.Tensor:
         with record_function(HEAD):
             return rows.run(model, head, original, hidden_BTH)
 
-    module.forward = forward
-    try:
-        # The hook of the offsets expects logits, but a plain head returns sums, which include the offsets already.
-        with bypass_head_hook(model) if head.is_plain else nullcontext():
-            yield rows
-    finally:
-        if on_instance is None:
-            del module.forward
-        else:  # accelerate, for example, sets one on the instance
-            module.forward = on_instance
+    # The hook of the offsets expects logits, but a plain head returns sums, which include the offsets already.
+    bypassed = bypass_head_hook(model) if head.is_plain else nullcontext()
+    with replaced_forward(head.module, forward), bypassed:
+        yield rows

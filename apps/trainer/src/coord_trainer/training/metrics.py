@@ -14,8 +14,6 @@ import torch
 
 from coord_losses import LossTerm, ObjectiveConfig, ObjectiveOutput, denominator_of, registered_terms
 
-_LOSS_NAMES = {"text_ce": "text_loss", "coord_ce": "coord_ce_loss", "box": "coord_loss"}
-"""Terms that are logged under a name of their own; the weighted sum of the others is `coord_diag/loss`."""
 _COUNTS = ("tokens", "coord_tokens", "objects")
 DIAGNOSTICS = tuple(name for name, term in registered_terms().items() if term.diagnostic and not term.trainable)
 """Quantities that are measured on log steps and never trained."""
@@ -79,9 +77,11 @@ class StepMetrics:
         weights = self._weights
         mean = {term: sums[term] / max(sums[denominator_of(term)], 1.0) for term in weights}
         weighted = {term: weight * mean[term] for term, weight in weights.items()}
-        others = [term for term in weights if term not in _LOSS_NAMES]
-        losses = {name: weighted.get(term, 0.0) for term, name in _LOSS_NAMES.items()}
-        distribution_loss = sum(weighted[term] for term in others)
+        terms = registered_terms()
+        # Terms with a name of their own; the weighted sum of the others is `coord_diag/loss`.
+        losses = {term.loss_key: weighted.get(name, 0.0) for name, term in terms.items() if term.loss_key}
+        others = [name for name in weights if not terms[name].loss_key]
+        distribution_loss = sum((weighted[name] for name in others), start=0.0)
         measured = {
             name: sums[f"{name}.sum"] / sums[f"{name}.count"]
             for name in self._diagnostics
@@ -89,7 +89,7 @@ class StepMetrics:
         }
         diagnostics = {
             "loss": distribution_loss,
-            **{registered_terms()[term].log_key: mean[term] for term in others},
+            **{terms[name].log_key: mean[name] for name in others},
             **measured,
             "coord_tokens": sums["coord_tokens"],
             "enabled": float(bool(others)),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from coord_codec import InputError
 from coord_data.formats import tools
 from coord_data.formats.images import IMAGE_SUFFIXES, is_hidden
-from coord_data.formats.table import FORMATS
+from coord_data.formats.table import FORMATS, OWN
 from coord_data.source import Source
 
 _ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
@@ -67,6 +67,13 @@ def recognise(source: Source) -> Source:
 def _of_format(source: Source, named: Path, format: str) -> Source:
     source.named, source.format = named, format
     return source
+
+
+def _by_own_format(source: Source) -> Source | None:
+    """Return a source that a format of `register_reader` claims."""
+    rows = [row for name, row in FORMATS.items() if name in OWN]
+    match = next((row for row in rows if row.recognise is not None and row.recognise(source)), None)
+    return _of_format(source, source.path, match.name) if match is not None else None
 
 
 def _prepared(source: Source) -> Source | None:
@@ -170,6 +177,7 @@ def _refuse_unknown(source: Source) -> None:
 
 
 _ATTEMPTS: tuple[Callable[[Source], Source | None], ...] = (
+    _by_own_format,
     _prepared,
     _only_coco_file,
     _refuse_unreadable,

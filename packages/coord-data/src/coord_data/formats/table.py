@@ -120,6 +120,8 @@ class AnnotationFormat:
 
 
 _ROWS: dict[str, AnnotationFormat] = {}
+OWN: set[str] = set()
+"""Names of the formats of `register_reader`, which are asked before anything is said about a source."""
 FORMATS: Mapping[str, AnnotationFormat] = MappingProxyType(_ROWS)
 """Formats by name in the order in which they are tried, those of `register_reader` first."""
 
@@ -143,6 +145,7 @@ def register_format(row: AnnotationFormat, *, first: bool = False) -> Annotation
     others = dict(_ROWS)
     if first:
         _ROWS.clear()
+        OWN.add(row.name)
     _ROWS[row.name] = row
     if first:
         _ROWS.update(others)
@@ -206,6 +209,7 @@ def remove_format(name: str) -> None:
     if name not in _ROWS:
         raise ValueError(f"annotation format {name!r}: expected one of {', '.join(_ROWS)}")
     del _ROWS[name]
+    OWN.discard(name)
 
 
 def format_table() -> str:

@@ -9,7 +9,7 @@ from coord_codec.labels import normalize_label
 from coord_data.inspection.finding import Finding, by_share, counted
 from coord_data.raw_boxes import RawBoxes
 
-_FREQUENT = 50
+_FREQUENT = 20
 """How many times as frequent a name must be as another one, for that to be a typing error of it."""
 _LEAST_LETTERS = 4
 """Length from which names that differ by a letter are compared: cat and car are two classes."""

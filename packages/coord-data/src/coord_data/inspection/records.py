@@ -91,7 +91,7 @@ def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
     images = int((counts_I > max_objects).sum())
     evidence = f"{images} images have more objects, up to {counts_I.max()} ({raw.files[int(counts_I.argmax())]})"
     message = f"{beyond} of {len(raw)} objects exceed data.max_objects={max_objects} and are left out of training"
-    severity = "error" if beyond >= 0.25 * len(raw) else "warning"
+    severity: Severity = "error" if beyond >= 0.25 * len(raw) else "warning"
     return [Finding("too_many_objects", severity, message, evidence, beyond, f"data.max_objects={counts_I.max()}")]
 
 

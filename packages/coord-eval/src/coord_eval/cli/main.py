@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,6 +69,23 @@ exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interr
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"coord-eval {version('coord-eval')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -125,17 +141,13 @@ def score(
     coco_results.json and fiftyone.json.
     """
     from coord_eval.cli.summaries import evaluation_lines
-    from coord_eval.diagnosis import diagnose as explain
-    from coord_eval.evaluation import score
     from coord_eval.export import write_exports
+    from coord_eval.scoring import score
 
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
-        evaluation = score(ground_truth, predictions, **settings)
+        evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
-    text_options = {name: settings[name] for name in ("format", "synonyms", "ignored_labels")}
-    findings = explain(evaluation, predictions, force=diagnose, **text_options)
-    evaluation = replace(evaluation, notes=(*evaluation.notes, *findings))
     report = evaluation.write_report(out, image_root=images, title=title)
     if export:
         write_exports(evaluation, out)
@@ -175,7 +187,7 @@ def compare(
     """
     from coord_eval.cli.summaries import comparison_lines
     from coord_eval.comparison import compare
-    from coord_eval.evaluation import score
+    from coord_eval.scoring import score
 
     files: dict[str, Path] = {}
     for argument in runs:
@@ -218,7 +230,7 @@ def view(
     Half of them have the worst answers, half the best. The command writes evaluation.json and report.html into the
     folder.
     """
-    from coord_eval.evaluation import score
+    from coord_eval.scoring import score
 
     with options.Progress() as progress:
         evaluation = score(ground_truth, predictions, progress=progress, **settings)
@@ -248,7 +260,7 @@ def lvis(
     frequency, and AR of the 300 best boxes of an image. The file in --out is lvis.json.
     """
     from coord_eval.cli.summaries import lvis_lines
-    from coord_eval.suites.lvis import score_lvis
+    from coord_eval.lvis import score_lvis
 
     with options.Progress() as progress:
         scores = score_lvis(ground_truth, predictions, progress=progress, **settings)
@@ -285,7 +297,7 @@ def expressions(
     the predictions is the answer to the same line of the ground truth. The file in --out is expressions.json.
     """
     from coord_eval.cli.summaries import expression_lines
-    from coord_eval.suites.refcoco import score_expression_files
+    from coord_eval.expressions import score_expression_files
 
     with options.Progress() as progress:
         scores = score_expression_files(ground_truth, predictions, iou, format=format, scale=scale, progress=progress)

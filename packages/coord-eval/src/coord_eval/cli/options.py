@@ -16,7 +16,7 @@ from coord_codec.files import InputError, read_json
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
-    from coord_eval.suites.lvis import LvisScores
+    from coord_eval.lvis import LvisScores
 
 GroundTruthFile = Annotated[
     Path, Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.", show_default=False)
@@ -174,7 +174,7 @@ def parameters(
     ] = None,
 ) -> dict[str, Any]:
     """Return `params` of `coord_eval.score`; None without an option, so that only COCO's own are used."""
-    from coord_eval.metrics.own import CocoParams
+    from coord_eval.metrics.coco_own import CocoParams
 
     if not (iou or max_dets or area):
         return {"params": None}

@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coord_eval.comparison import Comparison, p_text
-from coord_eval.evaluation import Evaluation
+from coord_eval.evaluation import Evaluation, join_lines
+from coord_eval.expressions import ExpressionScores
 from coord_eval.html import number
-from coord_eval.metrics.bootstrap import HEADLINE
-from coord_eval.metrics.evaluation import join_lines
-from coord_eval.suites.lvis import LvisScores
-from coord_eval.suites.refcoco import ExpressionScores
+from coord_eval.lvis import LvisScores
+from coord_eval.metric_table import all_shown, headline
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield the headline metrics, counts of parsed and dropped answers, and intervals."""
+    """Yield the lines of the metrics, counts of parsed and dropped answers, and headline intervals."""
     health = evaluation.format
-    yield (
-        f"{'':6} {'score':>7} {'constant':>9} {'any label':>10} {'ceiling':>8}   ranked by {evaluation.score_source}"
-    )
-    for key in ("AP", "AP50", "AP75", "AR100"):
-        yield (
-            f"{key:6} {number(evaluation.coco[key]):>7} {number(evaluation.coco_constant_score[key]):>9} "
-            f"{number(evaluation.coco_class_agnostic[key]):>10} {number(evaluation.ceiling.get(key, -1)):>8}"
-        )
-    for key, row in evaluation.detection.items():
-        yield f"IoU {key:9} precision {row['precision']:.3f}  recall {row['recall']:.3f}  F1 {row['f1']:.3f}"
-    yield f"mean IoU {evaluation.mean_iou:.3f} ({evaluation.mean_iou_class_agnostic:.3f} for any label)"
+    for shown in all_shown():
+        if shown.lines:
+            yield from shown.lines(evaluation)
     if health["answers"]:
         dropped = ", ".join(f"{n} {reason}" for reason, n in health["dropped"].items()) or "none"
         yield (
@@ -36,10 +27,8 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
         if repairs := ", ".join(f"{n} {repair}" for repair, n in health["repairs"].items()):
             yield f"repaired: {repairs}"
     yield from join_lines(evaluation)
-    for name, value in evaluation.coco_own.items():
-        yield f"{name:9} {number(value)}  with your parameters"
     for name, row in evaluation.intervals.items():
-        if name in HEADLINE:
+        if name in headline():
             yield f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}"
 
 
@@ -48,7 +37,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
     first = next(iter(comparison.metrics))
     for run, differences in comparison.differences.items():
         yield f"{run} against {first}"
-        for name in [name for name in HEADLINE if name in differences]:
+        for name in [name for name in headline() if name in differences]:
             d = differences[name]
             before, after = (comparison.metrics[r][name]["value"] for r in (first, run))
             yield (
@@ -86,4 +75,5 @@ def expression_lines(scores: ExpressionScores) -> Iterator[str]:
     for threshold, value in scores.accuracy.items():
         yield f"Acc@{threshold:5} {value:.4f}{interval(f'Acc@{threshold}')}"
     yield f"mean IoU  {scores.mean_iou:.4f}{interval('mean_iou')}"
+    yield f"point in box {scores.point_in_box:.4f}{interval('point_in_box')}"
     yield (f"{scores.phrases} phrases, {scores.without_box} answers without a box, {scores.several_boxes} with several")

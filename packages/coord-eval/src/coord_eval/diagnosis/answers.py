@@ -1,6 +1,6 @@
 """Diagnoses answers whose boxes match no objects: finds interpretations of their numbers that would match them.
 
-The interpretations of `ways` that match are reported with their AP. If the boxes match and the labels do not, pairs of
+The interpretations that match are reported with their AP. If the boxes match and the labels do not, pairs of
 labels are reported.
 
 Shapes: B boxes, D detections.
@@ -11,34 +11,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.layouts import LAYOUTS
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import CocoResult, Detections, Prediction
-from coord_eval.diagnosis.ways import RawNumbers, Way, ways_by_fit
-from coord_eval.intake.answers import AnswerOptions, PredictionSource, load_predictions, parse_all
+from coord_eval.detections import Detections
+from coord_eval.diagnosis.interpretations import Interpretation, RawNumbers, interpretations_by_fit
+from coord_eval.evaluation import Evaluation
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
-from coord_eval.intake.joining import LabelMatcher, join
+from coord_eval.intake.joining import LabelSettings, join
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
-from coord_eval.metrics.coco import CocoTable, coco_scores, one_label
-from coord_eval.metrics.evaluation import EvaluationData
+from coord_eval.matching import Scored
+from coord_eval.metrics.coco import coco_scores, own_summary
 from coord_eval.parse.answer import Answer
+from coord_eval.predictions import CocoResult, Prediction
 
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed automatically."""
-_PLAUSIBLE, _CLEARLY = 0.4, 1.25  # mean best IoU that a way must reach, and its ratio to that of the boxes as scored
-_SLIGHTLY = 0.005  # gain of mean best IoU from which a way is mentioned
+_PLAUSIBLE, _CLEARLY = (0.4, 1.25)  # and its ratio to that of the boxes as scored
+_SLIGHTLY = 0.005  # gain of mean best IoU from which an interpretation is mentioned
 _LABELS_MATTER = 5  # factor of `NEAR_ZERO`: the class-agnostic AP from which the labels are the fault
 _LISTED, _LABELS_LISTED = 3, 5
 
 
 def diagnose(
-    evaluation: EvaluationData,
+    evaluation: Evaluation,
     predictions: PredictionSource,
     *,
     format: str | MarkerFamily = "auto",
@@ -49,6 +50,8 @@ def diagnose(
     ignored_labels: str | Sequence[str] = (),
 ) -> list[str]:
     """Return notes about interpretations of the numbers of the answers that would match the objects.
+
+    `coord_eval.score` does this itself where AP is below .02, and with `diagnose=True` alinterpretations.
 
     Args:
         evaluation: the evaluation of these predictions
@@ -64,50 +67,64 @@ def diagnose(
         One line for each interpretation with its AP, best first, or a line that none fits; empty if no diagnosis was
         needed.
     """
+    settings = AnswerSettings(format=format, grid=grid, ignored_labels=ignored_labels)
+    labels = LabelSettings(synonyms, label_callback)
+    return diagnose_loaded(evaluation, load_predictions(predictions), settings, labels, force=force)
+
+
+def diagnose_loaded(
+    evaluation: Evaluation,
+    predictions: Loaded,
+    settings: AnswerSettings,
+    labels: LabelSettings,
+    *,
+    force: bool | None = None,
+) -> list[str]:
+    """Return the notes of `diagnose` for predictions that are loaded, with the settings of `coord_eval.score`."""
     ap = evaluation.coco["AP"]
     if not force and not 0 <= ap < NEAR_ZERO:
         return []
     truth = evaluation.truth
-    options = AnswerOptions(format=format, scale=RAW_SCALE, grid=grid, ignored_labels=ignored_labels)
-    labels = partial(LabelMatcher, truth.categories, synonyms or {}, label_callback)
+    settings = replace(settings, boxes="tokens", scale=RAW_SCALE, geometry="box")
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
-    raw = _raw_numbers(truth, predictions, options, labels, evaluation.score_source)
+    raw = _raw_numbers(truth, predictions, settings, labels, evaluation.score_source)
     if not len(raw.numbers_B4):
         return ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
-    ways = ways_by_fit(truth, raw)
+    interpretations = interpretations_by_fit(truth, raw)
     image_D, boxes_D4 = evaluation.detections.image_D, evaluation.detections.boxes_D4
     own = mean_best_iou(truth, image_D, LAYOUTS["xywh"](boxes_D4) / np.tile(truth.sizes_I2[image_D], 2))
-    needed = max(_PLAUSIBLE, _CLEARLY * own, ways[0].fit / 2)
-    good = [way for way in _distinct(ways) if way.fit >= needed][:_LISTED]
+    needed = max(_PLAUSIBLE, _CLEARLY * own, interpretations[0].fit / 2)
+    good = [candidate for candidate in _distinct(interpretations) if candidate.fit >= needed][:_LISTED]
     lines = [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}", *_label_lines(evaluation)]
 
-    def ap_text(way: Way) -> str:
-        return _ap_text(truth, _moved(truth, raw.detections, way), evaluation.backend)
+    def ap_text(candidate: Interpretation) -> str:
+        return _ap_text(truth, _moved(truth, raw.detections, candidate), evaluation.backend)
 
     if good:
         return [*lines, *(f"diagnosis: {w.text} would give {ap_text(w)}, mean best IoU {w.fit:.3f}" for w in good)]
-    best = ways[0]
+    best = interpretations[0]
     if own < _PLAUSIBLE:
-        tried = f"{len(ways)} tried; the best, {best.name}: {best.fit:.3f}"
+        tried = f"{len(interpretations)} tried; the best, {best.name}: {best.fit:.3f}"
         return [*lines, f"diagnosis: no scale, order, shift or resize fits, and no turned or mirrored image ({tried})"]
     if best.fit < own + _SLIGHTLY:
-        return [*lines, f"diagnosis: the way they are read fits best ({len(ways)} tried)"]
+        return [*lines, f"diagnosis: the way they are read fits best ({len(interpretations)} tried)"]
     gain = f"{ap_text(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {own:.3f}"
     return [*lines, f"diagnosis: {best.text} fits slightly better, too little to be sure: {gain}"]
 
 
-def _moved(truth: GroundTruth, detections: Detections, way: Way) -> Detections:
+def _moved(truth: GroundTruth, detections: Detections, candidate: Interpretation) -> Detections:
     size_B2 = truth.sizes_I2[detections.image_D]
-    low_B2 = way.unit_B4[:, :2] * size_B2
-    return replace(detections, boxes_D4=np.concatenate([low_B2, way.unit_B4[:, 2:] * size_B2 - low_B2], axis=1))
+    low_B2 = candidate.unit_B4[:, :2] * size_B2
+    return replace(detections, boxes_D4=np.concatenate([low_B2, candidate.unit_B4[:, 2:] * size_B2 - low_B2], axis=1))
 
 
 def _ap_text(truth: GroundTruth, detections: Detections, backend: str) -> str:
     ap = coco_scores(truth, detections, backend).summary["AP"]
     if ap >= NEAR_ZERO:
         return f"AP {ap:.3f}"
-    any_label = CocoTable(*one_label(truth, detections)).summary()["AP"]
+    scored = Scored(truth=truth, detections=detections, score_source="results", bins=1)
+    any_label = own_summary(scored.with_one_label)["AP"]
     return f"AP {ap:.3f} ({any_label:.3f} for any label)" if _labels_fail(ap, any_label) else f"AP {ap:.3f}"
 
 
@@ -115,7 +132,7 @@ def _labels_fail(ap: float, any_label: float) -> bool:
     return ap < NEAR_ZERO and any_label >= _LABELS_MATTER * NEAR_ZERO
 
 
-def _label_lines(evaluation: EvaluationData) -> list[str]:
+def _label_lines(evaluation: Evaluation) -> list[str]:
     """Return the most frequent pairs of answered and true label if the boxes match objects and the labels do not."""
     any_label = evaluation.coco_class_agnostic["AP"]
     if not _labels_fail(evaluation.coco["AP"], any_label):
@@ -134,20 +151,15 @@ def _label_lines(evaluation: EvaluationData) -> list[str]:
 
 
 def _raw_numbers(
-    truth: GroundTruth,
-    predictions: PredictionSource,
-    options: AnswerOptions,
-    labels: Callable[[], LabelMatcher],
-    score_source: str,
+    truth: GroundTruth, items: Loaded, settings: AnswerSettings, labels: LabelSettings, score_source: str
 ) -> RawNumbers:
-    items = load_predictions(predictions)
     results = [item for item in items if isinstance(item, CocoResult)]
     if len(results) == len(items):
         detections = collect_results(truth, results).detections
         return RawNumbers(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
     answer_records = [item for item in items if isinstance(item, Prediction)]
     images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in answer_records))
-    answers, _ = parse_all(truth, answer_records, images, options, keep_flat=True)
+    answers, _ = parse_all(truth, answer_records, images, settings, keep_flat=True)
     answers = [replace(a, objects=tuple(o for o in a if o.is_box)) for a in answers]
     collected = collect_answers(
         truth,
@@ -155,7 +167,7 @@ def _raw_numbers(
         answers,
         images=images,
         joined=joined,
-        labels=labels(),
+        labels=labels.matcher(truth.categories),
         score_source=_source(score_source, answers, answer_records),
     )
     rows = [
@@ -183,10 +195,10 @@ def _source(requested: str, answers: Sequence[Answer], predictions: Sequence[Pre
         return "constant"
 
 
-def _distinct(ways: Sequence[Way]) -> Iterator[Way]:
-    """Yield the ways whose boxes differ from those of the better ones by more than rounding."""
-    distinct: list[Way] = []
-    for way in ways:
-        if all(np.abs(way.unit_B4 - other.unit_B4).max() > 0.002 for other in distinct):
-            distinct.append(way)
-            yield way
+def _distinct(interpretations: Sequence[Interpretation]) -> Iterator[Interpretation]:
+    """Yield the interpretations whose boxes differ from those of the better ones by more than rounding."""
+    distinct: list[Interpretation] = []
+    for candidate in interpretations:
+        if all(np.abs(candidate.unit_B4 - other.unit_B4).max() > 0.002 for other in distinct):
+            distinct.append(candidate)
+            yield candidate

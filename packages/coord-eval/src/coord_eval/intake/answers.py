@@ -13,17 +13,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from coord_codec import CoordGrid, InputError, MarkerFamily
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import CocoResult, Prediction, from_records, read_predictions
+from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
+from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.parser import candidate_formats, parse_answer, plain
+from coord_eval.predictions import CocoResult, Prediction, from_records, read_predictions
 
-PredictionSource = str | Path | Iterable[Mapping[str, Any]]
-"""A path, or the records that such a file contains."""
+PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
+"""A path, the records that such a file contains, a table of them, or `{image_id: text}`."""
 Scale = float | Literal["pixels", "input_pixels", "infer"] | None
 Progress = Callable[[str, int, int], None]
 _NAMED_SCALES = ("pixels", "input_pixels", "infer")
@@ -34,8 +34,22 @@ def silent(stage: str, done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class AnswerOptions:
-    """Options for turning the text of answers into boxes; `coord_eval.score` documents each field.
+class AnswerSettings:
+    """How the text of answers becomes boxes.
+
+    Attributes:
+        boxes: source of the boxes: `tokens` of the text, or `expected`, `median` or `best_iou` of the distributions
+            that the predictions give for the same tokens
+        format: format of the answers, see `coord_eval.parse_answer`
+        scale: divisor of plain numbers in the answers. `"pixels"` is the image size given in the prediction, else in
+            the ground truth; `"input_pixels"` the size of the model's input, given in the prediction as `input_width`
+            and `input_height`; `"infer"` finds one scale for the whole set and notes the evidence; None assumes that of
+            the grid (1000) and adds a note
+        grid: grid of the coordinate tokens
+        geometry: geometry of the objects in the answers, see `coord_codec.GEOMETRIES`; the COCO metrics use the
+            bounding boxes of shapes, and `shapes` has the scores of the shapes themselves
+        ignored_labels: labels that name no object, such as the `noise` of a model trained with noise objects; objects
+            with such a label are dropped and counted
 
     Raises:
         InputError: for an unknown value
@@ -45,12 +59,13 @@ class AnswerOptions:
     format: str | MarkerFamily = "auto"
     scale: Scale = None
     grid: CoordGrid = CoordGrid()
-    geometry: str = "box"
+    geometry: str | Geometry = "box"
     ignored_labels: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
         object.__setattr__(self, "ignored_labels", as_labels(self.ignored_labels))
+        geometry_of(self.geometry)
         if self.boxes not in BOX_SOURCES:
             raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {self.boxes!r}")
         if isinstance(self.scale, str) and self.scale not in _NAMED_SCALES:
@@ -63,7 +78,10 @@ class AnswerOptions:
         return [name for name in names if name != "grid"]
 
 
-def load_predictions(predictions: PredictionSource) -> list[Prediction] | list[CocoResult]:
+Loaded = list[Prediction] | list[CocoResult]
+
+
+def load_predictions(predictions: PredictionSource) -> Loaded:
     """Read predictions from a file or from records."""
     return read_predictions(predictions) if isinstance(predictions, str | Path) else from_records(predictions)
 
@@ -72,7 +90,7 @@ def parse_all(
     ground_truth: GroundTruth,
     predictions: Sequence[Prediction],
     images: Sequence[int],
-    options: AnswerOptions,
+    options: AnswerSettings,
     progress: Progress = silent,
     *,
     keep_flat: bool = False,
@@ -117,7 +135,7 @@ def parse_all(
             # Sides with equal tokens can still have different expectations.
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
-            geometry=options.geometry,
+            geometry=geometry_of(options.geometry).name,
         )
         answer = without_labels(with_prompt_label(answer, prediction.label), options.ignored_labels)
         return answer if from_text else with_boxes_from(options.boxes, answer, prediction)

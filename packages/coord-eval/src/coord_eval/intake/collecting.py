@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import CocoResult, Detections, Prediction
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.answers import (
-    AnswerOptions,
-    PredictionSource,
+    AnswerSettings,
+    Loaded,
     Progress,
     assumed_scale_notes,
-    load_predictions,
     parse_all,
     silent,
     unrecognised_notes,
 )
-from coord_eval.intake.joining import LABEL_LAYERS, ImageIndex, JoinReport, LabelMatcher, check_any_known, join
+from coord_eval.intake.joining import (
+    LABEL_LAYERS,
+    ImageIndex,
+    JoinReport,
+    LabelMatcher,
+    LabelSettings,
+    check_any_known,
+    join,
+)
 from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.answer import Answer
+from coord_eval.predictions import CocoResult, Prediction
 
 
 @contextmanager
@@ -55,6 +63,7 @@ class Collected:
         unknown_labels: number of occurrences of each unknown label
         join: how answers were assigned to images
         notes: conditions that matter when interpreting the metrics
+        answers: by image index the text and the parsed answer; empty for a results list
     """
 
     detections: Detections
@@ -64,54 +73,56 @@ class Collected:
     unknown_labels: dict[str, int]
     join: JoinReport
     notes: tuple[str, ...]
+    answers: dict[int, tuple[str, Answer]] = field(default_factory=dict)
 
 
 def collect(
     ground_truth: GroundTruth,
-    predictions: PredictionSource,
-    options: AnswerOptions,
-    *,
-    synonyms: Mapping[str, Sequence[str]] | None = None,
-    label_callback: Callable[[str], str | None] | None = None,
+    predictions: Loaded,
+    settings: AnswerSettings,
+    labels: LabelSettings,
     score_source: str = "auto",
     progress: Progress = silent,
-) -> tuple[Collected, dict[int, tuple[str, Answer]]]:
+) -> Collected:
     """Turn text answers or a COCO results list into detections.
 
     A results list states boxes, categories and scores itself: a note lists options that affect text answers only.
-
-    Returns:
-        The detections, and by image index the text and the parsed answer; empty for a results list.
     """
-    loaded_records = load_predictions(predictions)
-    progress("read", 2, 2)
-    results = [item for item in loaded_records if isinstance(item, CocoResult)]
-    if len(results) == len(loaded_records):
-        text_options = {"score_source": score_source != "auto", "synonyms": synonyms, "label_callback": label_callback}
-        unused = [*options.of_text, *(name for name, is_given in text_options.items() if is_given)] if results else []
+    results = [item for item in predictions if isinstance(item, CocoResult)]
+    if len(results) == len(predictions):
+        ranking = ["score_source"] if score_source != "auto" else []
+        unused = [*settings.of_text, *ranking, *labels.given] if results else []
         reason = "a COCO results list, which states boxes, labels and scores itself"
         notes = (f"{reason}: {', '.join(unused)} had no effect",) if unused else ()
         collected = collect_results(ground_truth, results)
-        return replace(collected, notes=(*collected.notes, *notes)), {}
-    text_predictions = [item for item in loaded_records if isinstance(item, Prediction)]
+        return replace(collected, notes=(*collected.notes, *notes))
+    text_predictions = [item for item in predictions if isinstance(item, Prediction)]
     images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in text_predictions))
-    labels = LabelMatcher(ground_truth.categories, synonyms or {}, label_callback)
-    answers, notes_of_parsing = parse_all(ground_truth, text_predictions, images, options, progress)
+    matcher = labels.matcher(ground_truth.categories)
+    answers, notes_of_parsing = parse_all(ground_truth, text_predictions, images, settings, progress)
     collected = collect_answers(
-        ground_truth, text_predictions, answers, images=images, joined=joined, labels=labels, score_source=score_source
+        ground_truth, text_predictions, answers, images=images, joined=joined, labels=matcher, score_source=score_source
     )
-    by_image: dict[int, tuple[str, Answer]] = {}
-    for p, a, i in zip(text_predictions, answers, images, strict=True):
-        if i in by_image:
-            before, first = by_image[i]
-            by_image[i] = (f"{before}\n{p.text}", replace(first, objects=first.objects + a.objects))
-        elif i >= 0:
-            by_image[i] = (p.text, a)
     if unanswered := joined.images - joined.answered:
         notes_of_parsing.append(
             f"{unanswered} of {joined.images} images are without an answer, which counts as an empty answer"
         )
-    return replace(collected, notes=(*notes_of_parsing, *collected.notes)), by_image
+    by_image = _by_image(text_predictions, answers, images)
+    return replace(collected, notes=(*notes_of_parsing, *collected.notes), answers=by_image)
+
+
+def _by_image(
+    predictions: Sequence[Prediction], answers: Sequence[Answer], images: Sequence[int]
+) -> dict[int, tuple[str, Answer]]:
+    """Return text and parsed answer by image index; several answers for an image are joined."""
+    by_image: dict[int, tuple[str, Answer]] = {}
+    for prediction, answer, image in zip(predictions, answers, images, strict=True):
+        if image in by_image:
+            before, first = by_image[image]
+            by_image[image] = (f"{before}\n{prediction.text}", replace(first, objects=first.objects + answer.objects))
+        elif image >= 0:
+            by_image[image] = (prediction.text, answer)
+    return by_image
 
 
 def collect_answers(

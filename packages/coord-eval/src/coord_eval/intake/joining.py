@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from coord_codec import InputError
 from coord_codec.labels import normalize_label
-from coord_eval.data.ground_truth import GroundTruth, ImageId
+from coord_eval.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, Drop, ParsedObject
 from coord_eval.parse.formats import LISTS
 
@@ -149,6 +149,28 @@ def without_labels(answer: Answer, labels: str | Sequence[str]) -> Answer:
     drops = (*answer.dropped, *(Drop("ignored_label", item.span) for item in left_out))
     status = answer.status if kept or answer.dropped else "empty"
     return replace(answer, objects=kept, dropped=tuple(sorted(drops, key=lambda drop: drop.span)), status=status)
+
+
+@dataclass(frozen=True)
+class LabelSettings:
+    """How labels are matched with categories.
+
+    Attributes:
+        synonyms: other names of categories, from category to names
+        label_callback: called with a label that no other layer matches; returns a category or None
+    """
+
+    synonyms: Mapping[str, Sequence[str]] | None = None
+    label_callback: Callable[[str], str | None] | None = None
+
+    def matcher(self, categories: Sequence[str]) -> LabelMatcher:
+        """Return the matcher for the categories of a data set."""
+        return LabelMatcher(categories, self.synonyms or {}, self.label_callback)
+
+    @property
+    def given(self) -> list[str]:
+        """Names of the fields that are given."""
+        return [name for name in ("synonyms", "label_callback") if getattr(self, name)]
 
 
 @dataclass

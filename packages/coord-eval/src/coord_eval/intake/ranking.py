@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 
 from coord_codec import InputError
-from coord_eval.data.predictions import Prediction
 from coord_eval.intake.box_quality import expected_iou, hit_probability
 from coord_eval.parse.answer import Answer, ParsedObject
+from coord_eval.predictions import Prediction
 
 SCORE_SOURCES = {
     "expected_iou": "P(label) times the expected IoU of the box, from coord_expected and coord_spread",
@@ -35,7 +35,8 @@ def choose_source(
 
     `auto` chooses the first source for which every answer has the data: the expected IoU, the probabilities of
     coordinates and descriptions, those of coordinates, the confidences in the text. Otherwise it chooses the constant,
-    since scores of two kinds cannot be compared.
+    since scores of two kinds cannot be compared. Confidences in the text are used if at least half of the boxes state
+    one; a box without one has the mean of its answer.
 
     Raises:
         InputError: if an answer lacks the data of the requested source; the message names the answer
@@ -52,10 +53,24 @@ def choose_source(
         problems = [problem for pair in pairs if (problem := _data_problem(source, *pair))]
         if not problems:
             return source, notes
+        if source == "stated" and (note := _unstated(answers)):
+            return source, [*notes, note]
         if requested != "auto":
             raise InputError(f"score_source {requested}: {problems[0]}; {len(problems)} answers cannot be scored")
         notes.append(f"{_AUTO[source]} unused, {len(problems)} answers lack a full set: {problems[0]}")
     return "constant", notes or ["no token probabilities: all boxes have the same score"]
+
+
+def _unstated(answers: Sequence[Answer]) -> str:
+    """Return a note on the boxes that state no confidence; empty if they are the majority, or all."""
+    unstated = sum(item.score is None for answer in answers for item in answer)
+    boxes = sum(map(len, answers))
+    if 2 * unstated > boxes:
+        return ""
+    return (
+        f"{unstated} of {boxes} boxes state no confidence: they are ranked by the mean of their answer, "
+        "or last if it states none"
+    )
 
 
 _AUTO = {
@@ -71,6 +86,10 @@ def object_scores(source: str, answer: Answer, prediction: Prediction) -> list[f
     """Return the score in [0, 1] of each object of an answer."""
     if source in _FROM_SPREAD:
         return _box_quality(source, answer, prediction)
+    if source == "stated":
+        stated = [item.score for item in answer if item.score is not None]
+        default = math.fsum(stated) / len(stated) if stated else 0.0
+        return [default if item.score is None else item.score for item in answer]
     return [_object_score(source, item, rank, prediction) for rank, item in enumerate(answer)]
 
 
@@ -108,8 +127,6 @@ def _object_score(source: str, item: ParsedObject, rank: int, prediction: Predic
         return 1.0
     if source == "emission_rank":
         return 1.0 / (1.0 + rank)
-    if source == "stated":
-        return item.score or 0.0
     coord_logprobs = prediction.coord_logprobs or ()
     logs = [coord_logprobs[i] for i in item.coord_indices]
     if source == "coord_min":

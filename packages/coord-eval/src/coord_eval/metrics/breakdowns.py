@@ -10,22 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.match.matching import AREAS, Scored
-from coord_eval.metrics.sums import Metric, rates, ratio, weighted
+from coord_eval.matching import AREAS, Scored
+from coord_eval.metrics.sums import Measure, rates, ratio, weighted
 
 EDGES = ("x1", "y1", "x2", "y2")
 OBJECT_COUNTS = ((1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 RANKS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 
 
-def edge_bias(scored: Scored) -> Metric:
+def edge_bias(scored: Scored) -> Measure:
     """Prepare the mean signed error of each edge, prediction minus ground truth, over pairs with an IoU of at least .5.
 
     A pipeline that shifts boxes by a pixel, a bin or half of one gives four errors of equal sign before AP changes.
 
     Returns:
-        A metric with `pixels` and `bins`, the mean error by edge, NaN without pairs, and `pairs`, their `count`; images
-        of unknown size are left out of `bins`.
+        A measure with `pixels` and `bins`, the mean error by edge, NaN without pairs, and `pairs`, their `count`;
+        images of unknown size are left out of `bins`.
     """
     truth, detections, matches = scored.truth, scored.detections, scored.matches
     hit_D = matches.at(0.5)[0]
@@ -40,16 +40,16 @@ def edge_bias(scored: Scored) -> Metric:
         np.add.at(sums[unit], image_d[known_d], error_d4[known_d])
         sums[f"{unit} pairs"] = np.bincount(image_d[known_d], minlength=len(truth))
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         s = weighted(weights_BI, sums)
         means = {unit: ratio(s[unit], s[f"{unit} pairs"][:, None]) for unit in units}
         rows = {unit: dict(zip(EDGES, mean_B4.T, strict=True)) for unit, mean_B4 in means.items()}
         return {"pairs": {"count": s["pixels pairs"]}, **rows}
 
-    return metric
+    return measure
 
 
-def count_errors(scored: Scored) -> Metric:
+def count_errors(scored: Scored) -> Measure:
     """Prepare the error of the number of predicted objects per image, and the number of duplicates.
 
     A duplicate is an unmatched box with an IoU of at least .5 with an object of its label that is matched with another
@@ -66,16 +66,16 @@ def count_errors(scored: Scored) -> Metric:
         "duplicates": scored.sum_detections(duplicate_D),
     }
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         s = weighted(weights_BI, sums)
         duplicates_B = s.pop("duplicates")
         images_B = weights_BI.sum(axis=1)
         return {name: ratio(sum_B, images_B) for name, sum_B in s.items()} | {"duplicates": duplicates_B}
 
-    return metric
+    return measure
 
 
-def by_size(scored: Scored) -> Metric:
+def by_size(scored: Scored) -> Measure:
     """Prepare recall at IoU .5 and mean IoU of small, medium and large objects.
 
     The area ranges are COCO's without their upper ends, so that each object belongs to one range.
@@ -89,16 +89,16 @@ def by_size(scored: Scored) -> Metric:
         columns = (scored.sum_objects(chosen_N), scored.sum_objects(hit_N), scored.sum_objects(chosen_N, iou_N))
         sums[name] = np.stack(columns, axis=1)
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         return {
             name: {"objects": objects, "recall": ratio(hits, objects), "mean_iou": ratio(iou, objects)}
             for name, (objects, hits, iou) in _columns(weights_BI, sums if truth.sizes_known else {})
         }
 
-    return metric
+    return measure
 
 
-def by_object_count(scored: Scored) -> Metric:
+def by_object_count(scored: Scored) -> Measure:
     """Prepare precision, recall and F1 at IoU .5 by the number of objects in the image, NaN without such images."""
     hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in scored.matches.at(0.5))
     columns = (np.ones(len(scored.truth)), hits_I, counted_I, scored.objects_per_image)
@@ -107,16 +107,16 @@ def by_object_count(scored: Scored) -> Metric:
         for name, chosen_I in _buckets(OBJECT_COUNTS, scored.objects_per_image)
     }
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         return {
             name: {"images": images, **rates(hits, counted, objects, empty=np.nan)}
             for name, (images, hits, counted, objects) in _columns(weights_BI, sums)
         }
 
-    return metric
+    return measure
 
 
-def by_rank(scored: Scored) -> Metric:
+def by_rank(scored: Scored) -> Measure:
     """Prepare precision at IoU .5 by position of the object in the answer, NaN without such objects."""
     hit_D, counted_D = scored.matches.at(0.5)
     sums = {
@@ -124,13 +124,13 @@ def by_rank(scored: Scored) -> Metric:
         for name, chosen_D in _buckets(RANKS, scored.detections.rank_D)
     }
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         return {
             name: {"detections": counted, "precision": ratio(hits, counted)}
             for name, (hits, counted) in _columns(weights_BI, sums)
         }
 
-    return metric
+    return measure
 
 
 def _columns(weights_BI: np.ndarray, sums: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:

@@ -2,9 +2,9 @@
 
 - `coco_scores` runs a backend, pycocotools or faster-coco-eval. `coco`, `per_class` and `ceiling` of an evaluation are
   its values, so that they equal those of pycocotools to the last digit.
-- `ApTable` and `CocoTable` compute the same metrics from our own matching (`match/matching`), three times as fast as
-  the faster backend, and under image weights, which no backend supports. They serve intervals, AP with a constant
-  score, AP of any label and error costs.
+- `ApTable` and the functions on it compute the same metrics from our own matching (`coord_eval.matching`), also under
+  image weights, which no backend supports. They serve intervals, AP with a constant score, AP of any label and error
+  costs.
 
 Tests verify that both agree within 1e-12 for labels, thresholds, areas, limits, ties and crowd regions, and that
 weights agree with pycocotools on copies of the images.
@@ -15,18 +15,16 @@ d detections of one category by descending score, h those of them that are hits.
 
 from __future__ import annotations
 
-import contextlib
-import io
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import Detections
-from coord_eval.match.matching import MAX_DETECTIONS, RankedMatches, ranked_matches, ranked_matches_by_area
-from coord_eval.metrics.sums import LabelSums, mean_of_present, ratio
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.matching import MAX_DETECTIONS, RankedMatches, Scored
+from coord_eval.metrics.sums import LabelSums, Measure, mean_of_present, ratio
 
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)
 """COCO's 101 recall values at which precision is sampled."""
@@ -145,47 +143,49 @@ def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pyco
         InputError: for an unknown backend, or one that is not installed
     """
     coco_class, evaluator_class = _backend(backend)
-    with contextlib.redirect_stdout(io.StringIO()):
-        crowd_N = truth.crowd_N.astype(int)
-        objects = _records("iscrowd", truth.image_N, truth.category_N, truth.boxes_N4, truth.area_N, crowd_N)
-        known = detections.take(np.nonzero(detections.category_D < len(truth.categories))[0])
-        area_D = known.boxes_D4[:, 2] * known.boxes_D4[:, 3]
-        boxes = _records("score", known.image_D, known.category_D, known.boxes_D4, area_D, known.scores_D)
-        evaluator = evaluator_class(*(indexed(coco_class, truth, rows) for rows in (objects, boxes)), "bbox")
-        evaluator.evaluate()
-        evaluator.accumulate()
+    crowd_N = truth.crowd_N.astype(int)
+    objects = _records("iscrowd", truth.image_N, truth.category_N, truth.boxes_N4, truth.area_N, crowd_N)
+    known = detections.take(np.nonzero(detections.category_D < len(truth.categories))[0])
+    area_D = known.boxes_D4[:, 2] * known.boxes_D4[:, 3]
+    boxes = _records("score", known.image_D, known.category_D, known.boxes_D4, area_D, known.scores_D)
+    evaluator = evaluator_class(*(indexed(coco_class, truth, rows) for rows in (objects, boxes)), "bbox")
+    evaluator.evaluate()
+    evaluator.accumulate()
     precision, recall = evaluator.eval["precision"], evaluator.eval["recall"]
     return CocoScores(_summarize(precision, recall, truth.sizes_known), precision, recall)
 
 
-class CocoTable:
-    """The twelve metrics of one set of boxes from our own matching.
+def coco_measure(scored: Scored) -> Measure:
+    """Prepare AP, AP50, AP75 and AR with 1, 10 and 100 detections from our own matching, NaN where undefined."""
+    table = ApTable(scored.truth, scored.detections, scored.coco_matches)
 
-    The six metrics by object size are left out with `sized=False` and if image sizes are unknown.
-    """
+    def measure(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        recall = {f"AR{limit}": table.average_recall(limit, weights_BI) for limit in MAX_DETECTIONS}
+        return ap_summary(table, weights_BI) | {name: mean_of_present(part) for name, part in recall.items()}
 
-    def __init__(self, truth: GroundTruth, detections: Detections, sized: bool = True) -> None:
-        if sized and truth.sizes_known:
-            matches_by_area = ranked_matches_by_area(truth, detections)
-        else:
-            matches_by_area = [ranked_matches(truth, detections)]
-        self._all_areas, *self._sized = (ApTable(truth, detections, matches) for matches in matches_by_area)
+    return measure
 
-    def __call__(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        """Return each metric [B], NaN where it is undefined."""
-        values = ap_summary(self._all_areas, weights_BI)
-        for limit in MAX_DETECTIONS:
-            values[f"AR{limit}"] = mean_of_present(self._all_areas.average_recall(limit, weights_BI))
-        for size, table in zip("sml", self._sized, strict=False):
+
+def coco_measure_by_size(scored: Scored) -> Measure:
+    """Prepare AP and AR of small, medium and large objects from our own matching; empty if sizes are unknown."""
+    tables = [ApTable(scored.truth, scored.detections, matches) for matches in scored.coco_matches_by_size]
+
+    def measure(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        values = {}
+        for size, table in zip("sml", tables, strict=False):
             values[f"AP{size}"] = mean_of_present(table.average_precision(weights_BI))
             values[f"AR{size}"] = mean_of_present(table.average_recall(MAX_DETECTIONS[-1], weights_BI))
-        return {key: values[key] for key in COCO_KEYS if key in values}
+        return values
 
-    def summary(self) -> dict[str, float]:
-        """Return all twelve metrics with each image counted once, -1 where one is undefined."""
-        values = self(np.ones((1, self._all_areas.images), np.int32))
-        floats = {key: float(values[key][0]) if key in values else np.nan for key in COCO_KEYS}
-        return {key: -1.0 if np.isnan(value) else value for key, value in floats.items()}
+    return measure
+
+
+def own_summary(scored: Scored) -> dict[str, float]:
+    """Return the twelve metrics from our own matching, -1 where one is undefined."""
+    once = np.ones((1, len(scored.truth)), np.int32)
+    values = coco_measure(scored)(once) | coco_measure_by_size(scored)(once)
+    floats = {key: float(values[key][0]) if key in values else np.nan for key in COCO_KEYS}
+    return {key: -1.0 if np.isnan(value) else value for key, value in floats.items()}
 
 
 def ap_summary(table: ApTable, weights_BI: np.ndarray, ending: str = "") -> dict[str, np.ndarray]:
@@ -195,26 +195,20 @@ def ap_summary(table: ApTable, weights_BI: np.ndarray, ending: str = "") -> dict
     return {f"{name}{ending}": mean_of_present(part) for name, part in parts.items()}
 
 
-def one_label(truth: GroundTruth, detections: Detections) -> tuple[GroundTruth, Detections]:
-    """Return objects and detections with every label, unknown ones included, replaced by the same one.
-
-    Scoring the result gives the values of COCO's `useCats=0`. Order decides among equal scores and equal IoUs; within
-    an image it is the order of the categories, as in COCO, with unknown labels last.
-    """
-    by_N = np.argsort(truth.category_N, kind="stable")
-    merged = replace(
-        truth,
-        categories=("(any label)",),
-        category_ids=(1,),
-        image_N=truth.image_N[by_N],
-        category_N=np.zeros(len(by_N), np.int64),
-        boxes_N4=truth.boxes_N4[by_N],
-        area_N=truth.area_N[by_N],
-        crowd_N=truth.crowd_N[by_N],
-    )
-    by_D = np.argsort(detections.category_D, kind="stable")
-    boxes = replace(detections.take(by_D), category_D=np.zeros(len(by_D), np.int64), unknown=())
-    return merged, boxes
+def scores_by_class(
+    ground_truth: GroundTruth, detections: Detections, scores: CocoScores
+) -> dict[str, dict[str, float]]:
+    """Return AP, AP50, objects and detections of each category that has either."""
+    ap_K, ap50_K = scores.per_category()
+    names = len(ground_truth.categories)
+    objects_K = np.bincount(ground_truth.category_N[~ground_truth.crowd_N], minlength=names)
+    detections_K = np.bincount(detections.category_D[detections.category_D < names], minlength=names)
+    rows = zip(ground_truth.categories, ap_K, ap50_K, objects_K, detections_K, strict=True)
+    return {
+        name: {"AP": float(ap), "AP50": float(ap50), "objects": int(objects), "detections": int(boxes)}
+        for name, ap, ap50, objects, boxes in rows
+        if objects or boxes
+    }
 
 
 def beyond_limit(detections: Detections) -> int:
@@ -248,10 +242,9 @@ def _summarize(precision_TRKAM: np.ndarray, recall_TKAM: np.ndarray, sizes_known
 def _backend(name: str) -> tuple[type, type]:
     """Return the `COCO` and `COCOeval` classes of a backend."""
     if name == "pycocotools":
-        from pycocotools.coco import COCO
-        from pycocotools.cocoeval import COCOeval
+        from coord_eval.pycoco import QuietCOCO, QuietCOCOeval
 
-        return COCO, COCOeval
+        return QuietCOCO, QuietCOCOeval
     if name not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {name!r}")
     try:

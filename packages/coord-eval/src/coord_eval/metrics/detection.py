@@ -9,44 +9,49 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.match.matching import IOU_THRESHOLDS, Matches, Scored
-from coord_eval.metrics.sums import LabelSums, Metric, rates, ratio, weighted
+from coord_eval.matching import IOU_THRESHOLDS, Matches, Scored
+from coord_eval.metrics.sums import LabelSums, Measure, rates, ratio, weighted
 
 ROWS = {"0.5": slice(0, 1), "0.75": slice(5, 6), "0.5:0.95": slice(None)}
 """Rows of the tables, each with the indices of the IoU thresholds over which it is the mean."""
 
 
-def micro_rates(scored: Scored, matches: Matches) -> Metric:
-    """Prepare micro precision, recall and F1, pooled over images and labels, and `mean_iou`.
+def micro_rates(scored: Scored, matches: Matches) -> Measure:
+    """Prepare micro precision, recall and F1, pooled over images and labels.
 
     A hit is a detection that is matched at the threshold. All others are false positives, including those with unknown
-    labels, but not those in crowd regions. `mean_iou` is the mean over objects of the IoU with the matched detection, 0
-    for missed objects; superfluous detections do not lower it. A metric with denominator 0 is 0. `matches` are the
-    one-to-one pairs of the set, of the same label or of any label.
+    labels, but not those in crowd regions. A rate with denominator 0 is 0. `matches` are the one-to-one pairs of the
+    set, of the same label or of any label.
 
     Returns:
-        A metric with `rates`, rows `"0.5"`, `"0.75"` and `"0.5:0.95"` (the mean over ten thresholds), and `mean_iou`.
+        A measure with the rows `"0.5"`, `"0.75"` and `"0.5:0.95"` (the mean over ten thresholds).
     """
     by_threshold = [[scored.sum_detections(chosen_D) for chosen_D in matches.at(t)] for t in IOU_THRESHOLDS]
     hits_IT, counted_IT = np.array(by_threshold).transpose(1, 2, 0)
-    sums = {
-        "hits": hits_IT,
-        "detections": counted_IT,
-        "objects": scored.objects_per_image,
-        "iou": scored.sum_objects(~scored.truth.crowd_N, matches.iou_N),
-    }
+    sums = {"hits": hits_IT, "detections": counted_IT, "objects": scored.objects_per_image}
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         s = weighted(weights_BI, sums)
-        return {
-            "rates": _by_row(rates(s["hits"], s["detections"], s["objects"][:, None])),
-            "mean_iou": ratio(s["iou"], s["objects"], 0.0),
-        }
+        return _by_row(rates(s["hits"], s["detections"], s["objects"][:, None]))
 
-    return metric
+    return measure
 
 
-def macro_rates(scored: Scored) -> Metric:
+def mean_iou(scored: Scored, matches: Matches) -> Measure:
+    """Prepare the mean over objects of the IoU with the matched detection, 0 for missed objects and without objects.
+
+    Superfluous detections do not lower it.
+    """
+    sums = {"objects": scored.objects_per_image, "iou": scored.sum_objects(~scored.truth.crowd_N, matches.iou_N)}
+
+    def measure(weights_BI: np.ndarray) -> np.ndarray:
+        s = weighted(weights_BI, sums)
+        return ratio(s["iou"], s["objects"], 0.0)
+
+    return measure
+
+
+def macro_rates(scored: Scored) -> Measure:
     """Prepare macro precision, recall and F1: the unweighted mean over labels, in the rows of `micro_rates`.
 
     F1 of the row `0.5:0.95` is what Rex-Omni (Jiang et al. 2025) calls F1@mIoU. The mean is over labels with at least
@@ -72,7 +77,7 @@ def macro_rates(scored: Scored) -> Metric:
         previous_D = counted_D
         by_threshold.append((sums_of(detections.category_D, detections.image_D, hit_D), predicted))
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         objects_BK = objects(weights_BI)
         present_BK = objects_BK > 0
         labels_B = np.maximum(present_BK.sum(axis=1), 1)
@@ -81,7 +86,7 @@ def macro_rates(scored: Scored) -> Metric:
         means = {key: [np.where(present_BK, row[key], 0.0).sum(axis=1) / labels_B for row in rows] for key in rows[0]}
         return _by_row({key: np.stack(values, axis=1) for key, values in means.items()})
 
-    return metric
+    return measure
 
 
 def _by_row(values: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
@@ -164,15 +169,23 @@ class ScoreCurve:
         shown = np.unique(np.linspace(0, len(rows) - 1, min(_POINTS, len(rows))).round().astype(int))
         return {"best": dict(zip(curve, best.tolist(), strict=True)), "points": rows[shown].tolist()}
 
-    def at_thresholds(self, weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        """Return F1 [B] at each of `SCORE_THRESHOLDS`, NaN without objects and detections."""
-        f1_BS = self(weights_BI, empty=np.nan)["f1"]
-        return {f1_name(t): f1_BS[:, (self.scores_S >= t).sum()] for t in SCORE_THRESHOLDS}
-
 
 def f1_name(threshold: float) -> str:
-    """Return the name of the metric: F1 at IoU .5 of the detections with at least this score."""
+    """Return the name of the figure: F1 at IoU .5 of the detections with at least this score."""
     return f"f1_from_{threshold:.1f}"
+
+
+def f1_at_thresholds(scored: Scored) -> Measure:
+    """Prepare F1 at each of `SCORE_THRESHOLDS`, NaN without objects and detections and if not `are_probabilities`."""
+    curve = ScoreCurve(scored) if are_probabilities(scored) else None
+
+    def measure(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        if curve is None:
+            return {f1_name(t): np.full(len(weights_BI), np.nan) for t in SCORE_THRESHOLDS}
+        f1_BS = curve(weights_BI, empty=np.nan)["f1"]
+        return {f1_name(t): f1_BS[:, (curve.scores_S >= t).sum()] for t in SCORE_THRESHOLDS}
+
+    return measure
 
 
 def are_probabilities(scored: Scored) -> bool:
@@ -182,14 +195,15 @@ def are_probabilities(scored: Scored) -> bool:
     return bool(meant and len(score_d) and score_d.min() >= 0 and score_d.max() <= 1)
 
 
-def calibration(scored: Scored) -> Metric:
+def calibration(scored: Scored) -> Measure:
     """Prepare the reliability diagram and expected calibration error of scores in [0, 1].
 
     ECE (Naeini et al. 2015) is the mean gap between mean score and share of hits at IoU .5 over ten equal score
     intervals, weighted by their numbers of boxes.
 
     Returns:
-        A metric with `ece` [B] and `boxes`, mean `score` and share of `hits` of each interval [B, 10], NaN where empty.
+        A measure with `ece` [B] and `boxes`, mean `score` and share of `hits` of each interval [B, 10], NaN where
+        empty.
     """
     scores_D, hit_D = scored.detections.scores_D, scored.ranked.hit_TD[0]
     bin_D = np.minimum((scores_D * BINS).astype(int), BINS - 1)
@@ -200,7 +214,7 @@ def calibration(scored: Scored) -> Metric:
         "hits": np.stack([scored.sum_detections(chosen_D & hit_D) for chosen_D in chosen], axis=1),
     }
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         s = weighted(weights_BI, sums)
         gaps_B = np.abs(s["score"] - s["hits"]).sum(axis=1)
         return {
@@ -210,13 +224,11 @@ def calibration(scored: Scored) -> Metric:
             "hits": ratio(s["hits"], s["boxes"]),
         }
 
-    return metric
+    return measure
 
 
-def reliability(scored: Scored) -> dict[str, Any] | None:
-    """Return `ece` and `bins`, rows `[from, to, boxes, mean score, share of hits]`; None if not `are_probabilities`."""
-    if not are_probabilities(scored):
-        return None
+def reliability(scored: Scored) -> dict[str, Any]:
+    """Return `ece` and `bins`, rows `[from, to, boxes, mean score, share of hits]`."""
     values = calibration(scored)(np.ones((1, len(scored.truth)), np.int32))
     columns = zip(*(values[key][0].tolist() for key in ("boxes", "score", "hits")), strict=True)
     bins = [[b / BINS, (b + 1) / BINS, int(n), score, hits] for b, (n, score, hits) in enumerate(columns) if n]

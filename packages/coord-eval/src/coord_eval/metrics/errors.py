@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.data.predictions import Detections
-from coord_eval.match.matching import RankedMatches, Scored
-from coord_eval.match.overlaps import box_iou
+from coord_eval.detections import Detections
+from coord_eval.matching import RankedMatches, Scored
 from coord_eval.metrics.coco import ApTable
-from coord_eval.metrics.sums import Metric, mean_of_present, ratio, weighted
+from coord_eval.metrics.sums import Measure, mean_of_present, ratio, weighted
+from coord_eval.overlaps import box_iou
 
 _FOREGROUND, _BACKGROUND = 0.5, 0.1
 ERROR_KINDS = {
@@ -48,7 +48,7 @@ class _Kinds:
     missed_N: np.ndarray
 
 
-def error_costs(scored: Scored) -> Metric:
+def error_costs(scored: Scored) -> Measure:
     """Prepare the count and the cost in AP50 of each error kind; a cost is NaN without objects.
 
     A repair concerns a single image, so it is independent of the image weights and made once. A box with an unknown
@@ -63,7 +63,7 @@ def error_costs(scored: Scored) -> Metric:
         for number, name in enumerate(ERROR_KINDS)
     }
 
-    def metric(weights_BI: np.ndarray) -> dict[str, Any]:
+    def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         before_BK = base.average_precision(weights_BI)[:, 0]
         count = weighted(weights_BI, counts)
         rows = {}
@@ -74,7 +74,7 @@ def error_costs(scored: Scored) -> Metric:
             rows[name] = {"count": count[name], "cost": mean_of_present(after_BK) - mean_of_present(before_BK)}
         return rows
 
-    return metric
+    return measure
 
 
 def _repair(name: str, scored: Scored, kinds: _Kinds) -> tuple[Detections, RankedMatches]:
@@ -161,7 +161,7 @@ def confusion(scored: Scored) -> dict[str, dict[str, int]]:
     return {true: dict(row.most_common()) for true, row in sorted(table.items())}
 
 
-def confused_shares(scored: Scored) -> Metric:
+def confused_shares(scored: Scored) -> Measure:
     """Prepare the share of a label's objects that were predicted as another, for the most frequent such pairs."""
     names, (true_E, predicted_E, image_E) = _names(scored), _entries(scored)
     # Categories with the same name are one label here, as in the confusion matrix.
@@ -169,7 +169,7 @@ def confused_shares(scored: Scored) -> Metric:
     true_E, predicted_E = first_K[true_E], first_K[predicted_E]
     pairs = confused_pairs(confusion(scored))
 
-    def metric(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+    def measure(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
         weights_BE = weights_BI[:, image_E]
         shares = {}
         for true, predicted, _ in pairs:
@@ -179,7 +179,7 @@ def confused_shares(scored: Scored) -> Metric:
             shares[confused_name(true, predicted)] = share_B
         return shares
 
-    return metric
+    return measure
 
 
 def confused_pairs(table: dict[str, dict[str, int]]) -> list[tuple[str, str, int]]:
@@ -194,7 +194,7 @@ def confused_pairs(table: dict[str, dict[str, int]]) -> list[tuple[str, str, int
 
 
 def confused_name(true: str, answered: str) -> str:
-    """Return the name of the metric: the share of a label's objects that are predicted as another."""
+    """Return the name of the figure: the share of a label's objects that are predicted as another."""
     return f"confused_{true}_as_{answered}"
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-Metric = Callable[[np.ndarray], dict[str, Any]]
-"""Function of integer image weights [B, I]; it returns arrays [B], nested as in `evaluation.json`."""
+Measure = Callable[[np.ndarray], Any]
+"""Function of integer image weights [B, I]; it returns arrays [B], in dictionaries nested as in `evaluation.json`."""
 
 
 def weighted(weights_BI: np.ndarray, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

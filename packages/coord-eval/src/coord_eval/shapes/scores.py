@@ -5,21 +5,18 @@ The ceiling is the score of the ground truth itself, simplified and quantised as
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from coord_codec import CoordGrid, Geometry
 from coord_codec.boxes import SmallBoxError
-from coord_eval.data.ground_truth import GroundTruth
-from coord_eval.data.predictions import Detections
-from coord_eval.match.matching import ShapePairs
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.matching import ShapePairs
 from coord_eval.metrics.coco import indexed, mean_present
+from coord_eval.pycoco import QuietCOCO, QuietCOCOeval
 from coord_eval.shapes.similarity import Points, Similarity, TrueShapes, similarity_of
 
 
@@ -129,13 +126,12 @@ class _Table:
             {**_record(image, category, 1.0, d), "score": float(score)}
             for d, (image, category, score) in enumerate(zip(image_D, category_D, scores_D, strict=True))
         ]
-        with contextlib.redirect_stdout(io.StringIO()):
-            evaluator = _Evaluator(*(indexed(COCO, self.truth, rows) for rows in (self.annotations, detected)), "bbox")
-            evaluator.compare = lambda dets, objects, image: self.compare([predicted[d] for d in dets], objects, image)
-            evaluator.params.iouThrs = np.array(self.measure.thresholds)
-            evaluator.params.areaRng, evaluator.params.areaRngLbl = [[0, 1e10]], ["all"]
-            evaluator.evaluate()
-            evaluator.accumulate()
+        evaluator = _Evaluator(*(indexed(QuietCOCO, self.truth, rows) for rows in (self.annotations, detected)), "bbox")
+        evaluator.compare = lambda dets, objects, image: self.compare([predicted[d] for d in dets], objects, image)
+        evaluator.params.iouThrs = np.array(self.measure.thresholds)
+        evaluator.params.areaRng, evaluator.params.areaRngLbl = [[0, 1e10]], ["all"]
+        evaluator.evaluate()
+        evaluator.accumulate()
         precision = evaluator.eval["precision"][:, :, :, 0, -1]
         single = {name: mean_present(precision[t]) for name, t in self.measure.names.items()}
         scores = {"AP": mean_present(precision), **single}
@@ -149,7 +145,7 @@ def _record(image: Any, category: Any, area: Any, number: int) -> dict[str, Any]
     return {**ids, "area": float(area), "iscrowd": 0, "number": number}
 
 
-class _Evaluator(COCOeval):  # type: ignore[misc]  # pycocotools has no types
+class _Evaluator(QuietCOCOeval):
     """pycocotools' evaluation with a similarity function of ours."""
 
     compare: Any

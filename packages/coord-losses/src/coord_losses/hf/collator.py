@@ -17,6 +17,8 @@ class CoordCollator:
 
     A sample has `input_ids` and `labels` of equal length, and optionally `boxes` (its objects' ground-truth boxes in
     [0, 1] in the order of the text; by default the dequantised labels) and `object_weights` (a factor for each object).
+    Objects are found in `input_ids`; those whose labels are masked are not trained on, and keep their place in `boxes`
+    and `object_weights` (both may also leave out objects of the prompt).
     Other sequences of that length are padded with 0; other tensors (`pixel_values`, `image_grid_thw`) are concatenated
     along their first dimension and may be missing in some samples, such as those without an image.
 
@@ -87,11 +89,12 @@ class CoordCollator:
         longest = max(lengths)
         starts = [longest - length if self.padding_side == "left" else 0 for length in lengths]
         batch["objects"] = ObjectSlots.from_layouts(
-            [find_layout(ids, self.vocab, self.markers) for ids in labels],
+            [find_layout(sample["input_ids"], self.vocab, self.markers) for sample in samples],
             batch["labels"],
             boxes,
             self.vocab,
             weights=None if all(w is None for w in weights) else weights,
+            ids_BT=batch["input_ids"],
             starts=starts,
         )
         without_boxes = sum(boxes[image] is None for image in batch["objects"].image_M.tolist())

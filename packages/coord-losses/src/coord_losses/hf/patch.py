@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from coord_losses.batch import supervised_rows
+from coord_losses.hf.head import replaced_forward
 from coord_losses.objective import CoordObjective
 from coord_losses.output import ObjectiveOutput, denominator_of
 from coord_losses.slots import ObjectSlots
@@ -69,12 +70,15 @@ class PatchState:
     sums: dict[str, Tensor] = field(default_factory=dict)
     after: LogitTransform | None = None
 
-    def add(self, output: ObjectiveOutput) -> None:
-        """Add the terms to the sums to be logged."""
+    def add(self, output: ObjectiveOutput, router_loss: Tensor | None = None) -> None:
+        """Add the terms, and the weighted loss of a mixture's router if there is one, to the sums to be logged."""
         values = {
             registered_terms()[name].log_key: (term.sum.detach(), output.counts[denominator_of(name)])
             for name, term in output.terms.items()
         }
+        if router_loss is not None:
+            tokens = output.counts["tokens"]
+            values["router_aux_loss"] = (router_loss.detach() * tokens, tokens)
         if self.want_diagnostics:
             values |= {f"diagnostics/{name}": (t.sum, t.count) for name, t in output.diagnostics().items()}
         for name, pair in values.items():
@@ -104,7 +108,9 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
     labels, and in `generate`, it behaves as before. If the head is a plain linear layer, with or without a bias, the
     fused form is used and no logits are computed. The model's transformation of its logits (Gemma's soft-capping, the
     scale of Cohere, Granite and Falcon-H1) is read from its configuration and verified in the first forward pass. For
-    a head with LoRA or hooks, the readable form is used with the logits of the supervised rows.
+    a head with LoRA or hooks, the readable form is used with the logits of the supervised rows. With
+    `output_router_logits`, a mixture of experts adds its router's auxiliary loss times `router_aux_loss_coef`, as
+    without the patch; each micro-batch has the part of its tokens in `denominators`.
 
     Args:
         model: any causal model of transformers with output embeddings, also inside PEFT
@@ -140,13 +146,7 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
     find = getattr(model, "get_output_embeddings", None)
     if find is None or find() is None:
         raise ValueError(f"{name} has no output embeddings: patch a causal language model (...ForCausalLM)")
-    own_class = type(model)
-    members = {
-        "forward": _patched_forward(own_class),
-        "__module__": own_class.__module__,
-        "__qualname__": own_class.__qualname__,
-    }
-    model.__class__ = type(name, (own_class,), members)
+    model.__class__ = _patched_class(type(model))  # type: ignore[assignment]
     model.__dict__[_STATE] = PatchState(objective, fused)
     return model
 
@@ -179,6 +179,58 @@ def patch_state(model: nn.Module) -> PatchState:
     raise ValueError("the model is not patched: call coord_losses.hf.patch(model, objective) first")
 
 
+_PATCHED: dict[type[nn.Module], type[nn.Module]] = {}
+"""The subclass that `patch` gives to models of each class."""
+
+
+def _patched_class(own_class: type[nn.Module]) -> type[nn.Module]:
+    """Return the subclass whose forward pass computes the objective; the same one for all models of a class."""
+    if own_class in _PATCHED:
+        return _PATCHED[own_class]
+
+    def reduce(self: nn.Module, protocol: Any) -> tuple[Any, ...]:
+        # The subclass has no name that pickle could import: it is made again from the model's own class.
+        return _new_patched, (own_class,), *own_class.__reduce_ex__(self, protocol)[2:]
+
+    members = {
+        "forward": _patched_forward(own_class),
+        "__reduce_ex__": reduce,
+        "__module__": own_class.__module__,
+        "__qualname__": own_class.__qualname__,
+    }
+    patched = _PATCHED[own_class] = type(own_class.__name__, (own_class,), members)
+    return patched
+
+
+def _new_patched(own_class: type[nn.Module]) -> nn.Module:
+    patched = _patched_class(own_class)
+    model: nn.Module = patched.__new__(patched)
+    return model
+
+
+def _router_loss(model: nn.Module, outputs: Mapping[str, Any], arguments: Mapping[str, Any]) -> Tensor | None:
+    """Return the router's auxiliary loss of a mixture of experts times its coefficient; None if it is not asked for.
+
+    Raises:
+        ValueError: if it is asked for (`output_router_logits`) and the model does not return it
+    """
+    config: Any = getattr(model, "config", None)
+    parts = [part for part in (config, getattr(config, "text_config", None)) if part is not None]
+    coefficient = next((c for p in parts if (c := getattr(p, "router_aux_loss_coef", None)) is not None), None)
+    aux_loss: Tensor | None = outputs.get("aux_loss")
+    if aux_loss is not None and coefficient is not None:
+        return aux_loss * float(coefficient)
+    asked = arguments.get("output_router_logits")
+    if asked is None:
+        asked = any(getattr(part, "output_router_logits", False) for part in parts)
+    if asked:
+        raise ValueError(
+            f"output_router_logits asks {type(model).__name__} for its router's auxiliary loss, but the model returns "
+            "no aux_loss, or its configuration has no router_aux_loss_coef: set output_router_logits to False"
+        )
+    return None
+
+
 def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
     original: Callable[..., Any] = own_class.forward
 
@@ -197,9 +249,16 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
         with _row_head(self, state, labels, objects, denominators) as rows:
             outputs = original(self, *args, **{**kwargs, "return_dict": True})
         output = rows.finish(outputs.logits)
+        loss = output.total(denominators)
+        router_loss = _router_loss(self, outputs, kwargs)
+        if router_loss is not None:
+            tokens = output.counts["tokens"]
+            of_step = tokens if denominators is None else denominators.get("tokens", tokens)
+            # A mean over the micro-batch: its part of the optimiser step's mean, weighted by tokens.
+            loss = loss + (router_loss * tokens / of_step).to(loss)
         if self.training:
-            state.add(output)
-        return type(outputs)(**{**outputs, "loss": output.total(denominators), "logits": None})
+            state.add(output, router_loss)
+        return type(outputs)(**{**outputs, "loss": loss, "logits": None})
 
     signature = inspect.signature(original)
     kept = [p for p in signature.parameters.values() if p.name not in _ADDED_ARGUMENTS and p.kind is not p.VAR_KEYWORD]
@@ -264,8 +323,7 @@ def _row_head(
     """Make the head of the model process supervised rows only, within this context."""
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
     rows = _HeadCall(state, head, objects, denominators, LogitTransform.candidates(model))
-    original, own_forward = head.forward, head.__dict__.get("forward")
-    fused = state.fused and _is_plain(head)
+    original, fused = head.forward, state.fused and _is_plain(head)
 
     def forward(hidden_BTH: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         rows.hidden_NH, rows.targets_N = supervised_rows(hidden_BTH, labels_BT.to(hidden_BTH.device))
@@ -276,14 +334,8 @@ def _row_head(
         rows.probe = hidden_BTH.new_tensor(_PROBE)[None, None]
         return rows.probe.clone()  # models may cap it in place
 
-    head.forward = forward
-    try:
+    with replaced_forward(head, forward):
         yield rows
-    finally:
-        if own_forward is None:
-            del head.forward
-        else:
-            head.forward = own_forward
 
 
 def _is_plain(head: nn.Module) -> bool:

@@ -111,7 +111,8 @@ class EdgeMaps:
         rng = np.random.default_rng(1)
         steps = rng.integers(1, len(self), _OTHERS)
         others = [self.by_image(self.contrast(boxes_N4, (image_N + s) % len(self)), image_N) for s in steps]
-        return own_I - _nan_mean(np.stack(others, axis=1), 1)
+        above_I: np.ndarray = own_I - _nan_mean(np.stack(others, axis=1), 1)
+        return above_I
 
     def by_image(self, values_N: np.ndarray, image_N: np.ndarray) -> np.ndarray:
         """Return the mean of the finite values of each image; NaN where there is none."""
@@ -138,7 +139,8 @@ class Sample:
     @property
     def size_n2(self) -> np.ndarray:
         """Width and height in pixels of the thumbnail of each box."""
-        return np.stack([self.maps.widths_I, self.maps.heights_I], axis=1)[self.image_n]
+        sizes_n2: np.ndarray = np.stack([self.maps.widths_I, self.maps.heights_I], axis=1)[self.image_n]
+        return sizes_n2
 
     def subsample(self, count: int) -> Sample:
         """Return a sample with at most `count` boxes, evenly spaced."""
@@ -220,7 +222,8 @@ def _moves(count: int) -> np.ndarray:
 
 def _nearest(position: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Round to the nearest pixel from 0 to `end`; `np.clip` is slower for small arrays."""
-    return np.minimum(np.maximum(np.rint(position).astype(np.int64), 0), end)
+    nearest: np.ndarray = np.minimum(np.maximum(np.rint(position).astype(np.int64), 0), end)
+    return nearest
 
 
 def _segment(low: np.ndarray, high: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

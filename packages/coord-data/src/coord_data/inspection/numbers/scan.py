@@ -137,7 +137,8 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
 def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:
     """Return corners in [0, 1] of the images from numbers in pixels of a copy."""
     corners_N4 = read_corners(raw, layout, copy.sizes(sizes_I2))
-    return corners_N4 - np.tile(copy.margins(sizes_I2), 2)[raw.image_N]
+    moved_N4: np.ndarray = corners_N4 - np.tile(copy.margins(sizes_I2), 2)[raw.image_N]
+    return moved_N4
 
 
 def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.ndarray:
@@ -149,4 +150,5 @@ def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.n
         size_N2: width and height of the image of each box
     """
     step_N2 = np.array([shift.x, shift.y]) / (size_N2 if shift.in_pixels else 1)
-    return boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)
+    shifted_N4: np.ndarray = boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)
+    return shifted_N4

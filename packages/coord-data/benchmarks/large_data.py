@@ -1,0 +1,184 @@
+"""Measures the time and memory that many records need until they are loaded.
+
+    uv run python packages/coord-data/benchmarks/large_data.py --records 100000 [--format coco] [--as-objects]
+
+Writes instance JSONL or one COCO file of that many records with a small image each (hard links to a few files), and
+loads them in new processes: the first checks and caches them, each further one maps the cache. Prints the time until
+the data are loaded, as processor time of all processes (which depends less on the load of the machine) and as wall
+time; the resident memory then and at its peak; and how much of the mapped records is resident while a second process
+reads them, with the share of this process. With `--rules` it prints what a record and an annotation cost by the short
+cut of plainly valid ones and by the full rules.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+NAMES = [f"thing {n}" for n in range(80)]
+IMAGES = 64
+LINKS = 100_000
+"""Number of different image names; further records reuse them."""
+
+
+def write(folder, records, objects=7, seed=0, coco=False):
+    """Write records with `objects` boxes on average; the images are links to a few files."""
+    draw = random.Random(seed)
+    (folder / "images").mkdir(parents=True)
+    files = min(records, LINKS)
+    for n in range(IMAGES):
+        Image.effect_noise((64, 64), 40).convert("RGB").save(folder / "images" / f"s{n}.jpg")
+    images, annotations = [], []
+    path = folder / ("a.json" if coco else "a.jsonl")
+    with path.open("w") as file:
+        for n in range(records):
+            name = f"images/{n % files:07d}.jpg"
+            if n < files:
+                os.link(folder / "images" / f"s{n % IMAGES}.jpg", folder / name)
+            boxes = []
+            for _ in range(draw.randint(1, 2 * objects - 1)):
+                x, y = draw.uniform(0, 0.7), draw.uniform(0, 0.7)
+                box = [x, y, x + draw.uniform(0.05, 0.3), y + draw.uniform(0.05, 0.3)]
+                boxes.append({"desc": draw.choice(NAMES), "bbox": [round(v, 5) for v in box]})
+            if coco:
+                images.append({"id": n, "file_name": name, "width": 64, "height": 64})
+                annotations += [coco_row(len(annotations) + k, n, **box) for k, box in enumerate(boxes)]
+                continue
+            record = {"image": name, "width": 64, "height": 64, "image_id": n, "objects": boxes}
+            file.write(json.dumps(record) + "\n")
+        if coco:
+            categories = [{"id": k, "name": name} for k, name in enumerate(NAMES)]
+            draw.shuffle(annotations)  # as in COCO's own files, those of an image do not stand together
+            json.dump({"images": images, "annotations": annotations, "categories": categories}, file)
+    return path
+
+
+def coco_row(number, image, desc, bbox):
+    """Return a COCO annotation."""
+    x1, y1, x2, y2 = (64 * side for side in bbox)
+    row = {"id": number, "image_id": image, "category_id": NAMES.index(desc), "bbox": [x1, y1, x2 - x1, y2 - y1]}
+    return row | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
+
+
+def spent():
+    """Return the processor time of this process and its children, and the wall time."""
+    times = os.times()
+    return np.array([sum(times[:4]), time.monotonic()])
+
+
+def load(path, as_objects):
+    """Load as training does, in this process; prints seconds and resident megabytes."""
+    from coord_data.image_set import load_annotated
+
+    imported = spent()
+    found = load_annotated(Path(path), scored=as_objects)
+    figures = dict(zip(("loaded", "loaded, clock"), spent() - imported, strict=True)) | memory()
+    if not as_objects and hasattr(found.instances, "path"):
+        figures |= shared(found.instances)
+    print(json.dumps({"records": len(found)} | {k: round(v, 2) for k, v in figures.items()}), flush=True)
+
+
+def memory():
+    """Return the resident megabytes of this process, now and at its peak."""
+    status = Path("/proc/self/status").read_text()
+    found = {line.split(":")[0]: int(line.split()[1]) // 1024 for line in status.splitlines() if line.startswith("Vm")}
+    return {"resident MB": found["VmRSS"], "peak MB": found["VmHWM"]}
+
+
+def shared(records):
+    """Return the resident megabytes of the mapped records, and this process's share while another one reads them."""
+    read = "import sys; from coord_data.large.records import Records; r = Records(sys.argv[1]); list(map(id, r))"
+    words = [sys.executable, "-c", f"{read}; print(flush=True); input()", str(records.path)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        other.stdout.readline()
+        for _ in records:
+            pass
+        lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+        sizes = {"Rss": 0.0, "Pss": 0.0}
+        for line in lines:
+            if line.endswith(".arrow"):
+                for found in (next(lines).split(":") for _ in range(5)):
+                    if found[0] in sizes:
+                        sizes[found[0]] += int(found[1].split()[0]) / 1024
+        other.communicate("\n")
+    return {"mapped MB": sizes["Rss"], "own share MB": sizes["Pss"]}
+
+
+def rules(folder, records):
+    """Print the microseconds of processor time of a record and of an annotation, by both ways of checking them."""
+    from coord_codec.coco.reader import CocoReader
+    from coord_codec.records import parse_objects
+    from coord_data.large.check import plain_row
+    from coord_data.large.coco import _Annotations
+    from coord_data.large.records import row_of
+
+    lines = write(folder / "lines", records).read_bytes().splitlines()
+    document = json.loads(write(folder / "coco", records, coco=True).read_text())
+    rows = document["annotations"]
+
+    def reader():
+        lists = document["categories"], document["images"]
+        return CocoReader(*lists, "a.json", [], Counter(), "drop_image")
+
+    def by_arrays():
+        stored = _Annotations()
+        for row in rows:
+            stored.append(row)
+        stored.place(reader(), Counter())
+
+    def one_by_one():
+        checker = reader()
+        for position, row in enumerate(rows):
+            checker.place(row, position)
+
+    measured = {
+        "record, plain": (lambda: list(map(plain_row, lines)), len(lines)),
+        "record, full": (lambda: [row_of(parse_objects(line, "a", "drop_image")[0]) for line in lines], len(lines)),
+        "annotation, arrays": (by_arrays, len(rows)),
+        "annotation, full": (one_by_one, len(rows)),
+    }
+    for name, (work, count) in measured.items():
+        times = []
+        for _ in range(3):
+            begun = time.process_time()
+            work()
+            times.append(time.process_time() - begun)
+        print(f"{name}: {1e6 * min(times) / count:.1f} µs", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--again", type=int, default=1, help="times that the same data are loaded anew")
+    parser.add_argument("--format", choices=["jsonl", "coco"], default="jsonl")
+    parser.add_argument(
+        "--as-objects", action="store_true", help="keep a COCO file as objects in memory, as where it is scored"
+    )
+    parser.add_argument("--rules", action="store_true", help="measure the rules instead")
+    parser.add_argument("--load", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.load:
+        load(options.load, options.as_objects)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        if options.rules:
+            rules(Path(scratch), options.records)
+            return
+        path = write(Path(scratch) / "data", options.records, coco=options.format == "coco")
+        environment = os.environ | {"XDG_CACHE_HOME": f"{scratch}/cache"}
+        for _ in range(options.again + 1):
+            words = [sys.executable, __file__, "--load", str(path), *["--as-objects"] * options.as_objects]
+            subprocess.run(words, env=environment, check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""The command `coord-data`: what it prints and writes, exit codes, mistakes of users, and what it does not import."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from planted import COCO, centred, edit_records, shapes
+from yolo_files import write_yolo
+
+
+@pytest.fixture(scope="module")
+def clean():
+    return shapes(24)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys):
+    """Call `coord-data` in process, in an empty folder: exit code, stderr, stdout."""
+    from coord_data import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["coord-data", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.err, captured.out
+
+    return call
+
+
+def findings(out="runs/inspect"):
+    return json.loads((Path(out) / "findings.json").read_text())
+
+
+def test_clean_data_exits_with_0_and_writes_an_empty_list(run, clean, tmp_path):
+    source = clean.write(tmp_path / "data")
+    code, err, out = run("inspect", source.annotations)
+    assert code == 0 and "nothing wrong was found" in out and "error" not in err
+    assert findings() == [] and "<svg" in Path("runs/inspect/inspect.html").read_text()
+
+
+def test_fault_exits_with_1_and_its_command_mends_it(run, clean, tmp_path):
+    source = COCO["swapped_axes"](replace(clean, coco=True)).write(tmp_path / "data")
+    code, err, _ = run("inspect", source.annotations, "--images", source.images, "--out", "found")
+    assert code == 1 and "1 error in the data" in err
+    (finding,) = findings("found")
+    assert set(finding) == {"code", "severity", "message", "evidence", "count", "fix"}
+    command = finding["fix"].replace("SRC", str(source.annotations)).replace("DIR", "mended").split()
+    assert command[0] == "coord-data" and run(*command[1:])[0] == 0
+    assert run("inspect", "mended/instances.jsonl")[0] == 0 and findings() == []
+    assert run("inspect", source.annotations, "--read-as", command[-1])[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["inspect", "gone.json"], "gone.json"),
+        (["inspect", "."], "expected annotations in this folder"),
+        (["inspect", "gone.json", "--images", "nowhere"], "nowhere"),
+        (["inspect", "gone.json", "--format", "cocoa"], "--format"),
+        (["inspect", "gone.json", "--read-as", "percents"], "--read-as"),
+        (["inspect"], "DATA"),
+        (["prepare", "gone.json", "--out", "new"], "gone.json"),
+        (["prepare", "gone.json", "--out", "new", "--read-as", "xyxy,xywh"], "expected one order"),
+        (["prepare", "gone.json", "--out", "new", "--drop-duplicates", "all"], "--drop-duplicates"),
+        (["prepare", "gone.json"], "--out"),
+        (["prepare", "gone.json", "--out", "."], "exists already"),
+        (["examine"], "examine"),
+    ],
+)
+def test_mistake_is_one_message_and_exit_code_2(run, tmp_path, words, told):
+    code, err, _ = run(*words)
+    assert code == 2 and told in err and "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_strict_fails_for_warnings_and_counts_are_of_readable_images(run, clean, tmp_path):
+    source = clean.write(tmp_path / "data")
+    name = next(iter(clean.images))
+    (tmp_path / "data" / name).write_bytes(b"no image")
+    code, _, out = run("inspect", source.annotations)
+    boxes = sum(map(len, clean.corners))
+    assert code == 0 and f"{boxes} boxes, {boxes - len(clean.corners[0])} of them usable" in out
+    code, err, _ = run("inspect", source.annotations, "--strict")
+    assert code == 1 and "1 warning in" in err
+
+
+@pytest.mark.parametrize("named", ["data", "data/train.jsonl", "data/val.jsonl"])
+def test_split_is_compared_with_the_other_one(run, clean, tmp_path, named):
+    for name, part in (("train", range(16)), ("val", range(14, 24))):
+        clean.subset(part).write(tmp_path / "data").annotations.rename(tmp_path / "data" / f"{name}.jsonl")
+    assert run("inspect", named)[0] == 1
+    (leak,) = [finding for finding in findings() if finding["code"] == "leakage"]
+    assert leak["count"] == 2 and leak["severity"] == "error" and "2 of 10 held-out images" in leak["message"]
+    assert sorted(map(tuple, leak["pairs"])) == [(name, name) for name in list(clean.images)[14:16]]
+
+
+def test_held_out_set_that_is_named_is_compared(run, clean, tmp_path):
+    data, held = clean.subset(range(16)).write(tmp_path / "a"), clean.subset(range(15, 24)).write(tmp_path / "b")
+    assert run("inspect", data.annotations, "--heldout", held.annotations)[0] == 1
+    assert {finding["code"] for finding in findings()} == {"leakage"}
+
+
+def test_data_yaml_holds_out_images(run, clean, tmp_path):
+    draft = replace(clean, layout=centred)
+    for split, part in (("train", range(16)), ("val", range(14, 24))):
+        write_yolo(draft.subset(part), tmp_path / "data", split)
+    yaml = tmp_path / "data" / "data.yaml"
+    yaml.write_text(json.dumps(json.loads(yaml.read_text()) | {"train": "images/train", "val": "images/val"}))
+    code, _, out = run("inspect", "data")
+    assert code == 1 and "holds out 10 images" in out
+
+
+def test_duplicates_are_listed_shown_and_dropped(run, clean, tmp_path):
+    """Equal files with the same boxes, with other boxes, and a smaller copy of a third image."""
+    draft = clean.subset(range(20))
+    names = list(draft.images)
+    images = dict(draft.images)
+    images |= {
+        "equal.png": images[names[0]],
+        "other.png": images[names[1]],
+        "copy.png": images[names[2]].resize((72, 72)),
+    }
+    moved = draft.corners[1] * 0.8
+    corners = (*draft.corners, draft.corners[0], moved, draft.corners[2])
+    labels = (*draft.labels, draft.labels[0], draft.labels[1], draft.labels[2])
+    source = replace(draft, images=images, corners=corners, labels=labels).write(tmp_path / "data")
+    run("inspect", source.annotations)
+    listed = {finding["code"]: finding for finding in findings()}
+    assert listed["duplicate_images"]["pairs"] == [
+        [names[0], "equal.png"],
+        [names[1], "other.png"],
+        [names[2], "copy.png"],
+    ]
+    assert listed["conflicting_boxes"]["pairs"] == [[names[1], "other.png"]]
+    page = Path("runs/inspect/inspect.html").read_text()
+    assert all(page.count(f'alt="{name}"') for name in ("equal.png", "other.png", "copy.png", *names[:3]))
+    for option, left_out in (("exact", {"equal.png", "other.png"}), ("near", {"equal.png", "other.png", "copy.png"})):
+        code, _, out = run("prepare", source.annotations, "--out", option, "--drop-duplicates", option)
+        kept = [json.loads(line)["image"] for line in (tmp_path / option / "instances.jsonl").open()]
+        assert code == 0 and {Path(image).name for image in kept} == images.keys() - left_out
+        assert f"{len(left_out)} duplicate images left out" in out and "1 of them had other boxes" in out
+        summary = json.loads((tmp_path / option / "instances.summary.json").read_text())
+        assert {Path(row["image"]).name for row in summary["dropped_duplicates"]} == left_out
+
+
+def test_frames_of_one_video_are_no_copies(run, clean, tmp_path):
+    """A small object has moved over a background that stays."""
+    (tmp_path / "data").mkdir()
+    rng = np.random.default_rng(0)
+    background = np.clip(rng.normal(128, 40, (12, 16, 3)), 0, 255).astype(np.uint8)
+    scene = np.asarray(Image.fromarray(background).resize((320, 240), Image.Resampling.BICUBIC))
+    lines = []
+    for number in range(4):
+        frame, x = scene.copy(), 40 + 60 * number
+        frame[100:138, x : x + 38] = (200, 60, 40)
+        Image.fromarray(frame).save(tmp_path / "data" / f"{number}.png")
+        box = [x / 320, 100 / 240, (x + 38) / 320, 138 / 240]
+        lines.append(json.dumps({"image": f"{number}.png", "objects": [{"desc": "red box", "bbox": box}]}))
+    (tmp_path / "data" / "a.jsonl").write_text("\n".join(lines))
+    run("inspect", "data/a.jsonl")
+    found = [finding for finding in findings() if "duplicate" in finding["code"]]
+    assert all(finding["severity"] == "note" for finding in found)
+    run("prepare", "data/a.jsonl", "--out", "near", "--drop-duplicates", "near")
+    assert len((tmp_path / "near" / "instances.jsonl").read_text().splitlines()) == 4
+
+
+def test_typing_error_in_a_class_name_is_found_beside_the_frequent_one(run, clean, tmp_path):
+    source = clean.write(tmp_path / "data")
+
+    def misspell(records):
+        objects = [item for record in records for item in record["objects"]]
+        for item in objects:
+            item["desc"] = "truck"
+        objects[3]["desc"] = "truvk"
+        for record in records:
+            record["objects"] *= 3
+
+    edit_records(source, misspell)
+    run("inspect", source.annotations)
+    (finding,) = [finding for finding in findings() if finding["code"] == "similar_names"]
+    assert finding["severity"] == "warning" and "'truvk' (3)" in finding["evidence"] and finding["count"] == 3
+
+
+def test_command_needs_no_torch_and_help_no_numpy():
+    code = """
+import sys
+from coord_data import cli
+sys.argv = ["coord-data", "prepare", "--help"]
+try:
+    cli.main()
+except SystemExit:
+    pass
+assert "numpy" not in sys.modules, "help imports NumPy"
+import coord_data.inspection.report, coord_data.inspection.examine, coord_data.preparation
+heavy = {"torch", "transformers", "swift", "matplotlib", "coord_eval", "coord_trainer", "coord_losses"}
+assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,229 @@
+"""Interpretations of the numbers of all answers, and how well the boxes of each match objects.
+
+Every order, scale, resized, rotated and mirrored input is tried on the whole set, then one affine map for all boxes in
+each order, fitted on labels that occur once in the image and in its answer, and on ranked coordinates whatever their
+labels.
+
+Shapes: B boxes, I images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.intake.scale import mean_best_iou
+
+_FITTED = 0.01  # gain of mean best IoU from which a fitted one is preferred to one without fitted numbers
+_IMAGES = 300  # number of images on which common input sizes are tried
+_PAIRS = 8  # smallest number of objects to fit an affine map on
+_RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
+"""Pixels per side of a token, and limits of pixels, of the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
+
+_FIELDS = {
+    "xyxy": "x1, y1, x2, y2",
+    "xywh": "x, y, width, height",
+    "cxcywh": "centre x, centre y, width, height",
+    "yxyx": "y1, x1, y2, x2",
+    "yxhw": "y, x, height, width",
+    "cycxhw": "centre y, centre x, height, width",
+}
+_TURNED = {
+    2: "mirrored left to right",
+    3: "turned upside down",
+    4: "mirrored top to bottom",
+    6: "turned clockwise",
+    7: "mirrored along the rising diagonal",
+    8: "turned counter-clockwise",
+}
+"""EXIF orientations, without the first, which changes nothing, and the fifth, which is the order y, x."""
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """One interpretation of the numbers of all answers.
+
+    Attributes:
+        name: description
+        unit_B4: corners in [0, 1]
+        fit: mean over boxes of the best IoU with any object of their image
+        advice: change after which the numbers are interpreted so
+        is_fitted: whether parameters were fitted on the ground truth
+    """
+
+    name: str
+    unit_B4: np.ndarray
+    fit: float
+    advice: str = ""
+    is_fitted: bool = False
+
+    @property
+    def text(self) -> str:
+        """Name with the advice."""
+        return f"{self.name} ({self.advice})" if self.advice else self.name
+
+
+@dataclass(frozen=True)
+class RawNumbers:
+    """The numbers of all boxes as the answers state them.
+
+    Attributes:
+        detections: one row per box
+        numbers_B4: the four numbers of each box
+        input_B2: size of the model input, NaN where it is not stated
+        order: order of the numbers by the answer format, a key of `LAYOUTS`
+        kind: coordinate tokens, plain numbers of an answer, or numbers of a results list
+    """
+
+    detections: Detections
+    numbers_B4: np.ndarray
+    input_B2: np.ndarray
+    order: str
+    kind: Literal["tokens", "plain", "results"]
+
+    def advice(self, layout: str, option: str) -> str:
+        """Return the change after which the numbers are interpreted in that order, or the option for it."""
+        if self.kind == "results":
+            return f"bbox holds {_FIELDS[layout]}; COCO's results have x, y, width, height in pixels of the image"
+        if layout != self.order:
+            return (
+                f"answers hold {_FIELDS[layout]} and are read as {_FIELDS[self.order]}: the model learned that order "
+                "from the prompt or the training data; change it there, or in these answers"
+            )
+        return option if self.kind == "plain" else ""
+
+
+def interpretations_by_fit(truth: GroundTruth, raw: RawNumbers) -> list[Interpretation]:
+    """Return the interpretations of the numbers, best first; a fitted map must be better than all others."""
+    ranked = sorted(_interpretations(truth, raw), key=lambda candidate: -candidate.fit)
+    # A fitted map that is hardly better is one of the others with rounded parameters.
+    best_fixed = max(candidate.fit for candidate in ranked if not candidate.is_fitted)
+    return [item for item in ranked if not item.is_fitted or item.fit >= best_fixed + _FITTED]
+
+
+def _interpretations(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
+    image_B = raw.detections.image_D
+    read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
+    for divisor, option, divisor_B2 in _divisors(truth, raw):
+        for layout, to_corners in LAYOUTS.items():
+            unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
+            order = "" if layout == "xyxy" else f" as {layout}"
+            advice = raw.advice(layout, option)
+            yield Interpretation(f"numbers{order} {divisor}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice)
+        for orientation, turned in _TURNED.items():
+            # From the sixth orientation on, the axes are exchanged, and with them width and height of the image.
+            sides_B2 = divisor_B2[:, ::-1] if orientation > 4 else divisor_B2
+            unit_B4 = TURNS[orientation](read_B4 / np.tile(sides_B2, 2))
+            advice = f"the images that the model saw or learned from were {turned}, and their boxes were not"
+            yield Interpretation(
+                f"numbers {divisor}, {turned}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice
+            )
+    size_B2 = truth.sizes_I2[image_B]
+    for suffix, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
+        if not np.isfinite(divisor_B2).all():
+            continue
+        for layout, to_corners in LAYOUTS.items():
+            unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
+            yield from _affine(truth, raw, layout, unit_B4, suffix)
+
+
+def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield possible divisors of the numbers: description, option for it, and the divisors of x and y."""
+    size_B2 = truth.sizes_I2[raw.detections.image_D]
+    for number in (1000, 999, 1, 100, 1024):
+        yield f"divided by {number}", f"--scale {number}", np.full_like(size_B2, number)
+    if not truth.sizes_known or not np.isfinite(size_B2).all():
+        return
+    yield "in pixels of the image", "--scale pixels", size_B2
+    if np.isfinite(raw.input_B2).all():
+        yield "in pixels of the model's input", "--scale input_pixels", raw.input_B2
+    few_B = np.isin(raw.detections.image_D, np.arange(0, len(truth.sizes_I2), -(-len(truth.sizes_I2) // _IMAGES)))
+    image_b, size_b2 = raw.detections.image_D[few_B], size_B2[few_B]
+    read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
+    side = max(COMMON_SQUARES, key=lambda side: mean_best_iou(truth, image_b, read_b4 / side))
+    yield f"in pixels of a copy of {side} x {side} pixels", f"--scale {side}", np.full_like(size_B2, side)
+    fit_by_limits = {
+        limits: mean_best_iou(truth, image_b, read_b4 / np.tile(resized_sizes(size_b2, *limits), 2))
+        for limits in (*_RESIZED, *COMMON_INPUTS)
+    }
+    usual = max(fit_by_limits, key=fit_by_limits.__getitem__)
+    is_clearer = fit_by_limits[usual] >= max(map(fit_by_limits.__getitem__, _RESIZED)) + _FITTED
+    for factor, low, high in (*_RESIZED, *([usual] if is_clearer else [])):
+        name = f"in pixels of an input resized to multiples of {factor} and at most {high} pixels"
+        option = "give input_width and input_height, --scale input_pixels"
+        yield name, option, resized_sizes(size_B2, factor, low, high)
+
+
+def _affine(
+    truth: GroundTruth, raw: RawNumbers, layout: str, unit_B4: np.ndarray, suffix: str
+) -> Iterator[Interpretation]:
+    """Yield the boxes after one map `a x + b` per axis, fitted on unambiguous pairs or on ranks whatever the labels."""
+    image_B = raw.detections.image_D
+    corners_N4 = LAYOUTS["xywh"](truth.boxes_N4) / np.tile(truth.sizes_I2[truth.image_N], 2)
+    rows, objects = _unambiguous_pairs(truth, raw.detections)
+    fitted: list[Interpretation] = []
+    for ranked in (False, True):
+        moved_B4, parts = unit_B4.copy(), []
+        for axis, name in enumerate("xy"):
+            if ranked:
+                x, y = _ranked_sides(truth, image_B, unit_B4[:, axis::2], corners_N4[:, axis::2])
+            else:
+                x, y = unit_B4[rows][:, axis::2].ravel(), corners_N4[objects][:, axis::2].ravel()
+            if len(x) < 2 * _PAIRS:
+                break
+            a, b = _robust_line(x, y)
+            moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
+            parts.append(f"{name} times {a:.3f}" + (f" {b:+.3f}" if abs(b) >= 5e-4 else ""))
+        if len(parts) == 2:
+            order = "" if layout == "xyxy" else f" as {layout}"
+            prefix = f"numbers{order} as fractions{suffix}" if suffix else f"numbers{order} divided by 1000"
+            advice = raw.advice(layout, "") if layout != raw.order else ""
+            fit = mean_best_iou(truth, image_B, moved_B4)
+            fitted.append(Interpretation(f"{prefix}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True))
+    if fitted:
+        yield max(fitted, key=lambda candidate: candidate.fit)
+
+
+def _ranked_sides(
+    truth: GroundTruth, image_B: np.ndarray, sides_B2: np.ndarray, sides_N2: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pair coordinates of boxes and objects by rank, on images with as many of both; no map changes the ranks."""
+    images = len(truth.sizes_I2)
+    not_crowd = np.flatnonzero(~truth.crowd_N)
+    image_N = truth.image_N[not_crowd]
+    same_I = np.bincount(image_B, minlength=images) == np.bincount(image_N, minlength=images)
+    chosen_B, chosen_N = np.flatnonzero(same_I[image_B]), np.flatnonzero(same_I[image_N])
+
+    def ranked(image: np.ndarray, sides: np.ndarray) -> np.ndarray:
+        return np.concatenate([sides[np.lexsort((sides[:, k], image)), k] for k in (0, 1)])
+
+    return ranked(image_B[chosen_B], sides_B2[chosen_B]), ranked(image_N[chosen_N], sides_N2[not_crowd][chosen_N])
+
+
+def _unambiguous_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and objects that are the only one of their label in their image."""
+    width = len(truth.categories) + len(detections.unknown) + 1
+    key_D, key_N = detections.image_D * width + detections.category_D, truth.image_N * width + truth.category_N
+    unique = [keys[counts == 1] for keys, counts in (np.unique(k, return_counts=True) for k in (key_D, key_N))]
+    shared = np.intersect1d(*unique)
+    order_D, order_N = np.argsort(key_D, kind="stable"), np.argsort(key_N, kind="stable")
+    return (order_D[np.searchsorted(key_D[order_D], shared)], order_N[np.searchsorted(key_N[order_N], shared)])
+
+
+def _robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    """Fit y = a x + b, and repeat the fit three times without outliers."""
+    inlier = np.ones(len(x), bool)
+    a, b = 1.0, 0.0
+    for _ in range(4):
+        if inlier.sum() < _PAIRS or np.ptp(x[inlier]) == 0:
+            break
+        a, b = np.polyfit(x[inlier], y[inlier], 1).tolist()
+        error = np.abs(a * x + b - y)
+        inlier = error <= 2.5 * np.median(error[inlier]) + 1e-9
+    return a, b

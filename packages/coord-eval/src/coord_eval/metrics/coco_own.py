@@ -1,0 +1,86 @@
+"""COCO's AP and AR with the caller's IoU thresholds, areas and detection limits, and precision-recall curves.
+
+They are computed from our own matching; tests verify that they equal pycocotools with the same parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from coord_codec import InputError
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
+from coord_eval.metrics.coco import RECALL_POINTS, ApTable, CocoScores
+from coord_eval.metrics.sums import mean_of_present
+from coord_eval.parse.parser import plain
+
+
+@dataclass(frozen=True)
+class CocoParams:
+    """Parameters of COCO's metrics; the defaults are COCO's.
+
+    Attributes:
+        iou_thresholds: lowest IoU of a hit, one or more values
+        areas: smallest and largest area in square pixels by name, both inclusive
+        max_detections: limits on the boxes of one label and image; AP uses the largest
+
+    Raises:
+        InputError: for invalid values
+
+    Example:
+        >>> CocoParams(iou_thresholds=[0.5], areas={"tiny": (0, 256)}, max_detections=[300]).max_detections
+        [300]
+    """
+
+    iou_thresholds: Sequence[float] = IOU_THRESHOLDS
+    areas: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    max_detections: Sequence[int] = MAX_DETECTIONS
+
+    def __post_init__(self) -> None:
+        for name in ("iou_thresholds", "max_detections"):  # NumPy arrays have no truth value
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        if not self.iou_thresholds or not all(0 < t <= 1 for t in self.iou_thresholds):
+            raise InputError(f"iou_thresholds: expected numbers above 0 and up to 1, found {self.iou_thresholds!r}")
+        if not self.max_detections or not all(isinstance(n, int) and n > 0 for n in self.max_detections):
+            raise InputError(f"max_detections: expected whole numbers above 0, found {self.max_detections!r}")
+        for name, bounds in self.areas.items():
+            if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
+                raise InputError(f"areas[{name!r}]: expected smallest and largest area, found {bounds!r}")
+
+
+def own_scores(truth: GroundTruth, detections: Detections, params: CocoParams) -> dict[str, float]:
+    """Return `AP`, `AP@<IoU>`, `AR@<limit>`, `AP_<area>` and `AR_<area>`; -1 where a metric is undefined.
+
+    Raises:
+        InputError: for areas if the ground truth does not state image sizes
+    """
+    if params.areas and not truth.sizes_known:
+        raise InputError("areas: the ground truth states no image sizes")
+    thresholds, limits = list(params.iou_thresholds), sorted(params.max_detections)
+    ranges = [AREAS[0], *params.areas.values()]
+    matches_by_area = ranked_matches_by_area(truth, detections, thresholds, limits[-1], ranges)
+    all_areas, *by_area = (ApTable(truth, detections, matches) for matches in matches_by_area)
+    ap_TK = all_areas.average_precision()[0]
+    values = {"AP": ap_TK}
+    values |= {f"AP@{threshold:g}": ap_TK[t] for t, threshold in enumerate(thresholds)}
+    values |= {f"AR@{limit}": all_areas.average_recall(limit)[0] for limit in limits}
+    for name, table in zip(params.areas, by_area, strict=True):
+        values |= {f"AP_{name}": table.average_precision()[0], f"AR_{name}": table.average_recall(limits[-1])[0]}
+    return {name: float(np.nan_to_num(mean_of_present(part[None])[0], nan=-1.0)) for name, part in values.items()}
+
+
+def pr_curves(scores: CocoScores) -> dict[str, list[float]]:
+    """Return COCO's precision at 101 recalls, averaged over labels with objects, at IoU .5, .75 and over .5:.95.
+
+    The means of the curves are AP50, AP75 and AP; `recall` contains the recalls.
+    """
+    precision_TRK = scores.precision_TRKAM[:, :, :, 0, -1]
+    present_TRk = precision_TRK[:, :, (precision_TRK > -1).all(axis=(0, 1))]
+    if not present_TRk.size:
+        return {}
+    curves = {"0.5": present_TRk[0], "0.75": present_TRk[5], "0.5:0.95": present_TRk.mean(axis=0)}
+    return {"recall": RECALL_POINTS.tolist(), **{name: part.mean(axis=1).tolist() for name, part in curves.items()}}

@@ -1,0 +1,239 @@
+"""How the report shows each metric: functions of an evaluation that return HTML, and the headline numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from coord_codec.html import number, safe, table
+from coord_eval.intake.ranking import SCORE_SOURCES
+from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name
+from coord_eval.metrics.errors import ERROR_KINDS, confused_name, confused_pairs
+from coord_eval.metrics.metric import Tile
+from coord_eval.report.plot import INK, PALETTE, chart, line_chart
+
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
+
+_COCO_NAMES = {
+    "AP": "AP, IoU .50:.95",
+    "AP50": "AP at IoU .50",
+    "AP75": "AP at IoU .75",
+    "APs": "AP, small objects (below 32² pixels)",
+    "APm": "AP, medium objects",
+    "APl": "AP, large objects (above 96² pixels)",
+    "AR1": "AR, 1 box of a label and image",
+    "AR10": "AR, 10 boxes of a label and image",
+    "AR100": "AR, 100 boxes of a label and image",
+    "ARs": "AR, small objects",
+    "ARm": "AR, medium objects",
+    "ARl": "AR, large objects",
+}
+_MAX_CLASSES = 100
+
+_RATES = ("precision", "recall", "f1")
+
+
+def coco_table(evaluation: Evaluation) -> str:
+    """Return the twelve metrics with the scores, with all scores 1, for any label, and of the ceiling."""
+    source = evaluation.score_source
+    kinds = (evaluation.coco, evaluation.coco_constant_score, evaluation.coco_class_agnostic, evaluation.ceiling)
+    rows = [(name, *(number(kind.get(key, -1)) for kind in kinds)) for key, name in _COCO_NAMES.items()]
+    return (
+        f"<p>Sorted by <b>{safe(source)}</b>: {safe(SCORE_SOURCES[source])}. Ceiling: the ground truth itself, encoded "
+        f"and parsed back, with all scores set to 1. Any label: all labels replaced by one. Backend: "
+        f"{safe(evaluation.backend)}.</p>" + table(("", "scores", "all scores 1", "any label", "ceiling"), rows)
+    )
+
+
+def coco_tiles(evaluation: Evaluation) -> list[Tile]:
+    """Return AP and AP50 beside the ceiling."""
+    suffix = " of boxes around" if evaluation.shapes else ""
+    coco, ceiling = evaluation.coco, evaluation.ceiling
+    return [(key + suffix, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")]
+
+
+def detection_table(evaluation: Evaluation) -> str:
+    """Return precision, recall and F1 at each IoU, of the same label and of any label."""
+    both = (evaluation.detection, evaluation.detection_class_agnostic)
+    rows = [(t, *(number(rates[t][key]) for rates in both for key in _RATES)) for t in evaluation.detection]
+    head = ("IoU", "precision", "recall", "F1", "precision, any label", "recall, any label", "F1, any label")
+    return table(head, rows)
+
+
+def detection_tiles(evaluation: Evaluation) -> list[Tile]:
+    """Return F1 at IoU .5."""
+    return [("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores")]
+
+
+def mean_iou(evaluation: Evaluation) -> str:
+    """Return mean IoU of the same label and of any label."""
+    iou = f"{number(evaluation.mean_iou)}, {number(evaluation.mean_iou_class_agnostic)} for any label"
+    return f"<p>Mean IoU over objects: {iou}.</p>"
+
+
+def mean_iou_tiles(evaluation: Evaluation) -> list[Tile]:
+    """Return mean IoU."""
+    return [("Mean IoU", number(evaluation.mean_iou), "over objects, 0 for missed ones")]
+
+
+def own_table(evaluation: Evaluation) -> str:
+    """Return AP and AR with the caller's parameters; empty without any."""
+    rows = [(name, number(value)) for name, value in evaluation.coco_own.items()]
+    return table(("metric", "value"), rows) if rows else ""
+
+
+def errors(evaluation: Evaluation) -> str:
+    """Return the count and the cost of each kind of error; empty without objects."""
+    found = evaluation.analysis["errors"]
+    if not found:
+        return ""
+    rows = [(name.replace("_", " "), row["count"], f"{row['cost']:.3f}") for name, row in found.items()]
+    kinds = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in ERROR_KINDS.items())
+    return (
+        "<p>AP50 gained if only the errors of one kind were repaired, after TIDE. Every false box has one kind.</p>"
+        + table(("kind", "count", "AP50 lost"), rows)
+        + f"<p>{safe(kinds)}.</p>"
+    )
+
+
+def pr_curves(evaluation: Evaluation) -> str:
+    """Return the curves of precision against recall; empty without objects."""
+    curves = evaluation.pr_curves
+    lines = {f"IoU {name}": (curves["recall"], ys) for name, ys in curves.items() if name != "recall"}
+    if not lines:
+        return ""
+    caption = "precision by recall, averaged over labels; the mean of a curve is its AP"
+    svg = line_chart(lines, caption, x_label="recall", y_label="precision")
+    return f"{svg}<p>{safe(caption)}.</p>"
+
+
+def count_table(evaluation: Evaluation) -> str:
+    """Return the errors of the number of objects, and recall of any label."""
+    count = evaluation.analysis["count"]
+    rows = [
+        ("predicted minus ground-truth objects per image", f"{count['mean_error']:+.2f}"),
+        ("absolute difference per image", f"{count['mean_absolute_error']:.2f}"),
+        ("images with the exact number", f"{100 * count['exact_share']:.1f} %"),
+        ("duplicates", count["duplicates"]),
+        ("recall for any label, IoU .50", number(evaluation.analysis["class_agnostic_recall"])),
+    ]
+    return table(("counts", ""), rows)
+
+
+def bias_table(evaluation: Evaluation) -> str:
+    """Return the mean error of each edge."""
+    bias = evaluation.analysis["edge_bias"]
+    rows = [(edge, f"{error:+.2f}", f"{bias['bins'][edge]:+.2f}") for edge, error in bias["pixels"].items()]
+    return table((f"mean error of {bias['pairs']['count']} pairs", "pixels", "bins"), rows)
+
+
+def macro_table(evaluation: Evaluation) -> str:
+    """Return precision, recall and F1 as means over labels."""
+    return _rows(evaluation, "macro", ("mean over labels, IoU", "precision", "recall", "F1"), _RATES)
+
+
+def size_table(evaluation: Evaluation) -> str:
+    """Return recall and mean IoU by object size; empty without image sizes."""
+    return _rows(evaluation, "by_size", ("size", "objects", "recall", "mean IoU"), ("objects", "recall", "mean_iou"))
+
+
+def object_count_table(evaluation: Evaluation) -> str:
+    """Return precision, recall and F1 by the number of objects in the image."""
+    head = ("objects in the image", "images", "precision", "recall", "F1")
+    return _rows(evaluation, "by_object_count", head, ("images", *_RATES))
+
+
+def rank_table(evaluation: Evaluation) -> str:
+    """Return precision by position in the answer."""
+    return _rows(evaluation, "by_rank", ("position in the answer", "boxes", "precision"), ("detections", "precision"))
+
+
+def _rows(evaluation: Evaluation, name: str, head: tuple[str, ...], keys: tuple[str, ...]) -> str:
+    rows = evaluation.analysis[name]
+    return table(head, [(row, *_cells(values, keys)) for row, values in rows.items()]) if rows else ""
+
+
+def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
+    return [row[key] if isinstance(row[key], int) else number(row[key]) for key in keys]
+
+
+def score_curve(evaluation: Evaluation) -> str:
+    """Draw F1 against the score threshold; empty if all scores are equal."""
+    curve = evaluation.analysis["f1_against_threshold"]
+    if len(curve["points"]) < 2:
+        return ""
+    best = curve["best"]
+    caption = f"F1 against score threshold; best {best['f1']:.3f} at {best['threshold']:.3g}"
+    with chart(caption, width=374, height=230) as drawn:
+        scores = [row[0] for row in curve["points"]]
+        drawn.axes.plot(scores, [row[3] for row in curve["points"]], marker="o")
+        drawn.axes.set(ylim=(0, 1.02), xlabel="score threshold", ylabel="F1")
+        if min(scores) >= 0 and max(scores) <= 1:
+            drawn.axes.set_xlim(-0.02, 1.02)
+        bounds = {t: row for t in SCORE_THRESHOLDS if (row := evaluation.intervals.get(f1_name(t)))}
+        if bounds:
+            low, high = ([row[key] for row in bounds.values()] for key in ("low", "high"))
+            drawn.axes.fill_between(list(bounds), low, high, alpha=0.2)
+            caption += "; band: 95 % confidence interval over images"
+    return _figure(drawn.svg, caption)
+
+
+def reliability(evaluation: Evaluation) -> str:
+    """Draw the share of hits against the score; empty if scores are no probabilities."""
+    found = evaluation.analysis["reliability"]
+    if not found:
+        return ""
+    caption = f"reliability; expected calibration error {found['ece']:.3f}"
+    with chart(caption, width=374, height=230) as drawn:
+        drawn.axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1)
+        drawn.axes.plot(*zip(*(row[3:5] for row in found["bins"]), strict=True), marker="o", color=PALETTE[0])
+        drawn.axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), xlabel="mean score", ylabel="share of hits at IoU .50")
+    return _figure(drawn.svg, caption)
+
+
+def _figure(svg: str, caption: str) -> str:
+    return f"<figure>{svg}<figcaption>{safe(caption)}</figcaption></figure>"
+
+
+def confusions(evaluation: Evaluation) -> str:
+    """List the most frequent pairs of different labels; the table of error kinds covers background."""
+    confusion: dict[str, dict[str, int]] = evaluation.analysis["confusion"]
+    rows: list[tuple[object, ...]] = []
+    for true, predicted, count in confused_pairs(confusion):
+        row = evaluation.intervals.get(confused_name(true, predicted))
+        share = f"{count / sum(confusion[true].values()):.3f}"
+        shown = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
+        rows.append((true, predicted, count, share + shown))
+    head = ("ground-truth label", "predicted label", "count", "share of the label")
+    return table(head, rows) if rows else ""
+
+
+def class_table(evaluation: Evaluation) -> str:
+    """Return AP and AP50 of the categories with the most objects; empty without any."""
+    if not evaluation.per_class:
+        return ""
+    ranked = sorted(evaluation.per_class.items(), key=lambda item: -item[1]["objects"])
+    rows = [
+        (name, row["objects"], row["detections"], number(row["AP"]), number(row["AP50"]))
+        for name, row in ranked[:_MAX_CLASSES]
+    ]
+    rest = len(ranked) - len(rows)
+    more = f"<p>{rest} further classes are in evaluation.json.</p>" if rest else ""
+    return table(("class", "objects", "predicted boxes", "AP", "AP50"), rows) + more
+
+
+def further(name: str) -> Callable[[Evaluation], str]:
+    """Return the function that lists a registered metric: a number, or a row for each number that it holds."""
+
+    def html(evaluation: Evaluation) -> str:
+        return table((name, ""), [(key or "value", text) for key, text in flat(evaluation.metrics[name])])
+
+    return html
+
+
+def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """Return the numbers of a value, nested or not, as pairs of a dotted name and text."""
+    if not isinstance(value, Mapping):
+        return [(prefix, number(value) if isinstance(value, float) else str(value))]
+    return [pair for key, part in value.items() for pair in flat(part, f"{prefix}.{key}" if prefix else str(key))]

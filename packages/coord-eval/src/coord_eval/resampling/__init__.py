@@ -1,0 +1,1 @@
+"""Draws the images anew: bootstrap intervals of every metric, and permutation tests of two runs."""

@@ -1,0 +1,214 @@
+"""Scores a set of answers: from files or records to an `Evaluation`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
+from coord_eval.ceiling import CeilingSettings, no_ceiling
+from coord_eval.diagnosis.answers import diagnose_loaded
+from coord_eval.evaluation import Evaluation
+from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
+from coord_eval.intake.collecting import Collected, collect, collector_paused
+from coord_eval.intake.joining import LabelSettings
+from coord_eval.metrics.coco import BACKENDS, beyond_limit
+from coord_eval.metrics.coco_own import CocoParams
+from coord_eval.resampling.bootstrap import ResamplingSettings, few_objects_note, resample
+from coord_eval.shapes.scores import score_shapes
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+_LABELS_SHOWN = 5
+
+
+class ScoreKeywords(TypedDict, total=False):
+    """Fields of the settings objects of `score`, which can be given as keywords instead."""
+
+    boxes: str
+    format: str | MarkerFamily
+    scale: Scale
+    grid: CoordGrid
+    geometry: str | Geometry
+    ignored_labels: str | Sequence[str]
+    markers: str | MarkerFamily
+    max_objects: int | None
+    order: Order
+    synonyms: Mapping[str, Sequence[str]] | None
+    label_callback: Callable[[str], str | None] | None
+    bootstrap: int
+    seed: int
+
+
+@collector_paused()
+def score(
+    ground_truth: GroundTruthSource,
+    predictions: PredictionSource,
+    backend: str = "pycocotools",
+    score_source: str = "auto",
+    *,
+    answers: AnswerSettings = AnswerSettings(),
+    ceiling: CeilingSettings = CeilingSettings(),
+    labels: LabelSettings = LabelSettings(),
+    resampling: ResamplingSettings = ResamplingSettings(),
+    lenient: bool = False,
+    params: CocoParams | None = None,
+    progress: Progress | None = None,
+    diagnose: bool | None = None,
+    **keywords: Unpack[ScoreKeywords],
+) -> Evaluation:
+    """Score answers against ground truth.
+
+    An image without an answer counts as an empty answer. A box in an image without objects is a false positive. So is a
+    box with a label that the data set does not have; it is never left out.
+
+    The fields of the settings can be given as keywords instead: `scale=1000` is `answers=AnswerSettings(scale=1000)`.
+
+    Args:
+        ground_truth: COCO JSON or instance JSON lines, a COCO dictionary, instances or an annotation set
+        predictions: `predictions.jsonl`, a COCO results list, or the records of either; a table of them
+        backend: library that computes the COCO metrics: `pycocotools`, or `faster-coco-eval` (extra `fast`)
+        score_source: score by which boxes are sorted, `auto` or a name of `coord_eval.SCORE_SOURCES`; results lists
+            keep their scores
+        answers: how the text of answers becomes boxes
+        ceiling: how the ground truth is encoded for the quantisation ceiling
+        labels: how labels are matched with categories
+        resampling: number and seed of the bootstrap resamples for confidence intervals
+        lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
+        params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
+        progress: called with the name of a stage, the number of steps done and their total
+        diagnose: whether other interpretations of the numbers are tried, which the notes then name; None: if AP is
+            below .02
+        **keywords: fields of the settings
+
+    Raises:
+        InputError: if the input cannot be scored; the message names file, line and field
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}
+        >>> images = [Instance(image="a.jpg", image_id=1, width=640, height=480, objects=[cat])]
+        >>> answer = '[{"bbox_2d": [100, 200, 500, 600], "label": "cat"}]'
+        >>> evaluation = score(images, [{"image_id": 1, "text": answer}], scale=1000)
+        >>> round(evaluation["AP"], 3)
+        1.0
+    """
+    # Settings
+    if backend not in BACKENDS:
+        raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
+    answers, ceiling, labels, resampling = _with_keywords((answers, ceiling, labels, resampling), keywords)
+    report = progress or silent
+
+    # Reading
+    report("read", 0, 2)
+    truth = load_ground_truth(ground_truth, lenient=lenient, geometry=answers.geometry)
+    report("read", 1, 2)
+    loaded = load_predictions(predictions)
+    report("read", 2, 2)
+
+    # Parsing, joining with the images, ranking
+    collected = collect(truth, loaded, answers, labels, score_source, report)
+
+    # Scores; what is not computed here is computed on first use
+    report("score", 1, 3)
+    shapes, shape_pairs = score_shapes(truth, collected.detections, geometry_of(answers.geometry), answers.grid)
+    evaluation = Evaluation(
+        truth=truth,
+        detections=collected.detections,
+        score_source=collected.score_source,
+        bins=answers.grid.scale,
+        backend=backend,
+        format=collected.format,
+        labels=collected.labels,
+        unknown_labels=collected.unknown_labels,
+        counts=_counts(truth, collected),
+        join=collected.join,
+        notes=(*truth.notes, *collected.notes, *_notes(truth, collected)),
+        answers=collected.answers,
+        shapes=shapes,
+        shape_pairs=shape_pairs,
+        grid=answers.grid,
+        ceiling_settings=ceiling,
+        params=params,
+    )
+    _ = evaluation.coco, evaluation.coco_own  # errors of the backend and of the parameters are raised here
+    report("score", 2, 3)
+
+    # Diagnosis and intervals
+    found = diagnose_loaded(evaluation, loaded, answers, labels, force=diagnose) if diagnose is not False else []
+    report("score", 3, 3)
+    evaluation = evaluation.with_notes(after=found)
+    if not resampling.bootstrap:
+        return evaluation
+    drawn = resample(evaluation, resampling.bootstrap, resampling.seed, progress)
+    return evaluation.with_intervals(drawn.intervals(), few_objects_note(evaluation))
+
+
+def _with_keywords(settings: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the settings with the keywords, each a field of one of them.
+
+    Raises:
+        TypeError: for a keyword that is no field of any
+    """
+    left = dict(keywords)
+    changed = []
+    for group in settings:
+        given = {field.name: left.pop(field.name) for field in fields(group) if field.name in left}
+        changed.append(replace(group, **given) if given else group)
+    if left:
+        known = ", ".join(field.name for group in settings for field in fields(group))
+        raise TypeError(f"score() got an unexpected keyword argument {next(iter(left))!r}; known are {known}")
+    return tuple(changed)
+
+
+def _counts(truth: GroundTruth, collected: Collected) -> dict[str, int]:
+    detections = collected.detections
+    return {
+        "images": len(truth),
+        "objects": int((~truth.crowd_N).sum()),
+        "crowd_regions": int(truth.crowd_N.sum()),
+        "detections": len(detections),
+        "unknown_label_detections": int((detections.category_D >= len(truth.categories)).sum()),
+        "beyond_coco_limit": beyond_limit(detections),
+        "images_without_answer": collected.join.images - collected.join.answered,
+    }
+
+
+def _notes(truth: GroundTruth, collected: Collected) -> list[str]:
+    """Return notes on what leaves no box to match, on a missing ceiling, and on boxes that COCO leaves out."""
+    detections, dropped = collected.detections, collected.format["dropped"]
+    notes = [problem] if (problem := no_ceiling(truth)) else []
+    if dropped and not len(detections):
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+        notes.append(f"no box is left: all {sum(dropped.values())} objects were dropped: {reasons}")
+    if len(detections) and (detections.category_D >= len(truth.categories)).all():
+        shown = ", ".join(map(repr, list(collected.unknown_labels)[:_LABELS_SHOWN]))
+        names = ", ".join(map(repr, truth.categories[:_LABELS_SHOWN]))
+        notes.append(
+            f"none of {len(detections)} boxes has a known label: answers name {shown}, the ground truth {names}; "
+            "synonyms translate them"
+        )
+    if left_out := beyond_limit(detections):
+        notes.append(f"COCO leaves out {left_out} boxes beyond 100 of one label in one image")
+    return notes
+
+
+def _full_signature() -> Signature:
+    """Return the signature of `score` with the fields of the settings, for help and for completion."""
+    own = signature(score)
+    *given, _ = own.parameters.values()
+    groups = [p.default for p in given if is_dataclass(p.default)]
+    defaults = {field.name: getattr(group, field.name) for group in groups for field in fields(group)}
+    keywords = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation)
+        for name, annotation in ScoreKeywords.__annotations__.items()
+    ]
+    return own.replace(parameters=[*(p for p in given if p.name != "progress"), *keywords, own.parameters["progress"]])
+
+
+score.__signature__ = _full_signature()  # type: ignore[attr-defined]

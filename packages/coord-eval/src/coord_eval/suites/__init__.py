@@ -1,1 +1,0 @@
-"""Computes the metrics of particular benchmarks: LVIS and RefCOCO."""

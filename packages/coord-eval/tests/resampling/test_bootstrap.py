@@ -1,0 +1,153 @@
+"""Metrics under image weights are those of scoring the drawn images again from the start."""
+
+import math
+
+import numpy as np
+import pytest
+
+from coord_eval import InputError, resample, score
+from coord_eval.resampling.bootstrap import figures
+
+ROWS = {"": "0.5", "_75": "0.75", "_miou": "0.5:0.95"}
+
+
+def f1_from(truth, results, threshold):
+    """F1 when only boxes from a score on were answered at all."""
+    kept = [result for result in results if result["score"] >= threshold]
+    points = score(truth, kept).analysis["f1_against_threshold"]["points"]
+    return points[-1][3] if points else 0.0
+
+
+def confused(data, pairs):
+    """Share of a label's objects answered as another, by the confusion table."""
+    table = data["analysis"]["confusion"]
+    return {
+        f"confused_{true}_as_{answered}": table[true].get(answered, 0) / sum(table[true].values())
+        for true, answered in pairs
+        if true in table
+    }
+
+
+def every_figure(truth, results, pairs):
+    """Name of each resampled metric and its value in `evaluation.json`; what COCO calls -1 is left out."""
+    data = score(truth, results).to_dict()
+    found = dict(data["coco"])
+    found |= {f"{key}_any_label": data["coco_class_agnostic"][key] for key in ("AP", "AP50", "AP75")}
+    found = {name: value for name, value in found.items() if value > -1}
+    analysis = data["analysis"]
+    for suffix, row in ROWS.items():
+        for key in ("precision", "recall", "f1"):
+            found[f"{key}{suffix}"] = data["detection"][row][key]
+            found[f"{key}{suffix}_any_label"] = data["detection_class_agnostic"][row][key]
+            found[f"macro_{key}{suffix}"] = analysis["macro"][row][key]
+    found["mean_iou"], found["mean_iou_any_label"] = data["mean_iou"], data["mean_iou_class_agnostic"]
+    count = analysis["count"]
+    found["count_error"], found["count_absolute_error"] = count["mean_error"], count["mean_absolute_error"]
+    found["count_exact_share"], found["duplicates"] = count["exact_share"], count["duplicates"]
+    for unit in ("pixels", "bins"):
+        for edge, value in analysis["edge_bias"][unit].items():
+            found[f"bias_{edge}_{unit}"] = value
+    for size, row in analysis["by_size"].items():
+        if row["objects"]:
+            found[f"recall_{size}"], found[f"mean_iou_{size}"] = row["recall"], row["mean_iou"]
+    found |= {f"f1_of_{n}_objects": row["f1"] for n, row in analysis["by_object_count"].items()}
+    found |= {f"precision_at_place_{n}": row["precision"] for n, row in analysis["by_rank"].items()}
+    found |= {f"cost_{kind}": row["cost"] for kind, row in analysis["errors"].items()}
+    if analysis["reliability"]:
+        found["ece"] = analysis["reliability"]["ece"]
+        found |= {f"f1_from_{n / 10}": f1_from(truth, results, n / 10) for n in range(1, 10)}
+    return found | confused(data, pairs)
+
+
+def most_confused(answered):
+    """The pairs of labels that are confused, few enough for all to have intervals."""
+    table = score(*answered).analysis["confusion"]
+    pairs = [(n, t, a) for t, row in table.items() for a, n in row.items() if t != a and "(" not in t + a]
+    assert 5 < len(pairs) <= 15
+    return [(true, other) for _, true, other in pairs]
+
+
+@pytest.fixture
+def answered(coco_set, noisy_results, shrunk):
+    """Crowds, sizes, doubles and strays; scores without ties, whose order among copies would be open."""
+    truth, results = shrunk(coco_set, noisy_results(coco_set, 0))
+    for n, result in enumerate(results):
+        result["score"] = 1 - n / len(results)
+    return truth, results
+
+
+@pytest.mark.exhaustive
+def test_figures_on_the_images_as_they_are(answered):
+    found = resample(score(*answered), resamples=1)
+    constant = {"AP_constant_score": score(*answered).coco_constant_score["AP"]}
+    expected = every_figure(*answered, most_confused(answered)) | constant
+    point = {name: value for name, value in found.point.items() if not math.isnan(value)}
+    assert point == pytest.approx(expected, abs=1e-12)
+    assert set(found.intervals()) == set(expected)
+    ones = np.ones((2, len(answered[0]["images"])), int)
+    for name, values in figures(score(*answered), ones).items():
+        np.testing.assert_allclose(values, [found.point[name]] * 2, rtol=0, atol=1e-14)
+
+
+@pytest.mark.exhaustive
+def test_figures_on_drawn_images(answered, copied):
+    """Naive reference: copy the drawn images and score all of them from the start."""
+    drawn = resample(score(*answered), resamples=4, seed=11).draws
+    draw = np.random.default_rng(11)
+    images = len(answered[0]["images"])
+    for b in range(4):
+        weights = np.bincount(draw.integers(0, images, images), minlength=images)
+        expected = every_figure(*copied(*answered, weights), most_confused(answered))
+        found = {name: draws[b] for name, draws in drawn.items() if not np.isnan(draws[b])}
+        del found["AP_constant_score"]  # all its scores are ties
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_ap_constant_score_on_drawn_images(answered, copied):
+    """One box of a label and image, so that the order of ties is that of the images."""
+    truth, results = answered
+    results = list({(r["image_id"], r["category_id"]): r for r in results}.values())
+    drawn = resample(score(truth, results), resamples=3, seed=2, metrics=["AP_constant_score"]).draws
+    draw = np.random.default_rng(2)
+    images = len(truth["images"])
+    for b in range(3):
+        weights = np.bincount(draw.integers(0, images, images), minlength=images)
+        expected = score(*copied(truth, results, weights)).coco_constant_score["AP"]
+        assert drawn["AP_constant_score"][b] == pytest.approx(expected, abs=1e-12)
+
+
+def test_resample_of_some_metrics_draws_the_same(answered):
+    evaluation = score(*answered)
+    every = resample(evaluation, resamples=20, seed=4)
+    for names in (["AP50", "mean_iou"], ["APs"], ["AP75_any_label"], ["AP_constant_score"], ["AR10", "ece"]):
+        some = resample(evaluation, resamples=20, seed=4, metrics=names)
+        assert set(some.draws) == set(names)
+        for name in names:
+            np.testing.assert_array_equal(some.draws[name], every.draws[name])
+    with pytest.raises(InputError, match=r"unknown metric 'AP51'; known are"):
+        resample(evaluation, resamples=1, metrics=["AP51"])
+
+
+def test_interval_is_left_out_where_nothing_can_be_measured(coco_set):
+    """Boxes below 32 pixels a side only; results without scores in [0, 1] are no probabilities."""
+    image = {"id": 1, "file_name": "a.jpg", "width": 640, "height": 480}
+    box = {"image_id": 1, "category_id": 10, "bbox": [8, 8, 16, 16]}
+    truth = {**coco_set, "images": [image, {**image, "id": 2}], "annotations": [{"id": 1, **box}]}
+    found = resample(score(truth, [{**box, "score": 7.0}]), resamples=20)
+    intervals = found.intervals()
+    assert not {"APm", "APl", "ARl", "recall_large", "ece", "f1_of_2-3_objects"} & set(intervals)
+    assert pytest.approx(intervals["APs"]) == {"value": 1.0, "low": 1.0, "high": 1.0}
+    # Where the image with the object was not drawn there is nothing to measure, and it lowers nothing.
+    assert np.isnan(found.draws["AP"]).any()
+    assert math.isnan(found.point["APl"])
+
+
+def test_intervals_of_unknown_sizes_have_nothing_by_size():
+    from coord_codec import Instance
+    from coord_eval import oracle_predictions
+
+    cat = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+    truth = [Instance(image="a.jpg", image_id=1, objects=[cat])]
+    intervals = resample(score(truth, oracle_predictions(truth)), resamples=3).intervals()
+    assert intervals["AP"]["value"] == pytest.approx(1.0)
+    assert not {"APs", "ARl", "recall_small"} & set(intervals)

@@ -1,0 +1,187 @@
+"""Referring expressions: accuracy, and intervals that resample images with all their phrases."""
+
+import json
+
+import numpy as np
+import pytest
+
+from coord_codec import Instance
+from coord_eval import InputError, parse_answer, score_expression_files, score_expressions
+from coord_eval.cli.main import main
+
+
+def answers_and_images(phrases=40):
+    generator = np.random.default_rng(5)
+    right = generator.integers(0, 1001, phrases)
+    texts = [f"<|box_start|>(0,0),({x},1000)<|box_end|>" for x in right]
+    images = [f"{place}.jpg" for place in generator.integers(0, 9, phrases)]
+    return [(0, 0, 1, 1)] * phrases, texts, images, right / 1000
+
+
+def test_score_expressions_intervals_equal_those_of_copied_images():
+    boxes, texts, images, iou = answers_and_images()
+    found = score_expressions(boxes, map(parse_answer, texts), (0.5, 0.75), images=images, resamples=200, seed=3)
+    names = list(dict.fromkeys(images))
+    draws = np.random.default_rng(3).multinomial(len(names), [1 / len(names)] * len(names), 200)
+    means = {"Acc@0.5": [], "Acc@0.75": [], "mean_iou": []}
+    for counts in draws:
+        copied = [
+            value
+            for name, count in zip(names, counts, strict=True)
+            for _ in range(count)
+            for value, image in zip(iou, images, strict=True)
+            if image == name
+        ]
+        means["Acc@0.5"].append(np.mean([value >= 0.5 for value in copied]))
+        means["Acc@0.75"].append(np.mean([value >= 0.75 for value in copied]))
+        means["mean_iou"].append(np.mean(copied))
+    assert found.intervals.keys() == {*means, "point_in_box"}
+    for name, drawn in means.items():
+        low, high = np.percentile(drawn, [2.5, 97.5]) - np.mean(drawn) + found.intervals[name]["value"]
+        assert found.intervals[name]["low"] == pytest.approx(low, abs=1e-12)
+        assert found.intervals[name]["high"] == pytest.approx(high, abs=1e-12)
+    assert found.intervals["Acc@0.5"]["value"] == found.accuracy["0.5"]
+    assert found.intervals["Acc@0.5"]["low"] < found.accuracy["0.5"] < found.intervals["Acc@0.5"]["high"]
+
+
+def test_score_expressions_resamples_images_and_not_phrases():
+    boxes, texts, _, _ = answers_and_images()
+    one_image = score_expressions(boxes, map(parse_answer, texts), images=["a"] * len(boxes))
+    only = one_image.intervals["Acc@0.5"]
+    assert only["low"] == pytest.approx(only["high"])
+    assert score_expressions(boxes, map(parse_answer, texts), resamples=0).intervals == {}
+    assert score_expressions([], []).intervals == {}
+    several = np.arange(len(boxes)) % 9
+    assert score_expressions(boxes, map(parse_answer, texts), images=several) == score_expressions(
+        boxes, map(parse_answer, texts), images=several.tolist()
+    )
+    with pytest.raises(InputError, match="40 boxes and 1 images"):
+        score_expressions(boxes, map(parse_answer, texts), images=["a"])
+
+
+def test_score_expressions():
+    half = "<|box_start|>(0,0),(500,1000)<|box_end|>"
+    texts = ["<|box_start|>(0,0),(1000,1000)<|box_end|>", half + half, "I see no such thing."]
+    boxes = [(0, 0, 1, 1), (0, 0, 1, 1), (0, 0, 1, 1)]
+    found = score_expressions(boxes, map(parse_answer, texts), thresholds=(0.5, 0.75))
+    assert found.accuracy == pytest.approx({"0.5": 2 / 3, "0.75": 1 / 3})
+    assert found.mean_iou == pytest.approx(0.5)
+    assert (found.phrases, found.without_box, found.several_boxes) == (3, 1, 1)
+    assert score_expressions([], []).accuracy == {"0.5": 0.0}
+    with pytest.raises(InputError, match="3 boxes and 0 answers"):
+        score_expressions(boxes, [])
+
+
+def phrase(image, desc, box, **more):
+    return {"image": image, "width": 200, "height": 100, "objects": [{"desc": desc, "bbox": box}], **more}
+
+
+def write(folder, rows, answers):
+    for name, lines in (("truth.jsonl", rows), ("p.jsonl", answers)):
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+LEFT, RIGHT = [0.1, 0.1, 0.4, 0.5], [0.6, 0.1, 0.9, 0.5]
+
+
+@pytest.fixture
+def phrases(tmp_path, answer):
+    """Two phrases about one image and one about another; the second answer is wrong, the third empty."""
+    rows = [
+        phrase("a.jpg", "left cup", LEFT, image_id=7),
+        phrase("a.jpg", "right cup", RIGHT, image_id=7),
+        phrase("b.jpg", "the dog", RIGHT, image_id=8),
+    ]
+    answers = [
+        answer(7, ("left cup", LEFT), ("right cup", RIGHT)),
+        answer(7, ("right cup", LEFT)),
+        {"image_id": 8, "text": ""},
+    ]
+    write(tmp_path, rows, answers)
+    return rows, answers
+
+
+def command(tmp_path, *more):
+    files = ["--ground-truth", str(tmp_path / "truth.jsonl"), "--predictions", str(tmp_path / "p.jsonl")]
+    return main(["expressions", *files, *more])
+
+
+@pytest.mark.parametrize("first", [("--iou", "0.5"), ("--iou=0.5",)])
+def test_expressions_writes_and_prints(phrases, tmp_path, capsys, first):
+    assert command(tmp_path, *first, "0.9", "--json", "--out", str(tmp_path / "o")) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data == json.loads((tmp_path / "o" / "expressions.json").read_text())
+    assert data["accuracy"] == pytest.approx({"0.5": 1 / 3, "0.9": 1 / 3})
+    assert (data["phrases"], data["without_box"], data["several_boxes"]) == (3, 1, 1)
+    assert command(tmp_path) == 0
+    assert "Acc@0.5   0.3333" in capsys.readouterr().out
+
+
+def test_score_expression_files_in_pixels(phrases, tmp_path):
+    """Plain numbers of the image's size; left unnamed, the scale is assumed and noted."""
+    rows, _ = phrases
+    x1, y1, x2, y2 = (side * length for side, length in zip(LEFT, [200, 100] * 2, strict=True))
+    text = f'[{{"bbox_2d": [{x1}, {y1}, {x2}, {y2}], "label": "left cup"}}]'
+    answers = [{"image": "photos/a.jpg", "text": text}]
+    truth = [Instance.model_validate(rows[0])]
+    for scale in ("pixels", "infer"):
+        assert score_expression_files(truth, answers, scale=scale).mean_iou == pytest.approx(1.0)
+    assumed = score_expression_files(truth, answers)
+    assert assumed.accuracy["0.5"] == 0.0
+    assert any("assumed" in note for note in assumed.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows, answers: answers.pop(), "3 phrases and 2 answers"),
+        (lambda rows, answers: answers.reverse(), r"line 1: about 8, but the phrase at this position is about 7"),
+        (lambda rows, answers: answers[0].update(image="c.jpg"), r"about 'c.jpg', .* about 'a.jpg'"),
+        (lambda rows, answers: rows[2]["objects"].clear(), r"phrase 3 \(b.jpg\): expected one object, found 0"),
+        (lambda rows, answers: answers[1].pop("text"), "line 2, text"),
+    ],
+)
+def test_score_expression_files_refuses_files_that_do_not_fit(phrases, tmp_path, change, message, capsys):
+    rows, answers = phrases
+    change(rows, answers)
+    write(tmp_path, rows, answers)
+    with pytest.raises(InputError, match=message):
+        score_expression_files(tmp_path / "truth.jsonl", tmp_path / "p.jsonl")
+    assert command(tmp_path) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_score_expression_files_refuses_a_results_list(phrases, tmp_path):
+    with pytest.raises(InputError, match="expected answers as text"):
+        score_expression_files(
+            tmp_path / "truth.jsonl", [{"image_id": 7, "category_id": 1, "bbox": [1, 1, 2, 2], "score": 1}] * 3
+        )
+
+
+def test_expressions_threshold_out_of_range_exits_2(phrases, tmp_path):
+    assert command(tmp_path, "--iou", "50") == 2
+
+
+def test_expression_answers_in_another_order_are_joined_by_the_phrase_that_they_name():
+    phrases = {"left cup": [0.1, 0.1, 0.3, 0.3], "right cup": [0.6, 0.6, 0.9, 0.9]}
+    lines = [
+        Instance(image="a.jpg", width=100, height=100, objects=[{"desc": name, "bbox": box}])
+        for name, box in phrases.items()
+    ]
+    records = [
+        {"image": "a.jpg", "text": json.dumps([{"bbox_2d": [round(1000 * v) for v in box], "label": name}])}
+        for name, box in phrases.items()
+    ]
+    moved = score_expression_files(lines, records[::-1], scale=1000)
+    assert moved.accuracy == {"0.5": 1.0}
+    assert moved.notes[0].startswith("2 answers stood in another order")
+    given = score_expression_files(lines, records, scale=1000)
+    assert (given.accuracy, given.notes) == ({"0.5": 1.0}, ())
+
+
+def test_expression_points_count_if_they_lie_in_the_box():
+    """ScreenSpot's measure: a point has no IoU worth the name, and is right inside the box."""
+    texts = ['[{"point_2d": [200, 200], "label": "cup"}]', '[{"point_2d": [900, 900], "label": "cup"}]']
+    scores = score_expressions([(0.1, 0.1, 0.3, 0.3)] * 2, [parse_answer(text, scale=1000) for text in texts])
+    assert (scores.point_in_box, scores.accuracy) == (0.5, {"0.5": 0.0})
+    assert scores.intervals["point_in_box"]["value"] == 0.5

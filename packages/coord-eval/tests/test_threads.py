@@ -1,0 +1,28 @@
+"""Scoring in threads: nothing that belongs to the process changes."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from coord_eval import score
+
+
+@pytest.mark.parametrize("backend", ["pycocotools", "faster-coco-eval"])
+def test_score_in_threads_leaves_standard_output_alone(one_cat, backend, capsys):
+    if backend == "faster-coco-eval":
+        pytest.importorskip("faster_coco_eval")
+    results = [{"image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "score": 0.9}]
+    before = sys.stdout
+    seen = []
+
+    def run(_):
+        evaluation = score(one_cat, results, backend=backend)
+        seen.append(sys.stdout is before)
+        return evaluation.coco["AP"]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(run, range(64)))
+    assert found == pytest.approx([1.0] * 64)
+    assert all(seen) and sys.stdout is before
+    assert capsys.readouterr().out == ""
