@@ -20,11 +20,12 @@ from coord_codec import InputError, Instance, RunError, write_instances
 from coord_codec.files import write_text
 from coord_data.alike import duplicates_in, have_same_boxes, sorted_boxes
 from coord_data.duplicates import is_same, near_duplicates
-from coord_data.formats.images import image_files, is_hidden
-from coord_data.formats.registry import SUMMARY, open_source
+from coord_data.finding import counted
+from coord_data.formats.coco import SUMMARY
+from coord_data.formats.registry import open_source
 from coord_data.image_file import ImageFile, look_at
+from coord_data.image_paths import image_files, is_hidden
 from coord_data.image_set import ImageSet, load_annotated
-from coord_data.inspection.finding import counted
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.formats.registry import read_source
 from coord_data.formats.yolo import held_out
+from coord_data.reading import read_source
 
 BOX = "0 .5 .5 .2 .2\n"
 
