@@ -208,7 +208,12 @@ def problem_of(
 
 
 def _similar_hint(path: Path) -> str:
-    """Return a hint if the path is a URL, or if a file with nearly the same name exists; else an empty text."""
+    """Return a hint if the path is an address, or if a file with nearly the same name exists; else an empty text."""
+    if "local-files" in path.parts or path.parts[1:3] == ("data", "upload") or "/data/upload/" in path.as_posix():
+        return (
+            "; it is a path on the server of Label Studio: export the project with its images (COCO with images), or "
+            "replace such paths by those of the files"
+        )
     if any(part in ("http:", "https:", "s3:", "gs:") for part in path.parts):
         return "; an address is not fetched: download the image, and write its path"
     names = _names(path.parent.absolute())
