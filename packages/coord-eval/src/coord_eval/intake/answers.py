@@ -19,7 +19,8 @@ from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_fro
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
-from coord_eval.parse.parser import candidate_formats, parse_answer, plain
+from coord_eval.parse.formats import LISTS
+from coord_eval.parse.parser import Reading, plain, read_answer
 from coord_eval.predictions import CocoResult, Prediction, from_records, read_predictions
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
@@ -121,12 +122,15 @@ def parse_all(
             notes.append(f"{count} of {len(predictions)} answers state no {field}: their boxes are those of the tokens")
     answers: list[Answer] = []
     objects_by_format: Counter[str] = Counter()
-    ambiguous = []
+    ambiguous, unclear = [], []
+    directions: Counter[bool] = Counter()
 
-    def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> Answer:
+    def parse(
+        prediction: Prediction, image: int, preferred: Sequence[str] = (), labels_follow: bool | None = None
+    ) -> tuple[Answer, Reading]:
         size = _size_for(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
         from_text = field is None or (count < len(predictions) and getattr(prediction, field) is None)
-        answer = parse_answer(
+        reading = read_answer(
             prediction.text,
             options.format,
             scale=(size and "pixels") if isinstance(scale, str) else scale,
@@ -136,21 +140,30 @@ def parse_all(
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
             geometry=geometry_of(options.geometry).name,
+            labels_follow=labels_follow,
         )
-        answer = without_labels(with_prompt_label(answer, prediction.label), options.ignored_labels)
-        return answer if from_text else with_boxes_from(options.boxes, answer, prediction)
+        answer = without_labels(with_prompt_label(reading.answer, prediction.label), options.ignored_labels)
+        return (answer if from_text else with_boxes_from(options.boxes, answer, prediction)), reading
 
     for prediction, image in zip(predictions, images, strict=True):
-        answers.append(parse(prediction, image))
-        if options.format == "auto" and len(candidate_formats(prediction.text)) > 1:
+        answer, reading = parse(prediction, image)
+        answers.append(answer)
+        if reading.answer.format == LISTS.name and answer:
+            if reading.labels_follow is None:
+                unclear.append(len(answers) - 1)
+            else:
+                directions[reading.labels_follow] += 1
+        if len(reading.formats) > 1:
             ambiguous.append(len(answers) - 1)
         else:
             objects_by_format[answers[-1].format] += len(answers[-1])
         progress("parse", len(answers), len(predictions))
     # A label can contain the tokens of another format, so unambiguous answers decide for the ambiguous ones.
-    if preferred := [name for name, _ in objects_by_format.most_common()]:
-        for i in ambiguous:
-            answers[i] = parse(predictions[i], images[i], preferred)
+    preferred = [name for name, _ in objects_by_format.most_common()]
+    # Words on both sides of numbers do not show which are labels, so the other answers decide.
+    follow = directions[True] > directions[False]
+    for i in sorted({*(ambiguous if preferred else ()), *(unclear if follow else ())}):
+        answers[i], _ = parse(predictions[i], images[i], preferred, follow)
     return answers, notes
 
 

@@ -75,8 +75,10 @@ class _Entry:
 class LineParser:
     """Parser of one text; `parse` adds to the builder."""
 
-    def __init__(self, builder: AnswerBuilder, keys: Keys) -> None:
+    def __init__(self, builder: AnswerBuilder, keys: Keys, set_labels_follow: bool | None = None) -> None:
         self.builder, self.keys = builder, keys
+        self.set_labels_follow = set_labels_follow
+        self.labels_follow: bool | None = None
         self.entries: list[_Entry] = []
         self.open: _Entry | None = None
         self.indent = 0
@@ -90,7 +92,8 @@ class LineParser:
         self.text_end = len(text.rstrip())
         self.order = stated_order(self.text[begin:])
         lines = self._lines(begin)
-        after = self._labels_follow(lines)
+        self.labels_follow = self._labels_follow(lines)
+        after = bool(self.set_labels_follow if self.labels_follow is None else self.labels_follow)
         for line in lines:
             self._read(line, after)
         self._name_entries()
@@ -121,14 +124,14 @@ class LineParser:
             _join_pairs(line)
         return [line for line in lines if line.items or line.words[0].strip()]
 
-    def _labels_follow(self, lines: Sequence[_Line]) -> bool:
-        """Return whether labels stand after their numbers: on no line before them, and on some after them."""
+    def _labels_follow(self, lines: Sequence[_Line]) -> bool | None:
+        """Return whether labels stand after their numbers; None if words stand on both sides, or on neither."""
         leading = trailing = False
         for line in lines:
             if line.items and not any(item.key for item in line.items):
                 leading |= self._is_name(line.words[0])
                 trailing |= self._is_name(line.words[-1])
-        return trailing and not leading
+        return None if leading == trailing else trailing
 
     def _is_name(self, words: str) -> bool:
         label = clean_label(_SCORED.sub("", words))[0]

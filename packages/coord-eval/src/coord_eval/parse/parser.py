@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
@@ -64,6 +65,49 @@ def parse_answer(
         >>> [drop.reason for drop in answer.dropped], answer.truncated
         (['truncated'], True)
     """
+    return read_answer(
+        text,
+        format,
+        scale=scale,
+        image_size=image_size,
+        grid=grid,
+        keep_flat=keep_flat,
+        preferred=preferred,
+        geometry=geometry,
+    ).answer
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One answer, and what the other answers of its set may decide.
+
+    Attributes:
+        answer: the parsed answer
+        formats: the formats whose tokens the text contains; one if the caller named it
+        labels_follow: whether labels of free text stand after their numbers; None if the text does not show it
+    """
+
+    answer: Answer
+    formats: Sequence[str | MarkerFamily]
+    labels_follow: bool | None = None
+
+
+def read_answer(
+    text: str,
+    format: str | MarkerFamily = "auto",
+    *,
+    scale: float | Literal["pixels"] | None = None,
+    image_size: tuple[float, float] | None = None,
+    grid: CoordGrid = CoordGrid(),
+    keep_flat: bool = False,
+    preferred: Sequence[str] = (),
+    geometry: str = "box",
+    labels_follow: bool | None = None,
+) -> Reading:
+    """Parse one answer of a set as `parse_answer` does, and say what it shows about the set.
+
+    `labels_follow` is where labels of free text stand in the whole set, for texts that do not show it.
+    """
     if type(scale) is not float or image_size is not None:
         scale, image_size = plain(scale), plain(image_size)
     resolved, kind = _resolve_scale(scale, image_size, grid), geometry_of(geometry)
@@ -74,25 +118,29 @@ def parse_answer(
         )
     if format != "auto" and not isinstance(format, MarkerFamily) and format not in FORMATS:
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    parse = _Parse(text, resolved, grid, kind, keep_flat)
+    parse = _Parse(text, resolved, grid, kind, keep_flat, labels_follow)
     if format != "auto":
-        return parse.with_format(format)
+        return Reading(parse.with_format(format), (format,), parse.labels_follow)
     names = candidate_formats(text, (parse.begin, parse.end), parse.heads)
     answers = [parse.with_format(name) for name in names]
     if len(answers) == 1 and answers[0].objects:
-        return answers[0]
+        return Reading(answers[0], names, parse.labels_follow)
     if not any(map(_is_match, answers)):
         # Numbers without marks can mean anything, so that these formats are tried last.
         for row in (TABLE, LISTS):
             if row.name not in names and not any(answer.objects for answer in answers):
                 answers.append(parse.with_format(row.name))
-    return _best(answers, preferred)
+    return Reading(_best(answers, preferred), names, parse.labels_follow)
 
 
 class _Parse:
     """One text, and what does not depend on the format."""
 
-    def __init__(self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool) -> None:
+    def __init__(
+        self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool, set_labels_follow: bool | None
+    ) -> None:
+        self.set_labels_follow = set_labels_follow
+        self.labels_follow: bool | None = None
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units = token_units(grid)
         self.heads = _heads(text)
@@ -119,9 +167,12 @@ class _Parse:
             JsonParser(builder, self.units, _keys(self.kind.name, row if row.name != "json" else None)).parse(
                 text, begin
             )
+        elif row and row.reader == "table":
+            TableParser(builder, _keys(self.kind.name, None)).parse(text, begin)
         elif row:
-            reader = TableParser if row.reader == "table" else LineParser
-            reader(builder, _keys(self.kind.name, None)).parse(text, begin)
+            lines = LineParser(builder, _keys(self.kind.name, None), self.set_labels_follow)
+            lines.parse(text, begin)
+            self.labels_follow = lines.labels_follow
         if builder.fractions and builder.ones and not fractions:
             return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
         if not (builder.objects or builder.dropped or builder.explicit_empty):
