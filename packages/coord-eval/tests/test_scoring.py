@@ -259,3 +259,13 @@ def test_oracle_predictions_refuse_objects_in_an_image_without_size(one_cat):
     with pytest.raises(InputError, match=r"images\[id=1\]: width and height are missing"):
         oracle_predictions(one_cat)
     assert [record["text"] for record in oracle_predictions({**one_cat, "annotations": []})] == [""]
+
+
+@pytest.mark.parametrize(("faulty", "noted"), [(3, True), (1, False)])
+def test_a_reason_of_more_than_half_of_the_drops_is_noted_with_what_to_try(faulty, noted):
+    records = ['{"bbox_2d": [1, 2, 3], "label": "cat"}'] * faulty + ['{"bbox_2d": [1, 2, 30, 40], "label": "cat"}'] * 2
+    images = [Instance(image="a.jpg", image_id=1, width=9, height=9, objects=[{"desc": "cat", "bbox": [0, 0, 1, 1]}])]
+    notes = score(images, [{"image_id": 1, "text": f"[{', '.join(records)}]"}], scale=1000).notes
+    found = [note for note in notes if note.startswith("3 of 5 objects were dropped as wrong_arity: ")]
+    assert bool(found) == noted
+    assert all("geometry" in note for note in found)

@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 
 
 _LABELS_SHOWN = 5
+_DROP_ADVICE = {
+    "wrong_arity": "their numbers are not those of the geometry; try another geometry (such as point) or a format",
+    "unrecognised": "no format was found in them; name the format, and look at the texts",
+    "no_coordinates": "no numbers were found beside their labels; name the format, and look at the texts",
+    "truncated": "the answers end within them; allow more tokens",
+}
 
 
 class ScoreKeywords(TypedDict, total=False):
@@ -186,6 +192,10 @@ def _notes(truth: GroundTruth, collected: Collected) -> list[str]:
     if dropped and not len(detections):
         reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
         notes.append(f"no box is left: all {sum(dropped.values())} objects were dropped: {reasons}")
+    reason, count = max(dropped.items(), key=lambda item: item[1], default=("", 0))
+    total = len(detections) + sum(dropped.values())
+    if reason in _DROP_ADVICE and 2 * count > total:
+        notes.append(f"{count} of {total} objects were dropped as {reason}: {_DROP_ADVICE[reason]}")
     if len(detections) and (detections.category_D >= len(truth.categories)).all():
         shown = ", ".join(map(repr, list(collected.unknown_labels)[:_LABELS_SHOWN]))
         names = ", ".join(map(repr, truth.categories[:_LABELS_SHOWN]))
