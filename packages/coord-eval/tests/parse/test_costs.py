@@ -49,6 +49,11 @@ FAMILIES = {
     "labels": ('{"labels": [', '"a",'),
     "sides": ("{", '"x1": 1, "y1": 2, '),
     "nested labels": ("", '{"a": '),
+    "lines": ("", "cat: [1, 2, 3, 4]\n"),
+    "fields of one line": ("", "label: cat, bbox: [1, 2, 3, 4], "),
+    "named sides": ("", "x=1, y=2, "),
+    "rows": ("label,x1,y1,x2,y2\n", "cat,1,2,3,4\n"),
+    "items": ("bbox:\n", "- 1\n"),
 }
 
 

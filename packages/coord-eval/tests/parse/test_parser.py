@@ -138,7 +138,8 @@ def test_parse_answer_equals_a_parser_by_splitting(seed):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    "unit", [*"{[\"\\'<9", '\\"', "<|coord_", START, f"{START}a", "<loc_1>", "(1,", "{[", '{"a":', "<think>"]
+    "unit",
+    [*"{[\"\\'<9", '\\"', "<|coord_", START, f"{START}a", "<loc_1>", "(1,", "{[", '{"a":', "<think>", "=", "x=1, "],
 )
 def test_parse_answer_is_linear_in_the_text(unit):
     """400,000 characters of the worst kind: a quadratic scan would never come back."""

@@ -44,6 +44,8 @@ _BARE_SCORE = re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1
 _KEY_NOISE = re.compile(r"^[\s\"'*_`({>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*$", re.IGNORECASE)
 """The names of four numbers, before them."""
+_MAX_WORDS = 400
+"""Number of characters beside numbers that are searched for their label, for linear time."""
 _SHAPES = ("shape", "corner", "centre", "size")
 
 
@@ -109,12 +111,13 @@ class LineParser:
         for item in find_items(self.text, begin, self.keys):
             _add_words(lines, self.text[position : item.start], position)
             line = lines[-1]
-            mark_certain(item, line.words[-1])
+            mark_certain(item, line.words[-1][-_MAX_WORDS:])
             line.items.append(item)
             line.words.append("")
             line.end = position = item.end
         _add_words(lines, self.text[position:], position)
         for line in lines:
+            line.words = [words if len(words) <= 2 * _MAX_WORDS else _ends(words) for words in line.words]
             _join_pairs(line)
         return [line for line in lines if line.items or line.words[0].strip()]
 
@@ -368,6 +371,11 @@ def _add_words(lines: list[_Line], words: str, start: int) -> None:
     for following in rest:
         lines.append(_Line(position + 1, [following], end=position + 1 + len(following)))
         position += 1 + len(following)
+
+
+def _ends(words: str) -> str:
+    """Return the first and the last of many words."""
+    return f"{words[:_MAX_WORDS]} {words[-_MAX_WORDS:]}"
 
 
 def _join_pairs(line: _Line) -> None:

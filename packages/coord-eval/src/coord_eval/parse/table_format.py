@@ -11,7 +11,7 @@ from coord_eval.parse.record import Field, Keys, Record, Value, add_record, box_
 
 _RULE = frozenset("|-: \t+=")
 _NO_COLUMN = re.compile(rf"[:=]|^{NUMBER}$|[0-9]{{2,}}")
-_UNIT = re.compile(r"\s*[(\[].*")
+_UNIT = re.compile(r"\s{0,9}[(\[].*")
 
 
 class TableParser:
