@@ -1,4 +1,4 @@
-"""Train Qwen3-VL to detect objects with coordinate tokens, through ms-swift."""
+"""Train vision-language models to detect objects with coordinate tokens, through ms-swift."""
 
 from __future__ import annotations
 
