@@ -12,10 +12,11 @@ import yaml
 from torch import nn
 
 from coord_codec import InputError, SequenceLayout
+from coord_data.finding import counted
 from coord_losses import CoordObjective
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import counted, say, swift_log, world_size
+from coord_trainer.console import say, swift_log, world_size
 from coord_trainer.data.load import load_training, train_of
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples

@@ -9,11 +9,12 @@ from typing import Any
 
 from coord_codec import RunError
 from coord_codec.files import read_json_lines
+from coord_data.finding import counted
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import counted, say, world_size
+from coord_trainer.console import say, world_size
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples

@@ -90,6 +90,11 @@ def prepare(
         Literal["exact", "near"] | None,
         typer.Option(help="Keep the first of equal files, or also of copies of another size or quality."),
     ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="The number of images to draw from all; the same ones again with the same --seed."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides which images --count draws.")] = 0,
     allow_outside: _AllowOutside = False,
     strict: Strict = False,
 ) -> None:
@@ -106,7 +111,7 @@ def prepare(
     rules = _rules(
         images=images, format=format, on_bad_box=on_bad_box, read_as=read_as, allow_outside=allow_outside, strict=strict
     )
-    write_prepared(sources, out, rules, split, drop_duplicates=drop_duplicates)
+    write_prepared(sources, out, rules, split, drop_duplicates=drop_duplicates, count=count, seed=seed)
 
 
 @app.command()

@@ -25,7 +25,8 @@ from coco_twins import (
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.formats.registry import FORMATS, read_source
+from coord_data.formats.registry import FORMATS
+from coord_data.reading import read_source
 
 
 @pytest.fixture

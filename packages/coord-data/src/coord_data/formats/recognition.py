@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from coord_codec import InputError
 from coord_data.formats import tools
-from coord_data.formats.images import IMAGE_SUFFIXES, is_hidden
 from coord_data.formats.table import FORMATS, OWN
+from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.source import Source
 
 _ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
