@@ -187,3 +187,16 @@ def test_second_record_of_a_model_type_is_refused():
     register_family(FAMILIES["qwen3_vl"])
     with pytest.raises(ValueError, match="'qwen3_vl' is registered already, for Qwen3-VL"):
         register_family(Family("Mine", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl"))
+
+
+def test_record_with_an_unknown_refusal_is_refused():
+    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing, found 'video'"):
+        Family("Mine", "mine", swift_model="qwen3_vl", swift_template="qwen3_vl", cannot={"video": "no"})
+
+
+@pytest.mark.parametrize("key", ["swift_model", "swift_template"])
+def test_name_that_swift_does_not_have_is_refused(key, bases, tmp_path, monkeypatch):
+    names = {"swift_model": "qwen3_vl", "swift_template": "qwen3_vl"} | {key: "nothing"}
+    monkeypatch.setitem(FAMILIES, "mine", Family("Mine", "mine", **names))
+    with pytest.raises(InputError, match=f"family Mine: {key}: the installed ms-swift has no 'nothing'"):
+        opened(bases("qwen3_vl"), tmp_path)

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+_REFUSED = {"packing", "memory"}
+"""Keys of `Family.cannot`."""
+
 
 @dataclass(frozen=True)
 class Family:
@@ -30,6 +33,9 @@ class Family:
         system: system message that the published chat template adds if none is given; None for none
         empty_thought: text that begins an answer without thoughts; empty for models that do not think
         cannot: what the family cannot do, with the reason: `packing`, `memory` (of a step in the dry run)
+
+    Raises:
+        ValueError: `cannot` has another key.
     """
 
     name: str
@@ -50,6 +56,10 @@ class Family:
     system: str | None = None
     empty_thought: str = ""
     cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.cannot) - _REFUSED:
+            raise ValueError(f"{self.name}: cannot: expected {' or '.join(sorted(_REFUSED))}, found {min(unknown)!r}")
 
     @property
     def entry(self) -> str:

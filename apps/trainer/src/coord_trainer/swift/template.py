@@ -96,7 +96,20 @@ def local_loader(family: Family) -> type:
 
 
 def _register(family: Family) -> None:
-    """Register template and model entry of a family, unless they are registered already."""
+    """Register template and model entry of a family, unless they are registered already.
+
+    Raises:
+        InputError: ms-swift has no model or template of the names that the family states.
+    """
+    for key, name, table in (
+        ("swift_model", family.swift_model, MODEL_MAPPING),
+        ("swift_template", family.swift_template, TEMPLATE_MAPPING),
+    ):
+        if name not in table:
+            raise InputError(
+                f"the record of the model family {family.name}: {key}: the installed ms-swift has no {name!r}; use a "
+                "name that it lists"
+            )
     if family.template not in TEMPLATE_MAPPING:
         source = TEMPLATE_MAPPING[family.swift_template]
         register_template(
