@@ -18,6 +18,7 @@ from coord_trainer.console import say, world_size
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
+from coord_trainer.families.family import Family
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
 from coord_trainer.training.callbacks import (
@@ -137,7 +138,7 @@ def train_model(
             trained = opened.train(
                 samples,
                 scored_samples,
-                callbacks=_callbacks(config, folder, samples, interruption, clock),
+                callbacks=_callbacks(config, folder, opened.family, samples, interruption, clock),
                 resume_from=resumed,
                 workers=workers,
                 answers=_answer_schedule(config, opened, scored),
@@ -173,7 +174,7 @@ def _has_ended(config: RunConfig, checkpoint: Path) -> bool:
 
 
 def _callbacks(
-    config: RunConfig, folder: Path, samples: Samples, interruption: Interruption, clock: TrainingClock
+    config: RunConfig, folder: Path, family: Family, samples: Samples, interruption: Interruption, clock: TrainingClock
 ) -> tuple[Any, ...]:
     metrics = folder / "metrics.jsonl"
     return (
@@ -182,7 +183,7 @@ def _callbacks(
         SparserLogs(),
         EachEpoch(samples.set_epoch),
         OverfittingWatch(config.evaluation.overfitting_after),
-        *([StepProfile(metrics)] if config.run.profile else []),
+        *([StepProfile(metrics, family.vision_tower, family.language_model)] if config.run.profile else []),
         StopAtBoundary(interruption),
         clock,
     )

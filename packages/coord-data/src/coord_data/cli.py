@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_codec.exit_codes import exit_codes
+from coord_codec.plugins import import_plugins
 from coord_data.rules import ReadingRules, format_name
 
 NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
@@ -66,6 +67,16 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def _common(
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A Python file that registers formats or geometries of your own."),
+    ] = None,
+) -> None:
+    import_plugins(plugin or ())
+
+
 @app.command()
 def prepare(
     sources: Annotated[
@@ -85,6 +96,9 @@ def prepare(
     on_bad_box: Annotated[
         OnBadBox, typer.Option(help="For a faulty object: leave its image out, leave it out alone, or stop.")
     ] = "drop_image",
+    geometry: Annotated[
+        str, typer.Option(help="The geometry of the written objects: box, point, polygon, oriented or keypoints.")
+    ] = "box",
     read_as: _ReadAs = None,
     drop_duplicates: Annotated[
         Literal["exact", "near"] | None,
@@ -109,7 +123,13 @@ def prepare(
     for place in written_to(out):
         must_not_exist(place)
     rules = _rules(
-        images=images, format=format, on_bad_box=on_bad_box, read_as=read_as, allow_outside=allow_outside, strict=strict
+        images=images,
+        format=format,
+        on_bad_box=on_bad_box,
+        geometry=geometry,
+        read_as=read_as,
+        allow_outside=allow_outside,
+        strict=strict,
     )
     write_prepared(sources, out, rules, split, drop_duplicates=drop_duplicates, count=count, seed=seed)
 

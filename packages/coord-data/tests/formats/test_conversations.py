@@ -6,6 +6,7 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
+from coord_data import ReadingRules, load_annotated
 from coord_data.reading import read_source
 
 TURNS = {"from": "human", "value": "<image>\nFind every cat."}
@@ -109,3 +110,13 @@ def test_a_table_of_label_studio_is_named(tmp_path):
     (tmp_path / "t.csv").write_text(row)
     with pytest.raises(InputError, match="a table of Label Studio, which is not read; export the project"):
         read_source(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/data/upload/3/1a2b-a.jpg", "http://localhost:8080/data/upload/3/a.jpg", "/data/local-files/?d=photos%2Fa.jpg"],
+)
+def test_a_path_on_the_server_of_label_studio_is_named(tmp_path, name):
+    (tmp_path / "t.jsonl").write_text(json.dumps({"image": name, "objects": []}) + "\n")
+    with pytest.raises(InputError, match="a path on the server of Label Studio: export the project with its images"):
+        load_annotated(tmp_path / "t.jsonl", ReadingRules(allow_outside=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from coord_eval.metric_table import all_metrics, headline
 from coord_eval.metrics.detection import image_table
 from coord_eval.report.overlay import LEGEND, draw, shown_name
 from coord_eval.report.photograph import ImageRoot
+from coord_eval.report.plot import MatplotlibMissing
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
@@ -72,12 +73,20 @@ def _metric_sections(evaluation: Evaluation, headline: bool) -> list[str]:
     contents: dict[str, list[str]] = {}
     for row in all_metrics():
         if row.shown and row.shown.html and (row.shown.section in leading) == headline:
-            contents.setdefault(row.shown.section, []).append(row.shown.html(evaluation))
+            contents.setdefault(row.shown.section, []).append(_shown(row.shown.html, evaluation))
     return [
         section(title, "".join(shown) if headline or len(shown) == 1 else columns(*shown))
         for title, parts in contents.items()
         if (shown := [part for part in parts if part])
     ]
+
+
+def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
+    """Return what the report shows of a metric; in place of a chart that cannot be drawn, the reason."""
+    try:
+        return html(evaluation)
+    except MatplotlibMissing as missing:
+        return f"<p>{safe(missing)}</p>"
 
 
 def _intervals(evaluation: Evaluation) -> str:

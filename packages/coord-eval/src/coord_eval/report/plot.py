@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coord_codec import InputError
 from coord_codec.html import printable, safe
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ PALETTE = ("#2563eb", "#d97706", "#0f766e", "#b91c5c", "#6d28d9", "#0284c7", "#6
 """Colours of series, in order; distinguishable with colour blindness (after Okabe and Ito 2008, darkened)."""
 INK = "#5c6878"
 """Default colour of axes and text: the page's colour of secondary text."""
+
+
+class MatplotlibMissing(InputError):
+    """A chart was asked for and matplotlib, which draws it, is not installed."""
+
+    def __init__(self) -> None:
+        super().__init__("charts need matplotlib, which is not installed: pip install coord-eval[report]")
 
 
 @dataclass
@@ -60,6 +68,9 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
         height: height of the chart in pixels
         ink: colour of axes and text; `"#888888"` is legible on light and on dark pages
 
+    Raises:
+        MatplotlibMissing: matplotlib is not installed
+
     Example:
         >>> with chart("F1 against score threshold") as drawn:
         ...     line = drawn.axes.plot([0.1, 0.5, 0.9], [0.4, 0.7, 0.2], marker="o", label="F1")
@@ -67,9 +78,11 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
         >>> drawn.svg[:4]
         '<svg'
     """
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MatplotlibMissing from error
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_style(ink))

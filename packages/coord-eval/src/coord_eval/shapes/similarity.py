@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
-import shapely
 from pycocotools import mask as masks
 from pycocotools.cocoeval import Params
 
@@ -60,7 +59,14 @@ def outline_iou(found_D: Sequence[Points], true_G: Sequence[Points]) -> np.ndarr
         >>> diamond, square = [(1, 0), (2, 1), (1, 2), (0, 1)], [(0, 0), (2, 0), (2, 2), (0, 2)]
         >>> outline_iou([diamond], [square]).tolist()
         [[0.5]]
+
+    Raises:
+        InputError: shapely is not installed
     """
+    try:
+        import shapely
+    except ImportError as error:
+        raise InputError("outline_iou needs shapely, which is not installed: pip install coord-eval[shapes]") from error
     iou = np.zeros((len(found_D), len(true_G)))
     predicted, true = ([shapely.Polygon(points) for points in shapes] for shapes in (found_D, true_G))
     for d, found in enumerate(predicted):

@@ -3,21 +3,23 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from coord_losses.hf.head import Denominators, RowHead, replaced_forward
+from coord_losses.hf.metrics import StepMetrics
 from coord_losses.objective import CoordObjective
-from coord_losses.output import ObjectiveOutput, denominator_of
+from coord_losses.output import ObjectiveOutput
 from coord_losses.slots import ObjectSlots
 from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.registry import registered_terms
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 _ADDED_ARGUMENTS = ("labels", "objects", "denominators")
+_ROUTER = "router_aux_loss"
 _STATE = "_coord_state"
 _PROBE = (-90.0, -12.0, -1.0, -0.25, 0.5, 3.0, 40.0)
 """Logits returned by the head in a model's first forward pass, to detect how the model transforms them."""
@@ -74,31 +76,26 @@ class PatchState:
         objective: the objective
         fused: whether the fused form is used if the head allows it
         want_diagnostics: whether the next forward passes add diagnostics
-        sums: (numerator, denominator) by name, added up since the last `flush`
+        metrics: what has been added since the last `flush`; None before the first forward pass in training
         after: the transformation of the head's logits; None before the first forward pass
     """
 
     objective: CoordObjective
     fused: bool
     want_diagnostics: bool = False
-    sums: dict[str, Tensor] = field(default_factory=dict)
+    metrics: StepMetrics | None = None
     after: LogitTransform | None = None
 
     def add(
         self, output: ObjectiveOutput, diagnostics: Mapping[str, LossTerm], router_loss: Tensor | None = None
     ) -> None:
         """Add terms, diagnostics and the weighted loss of a mixture's router, if there is one, to the sums to log."""
-        values = {
-            registered_terms()[name].log_key: (term.sum.detach(), output.counts[denominator_of(name)])
-            for name, term in output.terms.items()
-        }
+        tokens, measured = output.counts["tokens"], dict(diagnostics)
         if router_loss is not None:
-            tokens = output.counts["tokens"]
-            values["router_aux_loss"] = (router_loss.detach() * tokens, tokens)
-        values |= {f"diagnostics/{name}": (t.sum, t.count) for name, t in diagnostics.items()}
-        for name, pair in values.items():
-            added_2 = torch.stack([x.to(torch.float64) for x in pair])
-            self.sums[name] = self.sums[name] + added_2 if name in self.sums else added_2
+            measured[_ROUTER] = LossTerm(router_loss * tokens, tokens)
+        if self.metrics is None:
+            self.metrics = StepMetrics(output.weights, tokens.device, (_ROUTER,))
+        self.metrics.add(output, measured)
 
     def flush(self, reduce: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
         """Return the means of terms and diagnostics since the last call, and reset the sums.
@@ -106,13 +103,11 @@ class PatchState:
         Args:
             reduce: function that sums a tensor over the ranks; None for one rank
         """
-        if not self.sums:
+        if self.metrics is None or not (sums := self.metrics.flush(reduce)):
             return {}
-        sums_L2 = torch.stack(list(self.sums.values()))
-        numerators, denominators = (sums_L2 if reduce is None else reduce(sums_L2)).T.tolist()
-        names = list(self.sums)
-        self.sums = {}
-        return {n: x / max(y, 1) for n, x, y in zip(names, numerators, denominators, strict=True)}
+        means, measured = self.metrics.means(sums)
+        log_line = {registered_terms()[name].log_key: mean for name, mean in means.items()}
+        return log_line | {name if name == _ROUTER else f"diagnostics/{name}": x for name, x in measured.items()}
 
 
 def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> ModelT:

@@ -1,0 +1,60 @@
+"""Without the extras `report` and `shapes`: scoring is complete, and charts and outlines say what to install."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+BLOCKED = """
+import sys
+for name in ("matplotlib", "PIL", "shapely"):
+    sys.modules[name] = None  # an import of it raises ImportError
+"""
+
+
+def run(code, *words):
+    return subprocess.run([sys.executable, "-c", BLOCKED + code, *map(str, words)], capture_output=True, text=True)
+
+
+@pytest.fixture
+def files(tmp_path):
+    truth = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 100}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {
+                "id": 1,
+                "image_id": 1,
+                "category_id": 1,
+                "bbox": [10, 10, 40, 40],
+                "obb": [10, 10, 50, 10, 50, 50, 10, 50],
+            }
+        ],
+    }
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    answer = {"image_id": 1, "text": '[{"bbox_2d": [100, 100, 500, 500], "label": "cat"}]'}
+    (tmp_path / "answers.jsonl").write_text(json.dumps(answer))
+    return tmp_path
+
+
+def test_a_report_without_matplotlib_has_the_scores_and_says_what_to_install(files):
+    words = ["--ground-truth", files / "truth.json", "--predictions", files / "answers.jsonl", "--out", files / "out"]
+    done = run("from coord_eval.cli.main import main\nsys.exit(main())", "score", *words, "--scale", "1000")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((files / "out" / "evaluation.json").read_text())["coco"]["AP"] == pytest.approx(1)
+    html = (files / "out" / "report.html").read_text()
+    assert "pip install coord-eval[report]" in html
+    assert 'class="chart"' not in html
+
+
+def test_outlines_without_shapely_say_what_to_install():
+    code = """
+from coord_codec import InputError
+from coord_eval.shapes.similarity import outline_iou
+try:
+    outline_iou([[(0, 0), (1, 0), (1, 1)]], [[(0, 0), (1, 0), (1, 1)]])
+except InputError as error:
+    print(error)
+"""
+    assert "pip install coord-eval[shapes]" in run(code).stdout
