@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -177,3 +178,28 @@ def test_perceptual_hash_survives_compression_and_resizing(tmp_path):
         hashes = [perceptual_hash(photograph), perceptual_hash(saved), perceptual_hash(photograph.resize((100, 75)))]
     assert len(near_duplicates(hashes[:1], hashes[1:])) == 2
     assert not near_duplicates(hashes[:1], [perceptual_hash(picture(n)) for n in range(2, 20)])
+
+
+def test_count_draws_images_by_a_seed(tmp_path):
+    names = [f"{number}.png" for number in range(30)]
+    for number, name in enumerate(names):
+        Image.new("RGB", (20, 20), (8 * number, 0, 0)).save(tmp_path / name)
+    box = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+    records = [{"image": name, "objects": [box]} for name in names for _ in range(2)]  # several records an image
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    def drawn(folder, **more):
+        prepare([tmp_path / "t.jsonl"], tmp_path / folder, ReadingRules(), **more)
+        lines = (tmp_path / folder / "instances.jsonl").read_text().splitlines()
+        return [Path(json.loads(line)["image"]).name for line in lines]
+
+    first, again, other = drawn("a", count=7), drawn("b", count=7, seed=0), drawn("c", count=7, seed=1)
+    assert first == again and len(set(first)) == 7 and len(first) == 14 and set(other) != set(first)
+    assert list(dict.fromkeys(first)) == sorted(set(first), key=names.index)
+    summary = json.loads((tmp_path / "a" / "instances.summary.json").read_text())
+    assert summary["drawn"] == {"count": 7, "seed": 0}
+    prepare([tmp_path / "t.jsonl"], tmp_path / "s", ReadingRules(), 0.5, count=9)
+    parts = [(tmp_path / "s" / f"{name}.jsonl").read_text().splitlines() for name in ("train", "val")]
+    assert len(parts[0] + parts[1]) == 18
+    with pytest.raises(InputError, match="--count: expected 1 to 30, the number of usable images, found 31"):
+        drawn("d", count=31)

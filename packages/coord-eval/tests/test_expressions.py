@@ -137,7 +137,10 @@ def test_score_expression_files_in_pixels(phrases, tmp_path):
         (lambda rows, answers: answers.pop(), "3 phrases and 2 answers"),
         (lambda rows, answers: answers.reverse(), r"line 1: about 8, but the phrase at this position is about 7"),
         (lambda rows, answers: answers[0].update(image="c.jpg"), r"about 'c.jpg', .* about 'a.jpg'"),
-        (lambda rows, answers: rows[2]["objects"].clear(), r"phrase 3 \(b.jpg\): expected one object, found 0"),
+        (
+            lambda rows, answers: rows[2]["objects"].append({"desc": "a cat", "bbox": LEFT}),
+            r"phrase 3 \(b.jpg\): expected one phrase .* found 'the dog', 'a cat'",
+        ),
         (lambda rows, answers: answers[1].pop("text"), "line 2, text"),
     ],
 )
@@ -185,3 +188,30 @@ def test_expression_points_count_if_they_lie_in_the_box():
     scores = score_expressions([(0.1, 0.1, 0.3, 0.3)] * 2, [parse_answer(text, scale=1000) for text in texts])
     assert (scores.point_in_box, scores.accuracy) == (0.5, {"0.5": 0.0})
     assert scores.intervals["point_in_box"]["value"] == 0.5
+
+
+def test_phrases_with_no_and_several_targets_are_scored_as_in_grefcoco(tmp_path, answer):
+    """Two of four phrases without a target are right, one of three with two targets, one of one with one."""
+    pair = {"objects": [{"desc": "cups", "bbox": LEFT}, {"desc": "cups", "bbox": RIGHT}]}
+    rows = [phrase("a.jpg", "the dog", LEFT, image_id=7)]
+    rows += [{**phrase("a.jpg", "", LEFT, image_id=7), "objects": []}] * 4
+    rows += [{**phrase("b.jpg", "", LEFT, image_id=8), **pair}] * 3
+    left, right = ("cups", LEFT), ("cups", RIGHT)
+    broken = {"image_id": 7, "text": '[{"bbox_2d": [1, 2, 3], "label": "dog"}]'}
+    answers = [answer(7, ("dog", LEFT))]
+    answers += [{"image_id": 7, "text": "There is none."}, {"image_id": 7, "text": "[]"}, answer(7, left), broken]
+    answers += [answer(8, right, left), answer(8, left), answer(8, left, left)]
+    write(tmp_path, rows, answers)
+    found = score_expression_files(tmp_path / "truth.jsonl", tmp_path / "p.jsonl")
+    assert (found.no_target, found.several_targets, found.phrases) == (4, 3, 8)
+    assert (found.n_acc, found.precision_f1) == (2 / 4, (1 + 2 + 1) / 8)
+    assert (found.accuracy, found.without_box) == ({"0.5": 1.0}, 0)
+    assert {"n_acc", "precision_f1"} <= found.intervals.keys()
+    assert command(tmp_path) == 0
+
+
+def test_phrases_with_one_target_each_have_no_grefcoco_measures():
+    found = score_expressions([LEFT, [RIGHT]], [parse_answer("[]")] * 2)
+    assert (found.n_acc, found.precision_f1, found.without_box) == (None, None, 2)
+    with pytest.raises(InputError, match="phrase 1: expected x1, y1, x2, y2"):
+        score_expressions([[0.1, 0.2, 0.3]], [parse_answer("[]")])

@@ -1,4 +1,4 @@
-"""Train Qwen3-VL to detect objects with coordinate tokens, through ms-swift."""
+"""Train vision-language models to detect objects with coordinate tokens, through ms-swift."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from coord_codec import InputError
 __all__ = [
     "CoordGrammar",
     "Detector",
+    "Family",
     "InputError",
     "RunConfig",
     "apply_coord_template_adapter",
     "load_run_config",
+    "register_family",
     "train_and_score",
 ]
 
@@ -22,8 +24,10 @@ _MODULES = {
     "CoordGrammar": "answers.grammar.markers",
     "Detector": "detect.detector",
     "RunConfig": "config.run_config",
+    "Family": "families.family",
     "apply_coord_template_adapter": "swift.template",
     "load_run_config": "config.run_config",
+    "register_family": "families.table",
     "train_and_score": "run",
 }
 

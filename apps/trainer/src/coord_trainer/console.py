@@ -30,16 +30,6 @@ def say(line: str) -> None:
         out.flush()
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, whose plural ends in s.
-
-    Example:
-        >>> counted(1, "object"), counted(1200, "object")
-        ('1 object', '1,200 objects')
-    """
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
 @cache
 def say_once(line: str) -> None:
     """Print a line once in a process."""

@@ -23,9 +23,9 @@ from safetensors import SafetensorError
 
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
+from coord_codec.plugins import plugin_digests
 from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
 from coord_trainer.config.former_keys import in_present_keys
-from coord_trainer.config.plugins import plugin_digests
 from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
 from coord_trainer.console import say, world_size
 from coord_trainer.model.card import installed_version

@@ -12,10 +12,11 @@ import yaml
 from torch import nn
 
 from coord_codec import InputError, SequenceLayout
+from coord_data.finding import counted
 from coord_losses import CoordObjective
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import counted, say, swift_log, world_size
+from coord_trainer.console import say, swift_log, world_size
 from coord_trainer.data.load import load_training, train_of
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
@@ -105,9 +106,12 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
     labels, slots = batch["labels"], batch["coord_slots"]
     supervised = int((labels[:, 1:] != -100).sum())
     trained_head = model.get_output_embeddings().weight.requires_grad
-    loss = measure_loss(objective, rows, labels, slots, trained_head)
-    step = simulate_step(model, optimizer, batch, supervised, loss)
     say(f"step: {size} samples of up to {labels.shape[1]} tokens, {supervised} supervised rows, on each rank")
+    if reason := opened.family.cannot.get("memory"):
+        say(f"memory: not simulated for {opened.family.name}: {reason}")
+        return {"groups": groups, "parameters": parameters}
+    loss = measure_loss(objective, rows, labels, slots, trained_head)
+    step = simulate_step(model, opened.family, optimizer, batch, supervised, loss)
 
     # Memory: DeepSpeed shards gradients and optimizer over the ranks.
     shards = world_size() if config.training.get("deepspeed") else 1
@@ -191,11 +195,11 @@ def inspect_sample(config: RunConfig, number: int) -> None:
     images = 0
     for position, (token, label) in enumerate(zip(sample["input_ids"], sample["labels"], strict=True)):
         text = tokenizer.convert_ids_to_tokens(token)
-        if text == "<|image_pad|>":
+        if text == opened.family.image_token:
             images += 1
             continue
         if images:
-            say(f"{'':8} {'':7}  {'':6} {'image':14} <|image_pad|> x {images}")
+            say(f"{'':8} {'':7}  {'':6} {'image':14} {opened.family.image_token} x {images}")
             images = 0
         say(f"{position:8} {token:7}  {'yes' if label != -100 else '-':6} {roles.get(position, ''):14} {text!r}")
 

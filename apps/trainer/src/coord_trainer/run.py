@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from coord_codec import InputError
+from coord_data.finding import Finding, write_findings
 from coord_data.image_set import ImageSet
-from coord_data.inspection.finding import Finding, write_findings
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
 from coord_trainer.answers.generate import predict_images

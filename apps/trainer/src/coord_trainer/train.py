@@ -9,14 +9,16 @@ from typing import Any
 
 from coord_codec import RunError
 from coord_codec.files import read_json_lines
+from coord_data.finding import counted
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import counted, say, world_size
+from coord_trainer.console import say, world_size
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
+from coord_trainer.families.family import Family
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
 from coord_trainer.training.callbacks import (
@@ -136,7 +138,7 @@ def train_model(
             trained = opened.train(
                 samples,
                 scored_samples,
-                callbacks=_callbacks(config, folder, samples, interruption, clock),
+                callbacks=_callbacks(config, folder, opened.family, samples, interruption, clock),
                 resume_from=resumed,
                 workers=workers,
                 answers=_answer_schedule(config, opened, scored),
@@ -172,7 +174,7 @@ def _has_ended(config: RunConfig, checkpoint: Path) -> bool:
 
 
 def _callbacks(
-    config: RunConfig, folder: Path, samples: Samples, interruption: Interruption, clock: TrainingClock
+    config: RunConfig, folder: Path, family: Family, samples: Samples, interruption: Interruption, clock: TrainingClock
 ) -> tuple[Any, ...]:
     metrics = folder / "metrics.jsonl"
     return (
@@ -181,7 +183,7 @@ def _callbacks(
         SparserLogs(),
         EachEpoch(samples.set_epoch),
         OverfittingWatch(config.evaluation.overfitting_after),
-        *([StepProfile(metrics)] if config.run.profile else []),
+        *([StepProfile(metrics, family.vision_tower, family.language_model)] if config.run.profile else []),
         StopAtBoundary(interruption),
         clock,
     )

@@ -8,8 +8,8 @@ import torch
 from PIL import Image
 
 from coord_codec import CoordVocab, InputError, Instance, Object, coordinates_of
-from coord_data.formats.registry import read_source
 from coord_data.large.records import Records, row_of, write_records
+from coord_data.reading import read_source
 from coord_trainer.answers.summary import shape_line
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config

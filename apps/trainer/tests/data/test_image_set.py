@@ -7,11 +7,11 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import InputError, RunError
+from coord_data.finding import counted
 from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
 from coord_eval import load_ground_truth
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import counted
 from coord_trainer.data.load import load_data, report_sets
 
 NAN = float("nan")

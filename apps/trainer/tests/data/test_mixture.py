@@ -247,6 +247,10 @@ def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
 
 def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp_path):
     word = f"data.sources={json.dumps(write_sources(tmp_path))}"
+    records = [json.loads(line) for line in (tmp_path / "big/a.jsonl").read_text().splitlines()]
+    for record in records[1:4]:
+        record["objects"] = [CAT | {"bbox": [0.5, 0.7, 0.1, 0.2]}]
+    (tmp_path / "big/a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     code, error, told = run("inspect", word, "evaluation.images=none", "--out", tmp_path / "found")
     assert code == 1, error
     assert f"{tmp_path / 'talk.jsonl'}: conversations have no boxes to examine" in told

@@ -55,8 +55,9 @@ def test_step_profile_takes_a_few_steps_once_and_writes_them_down(tmp_path, caps
     model = Model()
     optimizer, x = torch.optim.AdamW(model.parameters()), torch.randn(32, 64)
     path = tmp_path / "metrics.jsonl"
-    callback, state = StepProfile(path), SimpleNamespace(global_step=0, epoch=0.5, is_world_process_zero=True)
-    callback.on_train_begin(None, state, None, model=SimpleNamespace(model=model))
+    parts = ("model.visual", "model.language_model")
+    callback, state = StepProfile(path, *parts), SimpleNamespace(global_step=0, epoch=0.5, is_world_process_zero=True)
+    callback.on_train_begin(None, state, None, model=nn.ModuleDict({"model": model}))
     for _ in range(20):
         one_step(model, optimizer, x)
         state.global_step += 1
@@ -65,9 +66,9 @@ def test_step_profile_takes_a_few_steps_once_and_writes_them_down(tmp_path, caps
     (line,) = path.read_text().splitlines()
     assert json.loads(line)["profiled_steps"] == 5 and json.loads(line)["profile"]["vision"] > 0
     assert "time of a step by part" in capsys.readouterr().out
-    short = StepProfile(path)
+    short = StepProfile(path, *parts)
     state.global_step = 0
-    short.on_train_begin(None, state, None, model=SimpleNamespace(model=Model()))
+    short.on_train_begin(None, state, None, model=nn.ModuleDict({"model": Model()}))
     short.on_train_end(None, state, None)
     assert "nothing was profiled" in capsys.readouterr().out
 

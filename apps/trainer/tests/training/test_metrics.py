@@ -7,9 +7,10 @@ import torch
 
 from coord_codec import CoordVocab
 from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, ObjectiveOutput, ObjectSlots, register_term
+from coord_losses.hf.metrics import StepMetrics
 from coord_losses.terms import registry
 from coord_trainer.training.callbacks import OverfittingWatch
-from coord_trainer.training.metrics import StepMetrics, find_overfitting, term_gradient_norms
+from coord_trainer.training.metrics import find_overfitting, log_line, term_gradient_norms
 
 V, FIRST = 1100, 50
 VOCAB = CoordVocab(FIRST)
@@ -29,12 +30,12 @@ def batch(seed, objects):
 
 
 def logged(config, batches, prefix=""):
-    step_metrics = StepMetrics(config, torch.device("cpu"))
+    step_metrics = StepMetrics(config.weights)
     for logits, targets, slots in batches:
         output = CoordObjective(config, VOCAB)(logits, targets, slots)
         step_metrics.add(output, output.diagnostics(), slots.fallbacks)
-    line = step_metrics.flush(torch.clone, prefix)
-    assert step_metrics.flush(torch.clone, prefix) == {}
+    line = log_line(step_metrics, step_metrics.flush(torch.clone), prefix)
+    assert log_line(step_metrics, step_metrics.flush(torch.clone), prefix) == {}
     return line
 
 
@@ -62,16 +63,16 @@ def test_new_loss_term_is_part_of_the_logged_total(monkeypatch):
     """A term that this file has never heard of, as coord_losses would hand it over."""
     monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
     register_term("angle", lambda inputs: inputs.boxes_M4[:, 0], needs="box", log_key="turn")
-    config = SimpleNamespace(weights={"text_ce": 1.0, "angle": 0.5})
+    weights = {"text_ce": 1.0, "angle": 0.5}
     counts = {"tokens": torch.tensor(8), "coord_tokens": torch.tensor(4), "objects": torch.tensor(2)}
     terms = {
         "text_ce": LossTerm(torch.tensor(16.0), torch.tensor(8)),
         "angle": LossTerm(torch.tensor(6.0), torch.tensor(2)),
     }
-    step_metrics = StepMetrics(config, torch.device("cpu"))
+    step_metrics = StepMetrics(weights)
     for _ in range(2):
-        step_metrics.add(ObjectiveOutput(terms, config.weights, counts, dict), {}, 0)
-    line = step_metrics.flush(torch.clone, "")
+        step_metrics.add(ObjectiveOutput(terms, weights, counts, dict), {}, 0)
+    line = log_line(step_metrics, step_metrics.flush(torch.clone), "")
     assert line["train_total_loss"] == 2.0 + 0.5 * 3.0
     assert (line["train_text_loss"], line["coord_diag/loss"], line["coord_diag/turn"]) == (2.0, 1.5, 3.0)
 
@@ -83,7 +84,7 @@ def test_a_loss_of_no_term_is_a_float_as_all_others():
 
 
 def test_sums_go_on_from_a_checkpoint():
-    first, second = (StepMetrics(ObjectiveConfig.soft(), torch.device("cpu")) for _ in range(2))
+    first, second = (StepMetrics(ObjectiveConfig.soft().weights) for _ in range(2))
     first._vector += torch.arange(len(first._vector), dtype=torch.float64) / 3
     second.restore(first.sums(torch.clone))
     assert torch.equal(first._vector, second._vector)

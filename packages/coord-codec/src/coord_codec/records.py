@@ -249,7 +249,7 @@ def _is_plain_object(values: Mapping[str, Any]) -> bool:
     )
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=1 << 13)
 def _is_description(desc: str) -> bool:
     return description_fault(desc) is None
 

@@ -6,26 +6,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coord_data.formats.raw import RawImage, RawObject, Reading
-    from coord_data.formats.registry import open_source
-    from coord_data.formats.table import AnnotationFormat, Example, format_table, register_reader
+    from coord_data.finding import Finding
+    from coord_data.formats.registry import format_table, open_source, register_reader
+    from coord_data.formats.table import AnnotationFormat, Example
     from coord_data.image_file import ImageFile, look_at
     from coord_data.image_set import Evidence, ImageSet, gather_evidence, load_annotated
     from coord_data.inspection.examine import Examination, examine
-    from coord_data.inspection.finding import Finding
     from coord_data.preparation import prepare
+    from coord_data.raw import RawImage, RawObject, Reading
     from coord_data.rules import ReadingRules
     from coord_data.source import Source
 
 # Modules are imported on first use, so that a command line shows its help and refuses a typing error at once.
 _MODULES = {
-    "coord_data.formats.raw": ("RawImage", "RawObject", "Reading"),
-    "coord_data.formats.registry": ("open_source",),
-    "coord_data.formats.table": ("AnnotationFormat", "Example", "format_table", "register_reader"),
+    "coord_data.raw": ("RawImage", "RawObject", "Reading"),
+    "coord_data.formats.registry": ("format_table", "open_source", "register_reader"),
+    "coord_data.formats.table": ("AnnotationFormat", "Example"),
     "coord_data.image_file": ("ImageFile", "look_at"),
     "coord_data.image_set": ("Evidence", "ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
-    "coord_data.inspection.finding": ("Finding",),
+    "coord_data.finding": ("Finding",),
     "coord_data.preparation": ("prepare",),
     "coord_data.rules": ("ReadingRules",),
     "coord_data.source": ("Source",),

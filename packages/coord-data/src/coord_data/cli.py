@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_codec.exit_codes import exit_codes
+from coord_codec.plugins import import_plugins
 from coord_data.rules import ReadingRules, format_name
 
 NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
@@ -66,6 +67,16 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def _common(
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A Python file that registers formats or geometries of your own."),
+    ] = None,
+) -> None:
+    import_plugins(plugin or ())
+
+
 @app.command()
 def prepare(
     sources: Annotated[
@@ -85,11 +96,19 @@ def prepare(
     on_bad_box: Annotated[
         OnBadBox, typer.Option(help="For a faulty object: leave its image out, leave it out alone, or stop.")
     ] = "drop_image",
+    geometry: Annotated[
+        str, typer.Option(help="The geometry of the written objects: box, point, polygon, oriented or keypoints.")
+    ] = "box",
     read_as: _ReadAs = None,
     drop_duplicates: Annotated[
         Literal["exact", "near"] | None,
         typer.Option(help="Keep the first of equal files, or also of copies of another size or quality."),
     ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="The number of images to draw from all; the same ones again with the same --seed."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Decides which images --count draws.")] = 0,
     allow_outside: _AllowOutside = False,
     strict: Strict = False,
 ) -> None:
@@ -104,9 +123,15 @@ def prepare(
     for place in written_to(out):
         must_not_exist(place)
     rules = _rules(
-        images=images, format=format, on_bad_box=on_bad_box, read_as=read_as, allow_outside=allow_outside, strict=strict
+        images=images,
+        format=format,
+        on_bad_box=on_bad_box,
+        geometry=geometry,
+        read_as=read_as,
+        allow_outside=allow_outside,
+        strict=strict,
     )
-    write_prepared(sources, out, rules, split, drop_duplicates=drop_duplicates)
+    write_prepared(sources, out, rules, split, drop_duplicates=drop_duplicates, count=count, seed=seed)
 
 
 @app.command()

@@ -22,7 +22,7 @@ from coord_codec import InputError, Problem
 from coord_codec.files import path_inside
 from coord_codec.images import ImageError, decode_image, image_facts
 from coord_data.duplicates import grey_fields, perceptual_hash
-from coord_data.formats.images import IMAGE_SUFFIXES
+from coord_data.image_paths import IMAGE_SUFFIXES
 
 FULL_CHECK_LIMIT = 5000
 """Number of images whose pixels are decoded; of a larger set the headers of the others are read, and it is hashed by
@@ -34,7 +34,8 @@ THUMBNAIL = 320
 ROTATED = 60
 """Number of rotated images whose thumbnails are kept, to compare their orientation with their boxes."""
 
-_BAR: dict[str, Any] = {"unit": "img", "leave": False, "mininterval": 0.5}
+_BAR: dict[str, Any] = {"unit": "img", "leave": False, "mininterval": 0.5, "disable": None}
+"""Settings of progress bars, which are drawn in a terminal alone."""
 
 MISSING = "the file does not exist"
 """Message of `coord_codec` for an image file that does not exist."""
@@ -207,7 +208,12 @@ def problem_of(
 
 
 def _similar_hint(path: Path) -> str:
-    """Return a hint if the path is a URL, or if a file with nearly the same name exists; else an empty text."""
+    """Return a hint if the path is an address, or if a file with nearly the same name exists; else an empty text."""
+    if "local-files" in path.parts or path.parts[1:3] == ("data", "upload") or "/data/upload/" in path.as_posix():
+        return (
+            "; it is a path on the server of Label Studio: export the project with its images (COCO with images), or "
+            "replace such paths by those of the files"
+        )
     if any(part in ("http:", "https:", "s3:", "gs:") for part in path.parts):
         return "; an address is not fetched: download the image, and write its path"
     names = _names(path.parent.absolute())

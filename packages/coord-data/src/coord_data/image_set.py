@@ -22,12 +22,14 @@ from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, 
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import phrase_of, raise_for
 from coord_data.classes import absent_classes, class_categories, select_classes
-from coord_data.formats.registry import base_of, open_source, read_by
+from coord_data.formats.coco import base_of
+from coord_data.formats.registry import open_source
 from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFile, ImageFolder, problem_of, where_it_is
 from coord_data.large.check import Rules
 from coord_data.large.records import Records
 from coord_data.large.store import Stream, keep_records, streams
 from coord_data.raw_boxes import RawBoxes
+from coord_data.reading import read_by
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 

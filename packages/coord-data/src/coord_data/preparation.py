@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import random
 import re
 import secrets
 import shutil
@@ -20,11 +21,12 @@ from coord_codec import InputError, Instance, RunError, write_instances
 from coord_codec.files import write_text
 from coord_data.alike import duplicates_in, have_same_boxes, sorted_boxes
 from coord_data.duplicates import is_same, near_duplicates
-from coord_data.formats.images import image_files, is_hidden
-from coord_data.formats.registry import SUMMARY, open_source
+from coord_data.finding import counted
+from coord_data.formats.coco import SUMMARY
+from coord_data.formats.registry import open_source
 from coord_data.image_file import ImageFile, look_at
+from coord_data.image_paths import image_files, is_hidden
 from coord_data.image_set import ImageSet, load_annotated
-from coord_data.inspection.finding import counted
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -43,6 +45,8 @@ def prepare(
     split: float | None = None,
     *,
     drop_duplicates: DropDuplicates | None = None,
+    count: int | None = None,
+    seed: int = 0,
 ) -> None:
     """Write the usable records of `sources`, with image paths relative to the written files.
 
@@ -53,9 +57,11 @@ def prepare(
         data: `images`, `format`, `on_bad_box`, `allow_outside`, `read_as` and `strict`
         split: share of the images that go to val.jsonl, chosen by a hash of their content
         drop_duplicates: keep the first of equal files, or also of copies; all images if None
+        count: number of images that are drawn from those that are left, in their order; all if None
+        seed: decides which images are drawn
 
     Raises:
-        InputError: the annotations are invalid, or (`strict`) any record is.
+        InputError: the annotations are invalid, (`strict`) any record is, or there are fewer images than `count`.
         RunError: `out` cannot be written.
     """
     single = out.suffix == ".jsonl"
@@ -67,14 +73,17 @@ def prepare(
     ]
     folder = (out.parent if single else out).resolve()
     instances = list(_instances(sets, folder))
-    parts = {out.name if single else "instances.jsonl": instances}
+    parts: dict[str, list[Instance]] = {out.name if single else "instances.jsonl": instances}
     near: list[dict[str, object]] = []
     dropped: list[dict[str, object]] = []
     files = [] if split is None and drop_duplicates is None else [file for loaded in sets for file in _looks(loaded)]
     if drop_duplicates is not None:
         kept, dropped = _without_duplicates(instances, files, drop_duplicates)
         instances, files = [instances[i] for i in kept], [files[i] for i in kept]
-        parts = dict.fromkeys(parts, instances)
+    if count is not None:
+        kept = _drawn(instances, count, seed)
+        instances, files = [instances[i] for i in kept], [files[i] for i in kept] if files else []
+    parts = dict.fromkeys(parts, instances)
     if split is not None:
         parts, near = _split(instances, files, split)
     listed = "".join(json.dumps(asdict(problem)) + "\n" for loaded in sets for problem in loaded.problems)
@@ -86,6 +95,7 @@ def prepare(
         "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
         "told": [*(line for loaded in sets for line in loaded.told), *shared_notes],
         "problems": sum(len(loaded.problems) for loaded in sets),
+        **({"drawn": {"count": count, "seed": seed}} if count is not None else {}),
         **({"near_duplicates": near} if split is not None else {}),
         **({"dropped_duplicates": dropped} if drop_duplicates is not None else {}),
     }
@@ -240,6 +250,15 @@ def _without_duplicates(
     ]
     left_out = {row["image"] for row in dropped}
     return [i for i, instance in enumerate(instances) if instance.image not in left_out], dropped
+
+
+def _drawn(instances: Sequence[Instance], count: int, seed: int) -> list[int]:
+    """Return the indices of the records of `count` images that are drawn, all records of an image together."""
+    names = list(dict.fromkeys(instance.image for instance in instances))
+    if not 0 < count <= len(names):
+        raise InputError(f"--count: expected 1 to {len(names)}, the number of usable images, found {count}")
+    drawn = set(random.Random(seed).sample(names, count))
+    return [i for i, instance in enumerate(instances) if instance.image in drawn]
 
 
 def _dropped_line(dropped: Sequence[dict[str, object]]) -> str:

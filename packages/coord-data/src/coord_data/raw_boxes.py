@@ -16,7 +16,7 @@ import numpy as np
 from coord_codec import AnnotationSet, InputError, Object
 from coord_codec.coco.tables import CocoTables
 from coord_codec.files import finite_numbers
-from coord_data.formats.raw import Reading
+from coord_data.raw import Reading
 from coord_data.source import Source
 
 SAMPLE = 300

@@ -20,7 +20,7 @@ import numpy as np
 from coord_codec import InputError, Object
 from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.files import finite_numbers
-from coord_data.formats.raw import RawImage, RawObject, Reading
+from coord_data.raw import RawImage, RawObject, Reading
 from coord_data.read_as import ReadAs
 from coord_data.source import Source
 

@@ -38,7 +38,7 @@ def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _reading(value: str) -> str:
-    from coord_data.read_as import ReadAs
+    from coord_data.read_as import ReadAs  # which loads NumPy
 
     return str(ReadAs.parse(value))
 

@@ -16,7 +16,7 @@ import ijson
 
 from coord_codec.files import InputError, decode_text, parse_json_line
 from coord_codec.json_file import JsonFile
-from coord_data.formats.images import in_any_case, is_hidden
+from coord_data.image_paths import in_any_case, is_hidden
 
 LARGE_BYTES = 16_000_000
 """Files above this size (about 25,000 records) are not held in memory: their records are streamed."""

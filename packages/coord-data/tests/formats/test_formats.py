@@ -6,9 +6,9 @@ import pytest
 from PIL import Image
 
 from coord_data import ReadingRules, load_annotated, open_source
-from coord_data.formats.raw import Reading
-from coord_data.formats.registry import FORMATS, read_source
-from coord_data.formats.table import format_table, register_reader, remove_format
+from coord_data.formats.registry import FORMATS, format_table, register_reader, remove_format
+from coord_data.raw import Reading
+from coord_data.reading import read_source
 
 EXAMPLES = [(name, geometry) for name, row in FORMATS.items() for geometry in row.examples]
 

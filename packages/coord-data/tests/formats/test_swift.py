@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from coord_data.formats.registry import read_source
+from coord_data.reading import read_source
 
 TURNS = [{"role": "user", "content": "<image>Where?"}, {"role": "assistant", "content": "<ref-object><bbox>"}]
 
@@ -22,9 +22,9 @@ def test_swift_boxes_that_do_not_say_of_which_of_two_images_they_are_are_a_probl
 @pytest.mark.parametrize(
     ("objects", "told"),
     [
-        ({"image_id": ["x"]}, 'objects.image_id: expected whole numbers from 0 to 0, found "x"'),
+        ({"image_id": [0, "x"]}, 'objects.image_id: expected whole numbers from 0 to 0, found "x"'),
         ({"image_id": [[0]]}, "found [0]"),
-        ({"image_id": [7]}, "from 0 to 0, found 7"),
+        ({"image_id": [0, 7]}, "from 0 to 0, found 7"),
         ({"bbox": 5}, "objects.bbox: expected a list of boxes, found 5"),
         ({"bbox": {"a": 1}}, 'objects.bbox: expected a list of boxes, found {"a": 1}'),
         ({"bbox": [5]}, "expected four finite numbers, found [5.0]"),

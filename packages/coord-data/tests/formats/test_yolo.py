@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.formats.registry import read_source
 from coord_data.formats.yolo import held_out
+from coord_data.reading import read_source
 
 BOX = "0 .5 .5 .2 .2\n"
 
@@ -244,11 +244,11 @@ def test_images_of_one_name_in_two_suffixes(lay, labels, counts):
     assert found.notes == (() if len(labels) > 1 else (said,))
 
 
-def poses(draw, points, numbers):
+def poses(draw, points, numbers, least=0.05, most=0.4):
     """Return rows of poses whose keypoints lie in their boxes, as most people are photographed."""
     rows = []
     for _ in range(20):
-        width, height = draw.uniform(0.05, 0.3), draw.uniform(0.1, 0.5)
+        width, height = draw.uniform(least, most, 2)
         cx, cy = draw.uniform(width / 2, 1 - width / 2), draw.uniform(height / 2, 1 - height / 2)
         row = [cx, cy, width, height]
         for _ in range(points):
@@ -258,9 +258,12 @@ def poses(draw, points, numbers):
     return "\n".join(rows)
 
 
-@pytest.mark.parametrize(("points", "numbers"), [(17, 3), (4, 3), (17, 2), (5, 2), (4, 2)])
-def test_poses_without_kpt_shape_are_refused_and_not_read_as_outlines(lay, points, numbers):
-    text = poses(np.random.default_rng(points), points, numbers)
+@pytest.mark.parametrize(
+    ("points", "numbers"), [(17, 3), (4, 3), (17, 2), (5, 2), (4, 2), (3, 2), (2, 3), (2, 2), (1, 2)]
+)
+@pytest.mark.parametrize("size", [(0.05, 0.4), (0.3, 0.6), (0.5, 0.95), (0.8, 0.98)])
+def test_poses_without_kpt_shape_are_refused_and_not_read_as_outlines(lay, points, numbers, size):
+    text = poses(np.random.default_rng(points), points, numbers, *size)
     place = lay(PAIR | {"labels/a.txt": text, "data.yaml": "train: images\nnames: [cat]"})
     if (4 + points * numbers) % 2:  # never the count of an outline
         problem = read_source(place, on_bad_box="drop_box").annotations.problems[0]
@@ -286,7 +289,7 @@ def outlines(draw, corners):
     return "\n".join(rows)
 
 
-@pytest.mark.parametrize("corners", [4, 5, 6, 8, 20])
+@pytest.mark.parametrize("corners", [3, 4, 5, 6, 8, 20])
 @pytest.mark.parametrize("seed", range(4))
 def test_outlines_of_one_length_are_no_poses(lay, corners, seed):
     text = outlines(np.random.default_rng(seed), corners)

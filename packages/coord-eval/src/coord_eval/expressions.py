@@ -1,6 +1,8 @@
 """Accuracy on referring expressions, as in RefCOCO (Yu et al. 2016, https://arxiv.org/abs/1608.00272).
 
 Acc@.5 is the share of phrases for which the predicted box has an IoU of at least .5 with the box of the phrase.
+Phrases with no or several targets (gRefCOCO, Liu et al. 2023, "GRES", https://arxiv.org/abs/2306.00968) are scored by
+N-acc and by the share of phrases with F1 = 1 (He et al. 2023, "GREC", https://arxiv.org/abs/2308.16182).
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from coord_eval.parse.answer import Answer
 from coord_eval.predictions import Prediction
 from coord_eval.resampling.bootstrap import interval
 
+_F1_IOU = 0.5
+
 
 @dataclass(frozen=True)
 class ExpressionScores:
@@ -37,15 +41,22 @@ class ExpressionScores:
 
     Attributes:
         phrases: number of phrases
-        accuracy: share of phrases whose IoU is at least the threshold, for each threshold
+        accuracy: share of phrases whose IoU is at least the threshold, for each threshold; this and the next two are
+            over the phrases with one target
         mean_iou: mean IoU, which is 0 for an answer without a box
         point_in_box: share of phrases for which the answered point, or the centre of the answered box, lies in the box
             of the phrase: the measure of ScreenSpot (Cheng et al. 2024, https://arxiv.org/abs/2401.10935)
-        without_box: number of answers without a box, which count as wrong
-        several_boxes: number of answers with more than one box; the first one counts
+        without_box: number of answers without a box to phrases with a target, which count as wrong
+        several_boxes: number of answers with more than one box to phrases with one target; the first one counts
         intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`), of `"mean_iou"` and of `"point_in_box"`:
             the central 95 % of resamples of the images, each with all its phrases; empty without resamples
         notes: conditions that matter when interpreting the metrics
+        no_target: number of phrases that name nothing in the image
+        several_targets: number of phrases that name several objects
+        n_acc: share of the phrases without a target whose answer has no box, neither read nor dropped; None without
+            such phrases
+        precision_f1: share of all phrases with F1 = 1: each target has an answered box of its own with an IoU of at
+            least .5 and no box is left; without a target, as for `n_acc`. None if every phrase has one target
     """
 
     phrases: int
@@ -56,6 +67,10 @@ class ExpressionScores:
     point_in_box: float = 0.0
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    no_target: int = 0
+    several_targets: int = 0
+    n_acc: float | None = None
+    precision_f1: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics as plain types, unrounded."""
@@ -63,7 +78,7 @@ class ExpressionScores:
 
 
 def score_expressions(
-    boxes: Iterable[Sequence[float]],
+    boxes: Iterable[Sequence[float] | Sequence[Sequence[float]]],
     answers: Iterable[Answer],
     thresholds: Sequence[float] = (0.5,),
     *,
@@ -71,10 +86,13 @@ def score_expressions(
     resamples: int = 1000,
     seed: int = 0,
 ) -> ExpressionScores:
-    """Score answers to referring expressions by their first box, regardless of its description.
+    """Score answers to referring expressions by their boxes, regardless of the descriptions.
+
+    Of an answer to a phrase with one target the first box counts, of other answers all boxes.
 
     Args:
-        boxes: `(x1, y1, x2, y2)` of each phrase in [0, 1]; IoU is the same in pixels
+        boxes: `(x1, y1, x2, y2)` of each phrase in [0, 1], or a list of such boxes, empty if nothing is meant; IoU is
+            the same in pixels
         answers: the parsed answer to each phrase, in the same order
         thresholds: lowest IoU of a correct box, one or more values
         images: any identifier of the image of each phrase, since intervals resample images; None if every phrase has
@@ -83,7 +101,7 @@ def score_expressions(
         seed: seed of the resamples
 
     Raises:
-        InputError: if the numbers of answers or images differ from that of boxes
+        InputError: if the numbers of answers or images differ from that of boxes, or a box has not four numbers
 
     Example:
         >>> from coord_eval import parse_answer
@@ -91,36 +109,75 @@ def score_expressions(
         >>> score_expressions([(0.1, 0.1, 0.3, 0.4)], [answer]).accuracy
         {'0.5': 1.0}
     """
-    boxes, answers = [tuple(map(float, box)) for box in boxes], list(answers)
-    if len(boxes) != len(answers):
-        raise InputError(f"expressions: {len(boxes)} boxes and {len(answers)} answers; give one answer a phrase")
-    if images is not None and len(images) != len(boxes):
-        raise InputError(f"expressions: {len(boxes)} boxes and {len(images)} images; name the image of each phrase")
-    iou = [
-        _iou(box, answer.objects[0].box) if answer.objects else 0.0 for box, answer in zip(boxes, answers, strict=True)
-    ]
-    values = np.array(iou)
-    inside = np.array(
-        [
-            bool(answer.objects) and _inside(box, answer.objects[0].box)
-            for box, answer in zip(boxes, answers, strict=True)
-        ],
-        dtype=np.float64,
-    )
-    images = range(len(boxes)) if images is None else images
-    measured = {f"Acc@{t:g}": (values >= t).astype(np.float64) for t in thresholds} | {
-        "mean_iou": values,
-        "point_in_box": inside,
-    }
+    targets, answers = [_targets(given, n) for n, given in enumerate(boxes, 1)], list(answers)
+    if len(targets) != len(answers):
+        raise InputError(f"expressions: {len(targets)} boxes and {len(answers)} answers; give one answer a phrase")
+    if images is not None and len(images) != len(targets):
+        raise InputError(f"expressions: {len(targets)} boxes and {len(images)} images; name the image of each phrase")
+    names = list(range(len(targets)) if images is None else images)
+    phrases = range(len(targets))
+    single = [i for i in phrases if len(targets[i]) == 1]
+    no_target = [i for i in phrases if not targets[i]]
+    firsts = [(targets[i][0], answers[i].objects[0].box if answers[i].objects else None) for i in single]
+    iou = np.array([0.0 if found is None else _iou(box, found) for box, found in firsts])
+    inside = np.array([float(found is not None and _inside(box, found)) for box, found in firsts])
+    measured = {f"Acc@{t:g}": (single, (iou >= t).astype(np.float64)) for t in thresholds}
+    measured |= {"mean_iou": (single, iou), "point_in_box": (single, inside)}
+    if len(single) < len(targets):
+        all_found = np.array([float(_all_found(targets[i], answers[i])) for i in phrases])
+        measured["precision_f1"] = (list(phrases), all_found)
+        measured["n_acc"] = (no_target, all_found[no_target])
     return ExpressionScores(
-        phrases=len(boxes),
-        accuracy={f"{t:g}": float((values >= t).mean()) if len(values) else 0.0 for t in thresholds},
-        mean_iou=float(values.mean()) if len(values) else 0.0,
-        point_in_box=float(inside.mean()) if len(inside) else 0.0,
-        without_box=sum(not answer.objects for answer in answers),
-        several_boxes=sum(len(answer) > 1 for answer in answers),
-        intervals=_intervals(measured, images, resamples, seed) if len(values) else {},
+        phrases=len(targets),
+        accuracy={f"{t:g}": _mean(iou >= t) or 0.0 for t in thresholds},
+        mean_iou=_mean(iou) or 0.0,
+        point_in_box=_mean(inside) or 0.0,
+        without_box=sum(not answers[i].objects for i in phrases if targets[i]),
+        several_boxes=sum(len(answers[i]) > 1 for i in single),
+        intervals={
+            name: found
+            for name, (rows, values) in measured.items()
+            if rows
+            for found in _intervals({name: values}, [names[i] for i in rows], resamples, seed).values()
+        },
+        no_target=len(no_target),
+        several_targets=len(targets) - len(single) - len(no_target),
+        n_acc=_mean(measured["n_acc"][1]) if "n_acc" in measured else None,
+        precision_f1=_mean(measured["precision_f1"][1]) if "precision_f1" in measured else None,
     )
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _targets(given: Sequence[float] | Sequence[Sequence[float]], number: int) -> list[tuple[float, ...]]:
+    """Return the boxes of a phrase, which are given as one box or as a list of boxes."""
+    boxes: list[Any] = list(given)
+    if boxes and not hasattr(boxes[0], "__len__"):
+        boxes = [boxes]
+    for box in boxes:
+        if len(box) != 4:
+            raise InputError(f"expressions, phrase {number}: expected x1, y1, x2, y2 of each box, found {box!r:.80}")
+    return [tuple(map(float, box)) for box in boxes]
+
+
+def _all_found(targets: Sequence[Sequence[float]], answer: Answer) -> bool:
+    """Return whether F1 is 1: the boxes of an answer and the targets pair off with an IoU of at least .5.
+
+    As in GREC the pair with the highest IoU is taken first. A box that was dropped is an answered box too.
+    """
+    if not targets:
+        return not answer.objects and all(drop.reason == "unrecognised" for drop in answer.dropped)
+    if len(answer.objects) != len(targets):
+        return False
+    iou_TA = np.array([[_iou(target, found.box) for found in answer.objects] for target in targets])
+    for _ in targets:
+        target, found = np.unravel_index(int(iou_TA.argmax()), iou_TA.shape)
+        if iou_TA[target, found] < _F1_IOU:
+            return False
+        iou_TA[target, :] = iou_TA[:, found] = -1.0
+    return True
 
 
 def _intervals(
@@ -155,8 +212,8 @@ def score_expression_files(
     """Score a file of answers against a file of phrases, line by line.
 
     Args:
-        ground_truth: instance JSON lines with one object each, whose description is the phrase; an image with several
-            phrases has several lines
+        ground_truth: instance JSON lines, a phrase each, which is the description of its object or objects; a line
+            without objects is a phrase that names nothing in the image. An image with several phrases has several lines
         predictions: `predictions.jsonl`, the answer to each phrase in the same order; if both files state the image or
             its id, they have to agree
         thresholds: lowest IoU of a correct box, one or more values
@@ -172,10 +229,11 @@ def score_expression_files(
     """
     instances = _read_phrases(ground_truth)
     for number, item in enumerate(instances, 1):
-        if len(item.objects) != 1:
+        names = dict.fromkeys(target.desc for target in item.objects)
+        if len(names) > 1:
             raise InputError(
-                f"ground truth, phrase {number} ({item.image}): expected one object, found {len(item.objects)}; "
-                "give each phrase a line of its own"
+                f"ground truth, phrase {number} ({item.image}): expected one phrase as the description of all objects, "
+                f"found {', '.join(map(repr, names)):.80}; give each phrase a line of its own"
             )
     loaded_records = load_predictions(predictions)
     texts = [item for item in loaded_records if isinstance(item, Prediction)]
@@ -192,7 +250,7 @@ def score_expression_files(
     options = AnswerSettings(format=format, scale=scale, grid=grid)
     answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
     answers, moved = _by_phrase(instances, answers)
-    boxes = [item.objects[0].bbox for item in instances]
+    boxes = [[target.bbox for target in item.objects] for item in instances]
     images = [item.image for item in instances]
     scores = score_expressions(boxes, answers, thresholds, images=images, resamples=resamples, seed=seed)
     return replace(scores, notes=(*notes, *moved, *assumed_scale_notes(answers)))
@@ -240,6 +298,8 @@ def _by_phrase(instances: Sequence[Instance], answers: Sequence[Answer]) -> tupl
     for i, item in enumerate(instances):
         by_image.setdefault(item.image, []).append(i)
     for rows in by_image.values():
+        if not all(instances[i].objects for i in rows):  # a phrase without a target is not stated
+            continue
         phrases = {normalize_label(instances[i].objects[0].desc): i for i in rows}
         named = {normalize_label(answers[i].objects[0].desc): i for i in rows if answers[i].objects}
         if len(phrases) < len(rows) or phrases.keys() != named.keys() or phrases == named:

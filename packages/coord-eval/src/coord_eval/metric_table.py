@@ -322,7 +322,22 @@ _ROWS = (
         shown=Shown(CLASSES, html.class_table),
     ),
 )
-_table: dict[str, Metric] = {row.name: row for row in _ROWS}
+
+
+def _with_default_shown(metric: Metric) -> Metric:
+    """Return a row of the place `metrics` that says nothing else with its value among the further metrics."""
+    if metric.shown is not None or metric.place != "metrics":
+        return metric
+    shown = Shown(
+        section=FURTHER,
+        html=html.further(metric.name),
+        lines=lines.further(metric.name),
+        brief=lines.further_brief(metric.name),
+    )
+    return replace(metric, shown=shown)
+
+
+_table: dict[str, Metric] = {row.name: _with_default_shown(row) for row in _ROWS}
 METRICS: Mapping[str, Metric] = MappingProxyType(_table)
 """All metrics by name, in the order in which they are shown: the built-in ones, then those that were registered."""
 
@@ -366,13 +381,7 @@ def register_metric(metric: Metric) -> Metric:
     for figure in metric.figures:
         if any(other.covers(figure.name) for row in _table.values() for other in row.figures):
             raise InputError(f"metric {metric.name}: a figure {figure.name!r} exists; choose another name")
-    shown = metric.shown or Shown(
-        section=FURTHER,
-        html=html.further(metric.name),
-        lines=lines.further(metric.name),
-        brief=lines.further_brief(metric.name),
-    )
-    _table[metric.name] = replace(metric, shown=shown)
+    _table[metric.name] = _with_default_shown(metric)
     return _table[metric.name]
 
 

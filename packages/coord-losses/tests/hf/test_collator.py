@@ -75,6 +75,20 @@ def test_weights_stay_with_their_objects_if_the_labels_of_one_are_masked():
     assert found.boxes_M4[:, 0].tolist() == [2 / 20, 12 / 20]
 
 
+def test_collator_finds_shapes_of_another_geometry_and_refuses_two_in_a_batch():
+    triangles = [[0.1, 0.1, 0.4, 0.1, 0.4, 0.55], [0.2, 0.3, 0.8, 0.3, 0.5, 0.9]]
+    vocab = tiny_models.VOCAB
+    samples = []
+    for shape in triangles:
+        ids = [7, 1, 9, *(vocab.bin_to_id(vocab.grid.quantize(side)) for side in shape), 2]
+        samples.append({"input_ids": ids, "labels": ids, "boxes": [shape], "geometry": "polygon"})
+    found = tiny_models.collator()(samples)["objects"]
+    assert found.coords.true_P.tolist() == pytest.approx([side for shape in triangles for side in shape])
+    assert (found.fallbacks, found.skipped) == (0, 0)
+    with pytest.raises(ValueError, match=r"polygon.*point"):
+        tiny_models.collator()([samples[0], samples[1] | {"geometry": "point"}])
+
+
 def test_labels_of_coordinates_alone_have_objects():
     samples = tiny_models.samples(4)
     for sample in samples:

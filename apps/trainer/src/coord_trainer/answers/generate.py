@@ -22,6 +22,7 @@ from coord_data.image_set import ImageSet
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
+from coord_trainer.answers.prompt import prompt_tokens
 from coord_trainer.answers.resumable_file import append_answers, make_folder
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
@@ -168,14 +169,7 @@ def answer_images(
 
 def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str) -> Any:
     """Return the model's inputs for `images`: the checkpoint's system message, and each image with the prompt."""
-    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
-    if checkpoint.system:
-        messages.insert(0, {"role": "system", "content": [{"type": "text", "text": checkpoint.system}]})
-    processor = checkpoint.processor
-    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-    return processor(
-        text=[text] * len(images), images=images, padding=True, padding_side="left", return_tensors="pt"
-    ).to(checkpoint.model.device)
+    return prompt_tokens(checkpoint.processor, checkpoint.system, images, prompt).to(checkpoint.model.device)
 
 
 class StepRecorder(LogitsProcessor):

@@ -85,6 +85,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Train Qwen3-VL to detect objects with coordinate tokens, score it and write a report.\n\n"
+    help="Train vision-language models to detect objects with coordinate tokens, score it and write a report.\n\n"
     "Without a command it carries out the built-in first run in a few minutes, with settings if given." + _EXAMPLES,
 )

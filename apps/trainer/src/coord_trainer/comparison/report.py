@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec.files import write_text
+from coord_data.finding import counted
 from coord_data.image_set import ImageSet
 from coord_eval.html import PALETTE, legend, overlay, page, safe, section
 from coord_trainer.comparison.charts import curves, distributions, loss_curves
@@ -26,7 +27,6 @@ from coord_trainer.comparison.results import (
     paired_difference,
 )
 from coord_trainer.config.decoding import Decoding
-from coord_trainer.console import counted
 
 _SHOWN_IMAGES = 6
 _HELD_OUT = {

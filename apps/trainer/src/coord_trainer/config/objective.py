@@ -8,8 +8,8 @@ from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_
 
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
+from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
-from coord_trainer.config.plugins import import_plugins
 from coord_trainer.config.rules import Rule, first_contradiction
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class CustomConfig(Section):
         from coord_losses import ObjectiveConfig  # imports torch, which is slow and not needed to check a configuration
 
         flags, soft = self.coord_objective, self.coord_soft_ce_w1
-        import_plugins(flags.plugins)
+        import_plugins(flags.plugins, "custom.coord_objective.plugins")
         shared = flags.model_dump(include=flags.model_fields_set & ObjectiveConfig.model_fields.keys())
         of_soft_terms = soft.model_dump(include={"temperature", "target_sigma", "target_truncate"})
         try:

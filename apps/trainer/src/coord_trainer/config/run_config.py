@@ -17,10 +17,10 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from coord_codec import GEOMETRIES, InputError
 from coord_codec.files import read_text
+from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
 from coord_trainer.config.former_keys import in_present_keys
 from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
-from coord_trainer.config.plugins import import_plugins
 from coord_trainer.config.rules import first_contradiction
 from coord_trainer.config.sections import (
     DATA_RULES,
@@ -67,7 +67,7 @@ class RunConfig(Section):
         if not isinstance(name, str) or name in GEOMETRIES:
             return values
         if isinstance(plugins, (list, tuple)):
-            import_plugins(plugin for plugin in plugins if isinstance(plugin, str))
+            import_plugins((plugin for plugin in plugins if isinstance(plugin, str)), "custom.coord_objective.plugins")
         if name not in GEOMETRIES:
             raise ValueError(
                 f"data.geometry: expected one of {', '.join(GEOMETRIES)}, found {name!r}; one of your own is added by "

@@ -88,7 +88,7 @@ class ModelSection(Section):
     """A checkpoint (`path`: folder or hub id), or without one the built-in tiny model."""
 
     path: str | None = Field(
-        None, min_length=1, description="folder of a Qwen3-VL checkpoint, or a hub id with `model.download`"
+        None, min_length=1, description="folder of a checkpoint of a known family, or a hub id with `model.download`"
     )
     download: bool = Field(False, description="allow network access, to download a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number format of the weights")

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from coord_codec import CoordVocab
-from coord_losses import ObjectSlots
+from coord_losses.hf.collator import collate_with_objects
 
 _TOKEN_KEYS = ("input_ids", "labels", "mm_token_type_ids")
 _IMAGE_KEYS = ("pixel_values", "image_grid_thw")
+_OBJECTS = {"coord_layout": "layout", "coord_boxes": "boxes", "coord_geometry": "geometry"}
 FIRST_BATCHES = 4
 """Number of micro-batches that are hashed. If two runs have the same hashes, their seed and sampler agree."""
 
@@ -28,32 +29,27 @@ def collate_samples(
     """Collate samples and add the token positions of their objects.
 
     Args:
-        samples: samples of `Samples`; their `coord_*` keys are removed from them
+        samples: samples of `Samples`, which are not changed
         collate: swift's collator
         vocab: the coordinate tokens; None if coordinates are written as text
         packing: pack the batch into one row
     """
-    names = [sample.pop("coord_sample", None) for sample in samples]
-    sources = [sample.pop("coord_source", None) for sample in samples]
-    (geometry,) = {sample.pop("coord_geometry", "box") for sample in samples}
-    extras = [(sample.pop("coord_layout"), sample.pop("coord_boxes")) for sample in samples]
-    if packing:
-        batch, starts = pack([collate([sample]) for sample in samples])
-        positions = {"batch_rows": [0] * len(samples), "starts": starts}
-    else:
-        batch = collate(samples)
+
+    def join(inputs: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+        if packing:
+            batch, starts = pack([collate([sample]) for sample in inputs])
+            return batch, {"batch_rows": [0] * len(inputs), "starts": starts}
+        batch = collate(inputs)
         # A sample begins at column 0 unless it is padded on the left.
-        positions = {"starts": batch["attention_mask"].long().argmax(dim=1).tolist()}
+        return batch, {"starts": batch["attention_mask"].long().argmax(dim=1).tolist()}
+
+    inputs = [{_OBJECTS.get(name, name): value for name, value in sample.items()} for sample in samples]
+    names = [sample.pop("coord_sample", None) for sample in inputs]
+    sources = [sample.pop("coord_source", None) for sample in inputs]
+    batch = collate_with_objects(inputs, join, vocab)
+    batch["coord_slots"] = batch.pop("objects")
     batch["coord_samples"] = [name for name in names if name is not None]
     batch["coord_sources"] = [source for source in sources if source is not None]
-    if vocab is None:
-        no_boxes = torch.zeros(0, 4)
-        batch["coord_slots"] = ObjectSlots(no_boxes.long(), no_boxes, torch.zeros(0, dtype=torch.long))
-    else:
-        layouts, boxes = zip(*extras, strict=True)
-        batch["coord_slots"] = ObjectSlots.from_layouts(
-            layouts, batch["labels"], boxes, vocab, **positions, geometry=geometry
-        )
     return batch
 
 

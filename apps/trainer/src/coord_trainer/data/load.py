@@ -13,13 +13,14 @@ from typing import Any, Literal
 
 from coord_codec import InputError
 from coord_codec.files import write_text
+from coord_data.finding import counted
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.large.store import is_large
 from coord_data.processes import Outcome, meanwhile
 from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import counted, is_first, say
+from coord_trainer.console import is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import names_a_side

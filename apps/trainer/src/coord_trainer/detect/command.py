@@ -11,9 +11,10 @@ from typing import Any
 
 from coord_codec import InputError, RunError
 from coord_codec.files import write_text
+from coord_data.finding import counted
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import counted, first_rank_first, is_first, say
+from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, exports_in, write_export
 from coord_trainer.detect.image_sources import Sources, find_sources

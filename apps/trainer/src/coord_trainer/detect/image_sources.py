@@ -13,8 +13,8 @@ from pathlib import Path
 
 from coord_codec import AnnotationSet, InputError
 from coord_codec.files import read_json
-from coord_data.formats.images import IMAGE_SUFFIXES, is_hidden
-from coord_data.formats.registry import read_source
+from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
+from coord_data.reading import read_source
 from coord_eval import ImageError, image_facts
 
 SESSION = "session.json"

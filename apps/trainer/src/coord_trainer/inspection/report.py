@@ -12,11 +12,11 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.files import read_json
+from coord_data.finding import Finding, by_share, counted, write_findings
 from coord_data.formats.registry import open_source
 from coord_data.image_set import Evidence, ImageSet
 from coord_data.inspection.examine import Examination, evidence_of, examination_of
 from coord_data.inspection.find_data import heldout_of_yolo, other_split
-from coord_data.inspection.finding import Finding, by_share, counted, write_findings
 from coord_data.inspection.report import refuse, say_classes, say_findings, spread, spread_indices, write_report
 from coord_data.large.store import is_large
 from coord_data.rules import ReadingRules

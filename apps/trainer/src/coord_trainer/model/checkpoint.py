@@ -114,14 +114,26 @@ def with_usable_attention(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"model": config.model.model_copy(update={"attention": "sdpa"})})
 
 
-def offset_ids(config: RunConfig, vocab: CoordVocab, markers: tuple[int, ...] | None, rows: int) -> list[int]:
-    """Return the ids of trained rows: coordinate tokens and added markers; `rows` is the size of the embedding.
+def offset_ids(
+    config: RunConfig,
+    vocab: CoordVocab,
+    markers: tuple[int, ...] | None,
+    rows: int,
+    native_markers: str | None = "qwen",
+) -> list[int]:
+    """Return the ids of trained rows: coordinate tokens and added markers.
+
+    Args:
+        config: of the run
+        vocab: the coordinate tokens
+        markers: ids of the object markers; None if answers have none
+        rows: number of rows of the embedding
+        native_markers: family of markers that the checkpoint has learnt, whose rows are not trained; None for none
 
     Raises:
         InputError: the configured ids do not fit the tokenizer or the embedding.
     """
-    # Qwen's checkpoints have learnt Qwen's own markers; <obj_start> and <obj_end> are new and untrained.
-    added = list(markers or ()) if config.data.markers == "obj" else []
+    added = [] if config.data.markers == native_markers else list(markers or ())
     ids = config.custom.coord_offset.token_ids([*vocab.ids, *added])
     missing = sorted(set(vocab.ids) - set(ids))
     if missing:
@@ -137,7 +149,7 @@ def offset_ids(config: RunConfig, vocab: CoordVocab, markers: tuple[int, ...] | 
     if config.custom.coord_offset.ids is None and added:
         say(
             f"custom.coord_offset: {len(ids):,} rows are trained, {len(vocab.ids):,} coordinates (the specification's) "
-            f"and {len(added)} markers that data.markers: obj adds"
+            f"and {len(added)} markers that data.markers: {config.data.markers} adds"
         )
     if others := sorted(set(ids) - {*vocab.ids, *added}):
         wildcard = " (where the vocabulary was expanded, this is the wildcard <|coord_*|>)"

@@ -25,6 +25,7 @@ from transformers.vision_utils import (
 )
 
 from coord_losses import CoordObjective, ObjectSlots, global_denominators, supervised_rows
+from coord_trainer.families.family import Family
 
 _SIMULATED = "coord_simulation"
 
@@ -152,12 +153,18 @@ def _simulate_attention(module, query, key, value, attention_mask=None, **_):
 
 
 def simulate_step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, batch: dict[str, Tensor], rows: int, loss: LossMemory
+    model: nn.Module,
+    family: Family,
+    optimizer: torch.optim.Optimizer,
+    batch: dict[str, Tensor],
+    rows: int,
+    loss: LossMemory,
 ) -> StepMemory:
     """Simulate two steps on meta tensors; during the second the optimizer's state exists from the beginning.
 
     Args:
         model: on the meta device, with or without PEFT
+        family: of the model, which must be one that can be simulated
         optimizer: of its trained parameters
         batch: `input_ids` [B, T], `pixel_values` [P, D], `image_grid_thw` [images, 3]; only shapes of the first two
         rows: number of supervised rows, N
@@ -165,7 +172,8 @@ def simulate_step(
     """
     AttentionInterface.register(_SIMULATED, _simulate_attention)
     core = model.get_base_model() if hasattr(model, "get_base_model") else model
-    vision, text = core.model.visual, core.model.language_model
+    vision, text = core.get_submodule(family.vision_tower), core.get_submodule(family.language_model)
+    head = core.get_submodule(family.head)
     for part in (core, vision, text):
         part.config._attn_implementation = _SIMULATED
     model.train()
@@ -179,7 +187,7 @@ def simulate_step(
         for _ in range(2):
             live.peak = live.now
             hidden_BTH = _hidden(vision, text, inputs)
-            _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], core.lm_head.weight, loss).backward()
+            _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], head.weight, loss).backward()
             del hidden_BTH
             for parameter in trained:
                 if parameter.grad is None:  # deepstack and the head's offsets are not simulated

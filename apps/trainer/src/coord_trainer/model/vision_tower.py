@@ -21,20 +21,24 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 _TOGETHER = "sdpa_images_together"
 
 
-def attend_to_images_together(model: PreTrainedModel) -> int:
+def attend_to_images_together(model: PreTrainedModel, tower_name: str = "model.visual") -> int:
     """Make the vision tower attend within all images of a batch at once if they have the same number of patches.
 
     Images of different sizes are still processed one by one. Checkpoints are not affected.
 
+    Args:
+        model: whose vision tower is changed
+        tower_name: name of the vision tower's module; its `blocks` have an attention `attn`
+
     Returns:
-        Number of changed attention layers; 0 for a model without `visual`, or whose attention is not sdpa.
+        Number of changed attention layers; 0 for a tower without such blocks, or whose attention is not sdpa.
     """
-    tower = getattr(model.base_model, "visual", None)
-    if tower is None or tower.config._attn_implementation != "sdpa":
+    tower = model.get_submodule(tower_name)
+    layers = [block.attn for block in getattr(tower, "blocks", ()) if hasattr(block, "attn")]
+    if not layers or tower.config._attn_implementation != "sdpa":
         return 0
     AttentionInterface.register(_TOGETHER, _together)
     model.set_attn_implementation({"vision_config": _TOGETHER})
-    layers = [block.attn for block in tower.blocks]
     for layer in layers:
         layer.register_forward_pre_hook(_count_images, with_kwargs=True)
     return len(layers)

@@ -50,20 +50,36 @@ Model and template:
         our model entry is a copy of it | Qwen3-VL cannot be loaded
     swift.model:MODEL_MAPPING["qwen3_vl_moe"]
         the same for mixture-of-experts models | Qwen3-VL-30B-A3B is saved as a dense model
+    swift.model:MODEL_MAPPING["qwen3_5"]
+        the same for Qwen3.5 | Qwen3.5 cannot be loaded
+    swift.model:MODEL_MAPPING["qwen3_5_moe"]
+        the same for its mixture-of-experts models | Qwen3.5-MoE cannot be loaded
+    swift.model:MODEL_MAPPING["qwen2_5_vl"]
+        the same for Qwen2.5-VL | Qwen2.5-VL cannot be loaded
+    swift.model:MODEL_MAPPING["qwen2_vl"]
+        the same for Qwen2-VL | Qwen2-VL cannot be loaded
+    swift.model.model_arch:MultiModelKeys(arch_name)
+        the name of the arrangement of a model's parts | no model entry can be registered
     transformers.models.qwen3_vl.modeling_qwen3_vl:Qwen3VLModelOutputWithPast
         ms-swift's loader imports it | Qwen3-VL cannot be loaded
-    swift.model.models.qwen:Qwen3VLLoader.default_trust_remote_code
-        set to False | code from a checkpoint is executed
-    swift.model.models.qwen:Qwen3VLMoeLoader.default_trust_remote_code
-        the same for mixture-of-experts models | code from a checkpoint is executed
+    swift.model:ModelLoader.default_trust_remote_code
+        set to False in each family's loader | code from a checkpoint is executed
     swift.utils:safe_snapshot_download(model_id_or_path, download_model, use_hf)
         downloads a checkpoint before anything of it is read | the config of a hub id may execute code
     swift.template:register_template(template_meta)
         adds our template | swift's hard-coded image ids are used
     swift.template:TEMPLATE_MAPPING["qwen3_vl"]
-        whether our template is registered already | a second run in a process fails
-    swift.template.templates.qwen:QwenTemplateMeta(template_type, template_cls, default_system)
-        defines our template | no samples can be encoded
+        our template is a copy of it | no samples of Qwen3-VL can be encoded
+    swift.template:TEMPLATE_MAPPING["qwen3_5"]
+        the same for Qwen3.5 | no samples of Qwen3.5 can be encoded
+    swift.template:TEMPLATE_MAPPING["qwen2_5_vl"]
+        the same for Qwen2.5-VL | no samples of Qwen2.5-VL can be encoded
+    swift.template:TEMPLATE_MAPPING["qwen2_vl"]
+        the same for Qwen2-VL | no samples of Qwen2-VL can be encoded
+    swift.template.template_meta:TemplateMeta(template_type, template_cls, default_system, stop_words)
+        replaced in that copy | no samples can be encoded
+    swift.template.template_meta:TemplateMeta(non_thinking_prefix)
+        the same: what begins an answer without thoughts | models that think are trained and asked differently
     swift.template:Template.init_processor(processor)
         extended: image ids from the model's config | placeholders of another vocabulary stay unexpanded
     swift.template:Template#config

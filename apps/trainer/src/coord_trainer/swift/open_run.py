@@ -19,6 +19,8 @@ from coord_codec import CoordVocab, InputError
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
+from coord_trainer.answers.prompt import check_prompt
+from coord_trainer.config.plugins import import_plugins
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import set_single_rank_environment, swift_log, world_size
@@ -27,7 +29,9 @@ from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter, marker_ids
-from coord_trainer.model.card import ModelCard, make_card
+from coord_trainer.families.family import Family
+from coord_trainer.families.table import family_of
+from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
@@ -54,6 +58,7 @@ class OpenRun:
 
     Attributes:
         config: of the run
+        family: of the model
         folder: the folder that swift writes to
         vocab: the tokenizer's coordinate tokens; None if it has none
         markers: ids of the object markers; None if answers have none
@@ -61,6 +66,7 @@ class OpenRun:
     """
 
     config: RunConfig
+    family: Family
     folder: Path
     vocab: CoordVocab | None
     markers: tuple[int, ...] | None
@@ -236,35 +242,33 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         outline: load the model without weights, on the meta device
 
     Raises:
-        InputError: the checkpoint cannot be downloaded, is not a Qwen3-VL, requires code of its own or has no usable
-            coordinate tokens, or a setting names a part that the model does not have.
+        InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no
+            usable coordinate tokens, a setting names a part that the model does not have, or the family cannot do what
+            is asked for.
     """
     # Load: swift is imported here, since it takes many seconds.
     with swift_log(folder / "swift.log") as take_over_loggers:
         from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
-        from coord_trainer.swift.template import (
-            apply_coord_template_adapter,
-            fetch_checkpoint,
-            model_entry,
-            refuse_remote_code,
-        )
+        from coord_trainer.swift.template import apply_coord_template_adapter, fetch_checkpoint, refuse_remote_code
 
         take_over_loggers()
         if config.training.get("deepspeed") and not outline:
             set_single_rank_environment()
         stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, config.training.get("use_hf"), outline)
         refuse_remote_code(stored)
-        model_type = model_entry(stored)
+        import_plugins(config.custom.coord_objective.plugins)  # one of them may register the family
+        family = family_of(stored)
+        _refuse_impossible(config, family)
         tokens = config.custom.coord_tokens
         apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
-        pipeline = open_pipeline(swift_arguments(config, folder, str(stored), model_type, evaluates), outline)
+        pipeline = open_pipeline(swift_arguments(config, folder, str(stored), family.entry, evaluates), outline)
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
     multiply_patches(pipeline.model)
-    attend_to_images_together(pipeline.model)
+    attend_to_images_together(pipeline.model, family.vision_tower)
     if config.data.packing and config.model.attention == "sdpa":
         attend_by_sample(pipeline.model)
 
@@ -273,8 +277,13 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
-        _install_offsets(config, pipeline, vocab, markers)
-    return OpenRun(config, folder, vocab, markers, pipeline)
+        _install_offsets(config, family, pipeline, vocab, markers)
+    opened = OpenRun(config, family, folder, vocab, markers, pipeline)
+
+    # Prompt: training shows the model what it will be asked.
+    with opened.any_length():
+        check_prompt(opened.encode, pipeline.processor, system_text(config), config.data.prompt)
+    return opened
 
 
 def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet | Mixture, augments: bool = False) -> Samples:
@@ -303,10 +312,19 @@ def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
         ) from None
 
 
-def _install_offsets(config: RunConfig, pipeline: Any, vocab: CoordVocab, markers: tuple[int, ...] | None) -> None:
+def _refuse_impossible(config: RunConfig, family: Family) -> None:
+    """Raise `InputError` if the run needs what the model family cannot do."""
+    if config.data.packing and (reason := family.cannot.get("packing")):
+        raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")
+
+
+def _install_offsets(
+    config: RunConfig, family: Family, pipeline: Any, vocab: CoordVocab, markers: tuple[int, ...] | None
+) -> None:
     """Install the offset tables on the loaded model and add them to the modules that swift saves."""
     arguments, settings = pipeline.args, config.custom.coord_offset
-    ids = offset_ids(config, vocab, markers, pipeline.model.get_input_embeddings().num_embeddings)
+    rows = pipeline.model.get_input_embeddings().num_embeddings
+    ids = offset_ids(config, vocab, markers, rows, family.native_markers)
     peft_settings = {name: getattr(arguments, name) for name in ("modules_to_save", "target_modules", "use_dora")}
     try:
         check_peft_config(peft_settings, use_liger_kernel=bool(arguments.use_liger_kernel))

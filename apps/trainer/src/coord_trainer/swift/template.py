@@ -1,6 +1,6 @@
-"""ms-swift template and model entries of Qwen3-VL, dense or mixture-of-experts, with coordinate tokens.
+"""ms-swift templates and model entries of the model families, with coordinate tokens.
 
-All are registered under new names, so that swift's own `qwen3_vl` is unchanged; nothing is patched.
+All are registered under new names, so that swift's own entries are unchanged; nothing is patched.
 """
 
 from __future__ import annotations
@@ -9,24 +9,24 @@ import dataclasses
 from pathlib import Path
 
 from swift.model import MODEL_MAPPING, register_model
-from swift.model.models.qwen import Qwen3VLLoader, Qwen3VLMoeLoader
 from swift.template import TEMPLATE_MAPPING, Template, register_template
-from swift.template.templates.qwen import Qwen3VLTemplate, QwenTemplateMeta
 from swift.utils import safe_snapshot_download
 
 from coord_codec import InputError
 from coord_codec.files import read_json
+from coord_trainer.families.family import Family
+from coord_trainer.families.table import FAMILIES
 
-MODEL_TYPE = TEMPLATE_TYPE = "qwen3_vl_coord"
 
-
-class CoordTemplate(Qwen3VLTemplate):
-    """Qwen3-VL's template with ids from the model's config and images through the checkpoint's image processor.
+class CoordTemplate(Template):
+    """A template of swift with ids from the model's config and images through the checkpoint's image processor.
 
     swift hard-codes Qwen's image ids, so that with another vocabulary its placeholders would stay unexpanded, and it
-    resizes images with another library than inference does.
+    resizes images with another library than inference does. `coord_template` derives a class of each family from this
+    one and from swift's template.
     """
 
+    family: Family
     load_images = True
     skip_bbox_norm = True
 
@@ -44,11 +44,13 @@ class CoordTemplate(Qwen3VLTemplate):
     def replace_tag(self, media_type, index, inputs):  # noqa: D102
         if media_type != "image":
             raise InputError(f"the coordinate template takes images only, found {media_type}")
-        return ["<|vision_start|><|image_pad|><|vision_end|>"]
+        return [self.family.placeholder]
 
     def _encode(self, inputs):
         encoded = Template._encode(self, inputs)
         ids, labels, scale = encoded["input_ids"], encoded["labels"], encoded.get("loss_scale")
+        if self.family.empty_thought and labels is not None:
+            labels = without_empty_thoughts(labels, self._tokenize(self.family.empty_thought))
         mask = [False] * len(ids)
         if inputs.images:
             media = self.processor.image_processor(images=inputs.images, return_tensors="pt")
@@ -64,24 +66,80 @@ class CoordTemplate(Qwen3VLTemplate):
         return encoded
 
 
-class _LocalLoader(Qwen3VLLoader):
-    """Loads without executing code from a model repository."""
+def without_empty_thoughts(labels: list[int], thought: list[int]) -> list[int]:
+    """Return labels in which a thought without content at the beginning of an answer is not supervised.
 
-    default_trust_remote_code = False
+    A prompt ends with it, since answers are asked for without thoughts.
+
+    Example:
+        >>> without_empty_thoughts([-100, 7, 8, 5], thought=[7, 8])
+        [-100, -100, -100, 5]
+    """
+    labels, length = list(labels), len(thought)
+    for start, label in enumerate(labels):
+        begins = label != -100 and (start == 0 or labels[start - 1] == -100)
+        if begins and labels[start : start + length] == thought:
+            labels[start : start + length] = [-100] * length
+    return labels
 
 
-class _LocalMoeLoader(Qwen3VLMoeLoader):
-    """The same for a mixture-of-experts model."""
+def coord_template(family: Family) -> type[CoordTemplate]:
+    """Return the template class of a family."""
+    source = TEMPLATE_MAPPING[family.swift_template].template_cls
+    return type(f"Coord{source.__name__}", (CoordTemplate, source), {"family": family})
 
-    default_trust_remote_code = False
+
+def local_loader(family: Family) -> type:
+    """Return swift's loader of a family, which here never executes code from a model repository."""
+    source = MODEL_MAPPING[family.swift_model].loader
+    return type(f"Local{source.__name__}", (source,), {"default_trust_remote_code": False})
 
 
-_ENTRIES = {"qwen3_vl": (MODEL_TYPE, _LocalLoader), "qwen3_vl_moe": ("qwen3_vl_moe_coord", _LocalMoeLoader)}
-"""Name of our model entry and its loader, by `model_type` of config.json."""
+def _register(family: Family) -> None:
+    """Register template and model entry of a family, unless they are registered already.
+
+    Raises:
+        InputError: ms-swift has no model or template of the names that the family states.
+    """
+    for key, name, table in (
+        ("swift_model", family.swift_model, MODEL_MAPPING),
+        ("swift_template", family.swift_template, TEMPLATE_MAPPING),
+    ):
+        if name not in table:
+            raise InputError(
+                f"the record of the model family {family.name}: {key}: the installed ms-swift has no {name!r}; use a "
+                "name that it lists"
+            )
+    if family.template not in TEMPLATE_MAPPING:
+        source = TEMPLATE_MAPPING[family.swift_template]
+        register_template(
+            dataclasses.replace(
+                source,
+                template_type=family.template,
+                template_cls=coord_template(family),
+                default_system=family.system,
+                non_thinking_prefix=family.empty_thought,
+                stop_words=list(source.stop_words),
+            )
+        )
+    if family.entry not in MODEL_MAPPING:
+        source = MODEL_MAPPING[family.swift_model]
+        register_model(
+            dataclasses.replace(
+                source,
+                model_type=family.entry,
+                loader=local_loader(family),
+                model_groups=[],
+                template=family.template,
+                architectures=[],
+                model_arch=source.model_arch.arch_name,  # registering replaces the name by the names of the parts
+                is_multimodal=True,
+            )
+        )
 
 
 def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: bool = True) -> str:
-    """Register template and model entries (idempotent); returns the name of the template and of the dense entry.
+    """Register templates and model entries of all families (idempotent); returns the name of those of Qwen3-VL.
 
     Args:
         coord_tokens: whether boxes are coordinate tokens
@@ -92,23 +150,9 @@ def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: b
         'qwen3_vl_coord'
     """
     CoordTemplate.skip_bbox_norm = coord_tokens and skip_bbox_norm
-    if TEMPLATE_TYPE not in TEMPLATE_MAPPING:
-        register_template(QwenTemplateMeta(TEMPLATE_TYPE, template_cls=CoordTemplate, default_system=None))
-    for kind, (name, loader) in _ENTRIES.items():
-        if name not in MODEL_MAPPING:
-            register_model(
-                dataclasses.replace(
-                    MODEL_MAPPING[kind],
-                    model_type=name,
-                    loader=loader,
-                    model_groups=[],
-                    template=TEMPLATE_TYPE,
-                    architectures=[],
-                    model_arch="qwen3_vl",
-                    is_multimodal=True,
-                )
-            )
-    return MODEL_TYPE
+    for family in FAMILIES.values():
+        _register(family)
+    return FAMILIES["qwen3_vl"].entry
 
 
 def fetch_checkpoint(name: str, use_hf: bool | None, outline: bool) -> Path:
@@ -132,21 +176,6 @@ def fetch_checkpoint(name: str, use_hf: bool | None, outline: bool) -> Path:
         ) from None
 
 
-def model_entry(folder: Path) -> str:
-    """Return the name of our model entry for a checkpoint.
-
-    Raises:
-        InputError: it is not a Qwen3-VL.
-    """
-    path = folder / "config.json"
-    kind = read_json(path).get("model_type")
-    if kind not in _ENTRIES:
-        raise InputError(
-            f"{path}: model_type: expected {' or '.join(_ENTRIES)}, found {kind!r}; use a checkpoint of Qwen3-VL"
-        )
-    return _ENTRIES[kind][0]
-
-
 def refuse_remote_code(folder: Path) -> None:
     """Raise `InputError` if a checkpoint requires code of its own, which swift would execute to read its config."""
     for name in ("config.json", "tokenizer_config.json", "preprocessor_config.json", "processor_config.json"):
@@ -154,5 +183,5 @@ def refuse_remote_code(folder: Path) -> None:
         if path.exists() and "auto_map" in read_json(path):
             raise InputError(
                 f"{path}: the checkpoint asks to run its own Python code (auto_map), which is never done here; "
-                "use a checkpoint of a Qwen3-VL class that transformers ships"
+                "use a checkpoint of a class that transformers ships"
             )

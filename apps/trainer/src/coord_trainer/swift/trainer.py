@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -24,7 +23,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
-from coord_losses import CoordObjective
+from coord_losses import CoordObjective, global_denominators
+from coord_losses.hf.head import RowHead
+from coord_losses.hf.metrics import StepMetrics
 from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
 from coord_trainer.config.swift_arguments import shards_weights
@@ -33,8 +34,8 @@ from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
-from coord_trainer.training.head import Head, RowHead, row_selecting_head
-from coord_trainer.training.metrics import StepMetrics, term_gradient_norms
+from coord_trainer.training.head import Head, row_selecting_head
+from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
 _NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
@@ -80,7 +81,8 @@ class CoordTrainer(Seq2SeqTrainer):
         self._kept_checkpoints, self.args.save_total_limit = self.args.save_total_limit, None
         if self.args.deepspeed and not self.is_deepspeed_enabled:
             raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
-        self._step_metrics = {mode: StepMetrics(self._objective.config, self.args.device) for mode in ("train", "eval")}
+        weights = self._objective.config.weights
+        self._step_metrics = {mode: StepMetrics(weights, self.args.device) for mode in ("train", "eval")}
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
         if coord_parts.answers is not None:
@@ -166,7 +168,7 @@ class CoordTrainer(Seq2SeqTrainer):
                 batch = next(batches)
             with self._forward_failing_together(device):
                 self.prediction_step(self.model, batch, prediction_loss_only=True)
-        losses = self._step_metrics["eval"].flush(self._sum_over_ranks, "eval_")
+        losses = self._log_line("eval", "eval_")
         return losses | {"eval_loss": losses["eval_total_loss"]}
 
     @contextmanager
@@ -205,7 +207,7 @@ class CoordTrainer(Seq2SeqTrainer):
         )
 
     def _check_best_metric(self) -> None:
-        logged = (*self._step_metrics["eval"].names("eval_"), "eval_loss")
+        logged = (*always_logged(self._step_metrics["eval"], "eval_"), "eval_loss")
         names = sorted(name.removeprefix("eval_") for name in logged)
         name = (self.args.metric_for_best_model or "loss").removeprefix("eval_")
         if name not in names:
@@ -220,15 +222,9 @@ class CoordTrainer(Seq2SeqTrainer):
             return None
         if not self.model.training:  # evaluations have their own counts, and must not wait for a rank that failed
             return None
-        counts = sum(self._count(batch) for batch in batch_samples).to(device)
-        if self.args.world_size > 1:
-            counts = self.accelerator.gather(counts[None]).sum(dim=0)
-        return counts
-
-    def _count(self, batch: dict[str, Any]) -> torch.Tensor:
-        supervised, vocab = batch["labels"][:, 1:][batch["labels"][:, 1:] != -100], self._objective.vocab
-        coordinates = vocab.mask(supervised).sum() if vocab is not None else 0
-        return torch.tensor([len(supervised), int(coordinates), len(batch["coord_slots"].rows_M4)])
+        counted = [(batch["labels"], batch["coord_slots"]) for batch in batch_samples]
+        counts = global_denominators(counted, self._objective.vocab, lambda x: self._sum_over_ranks(x.to(device)))
+        return torch.stack(list(counts.values()))
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Return the loss of a micro-batch, divided by the counts of the whole optimizer step."""
@@ -324,10 +320,14 @@ class CoordTrainer(Seq2SeqTrainer):
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
         """Add the means of every loss term since the last log line, over all ranks."""
         if self.model.training:
-            logs.update(self._step_metrics["train"].flush(self._sum_over_ranks, ""))
+            logs.update(self._log_line("train", ""))
             if "train_total_loss" in logs:
                 logs.update({f"grad_norm/{name}": norm for name, norm in self._norms.items()})
         super().log(logs, *args, **kwargs)
+
+    def _log_line(self, mode: str, prefix: str) -> dict[str, float]:
+        metrics = self._step_metrics[mode]
+        return log_line(metrics, metrics.flush(self._sum_over_ranks), prefix)
 
     def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
         return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()

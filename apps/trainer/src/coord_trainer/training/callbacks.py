@@ -154,17 +154,24 @@ _WARM_UP, _PROFILED = 3, 5
 
 
 class StepProfile(TrainerCallback):
-    """Profiles a few steps after warming up, and appends their times to the metrics file."""
+    """Profiles a few steps after warming up, and appends their times to the metrics file.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the metrics file
+        vision_tower: name of the vision tower's module
+        language_model: name of the language model's module
+    """
+
+    def __init__(self, path: Path, vision_tower: str, language_model: str) -> None:
         self._path = path
+        self._parts = {vision_tower: "coord::vision", language_model: "coord::body"}
         self._profiler = None
         self._finished = False
 
     def on_train_begin(self, args, state, control, model=None, **kwargs) -> None:  # noqa: D102
-        core = (model.get_base_model() if hasattr(model, "get_base_model") else model).model
-        mark(core.visual, "coord::vision")
-        mark(core.language_model, "coord::body")
+        core = model.get_base_model() if hasattr(model, "get_base_model") else model
+        for name, part in self._parts.items():
+            mark(core.get_submodule(name), part)
         self._first = state.global_step + _WARM_UP
 
     def on_step_end(self, args, state, control, **kwargs) -> None:  # noqa: D102

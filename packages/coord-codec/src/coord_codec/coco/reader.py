@@ -186,6 +186,11 @@ class CocoReader:
     def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:
         if not isinstance(record, Mapping):
             raise InputError(f": expected an object, found {type(record).__name__}")
+        if "segments_info" in record and "category_id" not in record:
+            raise InputError(
+                "segments_info: expected an object a row, found the segments of panoptic COCO: name the instance "
+                "annotations of the same images (instances_*.json), or convert the file into such"
+            )
         image = self._find_row(record, "image_id", self._image_ids, "an image")
         category = self._find_row(record, "category_id", self._category_ids, "a category")
         x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from coord_codec.files import InputError
-from coord_data.formats.images import is_hidden
+from coord_data.image_paths import is_hidden
 from coord_data.source import Source
 
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")

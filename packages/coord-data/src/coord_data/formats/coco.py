@@ -6,14 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coord_codec import read_annotations
 from coord_codec.files import read_json
 from coord_data.formats.table import Annotated, AnnotationFormat, Example
 from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
 from coord_data.raw_boxes import raw_of_coco, raw_of_records
-from coord_data.rules import ReadingRules
 from coord_data.source import Source
+
+if TYPE_CHECKING:
+    from coord_data.rules import ReadingRules
 
 SUMMARY = ".summary.json"
 """Suffix of the summary beside an instance file that `prepare` wrote; its key `images` is the image folder."""

@@ -22,7 +22,7 @@ from coord_codec import (
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box, widened
 from coord_codec.coco.shapes import coco_shape
 from coord_codec.records import check_description, with_uncertain
-from coord_data.formats.raw import RawImage, RawObject, Reading
+from coord_data.raw import RawImage, RawObject, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 _GRID = CoordGrid()

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.files import InputError
-from coord_data.formats.images import Found, ImageIndex, find_root
-from coord_data.formats.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, around, csv_rows, image_size, number
 from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.image_paths import Found, ImageIndex, find_root
+from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, around, csv_rows, image_size, number
 from coord_data.source import Source
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")

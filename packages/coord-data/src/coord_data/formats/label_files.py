@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from coord_codec.files import InputError, read_text
 from coord_data.formats.class_names import NAME_FILES
-from coord_data.formats.images import IMAGE_SUFFIXES, in_any_case, is_hidden
-from coord_data.formats.raw import number
+from coord_data.image_paths import IMAGE_SUFFIXES, in_any_case, is_hidden
+from coord_data.raw import number
 
 _LABELS_OF = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coord_codec import InputError, Instance, read_annotations
 from coord_codec.coco.document import is_coco
@@ -19,8 +19,10 @@ from coord_codec.records import ABSENT, with_uncertain
 from coord_data.formats.coco import folder_of
 from coord_data.formats.table import Annotated, AnnotationFormat, Example
 from coord_data.raw_boxes import raw_of_coco
-from coord_data.rules import ReadingRules
 from coord_data.source import Source
+
+if TYPE_CHECKING:
+    from coord_data.rules import ReadingRules
 
 
 def recognise(source: Source) -> bool:

@@ -1,4 +1,8 @@
-"""Reader of Qwen-VL conversations, whose answers are JSON with `bbox_2d` or `point_2d` and `label`.
+"""Reader of conversations whose answers are JSON with `bbox_2d` or `point_2d` and `label`, or have boxes in markers.
+
+The JSON is Qwen3-VL's and Qwen2.5-VL's. Markers are those of Qwen2-VL, `<|object_ref_start|>cat<|object_ref_end|>
+<|box_start|>(x1,y1),(x2,y2)<|box_end|>`, and of Qwen-VL and InternVL, `<ref>cat</ref><box>[[x1, y1, x2, y2]]</box>`, in
+thousandths too; a name holds for all boxes behind it, also one in the question for those of the answer.
 
 Qwen3-VL writes thousandths of the image, Qwen2.5-VL pixels of the resized image, which the numbers alone cannot tell
 apart. They are read as thousandths unless one exceeds 1000; `--format qwen-pixels` reads pixels. A note names the unit.
@@ -8,20 +12,30 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_data.formats.raw import RawImage, RawObject, Reading, as_json, as_list, number
 from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, number
 from coord_data.source import Source
 
 _KEYS = ("bbox_2d", "point_2d")
+_MARKED = re.compile(
+    r"(?:<\|object_ref_start\|>|<ref>)(?P<name>.*?)(?:<\|object_ref_end\|>|</ref>)"
+    r"|(?:<\|box_start\|>|<box>)(?P<box>.*?)(?:<\|box_end\|>|</box>)",
+    re.DOTALL,
+)
+"""A name or a box between markers."""
+MARKS = (*_KEYS, "<|box_start|>", "<box>")
+"""What tells boxes in a conversation."""
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")  # also in <|coord_500|>, which is in thousandths too
 
 
 def recognise(source: Source) -> bool:
-    """Return whether a source has conversations, and `bbox_2d` or `point_2d` near its beginning."""
-    return bool({"messages", "conversations"} & set(source.record or {})) and any(key in source.head for key in _KEYS)
+    """Return whether a source has conversations, and `bbox_2d`, `point_2d` or a box in markers near its beginning."""
+    return bool({"messages", "conversations"} & set(source.record or {})) and any(key in source.head for key in MARKS)
 
 
 def read(source: Source, images: Path | None, pixels: bool | None = None) -> Reading:
@@ -60,14 +74,22 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     turns = as_list(record.get("messages", record.get("conversations")))
     names = [n for n in as_list(record.get("images", record.get("image"))) if isinstance(n, str)]
     answers = []
+    marked: list[Any] = []
+    name = ""
     for turn in turns:
         if not isinstance(turn, Mapping):
             continue
         content = turn.get("content", turn.get("value"))
         parts = content if isinstance(content, list) else [content]
         names += [p["image"] for p in parts if isinstance(p, Mapping) and isinstance(p.get("image"), str)]
-        if turn.get("role", turn.get("from")) in ("assistant", "gpt"):
-            answers += [str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts]
+        texts = [str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts]
+        is_answer = turn.get("role", turn.get("from")) in ("assistant", "gpt")
+        answers += texts if is_answer else []
+        for match in (match for text in texts for match in _MARKED.finditer(text)):
+            if match["name"] is not None:
+                name = match["name"].strip()
+            elif is_answer:
+                marked += _in_markers(match["box"], name)
     if len(names) != 1:
         yield RawImage("", where, fault=f"expected one image, found {len(names)}")
         return
@@ -76,12 +98,23 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
         for answer in answers
         if any(key in answer for key in _KEYS) or answer.strip("`json\n ") == "[]"
     ]
+    if marked and not parsed_answers:
+        parsed_answers = [marked]
     if not parsed_answers or any(isinstance(objects, str) for objects in parsed_answers):
-        fault = next((f for f in parsed_answers if isinstance(f, str)), "expected an answer with bbox_2d, found none")
+        expected = "expected an answer with bbox_2d or a box in markers, found none"
+        fault = next((found for found in parsed_answers if isinstance(found, str)), expected)
         yield RawImage(names[0], where, fault=fault)
         return
     boxes = [_box(o, f"{where}: bbox_2d {i}") for i, o in enumerate(o for objects in parsed_answers for o in objects)]
     yield RawImage(names[0].removeprefix("file://"), where, boxes)
+
+
+def _in_markers(text: str, name: str) -> list[Any]:
+    """Return the objects of the boxes between a pair of markers in the form of JSON answers."""
+    numbers = [float(number) for number in _NUMBER.findall(text)]
+    if not numbers or len(numbers) % 4:
+        return [text]
+    return [{"bbox_2d": numbers[at : at + 4], "label": name} for at in range(0, len(numbers), 4)]
 
 
 def _objects(answer: str) -> list[Any] | str:
@@ -98,7 +131,8 @@ def _objects(answer: str) -> list[Any] | str:
 
 def _box(value: Any, where: str) -> RawObject:
     if not isinstance(value, Mapping):
-        return RawObject("", (), where, fault=f"expected an object with bbox_2d and label, found {as_json(value)}")
+        expected = "expected an object with bbox_2d and label, or four numbers between markers"
+        return RawObject("", (), where, fault=f"{expected}, found {as_json(value)}")
     try:
         corners = tuple(number(v) for v in as_list(value.get("bbox_2d", value.get("point_2d"))))
     except ValueError as error:
@@ -123,7 +157,8 @@ def _example(key: str, numbers: list[int]) -> Example:
 FORMAT = AnnotationFormat(
     "qwen",
     "conversations of Qwen3-VL",
-    "`messages` or `conversations` whose answers are JSON with `bbox_2d` and `label`, in thousandths of the image",
+    "`messages` or `conversations` whose answers are JSON with `bbox_2d` and `label`, or have boxes in markers "
+    "(`<box>`, `<|box_start|>`), in thousandths of the image",
     {"box": _example("bbox_2d", [200, 200, 600, 800]), "point": _example("point_2d", [400, 500])},
     recognise,
     read,

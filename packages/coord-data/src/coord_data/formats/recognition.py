@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from coord_codec import InputError
 from coord_data.formats import tools
-from coord_data.formats.images import IMAGE_SUFFIXES, is_hidden
-from coord_data.formats.table import FORMATS, OWN
+from coord_data.formats.table import FORMATS, OWN, AnnotationFormat
+from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.source import Source
 
 _ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
@@ -104,8 +104,18 @@ def _refuse_several(source: Source, further: Mapping[str, str]) -> None:
         raise InputError(f"{source.path}: holds {listed}; choose one of them with --format (data.format) {formats}")
 
 
+def _fits(row: AnnotationFormat, source: Source) -> bool:
+    """Return whether a row recognises a source; an error of a user's own row names the row."""
+    if row.recognise is None:
+        return False
+    try:
+        return row.recognise(source)
+    except InputError as error:
+        raise InputError(f"format {row.name}: its recognise fails: {error}") from error
+
+
 def _by_content(source: Source) -> Source | None:
-    matches = [row for row in FORMATS.values() if row.recognise is not None and row.recognise(source)]
+    matches = [row for row in FORMATS.values() if _fits(row, source)]
     if len([row for row in matches if row.has_label_files is not None]) > 1:
         _refuse_several(source, {row.name: row.title for row in matches if row.has_label_files is not None})
     return _of_format(source, source.path, matches[0].name) if matches else None

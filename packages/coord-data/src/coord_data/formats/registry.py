@@ -1,19 +1,14 @@
-"""The formats that are read, and the entry point of this folder: `read_source`."""
+"""The formats that are read, in the order in which they are tried, and how a user adds one."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
-from coord_codec import InputError
-from coord_codec.boxes import OnBadBox
 from coord_data.formats import coco, csv_table, lvis, openimages, qwen, refcoco, swift, vg, voc, yolo
-from coord_data.formats.coco import SUMMARY, base_of
 from coord_data.formats.recognition import open_source
-from coord_data.formats.table import FORMATS, Annotated, AnnotationFormat, register_format
-from coord_data.rules import ReadingRules
-from coord_data.source import Source
+from coord_data.formats.table import FORMATS, AnnotationFormat, Example, Read, Recognise, register_format, remove_format
 
-__all__ = ["FORMATS", "SUMMARY", "Annotated", "base_of", "open_source", "read_by", "read_source"]
+__all__ = ["FORMATS", "format_table", "open_source", "register_reader", "remove_format"]
 
 _IN_ORDER: tuple[AnnotationFormat, ...] = (
     voc.FORMAT,
@@ -35,37 +30,55 @@ for _row in _IN_ORDER:
     register_format(_row)
 
 
-def read_source(
-    path: Path | Source,
-    images: Path | None = None,
-    format: str = "auto",
-    on_bad_box: OnBadBox = "drop_image",
-    geometry: str = "box",
-) -> Annotated:
-    """Read annotations of any format, with a few of the rules in `ReadingRules` and the defaults of the others.
+def register_reader(
+    name: str,
+    read: Read,
+    recognise: Recognise | None = None,
+    *,
+    title: str = "",
+    about: str = "",
+    examples: Mapping[str, Example] | None = None,
+) -> AnnotationFormat:
+    """Add a format of one's own: every command and setting knows its name afterwards, and it is tried first.
 
     Args:
-        path: a file or a folder, or the source of one
-        images: folder that image paths are relative to; derived from the format if None
-        format: format of the annotations; recognised by the content if `auto`
-        on_bad_box: how a refused object affects its image
-        geometry: the shape that each target must have, see `coord_codec.read_annotations`
+        name: name of the format
+        read: returns the images and objects as the source states them; all rules for boxes, shapes, sizes and names
+            are applied afterwards, as for the other formats
+        recognise: whether a source is of this format; without it the format has to be named
+        title: its name in words
+        about: what it looks like, for the documentation
+        examples: an example of each geometry that it can carry, which the tests of the table read
+
+    Returns:
+        The row of the format.
 
     Raises:
-        InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
+        ValueError: the name is taken.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from coord_data import open_source
+        >>> from coord_data.raw import RawImage, RawObject, Reading
+        >>> def read(source, images):
+        ...     rows = [line.split() for line in source.text.splitlines()]
+        ...     objects = [RawObject(row[1], tuple(map(float, row[2:6])), str(source.path)) for row in rows]
+        ...     image = RawImage(rows[0][0], str(source.path), objects)
+        ...     return Reading([image], images or source.path.parent)
+        >>> row = register_reader("words", read, lambda source: source.path.suffix == ".words")
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.words"
+        >>> _ = path.write_text("a.jpg cat 20 10 60 40")
+        >>> open_source(path).format
+        'words'
+        >>> from coord_data.formats.registry import remove_format
+        >>> remove_format("words")
     """
-    return read_by(path, ReadingRules(images=images, format=format, on_bad_box=on_bad_box, geometry=geometry))
+    row = AnnotationFormat(name, title or name, about, dict(examples or {}), recognise, read)
+    return register_format(row, first=True)
 
 
-def read_by(path: Path | Source, rules: ReadingRules) -> Annotated:
-    """Read annotations of any format by all rules but those about images: `allow_outside`, `classes` and `strict`.
-
-    Raises:
-        InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
-    """
-    if rules.images is not None and not rules.images.is_dir():
-        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {rules.images}")
-    if rules.read_as is not None and rules.geometry != "box":
-        raise InputError(f"read_as {rules.read_as}: it applies to boxes, found geometry {rules.geometry}; read boxes")
-    source = open_source(path, rules.format)
-    return FORMATS[source.format].annotated(source, rules)
+def format_table() -> str:
+    """Return the table in Markdown, as the documentation shows it."""
+    head = ["| format | name | what it looks like | geometries |", "|---|---|---|---|"]
+    rows = [f"| {row.title} | `{row.name}` | {row.about} | {', '.join(row.geometries)} |" for row in FORMATS.values()]
+    return "\n".join([*head, *rows]) + "\n"

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_data.formats.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, number
 from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, number
 from coord_data.source import Source
 
 _UNITS: dict[str, tuple[Unit, float]] = {
@@ -51,7 +51,8 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
     if isinstance(record, str):
         yield RawImage("", where, fault=record)
         return
-    names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(record.get("images"))]
+    stated = record.get("images", record.get("image"))
+    names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(stated)]
     objects = record.get("objects")
     if _are_captioned(objects):
         objects = _of_captions(objects)
@@ -59,12 +60,14 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
         yield RawImage("", where, fault="a conversation without boxes: there is nothing to detect in it; remove it")
         return
     if not names or not all(isinstance(name, str) for name in names):
-        yield RawImage("", where, fault=f"images: expected paths, found {as_json(record.get('images'))}")
+        yield RawImage("", where, fault=f"images: expected paths, found {as_json(stated)}")
         return
     if not isinstance(objects["bbox"], list):
         yield RawImage("", where, fault=f"objects.bbox: expected a list of boxes, found {as_json(objects['bbox'])}")
         return
     indices = as_list(objects.get("image_id"))
+    if len(names) == 1 and all(isinstance(index, int | str) for index in indices) and len(set(indices)) == 1:
+        indices = []  # the id of the one image in its data set, or its index: all boxes are of that image
     if invalid := [index for index in indices if not isinstance(index, int) or not 0 <= index < len(names)]:
         expected = f"objects.image_id: expected whole numbers from 0 to {len(names) - 1}"
         yield RawImage("", where, fault=f"{expected}, found {as_json(invalid[0])}")
@@ -117,12 +120,15 @@ def _boxes(
     ref_of_box = _references(record)
     for position, box in enumerate(objects["bbox"]):
         box_where = f"{where}: objects.bbox[{position}]"
-        ref = ref_of_box[position] if position < len(ref_of_box) else position
+        is_named = position < len(ref_of_box) and (ref_of_box[position] >= 0 or len(refs) != len(objects["bbox"]))
+        ref = ref_of_box[position] if is_named else position
         image = indices[position] if position < len(indices) else 0
         if kind not in _UNITS:
             fault = f"bbox_type: expected {', '.join(_UNITS)}, found {kind!r}"
         elif not 0 <= ref < len(refs):
-            fault = "expected a <ref-object> before this box that names it, found none"
+            found = f"found none (objects.ref has {len(refs)} names for {len(objects['bbox'])} boxes)"
+            fault = f"expected a <ref-object> in the messages that names this box, {found}: write a name for each box "
+            fault += "into objects.ref, and <ref-object> before its <bbox>"
         else:
             fault = ""
         try:

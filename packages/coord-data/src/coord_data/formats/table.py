@@ -6,16 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from coord_codec import AnnotationSet, InputError
 from coord_data.formats.collect import collect
-from coord_data.formats.raw import Reading
 from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
+from coord_data.raw import Reading
 from coord_data.raw_boxes import RawBoxes, raw_of_reading
 from coord_data.read_as import ReadAs
 from coord_data.reread import RereadSource, reread
-from coord_data.rules import ReadingRules
 from coord_data.source import Source
+
+if TYPE_CHECKING:
+    from coord_data.rules import ReadingRules
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Example:
 
 Recognise = Callable[[Source], bool]
 Read = Callable[[Source, "Path | None"], Reading]
-Load = Callable[[Source, ReadingRules], Annotated]
+Load = Callable[[Source, "ReadingRules"], Annotated]
 
 
 @dataclass(frozen=True)
@@ -152,54 +155,6 @@ def register_format(row: AnnotationFormat, *, first: bool = False) -> Annotation
     return row
 
 
-def register_reader(
-    name: str,
-    read: Read,
-    recognise: Recognise | None = None,
-    *,
-    title: str = "",
-    about: str = "",
-    examples: Mapping[str, Example] | None = None,
-) -> AnnotationFormat:
-    """Add a format of one's own: every command and setting knows its name afterwards, and it is tried first.
-
-    Args:
-        name: name of the format
-        read: returns the images and objects as the source states them; all rules for boxes, shapes, sizes and names
-            are applied afterwards, as for the other formats
-        recognise: whether a source is of this format; without it the format has to be named
-        title: its name in words
-        about: what it looks like, for the documentation
-        examples: an example of each geometry that it can carry, which the tests of the table read
-
-    Returns:
-        The row of the format.
-
-    Raises:
-        ValueError: the name is taken.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> from coord_data import open_source
-        >>> from coord_data.formats.raw import RawImage, RawObject, Reading
-        >>> def read(source, images):
-        ...     rows = [line.split() for line in source.text.splitlines()]
-        ...     objects = [RawObject(row[1], tuple(map(float, row[2:6])), str(source.path)) for row in rows]
-        ...     image = RawImage(rows[0][0], str(source.path), objects)
-        ...     return Reading([image], images or source.path.parent)
-        >>> row = register_reader("words", read, lambda source: source.path.suffix == ".words")
-        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.words"
-        >>> _ = path.write_text("a.jpg cat 20 10 60 40")
-        >>> open_source(path).format
-        'words'
-        >>> remove_format("words")
-    """
-    from coord_data.formats import registry  # noqa: F401 - its rows come after this one
-
-    row = AnnotationFormat(name, title or name, about, dict(examples or {}), recognise, read)
-    return register_format(row, first=True)
-
-
 def remove_format(name: str) -> None:
     """Remove a format from the table, as tests do after they have registered one.
 
@@ -210,12 +165,3 @@ def remove_format(name: str) -> None:
         raise ValueError(f"annotation format {name!r}: expected one of {', '.join(_ROWS)}")
     del _ROWS[name]
     OWN.discard(name)
-
-
-def format_table() -> str:
-    """Return the table in Markdown, as the documentation shows it."""
-    from coord_data.formats import registry  # noqa: F401 - fills the table
-
-    head = ["| format | name | what it looks like | geometries |", "|---|---|---|---|"]
-    rows = [f"| {row.title} | `{row.name}` | {row.about} | {', '.join(row.geometries)} |" for row in _ROWS.values()]
-    return "\n".join([*head, *rows]) + "\n"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Any
 
+from coord_data.formats.qwen import MARKS
 from coord_data.source import Source
 
+_LABEL_STUDIO = "export the project from it as COCO or YOLO, with images"
 _EXPORT = "export the project from it as COCO, Pascal VOC or YOLO"
 _TOOLS = (
     ({"shapes", "imagePath"}, "LabelMe", "convert the folder into COCO JSON, as labelme2coco does"),
-    ({"data", "annotations"}, "Label Studio", "export the project from it as COCO or YOLO, with images"),
-    ({"annotator", "image"}, "Label Studio", "export the project from it as COCO or YOLO, with images"),
+    ({"data", "annotations"}, "Label Studio", _LABEL_STUDIO),
+    ({"annotator", "image"}, "Label Studio", _LABEL_STUDIO),
     ({"_via_img_metadata"}, "VGG Image Annotator", "export the annotations from it as COCO"),
     ({"filename", "regions"}, "VGG Image Annotator", "export the annotations from it as COCO"),
     ({"image", "annotations"}, "Create ML", _EXPORT),
@@ -27,7 +29,7 @@ _TOOLS = (
 
 
 def advice(source: Source) -> str:
-    """Return what to do with JSON of a tool that is not supported; empty if no tool is recognised.
+    """Return what to do with a file of a tool that is not supported; empty if no tool is recognised.
 
     Example:
         >>> import tempfile, pathlib
@@ -37,11 +39,24 @@ def advice(source: Source) -> str:
         'JSON of LabelMe, which is not read; convert the folder into COCO JSON, as labelme2coco does'
     """
     if source.head[:1] not in ("{", "["):
-        return ""
+        is_table = {"annotator", "annotation_id"} & set(source.head.partition("\n")[0].replace('"', "").split(","))
+        return f"a table of Label Studio, which is not read; {_LABEL_STUDIO}" if is_table else ""
     if source.record is not None and {"image", "objects"} <= source.record.keys():
         return ""  # instance JSONL, whatever further keys it has
+    if _is_plain_conversation(source):
+        return (
+            f"conversations without boxes that are read ({', '.join(MARKS)}, or <bbox> with `objects`); write instance "
+            "JSONL, or train on their text as `conversations` of data.sources"
+        )
     candidates: tuple[Set[Any], ...] = (source.record.keys(),) if source.record is not None else source.keys
     for keys, tool, what_to_do in _TOOLS:
         if any(keys <= file_keys for file_keys in candidates):
             return f"JSON of {tool}, which is not read; {what_to_do}"
     return ""
+
+
+def _is_plain_conversation(source: Source) -> bool:
+    """Return whether a source begins with conversations, and no box is found in its beginning."""
+    record = source.record or {}
+    is_conversation = any(isinstance(record.get(key), list) for key in ("messages", "conversations"))
+    return is_conversation and "objects" not in record and not any(mark in source.head for mark in MARKS)

@@ -10,7 +10,7 @@ empty label file states that its image has no objects.
 | six numbers | the sixth, a confidence or track id, is ignored and counted |
 | seven or more, an odd count | a polygon, or corners of an oriented box; as a box the one around it, counted |
 | with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each; as a box without them, counted |
-| poses without `kpt_shape` | refused: they have the count of numbers of a polygon |
+| poses without `kpt_shape` | refused where their numbers make no sense as outlines: they have the count of a polygon |
 | image without a label file | an image without objects, counted |
 | label file without an image | not read, counted |
 """
@@ -28,7 +28,6 @@ from coord_codec.files import InputError, read_text
 from coord_codec.geometry.base import pairs
 from coord_codec.geometry.polygon import find_crossing
 from coord_data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
-from coord_data.formats.images import image_files
 from coord_data.formats.label_files import (
     Labelled,
     find_labels,
@@ -37,8 +36,9 @@ from coord_data.formats.label_files import (
     label_folders,
     labels_without_image,
 )
-from coord_data.formats.raw import RawImage, RawObject, Reading, around, number
 from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.image_paths import image_files
+from coord_data.raw import RawImage, RawObject, Reading, around, number
 from coord_data.source import Source
 
 _SPLITS = ("train", "val", "valid", "test")
@@ -54,6 +54,10 @@ _CORNER_REACH = 1.5
 """The same for the corner of a rotated box; that of a square turned by 45 degrees is 1."""
 _MOST = 0.8
 """Share of rows that have to look like poses."""
+_FEW = 10
+"""Number of rows from which points that all lie in the box tell a pose."""
+_NOT_CONVEX = 0.3
+"""Share of rows that as outlines are not convex, from which such rows are poses; rotated boxes always are."""
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
 _EMPTY = "images without a label file, taken as images without objects"
@@ -374,14 +378,34 @@ def _pose(stated: RawObject, values: list[float], classes: Classes, points: int,
 def _look_like_poses(rows: Sequence[list[float]]) -> bool:
     """Return whether rows that could be outlines are poses without `kpt_shape`: centre, size and keypoints.
 
-    All have the same count of numbers and begin with a box inside the image; and as outlines most of them cross
-    themselves, leave the image, or have a second vertex far from all others, where a pose has its size.
+    All have the same count of numbers and begin with a box inside the image. As outlines most of them cross themselves,
+    leave the image, or have a second vertex far from all others, where a pose has its size; or all further points lie
+    in the box, of at least a few rows, and too many of the outlines are not convex (a triangle always is).
     """
-    if len({len(row) for row in rows}) != 1 or len(rows[0]) < _SHORTEST_POSE:
+    if len({len(row) for row in rows}) != 1 or not all(_begins_with_box(row) for row in rows):
         return False
-    if not all(_begins_with_box(row) for row in rows):
+    count = len(rows[0])
+    if count >= _SHORTEST_POSE and sum(map(_is_no_outline, rows)) >= _MOST * len(rows):
+        return True
+    if len(rows) < _FEW or not all(map(_has_points_in_box, rows)):
         return False
-    return sum(map(_is_no_outline, rows)) >= _MOST * len(rows)
+    return count < _SHORTEST_POSE or sum(not _is_convex(row) for row in rows) >= _NOT_CONVEX * len(rows)
+
+
+def _has_points_in_box(row: Sequence[float]) -> bool:
+    cx, cy, width, height = row[1:5]
+    inside = (
+        abs(x - cx) <= width / 2 + _SLACK and abs(y - cy) <= height / 2 + _SLACK for x, y in pairs(tuple(row[5:]))
+    )
+    return all(inside)
+
+
+def _is_convex(row: Sequence[float]) -> bool:
+    """Return whether the numbers after the class, as vertices, turn one way at each corner."""
+    points = pairs(tuple(row[1:]))
+    corners = zip(points, points[1:] + points[:1], points[2:] + points[:2], strict=True)
+    turns = [(bx - ax) * (cy - by) - (by - ay) * (cx - bx) for (ax, ay), (bx, by), (cx, cy) in corners]
+    return min(turns) >= 0 or max(turns) <= 0
 
 
 def _begins_with_box(row: Sequence[float]) -> bool:

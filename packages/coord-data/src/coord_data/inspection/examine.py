@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import AnnotationSet, InputError, Instance
+from coord_data.finding import Finding, most_severe_first
 from coord_data.formats.yolo import HeldOut
 from coord_data.image_file import ImageFile, ImageFolder
 from coord_data.image_set import Evidence, ImageSet, gather_evidence
 from coord_data.inspection import duplicates, names, records
-from coord_data.inspection.finding import Finding, most_severe_first
 from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_data.inspection.numbers.find_meaning import declared_meaning

@@ -17,8 +17,8 @@ from coord_codec import CoordGrid, Instance
 from coord_codec.files import write_text
 from coord_codec.html import page, safe, section, table
 from coord_codec.images import ImageError, decode_image
+from coord_data.finding import Finding, counted
 from coord_data.inspection.examine import Examination
-from coord_data.inspection.finding import Finding, counted
 
 Named = tuple[str, tuple[float, ...]]
 """A description and its corners in [0, 1]."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import AnnotationSet
+from coord_data.finding import Finding, Severity, by_share, counted
 from coord_data.image_file import MISSING, ImageFile, where_it_is
-from coord_data.inspection.finding import Finding, Severity, by_share, counted
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.raw_boxes import RawBoxes
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec.layouts import INVERSE_TURN, TURNS
+from coord_data.finding import Finding
 from coord_data.image_file import ImageFile, look_at
-from coord_data.inspection.finding import Finding
 from coord_data.inspection.numbers.edges import EdgeMaps, z_value
 from coord_data.raw_boxes import RawBoxes
 

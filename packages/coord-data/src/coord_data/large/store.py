@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from coord_codec import Category, InputError, Problem
 from coord_codec.files import read_json, write_text
+from coord_codec.geometry import geometry_of
 from coord_data.formats.registry import open_source
 from coord_data.image_file import look_at
 from coord_data.large.check import Checked, Rules, check_images, check_lines, pieces
@@ -59,7 +60,7 @@ class Store:
 
 def streams(source: Source, rules: ReadingRules) -> bool:
     """Return whether a source is streamed: an instance or COCO file that is too large for memory."""
-    if source.format not in STREAMED or rules.geometry != "box" or rules.read_as or not source.is_large:
+    if source.format not in STREAMED or not geometry_of(rules.geometry).is_box or rules.read_as or not source.is_large:
         return False  # the Arrow file stores boxes only, as the file states them
     return source.format == "coco" or source.head[:1] != "["  # the records of a list are not lines
 
@@ -100,7 +101,7 @@ class Stream:
         checked = (
             self._check_coco(file, self.part) if isinstance(self.part, CocoPart) else self._check_lines(file, self.part)
         )
-        with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5) as bar:
+        with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
             for count, piece in checked:
                 bar.update(count)
                 self._problems += piece.problems

@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from coord_codec.files import InputError, write_text
+from coord_codec.plugins import import_plugins
 from coord_eval.cli import options
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
 
@@ -82,8 +83,12 @@ def _common(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A Python file that registers formats, metrics or geometries of your own."),
+    ] = None,
 ) -> None:
-    pass
+    import_plugins(plugin or ())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

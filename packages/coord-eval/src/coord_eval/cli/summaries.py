@@ -76,4 +76,13 @@ def expression_lines(scores: ExpressionScores) -> Iterator[str]:
         yield f"Acc@{threshold:5} {value:.4f}{interval(f'Acc@{threshold}')}"
     yield f"mean IoU  {scores.mean_iou:.4f}{interval('mean_iou')}"
     yield f"point in box {scores.point_in_box:.4f}{interval('point_in_box')}"
+    if scores.precision_f1 is not None:
+        yield f"Pr@(F1=1) {scores.precision_f1:.4f}{interval('precision_f1')}"
+    if scores.n_acc is not None:
+        yield f"N-acc     {scores.n_acc:.4f}{interval('n_acc')}"
+    if scores.no_target + scores.several_targets:
+        yield (
+            f"{scores.no_target} phrases without a target, {scores.several_targets} with several; "
+            "Acc, mean IoU and point in box are over the others"
+        )
     yield (f"{scores.phrases} phrases, {scores.without_box} answers without a box, {scores.several_boxes} with several")

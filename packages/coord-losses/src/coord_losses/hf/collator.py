@@ -1,22 +1,80 @@
 """Collates samples into padded batches with the objects whose coordinates they contain."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from coord_codec import CoordVocab, find_layout
+from coord_codec import CoordVocab, Geometry, SequenceLayout, find_layout
 from coord_codec.vocab import MarkerFamily, marker_family
 from coord_losses.slots import ObjectSlots
+
+Sample = dict[str, Any]
+
+
+def collate_with_objects(
+    features: Sequence[Mapping[str, Any]],
+    join: Callable[[list[Sample]], tuple[dict[str, Any], dict[str, Any]]],
+    vocab: CoordVocab | None,
+    find: Callable[[Sample, str | Geometry], SequenceLayout] | None = None,
+) -> dict[str, Any]:
+    """Collate samples in any way, and add the rows and ground-truth boxes of their objects as `objects`.
+
+    Of each sample, `boxes`, `object_weights`, `geometry` (by default boxes; one for all samples) and `layout` describe
+    its objects and are not passed on.
+
+    Args:
+        features: the samples, which are not changed
+        join: returns the batch of the samples' other keys, and where each sample stands in it (`batch_rows` and
+            `starts` of `ObjectSlots.from_layouts`)
+        vocab: the coordinate tokens; None if coordinates are written as text, so that no object has rows
+        find: finds the layout of a sample's `input_ids` in a geometry; None if each sample has a `layout`
+
+    Raises:
+        ValueError: if the samples have several geometries, or the boxes do not fit the layouts
+
+    Example:
+        >>> from coord_codec import CoordGrid
+        >>> vocab = CoordVocab(first_id=10, grid=CoordGrid(bins=10, scale=10))
+        >>> ids = [7, 1, 5, 11, 12, 15, 16, 2]
+        >>> sample = {"labels": ids, "layout": find_layout(ids, vocab, (1, 2)), "boxes": [[0.11, 0.19, 0.5, 0.6]]}
+        >>> batch = collate_with_objects([sample], lambda samples: ({"labels": torch.tensor([ids])}, {}), vocab)
+        >>> batch["objects"].rows_M4
+        tensor([[2, 3, 4, 5]])
+    """
+    samples = [dict(feature) for feature in features]
+    boxes = [sample.pop("boxes", None) for sample in samples]
+    weights = [sample.pop("object_weights", None) for sample in samples]
+    geometries = list(dict.fromkeys(sample.pop("geometry", "box") for sample in samples))
+    if len(geometries) > 1:
+        raise ValueError(f"the samples of a batch have one geometry, found {', '.join(map(str, geometries))}")
+    layouts = [sample.pop("layout") if find is None else find(sample, geometries[0]) for sample in samples]
+    batch, places = join(samples)
+    if vocab is None:
+        none_M4 = torch.zeros(0, 4)
+        batch["objects"] = ObjectSlots(none_M4.long(), none_M4, none_M4[:, 0].long())
+        return batch
+    batch["objects"] = ObjectSlots.from_layouts(
+        layouts,
+        batch["labels"],
+        boxes,
+        vocab,
+        weights=None if all(w is None for w in weights) else weights,
+        ids_BT=None if find is None else batch["input_ids"],
+        geometry=geometries[0],
+        **places,
+    )
+    return batch
 
 
 class CoordCollator:
     """Pad samples to a batch and find the rows and ground-truth boxes of their objects.
 
     A sample has `input_ids` and `labels` of equal length, and optionally `boxes` (its objects' ground-truth boxes in
-    [0, 1] in the order of the text; by default the dequantised labels) and `object_weights` (a factor for each object).
+    [0, 1] in the order of the text; by default the dequantised labels), `object_weights` (a factor for each object) and
+    `geometry` (one for all samples, see `coord_codec.geometry`; by default boxes).
     Objects are found in `input_ids`; those whose labels are masked are not trained on, and keep their place in `boxes`
     and `object_weights` (both may also leave out objects of the prompt).
     Other sequences of that length are padded with 0; other tensors (`pixel_values`, `image_grid_thw`) are concatenated
@@ -70,34 +128,14 @@ class CoordCollator:
             ValueError: if `input_ids` or `labels` are missing or differ in length, or a sample lacks a sequence or
                 number that another one has
         """
-        samples = [dict(feature) for feature in features]
-        for i, sample in enumerate(samples):
+        for i, sample in enumerate(features):
             if lacking := {"input_ids", "labels"} - sample.keys():
                 raise ValueError(f"sample {i} has no {min(lacking)}, only {', '.join(sample) or 'nothing'}")
-        boxes = [sample.pop("boxes", None) for sample in samples]
-        weights = [sample.pop("object_weights", None) for sample in samples]
-        labels = [_to_list(sample["labels"]) for sample in samples]
-        lengths = [len(_to_list(sample["input_ids"])) for sample in samples]
-        for i, (ids, length) in enumerate(zip(labels, lengths, strict=True)):
-            if len(ids) != length:
-                raise ValueError(f"sample {i}: {length} input_ids and {len(ids)} labels; one label for each id")
-            samples[i].setdefault("attention_mask", [1] * length)
-        names = dict.fromkeys(name for sample in samples for name, value in sample.items() if value is not None)
-        batch: dict[str, Any] = {
-            name: self._join(name, [sample.get(name) for sample in samples], lengths) for name in names
-        }
-        longest = max(lengths)
-        starts = [longest - length if self.padding_side == "left" else 0 for length in lengths]
-        batch["objects"] = ObjectSlots.from_layouts(
-            [find_layout(sample["input_ids"], self.vocab, self.markers) for sample in samples],
-            batch["labels"],
-            boxes,
-            self.vocab,
-            weights=None if all(w is None for w in weights) else weights,
-            ids_BT=batch["input_ids"],
-            starts=starts,
-        )
-        without_boxes = sum(boxes[image] is None for image in batch["objects"].image_M.tolist())
+            length, labels = len(_to_list(sample["input_ids"])), len(_to_list(sample["labels"]))
+            if labels != length:
+                raise ValueError(f"sample {i}: {length} input_ids and {labels} labels; one label for each id")
+        batch = collate_with_objects(features, self._pad, self.vocab, self._find)
+        without_boxes = sum(features[image].get("boxes") is None for image in batch["objects"].image_M.tolist())
         if batch["objects"].fallbacks > without_boxes:
             warnings.warn(
                 "some `boxes` do not agree with the coordinates in the text, and the dequantised labels are used "
@@ -105,6 +143,18 @@ class CoordCollator:
                 stacklevel=2,
             )
         return batch
+
+    def _find(self, sample: Sample, geometry: str | Geometry) -> SequenceLayout:
+        return find_layout(sample["input_ids"], self.vocab, self.markers, geometry)
+
+    def _pad(self, samples: list[Sample]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the padded batch, and the column at which each sample begins."""
+        lengths = [len(sample["input_ids"]) for sample in samples]
+        samples = [{"attention_mask": [1] * n} | sample for n, sample in zip(lengths, samples, strict=True)]
+        names = dict.fromkeys(name for sample in samples for name, value in sample.items() if value is not None)
+        batch = {name: self._join(name, [sample.get(name) for sample in samples], lengths) for name in names}
+        left = max(lengths) if self.padding_side == "left" else None
+        return batch, {"starts": [0 if left is None else left - length for length in lengths]}
 
     def _join(self, name: str, values: Sequence[Any], lengths: Sequence[int]) -> Tensor:
         """Pad the sequences of a key, or concatenate or stack its tensors; the value of a sample without it is None."""

@@ -3,22 +3,23 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from coord_losses.batch import supervised_rows
-from coord_losses.hf.head import replaced_forward
+from coord_losses.hf.head import Denominators, RowHead, replaced_forward
+from coord_losses.hf.metrics import StepMetrics
 from coord_losses.objective import CoordObjective
-from coord_losses.output import ObjectiveOutput, denominator_of
+from coord_losses.output import ObjectiveOutput
 from coord_losses.slots import ObjectSlots
+from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.registry import registered_terms
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
-Denominators = Mapping[str, Tensor | float] | None
 _ADDED_ARGUMENTS = ("labels", "objects", "denominators")
+_ROUTER = "router_aux_loss"
 _STATE = "_coord_state"
 _PROBE = (-90.0, -12.0, -1.0, -0.25, 0.5, 3.0, 40.0)
 """Logits returned by the head in a model's first forward pass, to detect how the model transforms them."""
@@ -51,6 +52,21 @@ class LogitTransform:
         error = 2 * torch.finfo(before.dtype).eps
         return after.shape == before.shape and torch.allclose(after.double(), expected, rtol=2 * error, atol=error)
 
+    @classmethod
+    def find(cls, candidates: "list[LogitTransform]", before: Tensor, after: Tensor) -> "LogitTransform":
+        """Return the first candidate that explains the logits that the model returned.
+
+        Raises:
+            ValueError: if there is none
+        """
+        for transform in candidates:
+            if transform.explains(before, after):
+                return transform
+        raise ValueError(
+            "the model changes its logits after the head in a way that its configuration does not declare and the "
+            "fused form would ignore: use patch(model, objective, fused=False)"
+        )
+
 
 @dataclass
 class PatchState:
@@ -60,30 +76,26 @@ class PatchState:
         objective: the objective
         fused: whether the fused form is used if the head allows it
         want_diagnostics: whether the next forward passes add diagnostics
-        sums: (numerator, denominator) by name, added up since the last `flush`
+        metrics: what has been added since the last `flush`; None before the first forward pass in training
         after: the transformation of the head's logits; None before the first forward pass
     """
 
     objective: CoordObjective
     fused: bool
     want_diagnostics: bool = False
-    sums: dict[str, Tensor] = field(default_factory=dict)
+    metrics: StepMetrics | None = None
     after: LogitTransform | None = None
 
-    def add(self, output: ObjectiveOutput, router_loss: Tensor | None = None) -> None:
-        """Add the terms, and the weighted loss of a mixture's router if there is one, to the sums to be logged."""
-        values = {
-            registered_terms()[name].log_key: (term.sum.detach(), output.counts[denominator_of(name)])
-            for name, term in output.terms.items()
-        }
+    def add(
+        self, output: ObjectiveOutput, diagnostics: Mapping[str, LossTerm], router_loss: Tensor | None = None
+    ) -> None:
+        """Add terms, diagnostics and the weighted loss of a mixture's router, if there is one, to the sums to log."""
+        tokens, measured = output.counts["tokens"], dict(diagnostics)
         if router_loss is not None:
-            tokens = output.counts["tokens"]
-            values["router_aux_loss"] = (router_loss.detach() * tokens, tokens)
-        if self.want_diagnostics:
-            values |= {f"diagnostics/{name}": (t.sum, t.count) for name, t in output.diagnostics().items()}
-        for name, pair in values.items():
-            added_2 = torch.stack([x.to(torch.float64) for x in pair])
-            self.sums[name] = self.sums[name] + added_2 if name in self.sums else added_2
+            measured[_ROUTER] = LossTerm(router_loss * tokens, tokens)
+        if self.metrics is None:
+            self.metrics = StepMetrics(output.weights, tokens.device, (_ROUTER,))
+        self.metrics.add(output, measured)
 
     def flush(self, reduce: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
         """Return the means of terms and diagnostics since the last call, and reset the sums.
@@ -91,13 +103,11 @@ class PatchState:
         Args:
             reduce: function that sums a tensor over the ranks; None for one rank
         """
-        if not self.sums:
+        if self.metrics is None or not (sums := self.metrics.flush(reduce)):
             return {}
-        sums_L2 = torch.stack(list(self.sums.values()))
-        numerators, denominators = (sums_L2 if reduce is None else reduce(sums_L2)).T.tolist()
-        names = list(self.sums)
-        self.sums = {}
-        return {n: x / max(y, 1) for n, x, y in zip(names, numerators, denominators, strict=True)}
+        means, measured = self.metrics.means(sums)
+        log_line = {registered_terms()[name].log_key: mean for name, mean in means.items()}
+        return log_line | {name if name == _ROUTER else f"diagnostics/{name}": x for name, x in measured.items()}
 
 
 def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> ModelT:
@@ -246,10 +256,11 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
             return original(self, *args, **kwargs)
         kwargs.pop("num_items_in_batch", None)
         state: PatchState = self.__dict__[_STATE]
-        with _row_head(self, state, labels, objects, denominators) as rows:
+        rows = RowHead(state.objective, labels, objects, state.want_diagnostics, denominators=denominators)
+        with _row_head(self, state, rows) as finish:
             outputs = original(self, *args, **{**kwargs, "return_dict": True})
-        output = rows.finish(outputs.logits)
-        loss = output.total(denominators)
+        output = finish(outputs.logits)
+        loss = rows.total(output)
         router_loss = _router_loss(self, outputs, kwargs)
         if router_loss is not None:
             tokens = output.counts["tokens"]
@@ -257,7 +268,7 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
             # A mean over the micro-batch: its part of the optimiser step's mean, weighted by tokens.
             loss = loss + (router_loss * tokens / of_step).to(loss)
         if self.training:
-            state.add(output, router_loss)
+            state.add(output, rows.diagnostics, router_loss)
         return type(outputs)(**{**outputs, "loss": loss, "logits": None})
 
     signature = inspect.signature(original)
@@ -270,72 +281,43 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
     return forward
 
 
-@dataclass
-class _HeadCall:
-    """The state of one forward pass of the head."""
-
-    state: PatchState
-    head: Any
-    objects: ObjectSlots | None
-    denominators: Denominators
-    candidates: list[LogitTransform]
-    hidden_NH: Tensor | None = None
-    targets_N: Tensor | None = None
-    output: ObjectiveOutput | None = None
-    probe: Tensor | None = None
-
-    def apply(self, transform: LogitTransform) -> ObjectiveOutput:
-        """Compute the fused form."""
-        assert self.hidden_NH is not None and self.targets_N is not None
-        return self.state.objective.fused(
-            self.hidden_NH,
-            self.head.weight,
-            self.targets_N,
-            self.objects,
-            bias_V=self.head.bias,
-            denominators=self.denominators,
-            **vars(transform),
-        )
-
-    def finish(self, logits: Tensor) -> ObjectiveOutput:
-        """Return the output of the objective, given the logits that the model returned."""
-        if self.targets_N is None:
-            raise ValueError("the model did not call its output embeddings; it cannot be patched")
-        if self.output is None or self.probe is None:
-            return self.state.objective(logits[0], self.targets_N, self.objects)
-        if self.state.after is None:
-            matching = [transform for transform in self.candidates if transform.explains(self.probe, logits)]
-            if not matching:
-                raise ValueError(
-                    "the model changes its logits after the head in a way that its configuration does not declare "
-                    "and the fused form would ignore: use patch(model, objective, fused=False)"
-                )
-            self.state.after = matching[0]
-            if matching[0] != self.candidates[0]:
-                self.output = self.apply(matching[0])
-        return self.output
-
-
 @contextmanager
-def _row_head(
-    model: nn.Module, state: PatchState, labels_BT: Tensor, objects: ObjectSlots | None, denominators: Denominators
-) -> Iterator[_HeadCall]:
-    """Make the head of the model process supervised rows only, within this context."""
+def _row_head(model: nn.Module, state: PatchState, rows: RowHead) -> Iterator[Callable[[Tensor], ObjectiveOutput]]:
+    """Make the head of the model process supervised rows only, within this context.
+
+    Yields:
+        A function that returns the output of the objective, given the logits that the model returned.
+    """
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
-    rows = _HeadCall(state, head, objects, denominators, LogitTransform.candidates(model))
-    original, fused = head.forward, state.fused and _is_plain(head)
+    rows.fused = state.fused and _is_plain(head)
+    candidates = LogitTransform.candidates(model)
+    hidden_NH = probe = torch.empty(0)
+
+    def fuse(transform: LogitTransform) -> ObjectiveOutput:
+        return rows.fuse(hidden_NH, head.weight, bias_V=head.bias, **vars(transform))
 
     def forward(hidden_BTH: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        rows.hidden_NH, rows.targets_N = supervised_rows(hidden_BTH, labels_BT.to(hidden_BTH.device))
-        if not fused:
-            logits_1NV: Tensor = original(rows.hidden_NH[None], *args, **kwargs)
+        nonlocal hidden_NH, probe
+        hidden_NH = rows.take(hidden_BTH)
+        if not rows.fused:
+            logits_1NV: Tensor = own_forward(hidden_NH[None], *args, **kwargs)
             return logits_1NV
-        rows.output = rows.apply(state.after or rows.candidates[0])
-        rows.probe = hidden_BTH.new_tensor(_PROBE)[None, None]
-        return rows.probe.clone()  # models may cap it in place
+        fuse(state.after or candidates[0])
+        probe = hidden_BTH.new_tensor(_PROBE)[None, None]
+        return probe.clone()  # models may cap it in place
 
-    with replaced_forward(head, forward):
-        yield rows
+    def finish(logits: Tensor) -> ObjectiveOutput:
+        if not rows.fused:
+            return rows.read(logits[0])
+        output = rows.result()
+        if state.after is None:
+            state.after = LogitTransform.find(candidates, probe, logits)
+            if state.after != candidates[0]:
+                return fuse(state.after)
+        return output
+
+    with replaced_forward(head, forward) as own_forward:
+        yield finish
 
 
 def _is_plain(head: nn.Module) -> bool:

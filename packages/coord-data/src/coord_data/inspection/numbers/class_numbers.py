@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from coord_data.inspection.finding import Finding
+from coord_data.finding import Finding
 from coord_data.raw_boxes import ClassNumbers
 
 _LISTED = 12

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from coord_data.inspection.finding import Finding, Severity
+from coord_data.finding import Finding, Severity
 from coord_data.inspection.numbers.differences import command, differences, reading_of, shifted
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample
 from coord_data.inspection.numbers.find_meaning import IMPOSSIBLE, candidate_placements, declared_meaning, find_meaning

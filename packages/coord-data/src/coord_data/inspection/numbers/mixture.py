@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from coord_data.inspection.finding import SPOILS, Finding, by_share
+from coord_data.finding import SPOILS, Finding, by_share
 from coord_data.inspection.numbers.differences import command, differences, reading_of
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_data.inspection.numbers.find_meaning import boxes_as, declared_meaning, find_meaning

@@ -1,4 +1,4 @@
-"""Imports the files and modules in which users register their own loss terms and geometries."""
+"""Imports the files and modules in which users register rows of their own: geometries, formats, loss terms, metrics."""
 
 import importlib
 import importlib.util
@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from coord_codec import InputError
-
-_KEY = "custom.coord_objective.plugins"
+from coord_codec.files import InputError
 
 
 def plugin_digests(names: Iterable[str]) -> dict[str, str]:
@@ -18,11 +16,12 @@ def plugin_digests(names: Iterable[str]) -> dict[str, str]:
     return {name: sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
 
 
-def import_plugins(names: Iterable[str]) -> None:
-    """Import each plugin once; it runs the user's own code, which registers loss terms or geometries.
+def import_plugins(names: Iterable[str], key: str = "--plugin") -> None:
+    """Import each plugin once; it runs the user's own code, which registers rows of the tables.
 
     Args:
         names: paths ending in `.py`, relative to the working folder, or dotted names of installed modules
+        key: the option or setting that names them, for messages
 
     Raises:
         InputError: a plugin does not exist, or importing it raises an error.
@@ -33,7 +32,7 @@ def import_plugins(names: Iterable[str]) -> None:
         if module_name in sys.modules:
             continue
         if file is not None and not file.is_file():
-            raise InputError(f"{_KEY}: {name}: no such file; give a path from the working folder")
+            raise InputError(f"{key}: {name}: no such file; give a path from the working folder")
         try:
             if file is None:
                 importlib.import_module(name)
@@ -44,7 +43,7 @@ def import_plugins(names: Iterable[str]) -> None:
             spec.loader.exec_module(sys.modules[module_name])
         except Exception as error:
             sys.modules.pop(module_name, None)
-            raise InputError(f"{_KEY}: {name}: importing it raises {type(error).__name__}: {error}") from error
+            raise InputError(f"{key}: {name}: importing it raises {type(error).__name__}: {error}") from error
 
 
 def _module(name: str) -> str:

@@ -1,0 +1,77 @@
+"""The record of a model family: everything that the trainer has to know about one architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+_REFUSED = {"packing", "memory"}
+"""Keys of `Family.cannot`."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """What distinguishes one architecture from another, among those whose image processor gives a grid of patches.
+
+    Attributes:
+        name: in messages
+        model_type: of the checkpoint's config.json
+        swift_model: name of ms-swift's model entry, whose loader is used
+        swift_template: name of ms-swift's template, from which ours is derived
+        shared_template: name of another family's template of ours that is used; None for one of its own
+        vision_start: text before the image placeholder in a prompt
+        image_token: the placeholder, which is repeated for each merged patch
+        vision_end: text after the image placeholder
+        vision_tower: name of the vision tower's module in the model
+        merger: name of the module that projects merged patches to the language model's width
+        language_model: name of the language model's module
+        head: name of the output head's module
+        patch_size: side of a patch in pixels
+        merge_size: side of a square of patches that become one token
+        native_markers: family of object markers that pretrained checkpoints know; None for none
+        system: system message that the published chat template adds if none is given; None for none
+        empty_thought: text that begins an answer without thoughts; empty for models that do not think
+        cannot: what the family cannot do, with the reason: `packing`, `memory` (of a step in the dry run)
+
+    Raises:
+        ValueError: `cannot` has another key.
+    """
+
+    name: str
+    model_type: str
+    swift_model: str
+    swift_template: str
+    shared_template: str | None = None
+    vision_start: str = "<|vision_start|>"
+    image_token: str = "<|image_pad|>"
+    vision_end: str = "<|vision_end|>"
+    vision_tower: str = "model.visual"
+    merger: str = "model.visual.merger"
+    language_model: str = "model.language_model"
+    head: str = "lm_head"
+    patch_size: int = 16
+    merge_size: int = 2
+    native_markers: str | None = "qwen"
+    system: str | None = None
+    empty_thought: str = ""
+    cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.cannot) - _REFUSED:
+            raise ValueError(f"{self.name}: cannot: expected {' or '.join(sorted(_REFUSED))}, found {min(unknown)!r}")
+
+    @property
+    def entry(self) -> str:
+        """Name of our model entry in ms-swift."""
+        return f"{self.model_type}_coord"
+
+    @property
+    def template(self) -> str:
+        """Name of our template in ms-swift, which checkpoints state."""
+        return self.shared_template or self.entry
+
+    @property
+    def placeholder(self) -> str:
+        """Text of one image in a prompt."""
+        return f"{self.vision_start}{self.image_token}{self.vision_end}"

@@ -1,0 +1,102 @@
+"""A tiny random checkpoint of each model family: its real classes around the tokenizer of the tiny Qwen3-VL."""
+
+import torch
+
+from coord_trainer.families.table import FAMILIES
+from coord_trainer.model.tiny import build_processor
+
+HIDDEN, HEADS, HEAD_DIM = 32, 2, 16
+THOUGHT = (
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}"
+)
+PROMPT_END = "<|im_start|>assistant\n"
+SYSTEM = "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}"
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+GATED_DELTA = {
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+POSITIONS = {"num_position_embeddings": 36}
+INTERLEAVED = {"mrope_interleaved": True}
+GATED_ROPE = {"mrope_section": [1, 1, 0], "partial_rotary_factor": 0.25} | INTERLEAVED
+CLASSES = {
+    "qwen3_vl": ("Qwen3VL", {}, POSITIONS | {"deepstack_visual_indexes": [0]}, INTERLEAVED),
+    "qwen3_vl_moe": ("Qwen3VLMoe", EXPERTS, POSITIONS | {"deepstack_visual_indexes": [0]}, INTERLEAVED),
+    "qwen3_5": ("Qwen3_5", GATED_DELTA, POSITIONS, GATED_ROPE),
+    "qwen3_5_moe": (
+        "Qwen3_5Moe",
+        GATED_DELTA | EXPERTS | {"shared_expert_intermediate_size": 16},
+        POSITIONS,
+        GATED_ROPE,
+    ),
+    "qwen2_5_vl": ("Qwen2_5_VL", {}, {"fullatt_block_indexes": [1], "window_size": 56}, {}),
+    "qwen2_vl": ("Qwen2VL", {}, {"embed_dim": HIDDEN, "mlp_ratio": 2}, {}),
+}
+"""Prefix of the classes in transformers, settings of the text, of the vision tower, and of the positions."""
+
+
+def chat_template(kind, template):
+    """The chat template of a family in the form that is published: with a system turn, or a thought."""
+    if FAMILIES[kind].empty_thought:
+        return template.replace(PROMPT_END, PROMPT_END + THOUGHT)
+    return SYSTEM + template if FAMILIES[kind].system else template
+
+
+def build(kind, tokenizer, sizes, out):
+    """Write the checkpoint of a family to `out`; `sizes` are the limits of its images."""
+    import transformers
+
+    family = FAMILIES[kind]
+    prefix, text, vision, rope = CLASSES[kind]
+    processor = build_processor(tokenizer, sizes)
+    processor.chat_template = chat_template(kind, processor.chat_template)
+    processor.image_processor.patch_size = family.patch_size
+    processor.image_processor.merge_size = family.merge_size
+    if family.patch_size == 14:
+        named = transformers.Qwen2_5_VLProcessor if kind == "qwen2_5_vl" else transformers.Qwen2VLProcessor
+        processor = named(
+            image_processor=processor.image_processor,
+            tokenizer=tokenizer,
+            video_processor=transformers.Qwen2VLVideoProcessor(patch_size=14),
+            chat_template=processor.chat_template,
+        )
+    token_id = tokenizer.convert_tokens_to_ids
+    config = getattr(transformers, f"{prefix}Config")(
+        text_config={
+            "vocab_size": -(-len(tokenizer) // 64) * 64,
+            "hidden_size": HIDDEN,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": HEADS,
+            "num_key_value_heads": HEADS,
+            **({} if kind.startswith("qwen2") else {"head_dim": HEAD_DIM}),
+            "pad_token_id": tokenizer.pad_token_id,
+            "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 2, 2]} | rope,
+        }
+        | text,
+        vision_config={
+            "depth": 2,
+            "num_heads": HEADS,
+            "patch_size": family.patch_size,
+            "spatial_merge_size": family.merge_size,
+            "hidden_size": HIDDEN,
+            **({} if kind == "qwen2_vl" else {"intermediate_size": 48, "out_hidden_size": HIDDEN}),
+        }
+        | vision,
+        image_token_id=token_id(family.image_token),
+        video_token_id=token_id("<|video_pad|>"),
+        vision_start_token_id=token_id(family.vision_start),
+        vision_end_token_id=token_id(family.vision_end),
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{prefix}ForConditionalGeneration")(config).to(torch.float32)
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    processor.save_pretrained(out)
+    model.save_pretrained(out)
+    return model

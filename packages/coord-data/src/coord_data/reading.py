@@ -1,0 +1,49 @@
+"""Reads annotations of any format: the source is recognised, and the row of its format reads it by the rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coord_codec import InputError
+from coord_codec.boxes import OnBadBox
+from coord_codec.geometry import geometry_of
+from coord_data.formats.registry import FORMATS, open_source
+from coord_data.formats.table import Annotated
+from coord_data.rules import ReadingRules
+from coord_data.source import Source
+
+
+def read_source(
+    path: Path | Source,
+    images: Path | None = None,
+    format: str = "auto",
+    on_bad_box: OnBadBox = "drop_image",
+    geometry: str = "box",
+) -> Annotated:
+    """Read annotations of any format, with a few of the rules in `ReadingRules` and the defaults of the others.
+
+    Args:
+        path: a file or a folder, or the source of one
+        images: folder that image paths are relative to; derived from the format if None
+        format: format of the annotations; recognised by the content if `auto`
+        on_bad_box: how a refused object affects its image
+        geometry: the shape that each target must have, see `coord_codec.read_annotations`
+
+    Raises:
+        InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
+    """
+    return read_by(path, ReadingRules(images=images, format=format, on_bad_box=on_bad_box, geometry=geometry))
+
+
+def read_by(path: Path | Source, rules: ReadingRules) -> Annotated:
+    """Read annotations of any format by all rules but those about images: `allow_outside`, `classes` and `strict`.
+
+    Raises:
+        InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
+    """
+    if rules.images is not None and not rules.images.is_dir():
+        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {rules.images}")
+    if rules.read_as is not None and not geometry_of(rules.geometry).is_box:
+        raise InputError(f"read_as {rules.read_as}: it applies to boxes, found geometry {rules.geometry}; read boxes")
+    source = open_source(path, rules.format)
+    return FORMATS[source.format].annotated(source, rules)

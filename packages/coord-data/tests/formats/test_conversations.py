@@ -1,0 +1,122 @@
+"""Conversations as other projects write them: boxes in markers, ids of images, and what is told without boxes."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from coord_codec import InputError
+from coord_data import ReadingRules, load_annotated
+from coord_data.reading import read_source
+
+TURNS = {"from": "human", "value": "<image>\nFind every cat."}
+REF, BOX = ("<|object_ref_start|>", "<|object_ref_end|>"), ("<|box_start|>", "<|box_end|>")
+
+
+def read(folder, record, **more):
+    for name in ("a.jpg", "b.jpg"):
+        Image.new("RGB", (100, 50)).save(folder / name)
+    (folder / "t.jsonl").write_text(json.dumps(record) + "\n")
+    return read_source(folder / "t.jsonl", on_bad_box="drop_box", **more).annotations
+
+
+def found_in(annotations):
+    return {(i.image, o.desc, *o.bbox) for i in annotations.instances for o in i.objects}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<ref>cat</ref><box>[[100, 200, 300, 400]]</box>",
+        "<ref>cat</ref><box>(100,200),(300,400)</box>",
+        "<box>[100, 200, 300, 400]</box>",  # named in the question
+        "Here: <|object_ref_start|>cat<|object_ref_end|><|box_start|>(100,200),(300,400)<|box_end|>.",
+        "<|object_ref_start|>cat<|object_ref_end|><|box_start|><|coord_100|><|coord_200|><|coord_300|><|coord_400|>"
+        "<|box_end|>",
+    ],
+)
+def test_boxes_in_markers_are_thousandths_of_the_image(tmp_path, answer):
+    question = {"from": "human", "value": "<image>Find <ref>cat</ref>, not as in <box>[[1, 1, 9, 9]]</box>"}
+    record = {"image": "a.jpg", "conversations": [question, {"from": "gpt", "value": answer}]}
+    assert found_in(read(tmp_path, record)) == {("a.jpg", "cat", 0.1, 0.2, 0.3, 0.4)}
+
+
+def test_a_name_holds_for_all_boxes_behind_it(tmp_path):
+    answer = "<ref>cat</ref><box>[[0,0,100,100],[200,200,300,300]]</box><box>(500,500),(600,600)</box>"
+    answer += "<ref>dog</ref><box>[[700,700,900,900]]</box>"
+    record = {"images": ["a.jpg"], "messages": [{"role": "assistant", "content": answer}]}
+    assert found_in(read(tmp_path, record)) == {
+        ("a.jpg", "cat", 0.0, 0.0, 0.1, 0.1),
+        ("a.jpg", "cat", 0.2, 0.2, 0.3, 0.3),
+        ("a.jpg", "cat", 0.5, 0.5, 0.6, 0.6),
+        ("a.jpg", "dog", 0.7, 0.7, 0.9, 0.9),
+    }
+
+
+def test_faults_of_marked_boxes_are_listed(tmp_path):
+    answer = "<box>[[0,0,100,100]]</box><ref>cat</ref><box>here</box><box>[[1,2,3]]</box><box>[[1,2,300,400]]</box>"
+    found = read(tmp_path, {"image": "a.jpg", "conversations": [TURNS, {"from": "gpt", "value": answer}]})
+    assert found_in(found) == {("a.jpg", "cat", 0.001, 0.002, 0.3, 0.4)}
+    assert [p.message.partition(",")[0] for p in found.problems][:1] == ["expected a description"]
+    assert sum("four numbers between markers, found" in p.message for p in found.problems) == 2
+
+
+@pytest.mark.parametrize("answer", ["The cat sleeps.", "cat <loc_100><loc_200><loc_300><loc_400>"])
+def test_conversations_without_boxes_are_named_as_such(tmp_path, answer):
+    with pytest.raises(InputError, match=r"conversations without boxes that are read .*bbox_2d.*<box>.*data.sources"):
+        read(tmp_path, {"image": "a.jpg", "conversations": [TURNS, {"from": "gpt", "value": answer}]})
+
+
+def swift(boxes, refs, ids, text, images=("a.jpg",)):
+    turns = [{"role": "user", "content": "<image>Find"}, {"role": "assistant", "content": text}]
+    return {"messages": turns, "images": list(images), "objects": {"ref": refs, "bbox": boxes, "image_id": ids}}
+
+
+@pytest.mark.parametrize("ids", [[0, 0], [7, 7], ["img-7"], []])
+def test_the_image_of_a_record_may_have_any_id(tmp_path, ids):
+    record = swift([[10, 10, 50, 40], [0, 0, 20, 20]], ["cat", "dog"], ids, "<ref-object><bbox><ref-object><bbox>")
+    assert found_in(read(tmp_path, record)) == {("a.jpg", "cat", 0.1, 0.2, 0.5, 0.8), ("a.jpg", "dog", 0, 0, 0.2, 0.4)}
+
+
+def test_names_without_a_tag_belong_to_the_boxes_of_their_places(tmp_path):
+    boxes = [[10, 10, 50, 40], [0, 0, 20, 20]]
+    found = read(tmp_path, swift(boxes, ["cat", "dog"], [1, 0], "<bbox><bbox>", ("a.jpg", "b.jpg")))
+    assert found_in(found) == {("b.jpg", "cat", 0.1, 0.2, 0.5, 0.8), ("a.jpg", "dog", 0, 0, 0.2, 0.4)}
+    for refs in ([], ["cat"]):
+        (one, two) = read(tmp_path, swift(boxes, refs, [1, 0], "<bbox><bbox>", ("a.jpg", "b.jpg"))).problems
+        assert f"objects.ref has {len(refs)} names for 2 boxes" in one.message and "for each box" in two.message
+
+
+def test_two_ids_for_one_image_are_refused(tmp_path):
+    record = swift([[10, 10, 50, 40], [0, 0, 20, 20]], ["cat", "dog"], [0, 1], "<ref-object><bbox><ref-object><bbox>")
+    (problem,) = read(tmp_path, record).problems
+    assert "objects.image_id: expected whole numbers from 0 to 0, found 1" in problem.message
+
+
+def test_panoptic_coco_is_named(tmp_path):
+    segment = {"id": 5, "category_id": 1, "bbox": [20, 10, 40, 30], "area": 100, "iscrowd": 0}
+    document = {
+        "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 50}],
+        "annotations": [{"image_id": 1, "file_name": "a.png", "segments_info": [segment]}],
+        "categories": [{"id": 1, "name": "cat", "isthing": 1}],
+    }
+    (problem,) = read(tmp_path, document, format="coco").problems
+    assert problem.field == "annotations[0]" or "segments_info" in str(problem)
+    assert "panoptic COCO" in problem.message and "instances_*.json" in problem.message
+
+
+def test_a_table_of_label_studio_is_named(tmp_path):
+    row = 'image,id,label,annotator\n/data/upload/3/a.jpg,1,"[{""x"": 20}]",1\n'
+    (tmp_path / "t.csv").write_text(row)
+    with pytest.raises(InputError, match="a table of Label Studio, which is not read; export the project"):
+        read_source(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["/data/upload/3/1a2b-a.jpg", "http://localhost:8080/data/upload/3/a.jpg", "/data/local-files/?d=photos%2Fa.jpg"],
+)
+def test_a_path_on_the_server_of_label_studio_is_named(tmp_path, name):
+    (tmp_path / "t.jsonl").write_text(json.dumps({"image": name, "objects": []}) + "\n")
+    with pytest.raises(InputError, match="a path on the server of Label Studio: export the project with its images"):
+        load_annotated(tmp_path / "t.jsonl", ReadingRules(allow_outside=True))
