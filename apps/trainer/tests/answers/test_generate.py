@@ -38,6 +38,16 @@ def test_recorder_takes_distributions_over_the_coordinates():
         assert quantiles == pytest.approx([k / 1000 for k in at])
 
 
+def test_the_mass_of_the_coordinates_is_that_before_the_grammar():
+    vocab = CoordVocab(2, CoordGrid(4))
+    logits_BV = torch.tensor([[2.0, 1.0, 0.5, 0.0, -0.5, 0.3, 1.5]])
+    banned = torch.tensor([True, True, False, False, False, False, True])
+    recorder = StepRecorder(vocab, lambda ids, scores: scores.masked_fill(banned, -torch.inf))
+    recorder(torch.zeros(1, 1, dtype=torch.long), logits_BV)
+    weights = logits_BV[0].double().exp()
+    assert recorder.mass[0].item() == pytest.approx((weights[2:6].sum() / weights.sum()).item())
+
+
 def test_answers_on_a_full_disk_leave_the_older_file(tmp_path):
     """A limit on the size of files fails in the middle of a write, as a full disk does."""
     path = tmp_path / "predictions.jsonl"

@@ -16,7 +16,7 @@ from coord_eval.metric_table import all_metrics, headline
 from coord_eval.metrics.detection import image_table
 from coord_eval.report.overlay import LEGEND, draw, shown_name
 from coord_eval.report.photograph import ImageRoot
-from coord_eval.report.plot import MatplotlibMissing
+from coord_eval.report.plot import MatplotlibMissingError
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
@@ -85,7 +85,7 @@ def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
     """Return what the report shows of a metric; in place of a chart that cannot be drawn, the reason."""
     try:
         return html(evaluation)
-    except MatplotlibMissing as missing:
+    except MatplotlibMissingError as missing:
         return f"<p>{safe(missing)}</p>"
 
 

@@ -48,7 +48,22 @@ def _thousandths(box):
     return [1000 * v for v in box]
 
 
+def _padded(box, size, side, centred):
+    """Corners in pixels of a square into which the image was fitted."""
+    ratio = side / max(size)
+    left, top = ((side - s * ratio) / 2 if centred else 0.0 for s in size)
+    return [
+        box[0] * size[0] * ratio + left,
+        box[1] * size[1] * ratio + top,
+        box[2] * size[0] * ratio + left,
+        box[3] * size[1] * ratio + top,
+    ]
+
+
 WAYS = {
+    "divided by 640 in a padded square with the image in the centre": lambda b, s: _padded(b, s, 640, True),
+    "divided by 1000 in a padded square with the image in the centre": lambda b, s: _padded(b, s, 1000, True),
+    "divided by 448 in a padded square with the image at the top left": lambda b, s: _padded(b, s, 448, False),
     "--scale 1)": lambda b, s: [round(v, 4) for v in b],
     "--scale 100)": lambda b, s: [100 * v for v in b],
     "--scale pixels)": lambda b, s: [b[0] * s[0], b[1] * s[1], b[2] * s[0], b[3] * s[1]],

@@ -124,6 +124,7 @@ def _interpretations(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpreta
             yield Interpretation(
                 f"numbers {divisor}, {turned}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice
             )
+    yield from _padded(truth, raw)
     size_B2 = truth.sizes_I2[image_B]
     for suffix, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
         if not np.isfinite(divisor_B2).all():
@@ -143,7 +144,7 @@ def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, n
     yield "in pixels of the image", "--scale pixels", size_B2
     if np.isfinite(raw.input_B2).all():
         yield "in pixels of the model's input", "--scale input_pixels", raw.input_B2
-    few_B = np.isin(raw.detections.image_D, np.arange(0, len(truth.sizes_I2), -(-len(truth.sizes_I2) // _IMAGES)))
+    few_B = _few_images(truth, raw.detections.image_D)
     image_b, size_b2 = raw.detections.image_D[few_B], size_B2[few_B]
     read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
     side = max(COMMON_SQUARES, key=lambda side: mean_best_iou(truth, image_b, read_b4 / side))
@@ -158,6 +159,35 @@ def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, n
         name = f"in pixels of an input resized to multiples of {factor} and at most {high} pixels"
         option = "give input_width and input_height, --scale input_pixels"
         yield name, option, resized_sizes(size_B2, factor, low, high)
+
+
+def _padded(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
+    """Yield the boxes as those of a square into which the image was fitted, at its centre or its top left corner."""
+    image_B = raw.detections.image_D
+    size_B2 = truth.sizes_I2[image_B]
+    if not truth.sizes_known or not np.isfinite(size_B2).all():
+        return
+    share_B2 = size_B2 / size_B2.max(axis=1, keepdims=True)
+    few_B = _few_images(truth, image_B)
+    advice = "the model saw padded images: take the border off the boxes"
+    for where, low_B2 in (("in the centre", (1 - share_B2) / 2), ("at the top left", np.zeros_like(share_B2))):
+        low_B4, share_B4 = np.tile(low_B2, 2), np.tile(share_B2, 2)
+        read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
+        fit_by_side = {
+            side: mean_best_iou(truth, image_B[few_B], (read_b4 / side - low_B4[few_B]) / share_B4[few_B])
+            for side in (1000, 1, 100, *COMMON_SQUARES)
+        }
+        side = max(fit_by_side, key=fit_by_side.__getitem__)
+        for layout, to_corners in LAYOUTS.items():
+            unit_B4 = (to_corners(raw.numbers_B4) / side - low_B4) / share_B4
+            order = "" if layout == "xyxy" else f" as {layout}"
+            name = f"numbers{order} divided by {side} in a padded square with the image {where}"
+            yield Interpretation(name, unit_B4, mean_best_iou(truth, image_B, unit_B4), advice)
+
+
+def _few_images(truth: GroundTruth, image_B: np.ndarray) -> np.ndarray:
+    """Return which boxes lie in the images on which common input sizes are tried."""
+    return np.isin(image_B, np.arange(0, len(truth.sizes_I2), -(-len(truth.sizes_I2) // _IMAGES)))
 
 
 def _affine(

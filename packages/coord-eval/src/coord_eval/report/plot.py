@@ -28,7 +28,7 @@ INK = "#5c6878"
 """Default colour of axes and text: the page's colour of secondary text."""
 
 
-class MatplotlibMissing(InputError):
+class MatplotlibMissingError(InputError):
     """A chart was asked for and matplotlib, which draws it, is not installed."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
         ink: colour of axes and text; `"#888888"` is legible on light and on dark pages
 
     Raises:
-        MatplotlibMissing: matplotlib is not installed
+        MatplotlibMissingError: matplotlib is not installed
 
     Example:
         >>> with chart("F1 against score threshold") as drawn:
@@ -82,7 +82,7 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MatplotlibMissing from error
+        raise MatplotlibMissingError from error
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_style(ink))
