@@ -26,19 +26,10 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.load import load_scored, report_sets
 from coord_trainer.data.noise import ignored_labels
-from coord_trainer.training.metrics import DIAGNOSTICS, find_overfitting
+from coord_trainer.training.metrics import find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"
 """The file with the scores of every checkpoint of a run, written if `evaluation.each_checkpoint` is set."""
-_CURVES = {
-    "train_total_loss": "total",
-    "eval_total_loss": "total, evaluation",
-    "train_text_loss": "text",
-    "train_coord_ce_loss": "coordinate CE",
-    "train_coord_loss": "geometry",
-    "coord_diag/loss": "other terms",
-}
-_NO_TERMS = {f"coord_diag/{name}" for name in ("loss", "coord_tokens", "enabled", "fallback_boxes", *DIAGNOSTICS)}
 
 
 def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
@@ -218,12 +209,19 @@ def run_sections(
 
 
 def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None) -> str:
-    terms = {key: key.removeprefix("coord_diag/") for line in lines for key in line if key.startswith("coord_diag/")}
-    terms = {key: name for key, name in terms.items() if key not in _NO_TERMS}
-    measured = {key: name for key, name in terms.items() if trained is not None and name not in trained}
+    table = [term for term in registered_terms().values() if term.trainable]
+    losses = {f"train_{term.loss_key}": term.title for term in table if term.loss_key}
+    terms = {f"coord_diag/{term.log_key}": term.title for term in table}
+    untrained = [term for term in table if trained is not None and term.log_key not in trained]
+    measured = {f"coord_diag/{term.log_key}": term.title for term in untrained}
     shown = {
-        "Loss curves": _CURVES,
-        "Loss terms, without their weights": {key: name for key, name in terms.items() if key not in measured},
+        "Loss curves": {
+            "train_total_loss": "total",
+            "eval_total_loss": "total, evaluation",
+            **losses,
+            "coord_diag/loss": "other terms",
+        },
+        "Loss terms, without their weights": {key: title for key, title in terms.items() if key not in measured},
         "Terms of weight 0: measured, not trained": measured,
     }
     charts = []

@@ -7,28 +7,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from coord_eval.html import INK, box_rows, chart, safe
+from coord_losses import registered_terms
 from coord_trainer.comparison.results import SCALE, GroupComparison, best_decodings, corners, edge_errors
 
 _SIDES = ("x1", "y1", "x2", "y2")
 _TRUTH_COLOUR = "#1c2430"
-_LOSSES = {
-    "train_total_loss": "total",
-    "train_text_loss": "text CE",
-    "train_coord_ce_loss": "coordinate CE, weighted",
-    "train_coord_loss": "box (L1 + GIoU), weighted",
-}
-_TERMS = {"text_ce": "text CE", "coord_ce": "coordinate CE", "soft_ce": "soft CE", "w1": "W1", "gate": "gate"}
-"""Titles of loss terms in the report; any other term appears under its own name."""
 
 
 def loss_curves(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
     """Draw every loss term of every group, trained or only logged, and the gradient norm of each."""
-    weighted = [term for group in comparison.groups for term in group.config.custom.objective.weights]
-    terms = _TERMS | {term: _TERMS.get(term, term) for term in weighted}
-    diagnostics = {f"coord_diag/{term}": title for term, title in terms.items()}
-    norms = {f"grad_norm/{term}": f"gradient norm of {title}" for term, title in terms.items()}
+    terms = {name: term for name, term in registered_terms().items() if term.trainable}
+    losses = {"train_total_loss": "total"}
+    losses |= {f"train_{term.loss_key}": f"{term.title}, weighted" for term in terms.values() if term.loss_key}
+    diagnostics = {f"coord_diag/{term.log_key}": term.title for term in terms.values()}
+    norms = {f"grad_norm/{name}": f"gradient norm of {term.title}" for name, term in terms.items()}
     total_norm = {"grad_norm": "gradient norm before clipping"}
-    return curves(comparison, colours, _LOSSES | diagnostics | total_norm | norms)
+    return curves(comparison, colours, losses | diagnostics | total_norm | norms)
 
 
 def curves(comparison: GroupComparison, colours: Mapping[str, str], names: Mapping[str, str]) -> str:

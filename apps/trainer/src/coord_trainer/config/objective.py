@@ -78,7 +78,8 @@ class CoordObjectiveConfig(Section):
     )
     extra_weights: dict[str, Weight] = Field(
         default_factory=dict,
-        description="weights of further registered terms: `dfl`, `huber`, `diou`, `ciou`, and those of the plugins",
+        description="weights of further registered terms by name, built in (the README of coord-losses lists them) or "
+        "of the plugins",
     )
     term_options: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="keywords for the function of a term, by term, e.g. `huber: {delta: 0.02}`"

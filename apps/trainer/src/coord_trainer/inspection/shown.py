@@ -186,6 +186,10 @@ def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any], limit: in
     return tokens
 
 
+_ROLES_OF = {"text token": "text", "token": "all", "coordinate": "objects", "object": "objects"}
+"""The tokens that an element of a loss term belongs to."""
+
+
 def loss_weights(objective: ObjectiveConfig, boxes: Sequence[tuple[float, ...]]) -> tuple[float, list[float]]:
     """Return the loss weight of a text token, and that of the coordinate tokens of each object.
 
@@ -206,9 +210,7 @@ def loss_weights(objective: ObjectiveConfig, boxes: Sequence[tuple[float, ...]])
         factors_M = inverse_count(torch.zeros(len(boxes)))
     sums = {"text": 0.0, "all": 0.0, "objects": 0.0}
     for name, weight in objective.weights.items():
-        first_need = registered_terms()[name].needs[0]
-        kind = {"text_rows": "text", "log_z": "all", "margin": "all"}.get(first_need, "objects")
-        sums[kind] += weight
+        sums[_ROLES_OF[registered_terms()[name].element]] += weight
     return sums["text"] + sums["all"], (sums["all"] + sums["objects"] * factors_M).tolist()
 
 
