@@ -127,7 +127,7 @@ def test_what_names_a_side_is_not_mirrored_and_counted(tmp_path, query, desc, mi
     for flip, counted in ((0, False), (1, not mirrored)):
         data = {"annotations": tmp_path / "a.jsonl", "augment": {"flip": flip}}
         values = {"data": data, "evaluation": {"images": "train"}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
-        told = load_training(check_run_config(values, "test")).sources[0].content.told
+        told = load_training(check_run_config(values, "test")).sources[0].content.notes
         assert ("1 records contain left or right and are not mirrored (augment.flip)" in told) is counted
 
 

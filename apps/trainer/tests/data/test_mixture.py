@@ -141,7 +141,7 @@ def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
         assert list(mine.instances) == list(whole.instances)[:count]
         assert (
             mine.digest != whole.digest
-            and mine.told[-1] == f"the first {count} of {len(whole)} images are used (data.limit is {count})"
+            and mine.notes[-1] == f"the first {count} of {len(whole)} images are used (data.limit is {count})"
         )
     # What is scored when the training set is answered is what was trained on.
     path = sources[0]["annotations"]
@@ -287,7 +287,7 @@ def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     found = load_annotated(tmp_path / "a.json", DataSection(classes=("dog", "bird"), strict=True))
     assert [(category.id, category.name) for category in found.annotations.categories] == [(7, "dog"), (8, "bird")]
     assert found.classes == ("dog", "bird") and found.target_counts.tolist() == [2]
-    assert found.told == ("data.classes names a class that these annotations do not have: bird",)
+    assert found.notes == ("data.classes names a class that these annotations do not have: bird",)
     assert [row.category for row in found.ground_truth().tables.annotations] == [0, 0]
     with pytest.raises(
         InputError, match=r"data\.classes: expected classes of these annotations \(cat, dog\), found bird"

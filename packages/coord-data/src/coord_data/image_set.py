@@ -44,7 +44,7 @@ class Evidence:
         named: the file or folder that the user named
         annotations: the records as read, before images were checked
         raw: the numbers as the file states them
-        files: what a look at each image of `raw` told
+        files: what a look at each image of `raw` showed
         root: folder that image paths are relative to
         base: folder that images must lie in
         notes: notes for the user on how the annotations were read
@@ -71,7 +71,7 @@ class ImageSet:
         root: folder that image paths are relative to
         digest: hash of annotations and images
         held_in_memory: generated images by path
-        told: notes for the user on how the annotations were read
+        notes: notes for the user on how the annotations were read
         base: folder that images must lie in; `root` if None
         part: file with an evenly drawn subset of the unchanged records of a large file
         evidence: what the set was read from; None for large files, for generated images, and once it was dropped
@@ -82,7 +82,7 @@ class ImageSet:
     root: Path
     digest: str
     held_in_memory: Mapping[str, Image.Image] = field(default_factory=dict, repr=False)
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     base: Path | None = None
     part: Path | None = None
     evidence: Evidence | None = field(default=None, repr=False, compare=False)
@@ -139,12 +139,12 @@ class ImageSet:
         if count is None or count >= len(self):
             return self
         chosen = self.instances[:count]
-        told = (*self.told, f"the first {count} of {len(self)} images are used (data.limit is {count})")
+        notes = (*self.notes, f"the first {count} of {len(self)} images are used (data.limit is {count})")
         if self.evidence is not None:
             digest = _digest(chosen, self.evidence.folder)
         else:
             digest = hashlib.sha256(f"{self.digest} {count}".encode()).hexdigest()[:16]
-        return replace(self.select(chosen), digest=digest, told=told)
+        return replace(self.select(chosen), digest=digest, notes=notes)
 
     def ground_truth(self, limit: int | None = None) -> AnnotationSet:
         """Return the ground truth of the first `limit` images: training targets and crowd regions."""
@@ -210,9 +210,9 @@ def load_annotated(
     _refuse(source.named, problems, len(good), rules, root)
     usable = select_classes(loaded.select(good), rules.classes, str(source.named), notes)
     usable = replace(usable, problems=tuple(problems), notes=dict(+notes))
-    told = (*evidence.notes, *_note_repeated(usable.instances), *absent_classes(loaded.categories, rules.classes))
+    for_user = (*evidence.notes, *_note_repeated(usable.instances), *absent_classes(loaded.categories, rules.classes))
     digest = _digest(usable.instances, evidence.folder)
-    return ImageSet(name, usable, root, digest, told=told, base=evidence.base, evidence=evidence)
+    return ImageSet(name, usable, root, digest, notes=for_user, base=evidence.base, evidence=evidence)
 
 
 def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "train") -> Evidence:
@@ -275,8 +275,8 @@ def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
     stated = [Category(*row) for row in store.facts["categories"]]
     categories = class_categories(stated, rules.classes, str(path))
     loaded = AnnotationSet(store.records, problems, categories, store.facts["notes"], root)
-    told = (*_note_repeated(store.records), *absent_classes(stated, rules.classes))
-    return ImageSet(name, loaded, root, store.digest, told=told, base=base, part=store.part)
+    notes = (*_note_repeated(store.records), *absent_classes(stated, rules.classes))
+    return ImageSet(name, loaded, root, store.digest, notes=notes, base=base, part=store.part)
 
 
 def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:

@@ -93,7 +93,7 @@ def prepare(
         "images": os.path.relpath(base, folder),
         "sources": [{"path": loaded.name, "digest": loaded.digest} for loaded in sets],
         "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
-        "told": [*(line for loaded in sets for line in loaded.told), *shared_notes],
+        "told": [*(line for loaded in sets for line in loaded.notes), *shared_notes],
         "problems": sum(len(loaded.problems) for loaded in sets),
         **({"drawn": {"count": count, "seed": seed}} if count is not None else {}),
         **({"near_duplicates": near} if split is not None else {}),
@@ -134,7 +134,7 @@ def _problems_beside(out: Path) -> Path:
 
 def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict[str, object]], problems: Path) -> None:
     for loaded in sets:
-        for line in loaded.told:
+        for line in loaded.notes:
             _LOG.info(line)
         for reason, count in loaded.annotations.notes.items():
             _LOG.info(f"{count} {reason}")

@@ -75,7 +75,7 @@ def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
     found = load_annotated(path, data)
     assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
     assert dict(found.annotations.notes) == dict(small.annotations.notes)
-    assert found.told == small.told == ("data.classes names a class that these annotations do not have: a9",)
+    assert found.notes == small.notes == ("data.classes names a class that these annotations do not have: a9",)
 
 
 def test_folders_are_followed_once_and_not_for_every_image(tmp_path, monkeypatch):
@@ -243,7 +243,7 @@ def test_images_of_several_records_are_said_unless_they_ask_for_phrases(path, mo
     path.write_text("".join(json.dumps(line) + "\n" for line in [one, one, {**one, "image": "1.png"}, phrase, phrase]))
     found = load_annotated(path, ReadingRules(strict=True))
     assert isinstance(found.instances, Records) is (size == "large")
-    assert found.told == ("1 image has several records, such as 0.png: merge them into one record per image",)
+    assert found.notes == ("1 image has several records, such as 0.png: merge them into one record per image",)
 
 
 def test_large_list_of_records_is_no_lines(path, many):

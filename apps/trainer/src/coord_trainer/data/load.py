@@ -103,7 +103,7 @@ def _images_source(name: str, images: ImageSet, section: DataSection, weight: fl
     with_sides = sum(map(names_a_side, selected.instances)) if section.augment.flip else 0
     if with_sides:
         note = f"{with_sides} records contain left or right and are not mirrored (augment.flip)"
-        selected = replace(selected, told=(*selected.told, note))
+        selected = replace(selected, notes=(*selected.notes, note))
     return MixtureSource(name, selected, section, weight)
 
 
@@ -259,7 +259,7 @@ def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
             boxes = data_set.target_counts.sum()
             found = "1 box" if boxes == 1 else f"{boxes:,} boxes"
             say(f"{data_set.name}: {counted(len(data_set), 'image')}, {found}, digest {data_set.digest}")
-            for line in data_set.told:
+            for line in data_set.notes:
                 say(f"  {line}")
             for reason, count in data_set.annotations.notes.items():
                 say(f"  {count} {reason}")

@@ -1,0 +1,51 @@
+"""Before the first step of a training the annotations and each image are opened at most twice."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_run import HELPERS, TINY
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    folder = tmp_path / "data"
+    (folder / "images").mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for n in range(4):
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(folder / "images" / f"{n}.png")
+    coco = {
+        "images": [{"id": n, "file_name": f"{n}.png", "width": 64, "height": 64} for n in range(4)],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [
+            {"id": n + 1, "image_id": n, "category_id": 1, "bbox": [10 + n, 12, 30, 40], "area": 1200, "iscrowd": 0}
+            for n in range(4)
+        ],
+    }
+    (folder / "a.json").write_text(json.dumps(coco))
+    return folder
+
+
+def test_annotations_and_images_are_opened_at_most_twice_with_and_without_kept_findings(photographs, tmp_path, forked):
+    sizes = [f"model.tiny.{name}={value}" for name, value in TINY.items()]
+    for turn in ("first", "again"):  # which finds the findings of the first kept
+        listed = tmp_path / f"{turn}.txt"
+        words = [f"data.annotations={photographs / 'a.json'}", f"data.images={photographs / 'images'}"]
+        words += [f"run.dir={tmp_path / turn}", "evaluation.images=train", "custom.coord_soft_ce_w1.enabled=true"]
+        done = forked(
+            HELPERS / "opened.py",
+            photographs,
+            listed,
+            *words,
+            *sizes,
+            "data.markers=obj",
+            "training.max_steps=1",
+            cwd=tmp_path,
+            COORDEXP_CACHE=str(tmp_path / "cache"),
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        opened = Counter(listed.read_text().splitlines())
+        files = {str(photographs / "a.json"), *map(str, (photographs / "images").glob("*.png"))}
+        assert set(opened) & files == files and max(opened[file] for file in files) <= 2, opened
