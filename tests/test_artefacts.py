@@ -51,7 +51,7 @@ def ours_needed(name):
 @pytest.mark.parametrize("name", PROJECTS)
 def test_install_line_of_a_readme_names_all_of_ours_that_pip_cannot_find(name):
     readme = (PROJECTS[name] / "README.md").read_text()
-    named = dict(re.findall(r'"([\w-]+)(?:\[\w+\])? @ git\+\$URL#subdirectory=([\w/-]+)"', readme))
+    named = dict(re.findall(r'"([\w-]+)(?:\[[\w,]+\])? @ git\+\$URL#subdirectory=([\w/-]+)"', readme))
     assert named == {found: PROJECTS[found].relative_to(ROOT).as_posix() for found in ours_needed(name)}
 
 

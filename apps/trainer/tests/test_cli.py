@@ -111,7 +111,9 @@ print("CODE", code, heavy)
 """
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert f"CODE {code} []" in done.stdout, done.stdout + done.stderr
+    # The table of settings names the formats of annotations, whose readers use NumPy and Pillow.
+    expected = ["numpy", "PIL"] if words == ["config"] else []
+    assert f"CODE {code} {expected}" in done.stdout, done.stdout + done.stderr
     assert told in done.stdout + done.stderr and "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
@@ -167,7 +169,8 @@ def default_sigterm():
 
 @pytest.mark.usefixtures("default_sigterm")
 def test_process_that_a_command_forks_ends_by_sigterm_as_any_other():
-    with import_module("coord_trainer.cli.main")._terminated_as_interrupted() as received:
+    received = []
+    with import_module("coord_codec.exit_codes")._terminated_as_interrupted(received):
         read, write = os.pipe()
         child = os.fork()
         if child == 0:

@@ -109,5 +109,5 @@ def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path, forked):
     assert manifest["loss_terms"] == told
     report = (tmp_path / "out" / "report.html").read_text()
     assert told in report
-    for name in ("mean_distance", "z_loss"):
-        assert f">{name}<" in report
+    for title in ("distance", "z-loss"):
+        assert f">{title}<" in report

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import ImageOps
-from planted import shapes
+from planted import examine, shapes
 
-from coord_data.inspection.examine import examine
+from coord_data.inspection.page import write_page
 from coord_trainer.config.data_sources import AugmentConfig
-from coord_trainer.inspection.page import write_page
+from coord_trainer.inspection.page import model_page
 from coord_trainer.inspection.report import ceilings, token_findings
 from coord_trainer.inspection.shown import ModelView, Shown, Token, loss_weights, with_model, without_model
 
@@ -127,8 +127,8 @@ def test_heavier_tokens_are_darker(view, tmp_path):
     config, _, of_model = view
     light = Token("<|coord_1|>", "object 0 x1", 0.5)
     one = replace(of_model.shown[0], tokens=(light, replace(light, weight=2.0), replace(light, weight=0.0)))
-    found = examine(shapes(12).write(tmp_path), 30)
-    write_page(tmp_path / "a.html", found, [one], ceilings(config, found), of_model)
+    found = examine(shapes(12).write(tmp_path))
+    write_page(tmp_path / "a.html", found, model_page([one], ceilings(config, found), of_model), [])
     styles = re.findall(
         r'background:#6f9df0(..)" title="object 0 x1, weight ([\d.]+)"', (tmp_path / "a.html").read_text()
     )
@@ -148,11 +148,11 @@ def test_page_is_whole_and_escapes_what_files_say(view, tmp_path):
     config, _, of_model = view
     draft = shapes(12)
     named = replace(draft, labels=tuple(("<script>alert(1)</script>",) * len(names) for names in draft.labels))
-    found = examine(named.write(tmp_path), 30)
+    found = examine(named.write(tmp_path))
     shown = without_model(config, found.annotations.instances[:3], found.root)
     assert all(one.off_by < 0.1 for one in shown)
     for name, images, model in (("plain", shown, None), ("model", of_model.shown, of_model)):
-        write_page(tmp_path / f"{name}.html", found, images, ceilings(config, found), model)
+        write_page(tmp_path / f"{name}.html", found, model_page(images, ceilings(config, found), model), [])
         text = (tmp_path / f"{name}.html").read_text()
         assert text.count('<svg class="overlay"') == len(images) and "<script" not in text
         assert "Quantisation ceiling" in text and "faults of records and objects" in text and text.endswith("</html>\n")
@@ -161,7 +161,7 @@ def test_page_is_whole_and_escapes_what_files_say(view, tmp_path):
 
 def test_ceiling_of_all_given_objects_counts_what_is_not_taught(view, tmp_path):
     config, _, _ = view
-    found = examine(shapes(20).write(tmp_path), 30)
+    found = examine(shapes(20).write(tmp_path))
     whole, limited = (
         ceilings(config.model_copy(update={"data": config.data.model_copy(update={"max_objects": n})}), found)
         for n in (30, 1)
