@@ -152,7 +152,11 @@ if os.environ["RANK"] == "1":
         raise RuntimeError("the second rank breaks")
     train.sample_set = fail
 sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
-cli.main()
+try:
+    cli.main()
+except RuntimeError as error:  # a rank in a process of its own prints it; the agent prints one rank's error only
+    print(error, file=sys.stderr, flush=True)
+    raise
 """
 SMALL = [
     "custom.coord_soft_ce_w1.enabled=true",
