@@ -27,8 +27,14 @@ import importlib, pkgutil, {module} as package
 assert "site-packages" in package.__file__, package.__file__
 for info in pkgutil.walk_packages(package.__path__, "{module}."):
     if not info.name.endswith("__main__"):
-        importlib.import_module(info.name)
+        try:
+            importlib.import_module(info.name)
+        except ModuleNotFoundError as error:  # of a module that only an extra needs
+            if error.name.partition(".")[0] not in {optional}:
+                raise
 """
+IMPORTED_AS = {"pillow": "PIL"}
+"""Packages whose modules have another name."""
 
 
 def blocks(readme: Path, language: str) -> str:
@@ -38,7 +44,7 @@ def blocks(readme: Path, language: str) -> str:
 
 def installed_by(readme: Path) -> list[tuple[str, str]]:
     """Return the packages that a README installs from the repository, as pairs of name and extra."""
-    return re.findall(r'"([\w-]+)(\[\w+\])? @ git\+\$URL#', blocks(readme, "bash"))
+    return re.findall(r'"([\w-]+)(\[[\w,]+\])? @ git\+\$URL#', blocks(readme, "bash"))
 
 
 def try_member(
@@ -66,7 +72,10 @@ def try_member(
     run("uv", "venv", "--quiet", "--no-project", "--python", options.python, place / "venv")
     install(*(f"{name}{extra} @ {wheels[name].as_uri()}" for name, extra in installed_by(folder / "README.md")))
     run("uv", "pip", "check", "--quiet", "--python", python)
-    run(python, "-c", IMPORT_ALL.format(module=module))
+    extras = [name for names in project.get("optional-dependencies", {}).values() for name in names]
+    optional = {re.split(r"[^\w-]", name)[0].replace("-", "_") for name in extras}
+    optional = {IMPORTED_AS.get(name, name) for name in optional}
+    run(python, "-c", IMPORT_ALL.format(module=module, optional=optional))
     for program in project.get("scripts", {}):
         subprocess.run([python.parent / program, "--help"], cwd=place, check=True, stdout=subprocess.DEVNULL)
     if folder.parent.name == "packages":
