@@ -33,7 +33,7 @@ from coord_trainer.model.card import installed_version
 _FULL_BYTES = 1 << 20
 _LOCK = ".lock"
 _PACKAGES = (
-    *("coord-codec", "coord-losses", "coord-adapter", "coord-eval", "coord-trainer"),
+    *("coord-codec", "coord-data", "coord-losses", "coord-adapter", "coord-eval", "coord-trainer"),
     *("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "pycocotools", "numpy"),
 )
 
