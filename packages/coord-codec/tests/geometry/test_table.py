@@ -1,7 +1,6 @@
 """The table of geometries: what holds for every row, that of a user included; what is refused as a row."""
 
 import math
-import random
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ from coord_codec import (
 from coord_codec.boxes import SmallBoxError
 from coord_codec.geometry import Affine, geometry_table, read_shape, remove_geometry
 from coord_codec.geometry.base import MIRROR, QUARTER_TURN, wrap
-from coord_codec.geometry.kinds import OrientedGeometry, smallest_rectangle
 
 GRID = CoordGrid()
 
@@ -301,41 +299,3 @@ def test_table_in_the_readme_is_that_of_the_rows():
     finally:
         for row in OWN:
             register_geometry(row)
-
-
-def test_polygon_converts_to_every_geometry_of_areas_and_to_points():
-    polygon = read_shape({"type": "polygon", "coordinates": (0.5, 0.125, 0.875, 0.5, 0.25, 0.625)})
-    for name in ROWS:
-        converted = polygon.convert(name)
-        assert (converted is None) == (not geometry_of(name).derives_from_box and name != "polygon")
-    assert polygon.convert("box").coordinates == polygon.box
-    assert polygon.convert("ellipse").box == pytest.approx(polygon.box)
-
-
-def test_smallest_rectangle_is_as_small_as_any_of_ten_thousand_angles():
-    rng = random.Random(0)
-    for _ in range(20):
-        points = [(rng.random(), rng.random()) for _ in range(8)]
-        corners = smallest_rectangle(points)
-        (ax, ay), (bx, by), _, (dx, dy) = corners
-        area = math.hypot(bx - ax, by - ay) * math.hypot(dx - ax, dy - ay)
-        turned = []
-        for k in range(10_000):
-            cos, sin = math.cos(k * math.pi / 20_000), math.sin(k * math.pi / 20_000)
-            along, across = [x * cos + y * sin for x, y in points], [y * cos - x * sin for x, y in points]
-            turned.append((max(along) - min(along)) * (max(across) - min(across)))
-        assert min(turned) - 1e-3 < area <= min(turned) + 1e-9
-        for x, y in points:
-            assert (
-                -1e-9 <= ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / ((bx - ax) ** 2 + (by - ay) ** 2) <= 1 + 1e-9
-            )
-
-
-def test_oriented_box_has_right_angles_in_pixels_not_in_fractions():
-    size = (400, 100)
-    outline = [(0.3, 0.2), (0.6, 0.4), (0.55, 0.7), (0.4, 0.8)]
-    corners = OrientedGeometry().fit_outline(outline, aspect=size[0] / size[1])
-    points = in_pixels(list(zip(corners[::2], corners[1::2], strict=True)), size)
-    for k in range(4):
-        (ax, ay), (bx, by), (cx, cy) = (points[(k + n) % 4] for n in range(3))
-        assert (bx - ax) * (cx - bx) + (by - ay) * (cy - by) == pytest.approx(0, abs=1e-6)

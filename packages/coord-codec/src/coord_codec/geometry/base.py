@@ -200,15 +200,6 @@ class Geometry(ABC):
         """Return the outline of an annotation that is a shape of this kind, or None if none is."""
         return None
 
-    def fit_outline(self, points: Sequence[Point], aspect: float = 1.0) -> Coordinates | None:
-        """Return the shape that approximates an outline best, or None if this geometry cannot be derived from one.
-
-        Args:
-            points: the vertices in [0, 1]
-            aspect: width of the image divided by its height, since right angles and lengths are those of pixels
-        """
-        return None
-
     # What a shape looks like.
 
     def outline(self, coordinates: Coordinates) -> tuple[Point, ...]:

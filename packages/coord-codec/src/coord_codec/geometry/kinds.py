@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,10 +43,6 @@ class BoxGeometry(Geometry):
     def from_box(self, bbox: Box) -> Coordinates:
         """Return the box."""
         return bbox
-
-    def fit_outline(self, points: Sequence[Point], aspect: float = 1.0) -> Coordinates:
-        """Return the box around an outline."""
-        return self.to_box(flat(points))
 
     def outline(self, coordinates: Coordinates) -> tuple[Point, ...]:
         """Return the four corners, clockwise from the upper left one."""
@@ -137,22 +132,6 @@ class OrientedGeometry(Geometry):
         """Return the outline of an annotation that has only one, of four vertices."""
         return outlines[0] if [len(outline) for outline in outlines] == [self.least] else None
 
-    def fit_outline(self, points: Sequence[Point], aspect: float = 1.0) -> Coordinates | None:
-        """Return the rotated rectangle of least area around an outline, of which one side lies on the convex hull.
-
-        Corners beyond the border of the image are clamped to it.
-
-        Example:
-            >>> dented = [(0.25, 0.25), (0.75, 0.25), (0.75, 0.5), (0.5, 0.375), (0.25, 0.5)]
-            >>> OrientedGeometry().fit_outline(dented)
-            (0.25, 0.25, 0.75, 0.25, 0.75, 0.5, 0.25, 0.5)
-        """
-        rectangle = smallest_rectangle([(x * aspect, y) for x, y in points])
-        if rectangle is None:
-            return None
-        inside = [(min(max(x / aspect, 0.0), 1.0), min(max(y, 0.0), 1.0)) for x, y in rectangle]
-        return self.arrange(flat(inside))
-
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
         """Return the corners, starting with the one that is topmost after quantisation.
 
@@ -214,56 +193,6 @@ class KeypointsGeometry(Geometry):
         moved = (0.0, grid.dequantize(1))
         points = [moved if any(point) and not any(map(grid.quantize, point)) else point for point in pairs(coordinates)]
         return flat(points)
-
-
-def smallest_rectangle(points: Sequence[Point]) -> list[Point] | None:
-    """Return the corners of the rectangle of least area around points; None if they lie on one line.
-
-    One of its sides lies on a side of the convex hull (Freeman and Shapira 1975).
-
-    Example:
-        >>> smallest_rectangle([(0, 0), (4, 0), (4, 2), (1, 1), (0, 2)])
-        [(0.0, 0.0), (4.0, 0.0), (4.0, 2.0), (0.0, 2.0)]
-    """
-    hull = convex_hull(points)
-    best: tuple[float, list[Point]] | None = None
-    for (ax, ay), (bx, by) in zip(hull, [*hull[1:], *hull[:1]], strict=True):
-        length = math.hypot(bx - ax, by - ay)
-        if not length:
-            continue
-        ux, uy = (bx - ax) / length, (by - ay) / length
-        along = [(x - ax) * ux + (y - ay) * uy for x, y in hull]
-        across = [(y - ay) * ux - (x - ax) * uy for x, y in hull]
-        area = (max(along) - min(along)) * (max(across) - min(across))
-        corners = [
-            (ax + a * ux - c * uy, ay + a * uy + c * ux)
-            for a, c in (
-                (min(along), min(across)),
-                (max(along), min(across)),
-                (max(along), max(across)),
-                (min(along), max(across)),
-            )
-        ]
-        if area and (best is None or area < best[0]):
-            best = (area, corners)
-    return None if best is None else best[1]
-
-
-def convex_hull(points: Sequence[Point]) -> list[Point]:
-    """Return the vertices of the convex hull in order (Andrew's monotone chain, 1979)."""
-    ordered = sorted(set(points))
-    if len(ordered) < 3:
-        return ordered
-
-    def half(sequence: Sequence[Point]) -> list[Point]:
-        chain: list[Point] = []
-        for point in sequence:
-            while len(chain) > 1 and signed_area([chain[-2], chain[-1], point]) <= 0:
-                chain.pop()
-            chain.append(point)
-        return chain[:-1]
-
-    return half(ordered) + half(ordered[::-1])
 
 
 BUILT_IN = (BoxGeometry(), PointGeometry(), PolygonGeometry(), OrientedGeometry(), KeypointsGeometry())

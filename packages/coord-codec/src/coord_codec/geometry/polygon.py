@@ -97,10 +97,6 @@ class PolygonGeometry(Geometry):
 
         return max(outlines, key=area, default=None)
 
-    def fit_outline(self, points: Sequence[Point], aspect: float = 1.0) -> Coordinates:
-        """Return the outline itself."""
-        return self.arrange(flat(points))
-
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
         """Return the simplified outline without vertices in the bin of a neighbour, starting with the topmost bin.
 

@@ -64,25 +64,6 @@ class Shape:
         points = pairs(coordinates)
         return Shape(self.type, flat([points[i] for i in order]), self.names, tuple(self.visibility[i] for i in order))
 
-    def convert(self, geometry: str | Geometry, aspect: float = 1.0) -> Shape | None:
-        """Return the shape in another geometry: fitted to its outline, else derived from its box; None if neither can.
-
-        Args:
-            geometry: the geometry to convert to
-            aspect: width of the image divided by its height, since right angles and lengths are those of pixels
-
-        Example:
-            >>> triangle = Shape("polygon", (0.5, 0.25, 0.75, 0.5, 0.25, 0.5))
-            >>> triangle.convert("box").coordinates, triangle.convert("point").coordinates
-            ((0.25, 0.25, 0.75, 0.5), (0.5, 0.375))
-        """
-        kind, own = geometry_of(geometry), geometry_of(self.type)
-        if kind.name == self.type:
-            return self
-        fitted = kind.fit_outline(own.outline(self.coordinates), aspect) if own.closed else None
-        coordinates = fitted or kind.from_box(self.box)
-        return None if coordinates is None else Shape(kind.name, coordinates)
-
     def to_json(self) -> dict[str, Any]:
         """Return the shape in the format of instance files."""
         record: dict[str, Any] = {"type": self.type, "coordinates": list(self.coordinates)}

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from coord_codec import read_annotations
 from coord_codec.files import read_json
 from coord_data.formats.table import Annotated, AnnotationFormat, Example
-from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
-from coord_data.raw_boxes import raw_of_coco, raw_of_records
 from coord_data.source import Source
 
 if TYPE_CHECKING:
+    from coord_data.image_file import ImageFolder
     from coord_data.rules import ReadingRules
 
 SUMMARY = ".summary.json"
@@ -34,6 +33,8 @@ def is_json(source: Source) -> bool:
 
 def load(source: Source, rules: ReadingRules) -> Annotated:
     """Read COCO JSON or instance records."""
+    from coord_data.raw_boxes import raw_of_coco, raw_of_records
+
     root = rules.images or source.path.parent
     folder = folder_of(source, root)
     annotations = read_annotations(
@@ -47,6 +48,8 @@ def load(source: Source, rules: ReadingRules) -> Annotated:
 
 def folder_of(source: Source, root: Path) -> ImageFolder:
     """Return the folder of the images of a COCO file, whose pixels are decoded unless there are too many of them."""
+    from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
+
     document = None if source.format == "jsonl" else source.document
     images = document.get("images") if isinstance(document, Mapping) else None
     return ImageFolder(root, decode=not isinstance(images, list) or len(images) <= FULL_CHECK_LIMIT)

@@ -18,7 +18,6 @@ from coord_codec.coco.document import is_coco
 from coord_codec.records import ABSENT, with_uncertain
 from coord_data.formats.coco import folder_of
 from coord_data.formats.table import Annotated, AnnotationFormat, Example
-from coord_data.raw_boxes import raw_of_coco
 from coord_data.source import Source
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ def load(source: Source, rules: ReadingRules) -> Annotated:
     """Read an LVIS file; images are named `train2017/000000000001.jpg`, or without the folder."""
     if not is_coco(source.document):
         raise InputError(f"{source.named}: --format lvis, but the file is not COCO JSON")
+    from coord_data.raw_boxes import raw_of_coco
+
     images, root = rules.images, rules.images or source.path.parent
     folder = folder_of(source, root)
     notes: Counter[str] = Counter()

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING
 
 from coord_codec import AnnotationSet, InputError
 from coord_data.formats.collect import collect
-from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
 from coord_data.raw import Reading
-from coord_data.raw_boxes import RawBoxes, raw_of_reading
-from coord_data.read_as import ReadAs
-from coord_data.reread import RereadSource, reread
 from coord_data.source import Source
 
 if TYPE_CHECKING:
+    from coord_data.image_file import ImageFolder
+    from coord_data.raw_boxes import RawBoxes
     from coord_data.rules import ReadingRules
 
 
@@ -102,6 +100,12 @@ class AnnotationFormat:
         Raises:
             InputError: the source cannot be read, or (`rules.on_bad_box` is `error`) an object is refused.
         """
+        # The names of the formats are known without NumPy and Pillow; reading needs both.
+        from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
+        from coord_data.raw_boxes import raw_of_reading
+        from coord_data.read_as import ReadAs
+        from coord_data.reread import RereadSource, reread
+
         read_as = None if rules.read_as is None else ReadAs.parse(rules.read_as)
         if self.load is not None:
             if read_as is not None:

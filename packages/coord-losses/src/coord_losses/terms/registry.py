@@ -84,15 +84,6 @@ class Term:
         """What the term has one value for."""
         return INPUTS[self.needs[0]].element
 
-    def title_for(self, weight: float) -> str:
-        """Return the title in a chart of a run in which the term has this weight.
-
-        Example:
-            >>> registered_terms()["w1"].title_for(0.5), registered_terms()["w1"].title_for(0)
-            ('W1', 'W1 (measured, weight 0)')
-        """
-        return self.title if weight or not self.trainable else f"{self.title} (measured, weight 0)"
-
 
 _TERMS: dict[str, Term] = {}
 
