@@ -261,36 +261,6 @@ def _collect(records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, ki
     return AnnotationSet(tuple(instances), tuple(problems), categories, dict(+notes))
 
 
-def with_shapes(
-    annotations: AnnotationSet, geometry: str | Geometry | None, on_bad_box: OnBadBox | None = None
-) -> AnnotationSet:
-    """Return the set with every target in a geometry; objects without such a shape are left out and listed.
-
-    Args:
-        annotations: annotations read from instance records
-        geometry: a name of `GEOMETRIES`, or None for no change
-        on_bad_box: how to treat images with an object without such a shape; if it is too small, only it is left out
-
-    Example:
-        >>> from coord_codec import Instance
-        >>> boxes = [{"desc": "cat", "bbox": [0.1, 0.2, 0.3, 0.6]}]
-        >>> found = with_shapes(read_annotations([Instance(image="a.jpg", objects=boxes)]), "point")
-        >>> found.instances[0].objects[0].geometry.coordinates, *found.notes
-        ((0.2, 0.4), 'objects without a point geometry: the centre of the box is used')
-    """
-    if geometry is None or geometry_of(geometry).is_box:
-        return annotations
-    kind = geometry_of(geometry)
-    notes, problems, kept = Counter(annotations.notes), list(annotations.problems), []
-    for number, instance in enumerate(annotations.instances):
-        where = f"instances[{number}] ({instance.image})"
-        shaped, faults = _with_shapes(instance, where, kind, on_bad_box, notes)
-        problems += faults
-        if shaped is not None:
-            kept.append(shaped)
-    return replace(annotations, instances=tuple(kept), problems=tuple(problems), notes=dict(+notes))
-
-
 def _with_shapes(
     instance: Instance, where: str, kind: Geometry, on_bad_box: OnBadBox | None, notes: Counter[str]
 ) -> tuple[Instance | None, list[Problem]]:
