@@ -14,7 +14,7 @@ from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.data.augment import augment
 from coord_trainer.detect.exports import EXPORTS
-from coord_trainer.detect.objects import DetectedObject, Detections
+from coord_trainer.detect.objects import DetectedObject, ImageDetections
 
 SIZE = (200, 100)
 
@@ -89,7 +89,7 @@ def test_drawing_shows_the_outline_and_every_export_takes_it(name, tmp_path):
     item = found_in(kind)
     assert DetectedObject.from_record(json.loads(json.dumps(item.to_record()))) == item
     plain = Image.new("RGB", SIZE, "white")
-    pixels = np.asarray(Detections((item,), SIZE, "", "stop", image=plain).drawn().convert("L"))
+    pixels = np.asarray(ImageDetections((item,), SIZE, "", "stop", image=plain).drawn().convert("L"))
     scale = pixels.shape[1] / SIZE[0]
     for x, y in kind.placed(kind.outline(kind.example)):
         column, row = round(x * SIZE[0] * scale), round(y * SIZE[1] * scale)

@@ -15,7 +15,7 @@ from coord_codec import InputError, read_annotations
 from coord_trainer.detect.exports import EXPORTS, coco_results, write_export
 from coord_trainer.detect.gallery import draw_answers
 from coord_trainer.detect.image_sources import find_sources
-from coord_trainer.detect.objects import DetectedObject, Detections
+from coord_trainer.detect.objects import DetectedObject, ImageDetections
 
 OBJECTS = [
     {"desc": "dog", "bbox_xyxy": [10.0, 20.0, 30.0, 60.0], "score": 0.5},
@@ -166,7 +166,9 @@ def test_shapes_survive_the_record_and_are_drawn_where_they_are():
     image = Image.new("RGB", (100, 80))
     drawn = {}
     for item in (POLYGON, POSE, OBJECTS[0]):
-        found = Detections((DetectedObject.from_record({**item, "desc": ""}),), image.size, "", "stop", image=image)
+        found = ImageDetections(
+            (DetectedObject.from_record({**item, "desc": ""}),), image.size, "", "stop", image=image
+        )
         drawn[item["desc"]] = np.asarray(found.drawn())[::3, ::3].sum(axis=2) > 0  # enlarged three times
     assert drawn["cat"][24, 45] and not drawn["cat"][45, 12]  # on an edge, and in a corner of the box around it
     assert drawn["man"][40, 50] and not drawn["man"][28, 20]
@@ -283,7 +285,7 @@ def test_export_of_a_call_that_was_killed_before_its_note_is_no_users(tmp_path, 
 def test_supervision_has_the_same_classes_for_every_image():
     sv = pytest.importorskip("supervision", reason="pip install supervision")
     cat, dog = (DetectedObject(name, (1.0, 2.0, 30.0, 20.0), 0.5) for name in ("cat", "dog"))
-    both, one, none = (Detections(found, (40, 20), "", "stop") for found in ((dog, cat), (dog,), ()))
+    both, one, none = (ImageDetections(found, (40, 20), "", "stop") for found in ((dog, cat), (dog,), ()))
     merged = sv.Detections.merge([found.to_supervision(["cat", "dog"]) for found in (both, none, one)])
     assert merged.class_id.tolist() == [1, 0, 1]
     assert merged.data["class_name"].tolist() == ["dog", "cat", "dog"]

@@ -12,7 +12,7 @@ from coord_data.inspection.page import write_page
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.inspection.page import model_page
 from coord_trainer.inspection.report import ceilings, token_findings
-from coord_trainer.inspection.shown import ModelView, Shown, Token, loss_weights, with_model, without_model
+from coord_trainer.inspection.shown import ModelView, ShownImage, Token, loss_weights, with_model, without_model
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_samples_that_are_too_long_are_shown_whole_with_what_lies_beyond(opened_
 
 def test_a_lost_object_is_no_small_difference():
     box = (0.1, 0.1, 0.2, 0.2)
-    one = Shown("a.png", None, (10, 10), (("cat", box),), (), "")
+    one = ShownImage("a.png", None, (10, 10), (("cat", box),), (), "")
     assert one.off_by is None
     assert replace(one, decoded=(("cat", (0.1, 0.1, 0.2, 0.3)),)).off_by == pytest.approx(1.0)
 

@@ -53,7 +53,7 @@ DESCRIPTIVE = ("fingerprint", "format_version")
 """Optional parts, which files from other programs may lack."""
 
 
-class Shaped(Protocol):
+class HasShape(Protocol):
     """An object with a shape: a `torch.Tensor` or an entry of a safetensors header."""
 
     @property
@@ -61,7 +61,7 @@ class Shaped(Protocol):
         """Sizes of the dimensions."""
 
 
-T = TypeVar("T", bound=Shaped)
+T = TypeVar("T", bound=HasShape)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,9 @@ def problem_with_version(version: int = 1) -> str | None:
     return None
 
 
-def problem_with_shapes(rows: int, embed: Shaped, head: Shaped | None, hidden_size: int | None = None) -> str | None:
+def problem_with_shapes(
+    rows: int, embed: HasShape, head: HasShape | None, hidden_size: int | None = None
+) -> str | None:
     """Return an error message if the tables do not match the token ids or the model, else None.
 
     Args:

@@ -36,7 +36,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """One training of one group; `folder` is its run folder."""
 
     group: Group
@@ -112,7 +112,7 @@ def read_seeds(text: str) -> list[int]:
     return seeds
 
 
-def plan_runs(groups: Sequence[Group], seeds: Sequence[int], out: Path, threads: int | None) -> list[Run]:
+def plan_runs(groups: Sequence[Group], seeds: Sequence[int], out: Path, threads: int | None) -> list[PlannedRun]:
     """Return a run of every group with every seed, ordered by seed, so that an early stop leaves comparable runs."""
     runs = []
     for seed in seeds:
@@ -120,7 +120,7 @@ def plan_runs(groups: Sequence[Group], seeds: Sequence[int], out: Path, threads:
             folder = out / group.name / f"seed-{seed}"
             update = {"dir": folder, "seed": seed, "threads": group.config.run.threads or threads}
             section = group.config.run.model_copy(update=update)
-            runs.append(Run(group, seed, group.config.model_copy(update={"run": section}), folder))
+            runs.append(PlannedRun(group, seed, group.config.model_copy(update={"run": section}), folder))
     return runs
 
 

@@ -16,7 +16,7 @@ from coord_codec.files import read_json, read_json_lines
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, resample
 from coord_trainer.answers.score import CHECKPOINT_SCORES, score_predictions
-from coord_trainer.comparison.plan import Group, Run
+from coord_trainer.comparison.plan import Group, PlannedRun
 from coord_trainer.config.decoding import Decoding, prediction_files
 
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
@@ -73,7 +73,7 @@ class GroupComparison:
     """
 
     groups: Sequence[Group]
-    runs: Sequence[Run]
+    runs: Sequence[PlannedRun]
     scored: dict[tuple[str, Decoding], list[ScoredRun]]
     logs: dict[str, list[list[dict[str, Any]]]]
     manifests: dict[str, list[dict[str, Any]]]
@@ -81,7 +81,7 @@ class GroupComparison:
     notes: tuple[str, ...] = ()
 
 
-def collect(groups: Sequence[Group], runs: Sequence[Run], images: ImageSet, resamples: int) -> GroupComparison:
+def collect(groups: Sequence[Group], runs: Sequence[PlannedRun], images: ImageSet, resamples: int) -> GroupComparison:
     """Score the answers of every finished run under each of its decodings, and resample the images."""
     kept = [group for group in groups if any(run.group is group for run in runs)]
     scored: dict[tuple[str, Decoding], list[ScoredRun]] = {}
@@ -96,7 +96,7 @@ def collect(groups: Sequence[Group], runs: Sequence[Run], images: ImageSet, resa
     return GroupComparison(kept, runs, scored, logs, manifests, resamples, _notes(groups, kept, manifests))
 
 
-def _log(run: Run) -> list[dict[str, Any]]:
+def _log(run: PlannedRun) -> list[dict[str, Any]]:
     """Return the lines of metrics.jsonl, and the APs of convergence.json if checkpoints were scored."""
     path = run.folder / CHECKPOINT_SCORES
     scored = read_json(path) if path.exists() else []
@@ -104,7 +104,7 @@ def _log(run: Run) -> list[dict[str, Any]]:
     return [*(line for _, line in read_json_lines(run.folder / "metrics.jsonl")), *checkpoint_scores]
 
 
-def _score(run: Run, decoding: Decoding, path: Path, images: ImageSet, resamples: int) -> ScoredRun:
+def _score(run: PlannedRun, decoding: Decoding, path: Path, images: ImageSet, resamples: int) -> ScoredRun:
     evaluation = score_predictions(run.config, path, images, decoding)
     drawn = resample(evaluation, resamples, metrics=tuple(BOOTSTRAPPED)) if resamples else None
     draws = {name: drawn.draws[name] for name in BOOTSTRAPPED} if drawn is not None else {}

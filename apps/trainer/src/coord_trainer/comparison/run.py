@@ -18,7 +18,7 @@ from coord_data.image_set import ImageSet
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.checkpoints import check_model_path, find_checkpoint
-from coord_trainer.comparison.plan import Group, Run, differing_settings, plan_groups, plan_runs, result_settings
+from coord_trainer.comparison.plan import Group, PlannedRun, differing_settings, plan_groups, plan_runs, result_settings
 from coord_trainer.comparison.report import summary_lines, write_comparison
 from coord_trainer.comparison.results import collect
 from coord_trainer.config.decoding import prediction_files
@@ -141,7 +141,7 @@ def _refuse_missing(groups: Sequence[Group]) -> None:
         raise InputError("the comparison could not start:\n" + "\n".join(dict.fromkeys(missing)))
 
 
-def _print_plan(groups: Sequence[Group], runs: Sequence[Run], out: Path) -> None:
+def _print_plan(groups: Sequence[Group], runs: Sequence[PlannedRun], out: Path) -> None:
     say(f"{len(groups)} groups x {len(runs) // len(groups)} seeds = {len(runs)} runs, in {out}")
     for group in groups:
         decoding = ", ".join(decoding.name for decoding in group.config.evaluation.decoding)
@@ -157,7 +157,7 @@ def _scored_images(group: Group, folder: Path) -> tuple[ImageSet, dict[str, str]
     return data.scored, {name: facts["digest"] for name, facts in data.facts().items()}
 
 
-def _to_train(runs: Sequence[Run], digests: dict[str, str]) -> list[Run]:
+def _to_train(runs: Sequence[PlannedRun], digests: dict[str, str]) -> list[PlannedRun]:
     waiting = []
     for run in runs:
         why = why_not_kept(run, digests)
@@ -170,7 +170,7 @@ def _to_train(runs: Sequence[Run], digests: dict[str, str]) -> list[Run]:
     return waiting
 
 
-def why_not_kept(run: Run, digests: dict[str, str] | None) -> str | None:
+def why_not_kept(run: PlannedRun, digests: dict[str, str] | None) -> str | None:
     """Return the reason why a run has to be trained; None if its folder holds exactly this run, finished.
 
     Args:
@@ -199,13 +199,13 @@ def why_not_kept(run: Run, digests: dict[str, str] | None) -> str | None:
 
 @dataclass
 class _Started:
-    run: Run
+    run: PlannedRun
     process: subprocess.Popen[bytes]
     log: Path
     since: float
 
 
-def _train_all(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
+def _train_all(runs: Sequence[PlannedRun], jobs: int) -> list[tuple[PlannedRun, str]]:
     """Train `runs` in up to `jobs` parallel processes; returns the failed ones with the last lines of their logs."""
     waiting, active, failed = list(runs), [], []
     start = time.time()
@@ -236,7 +236,7 @@ def _train_all(runs: Sequence[Run], jobs: int) -> list[tuple[Run, str]]:
     return failed
 
 
-def _answer_missing(run: Run, images: ImageSet) -> None:
+def _answer_missing(run: PlannedRun, images: ImageSet) -> None:
     """Generate the missing answers of a finished run from its checkpoint, for each further decoding."""
     for decoding, path in prediction_files(run.config.evaluation.decoding, run.folder):
         if path.exists():
@@ -247,7 +247,7 @@ def _answer_missing(run: Run, images: ImageSet) -> None:
         predict_images(config, find_checkpoint(run.folder), images, path)
 
 
-def _start(run: Run) -> _Started:
+def _start(run: PlannedRun) -> _Started:
     run.folder.parent.mkdir(parents=True, exist_ok=True)
     config = run.folder.with_name(f"{run.folder.name}.yaml")
     log = run.folder.with_name(f"{run.folder.name}.log")
@@ -266,7 +266,7 @@ def _start(run: Run) -> _Started:
     return _Started(run, process, log, time.time())
 
 
-def _name(run: Run) -> str:
+def _name(run: PlannedRun) -> str:
     return f"{run.group.name} seed {run.seed}:"
 
 

@@ -18,7 +18,7 @@ from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
 from coord_trainer.data.noise import ignored_labels
-from coord_trainer.detect.objects import Detections, one_line, read_objects
+from coord_trainer.detect.objects import ImageDetections, one_line, read_objects
 from coord_trainer.model.card import follow_card, read_card
 
 
@@ -88,7 +88,7 @@ class Detector:
         engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))
         return cls(engine, resolved, frozenset(allowed), free)
 
-    def __call__(self, image: Any) -> Detections:
+    def __call__(self, image: Any) -> ImageDetections:
         """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.
 
         Raises:
@@ -97,7 +97,7 @@ class Detector:
         (detections,) = self.detect([image])
         return detections
 
-    def detect(self, images: Sequence[Any]) -> list[Detections]:
+    def detect(self, images: Sequence[Any]) -> list[ImageDetections]:
         """Return the objects in several images, which are answered as one batch."""
         if isinstance(images, str | Path | Image.Image | np.ndarray) or not isinstance(images, Iterable):
             raise InputError(
@@ -127,7 +127,7 @@ class Detector:
         half = len(images) // 2
         return self.answers(images[:half]) + self.answers(images[half:])
 
-    def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> Detections:
+    def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> ImageDetections:
         """Return the objects of an answered record of predictions.jsonl; `image` is kept for drawing."""
         return read_objects(record, image, self.labels, **self.reading)
 

@@ -13,7 +13,7 @@ from coord_eval import ImageError, decode_image
 from coord_eval.html import page, safe, section, table
 from coord_trainer.detect.file_names import places_of
 from coord_trainer.detect.image_sources import Sources
-from coord_trainer.detect.objects import DetectedObject, Detections
+from coord_trainer.detect.objects import DetectedObject, ImageDetections
 from coord_trainer.detect.session import DRAWN, PAGE, Answered
 from coord_trainer.detect.written import write_tracked_files
 
@@ -41,7 +41,9 @@ def draw_answers(answered: Answered, sources: Sources) -> Path:
             except ImageError:  # it could be opened when it was answered
                 continue
             objects = map(DetectedObject.from_record, record["objects"])
-            detections = Detections(tuple(objects), image.size, record["text"], record["finish_reason"], image=image)
+            detections = ImageDetections(
+                tuple(objects), image.size, record["text"], record["finish_reason"], image=image
+            )
             name = places[record["image"]].relative_to(answered.folder)
             (part / name).parent.mkdir(parents=True, exist_ok=True)
             detections.drawn(1600).save(part / name, "JPEG", quality=88)
@@ -66,7 +68,7 @@ def draw_answers(answered: Answered, sources: Sources) -> Path:
     return answered.folder / PAGE
 
 
-def _figure(name: str, detections: Detections, link: str) -> str:
+def _figure(name: str, detections: ImageDetections, link: str) -> str:
     buffer = io.BytesIO()
     detections.drawn(480).save(buffer, "JPEG", quality=80)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")

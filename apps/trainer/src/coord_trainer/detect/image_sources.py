@@ -24,7 +24,7 @@ _MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
-class Source:
+class ImageSource:
     """One image to answer.
 
     Attributes:
@@ -51,7 +51,7 @@ class Sources:
     """
 
     root: Path
-    images: tuple[Source, ...]
+    images: tuple[ImageSource, ...]
     truth: AnnotationSet | None = None
     notes: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ def find_sources(
     # Not the common folder of all images, since names would change when images are added.
     root = Path(os.path.commonpath([os.path.abspath(_folder_of(word)) for word in words]))  # noqa: PTH100
     names = [Path(os.path.relpath(path, root)).as_posix() for path in paths]
-    sources = [Source(path, name, name) for path, name in zip(paths, names, strict=True)]
+    sources = [ImageSource(path, name, name) for path, name in zip(paths, names, strict=True)]
     if skipped:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common(6))
         notes.append(f"{skipped.total()} files that are no images were skipped ({kinds})")
@@ -179,7 +179,7 @@ def _from_annotations(file: Path, images: Path | None, geometry: str, strict: bo
     if any(instance.image_id is None for instance in truth.instances):  # then all images are identified by name
         without_ids = (instance.model_copy(update={"image_id": None}) for instance in truth.instances)
         truth = replace(truth, instances=tuple(without_ids))
-    sources = [Source(root / i.image, i.image, i.image_id) for i in truth.instances]
+    sources = [ImageSource(root / i.image, i.image, i.image_id) for i in truth.instances]
     if not sources:
         raise InputError(f"{file}: no image is left to answer; the first problem: {next(iter(truth.problems), 'none')}")
     if not any(source.path.is_file() for source in sources):

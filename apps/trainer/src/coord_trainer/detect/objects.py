@@ -1,4 +1,4 @@
-"""`Detections`: boxes and shapes of one image in pixels, with labels and scores."""
+"""`ImageDetections`: boxes and shapes of one image in pixels, with labels and scores."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class DetectedObject:
 
 
 @dataclass(frozen=True)
-class Detections(Sequence[DetectedObject]):
+class ImageDetections(Sequence[DetectedObject]):
     """The objects of one image, as a sequence; a notebook shows the image with its boxes.
 
     Attributes:
@@ -195,7 +195,7 @@ def has_distributions(record: Mapping[str, Any]) -> bool:
 
 def read_objects(
     record: Mapping[str, Any], image: Image.Image | None = None, labels: Collection[str] = (), **options: Any
-) -> Detections:
+) -> ImageDetections:
     """Return the objects of one record of predictions.jsonl.
 
     Args:
@@ -223,6 +223,6 @@ def read_objects(
     ]
     if excluded := len(scored) - len(objects):
         dropped = {**dropped, "other_label": excluded}
-    return Detections(
+    return ImageDetections(
         tuple(objects), (width, height), record.get("text") or "", record["finish_reason"], dropped, image
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
 from coord_trainer.detect.detector import Detector
-from coord_trainer.detect.image_sources import Source
+from coord_trainer.detect.image_sources import ImageSource
 
 _PIXEL_STEP = 1.15
 """Images whose pixel counts differ by less than this factor share a batch: their prompts are about equally long."""
@@ -22,7 +22,7 @@ _PIXEL_STEP = 1.15
 Record = dict[str, Any]
 
 
-def prediction_records(detector: Detector, sources: Sequence[Source], batch: int) -> Iterator[list[Record]]:
+def prediction_records(detector: Detector, sources: Sequence[ImageSource], batch: int) -> Iterator[list[Record]]:
     """Yield lists of records as they are generated, one record for each image; failures have `finish_reason` "error".
 
     Args:
@@ -33,7 +33,7 @@ def prediction_records(detector: Detector, sources: Sequence[Source], batch: int
     if detector.engine.concurrency > 1:
         yield from _concurrently(lambda source: _records(detector, [source]), sources, detector.engine.concurrency)
         return
-    readable: list[tuple[Source, int]] = []
+    readable: list[tuple[ImageSource, int]] = []
     failed: list[Record] = []
     for source in sources:
         facts = _read_or_error(image_facts, source)
@@ -45,7 +45,7 @@ def prediction_records(detector: Detector, sources: Sequence[Source], batch: int
     yield from (_records(detector, group) for group in _batches(readable, batch))
 
 
-def _concurrently(work: Callable[[Source], Any], sources: Sequence[Source], count: int) -> Iterator[Any]:
+def _concurrently(work: Callable[[ImageSource], Any], sources: Sequence[ImageSource], count: int) -> Iterator[Any]:
     """Yield results in order of completion from `count` daemon threads, which do not delay the end of the process."""
     pending, results = iter(list(sources)), SimpleQueue[Any]()
     lock = threading.Lock()
@@ -74,10 +74,10 @@ def _concurrently(work: Callable[[Source], Any], sources: Sequence[Source], coun
             pending = iter(())
 
 
-def _batches(sources: Sequence[tuple[Source, int]], size: int) -> Iterator[list[Source]]:
+def _batches(sources: Sequence[tuple[ImageSource, int]], size: int) -> Iterator[list[ImageSource]]:
     """Batch images with similar pixel counts."""
 
-    def size_class(pair: tuple[Source, int]) -> int:
+    def size_class(pair: tuple[ImageSource, int]) -> int:
         step = 0
         pixels = pair[1]
         while pixels > 1:
@@ -89,7 +89,7 @@ def _batches(sources: Sequence[tuple[Source, int]], size: int) -> Iterator[list[
         yield from (similar[start : start + size] for start in range(0, len(similar), size))
 
 
-def _records(detector: Detector, sources: Sequence[Source]) -> list[Record]:
+def _records(detector: Detector, sources: Sequence[ImageSource]) -> list[Record]:
     decoded = [(source, _read_or_error(decode_image, source)) for source in sources]
     records = [record for _, record in decoded if isinstance(record, dict)]
     opened = [(source, image) for source, image in decoded if not isinstance(image, dict)]
@@ -105,7 +105,7 @@ def _records(detector: Detector, sources: Sequence[Source]) -> list[Record]:
     return records
 
 
-def _read_or_error(read: Callable[[Path], Any], source: Source) -> Any:
+def _read_or_error(read: Callable[[Path], Any], source: ImageSource) -> Any:
     """Return the result of `read`, or a record with the reason of its failure."""
     try:
         return read(source.path)

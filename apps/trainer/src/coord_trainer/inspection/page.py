@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from coord_codec.html import number, safe
 from coord_data.finding import counted
 from coord_data.inspection.page import TRUTH, Page, drawing, figure, histogram, image_grid, solid
-from coord_trainer.inspection.shown import ModelView, Shown, Token
+from coord_trainer.inspection.shown import ModelView, ShownImage, Token
 
 _DECODED = "#2563eb"
 _ROLES = {
@@ -27,7 +27,7 @@ _STYLE = """
 """
 
 
-def model_page(shown: Sequence[Shown], ceilings: Mapping[str, float], view: ModelView | None) -> Page:
+def model_page(shown: Sequence[ShownImage], ceilings: Mapping[str, float], view: ModelView | None) -> Page:
     """Return the parts of the page that need the configuration or the model.
 
     Args:
@@ -44,7 +44,7 @@ def model_page(shown: Sequence[Shown], ceilings: Mapping[str, float], view: Mode
     )
 
 
-def _images(shown: Sequence[Shown], tokens: bool) -> str:
+def _images(shown: Sequence[ShownImage], tokens: bool) -> str:
     source = "token ids" if tokens else "target text"
     legend = (
         f'<p class="key"><span><i style="background:{TRUTH}"></i>annotation</span><span>'

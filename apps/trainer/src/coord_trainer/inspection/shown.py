@@ -44,7 +44,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownImage:
     """One image as the model receives it.
 
     Attributes:
@@ -88,13 +88,13 @@ class ModelView:
         pieces: number of tokens of each class name
     """
 
-    shown: tuple[Shown, ...]
+    shown: tuple[ShownImage, ...]
     lengths: tuple[int, ...]
     limit: int
     pieces: dict[str, int]
 
 
-def without_model(config: RunConfig, instances: Sequence[Instance], root: Path) -> list[Shown]:
+def without_model(config: RunConfig, instances: Sequence[Instance], root: Path) -> list[ShownImage]:
     """Return images with their target texts and the objects parsed from them."""
     shown = []
     for instance in instances:
@@ -102,7 +102,7 @@ def without_model(config: RunConfig, instances: Sequence[Instance], root: Path) 
         text = _target(config, instance)
         size = (instance.width or image.width, instance.height or image.height)
         image.thumbnail((960, 960))
-        shown.append(Shown(instance.image, image, size, _truth(config, instance), _parsed(config, text), text))
+        shown.append(ShownImage(instance.image, image, size, _truth(config, instance), _parsed(config, text), text))
     return shown
 
 
@@ -130,7 +130,7 @@ def with_model(config: RunConfig, images: ImageSet, chosen: Sequence[int]) -> Mo
 
 def _shown(
     config: RunConfig, opened: OpenRun, sample: dict[str, Any], instance: Instance, objects: Sequence[Object]
-) -> Shown:
+) -> ShownImage:
     tokenizer = opened.processor.tokenizer
     answer_ids = [t for t, label in zip(sample["input_ids"], sample["labels"], strict=True) if label != -100]
     text = tokenizer.decode(answer_ids, skip_special_tokens=False).split("<|im_end|>")[0]
@@ -138,7 +138,7 @@ def _shown(
     size = (instance.width or image.width, instance.height or image.height)
     tokens = tuple(_tokens(config, tokenizer, sample, opened.longest_sample))
     truth, decoded = _named(objects), _parsed(config, text)
-    return Shown(instance.image, image, size, truth, decoded, text, tokens, config.data.augment.active)
+    return ShownImage(instance.image, image, size, truth, decoded, text, tokens, config.data.augment.active)
 
 
 def image_of_patches(pixel_values: Any, grid_thw: Any, processor: Any) -> Image.Image:

@@ -20,7 +20,7 @@ from coord_eval.intake.joining import as_labels, with_prompt_label, without_labe
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.formats import LISTS
-from coord_eval.parse.parser import Reading, plain, read_answer
+from coord_eval.parse.parser import ReadAnswer, plain, read_answer
 from coord_eval.predictions import CocoResult, Prediction, from_records, read_predictions
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
@@ -127,7 +127,7 @@ def parse_all(
 
     def parse(
         prediction: Prediction, image: int, preferred: Sequence[str] = (), labels_follow: bool | None = None
-    ) -> tuple[Answer, Reading]:
+    ) -> tuple[Answer, ReadAnswer]:
         size = _size_for(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
         from_text = field is None or (count < len(predictions) and getattr(prediction, field) is None)
         reading = read_answer(

@@ -78,7 +78,7 @@ def parse_answer(
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadAnswer:
     """One answer, and what the other answers of its set may decide.
 
     Attributes:
@@ -103,7 +103,7 @@ def read_answer(
     preferred: Sequence[str] = (),
     geometry: str = "box",
     labels_follow: bool | None = None,
-) -> Reading:
+) -> ReadAnswer:
     """Parse one answer of a set as `parse_answer` does, and say what it shows about the set.
 
     `labels_follow` is where labels of free text stand in the whole set, for texts that do not show it.
@@ -120,17 +120,17 @@ def read_answer(
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     parse = _Parse(text, resolved, grid, kind, keep_flat, labels_follow)
     if format != "auto":
-        return Reading(parse.with_format(format), (format,), parse.labels_follow)
+        return ReadAnswer(parse.with_format(format), (format,), parse.labels_follow)
     names = candidate_formats(text, (parse.begin, parse.end), parse.heads)
     answers = [parse.with_format(name) for name in names]
     if len(answers) == 1 and answers[0].objects:
-        return Reading(answers[0], names, parse.labels_follow)
+        return ReadAnswer(answers[0], names, parse.labels_follow)
     if not any(map(_is_match, answers)):
         # Numbers without marks can mean anything, so that these formats are tried last.
         for row in (TABLE, LISTS):
             if row.name not in names and not any(answer.objects for answer in answers):
                 answers.append(parse.with_format(row.name))
-    return Reading(_best(answers, preferred), names, parse.labels_follow)
+    return ReadAnswer(_best(answers, preferred), names, parse.labels_follow)
 
 
 class _Parse:

@@ -69,7 +69,7 @@ Value = tuple[float, float | None, int | None]
 """A coordinate as written, its value in [0, 1] and the index of its token, both None for plain numbers."""
 
 
-class Meaning(NamedTuple):
+class FieldMeaning(NamedTuple):
     """Meaning of a key: a label, a score, a side, a corner, centre or size, the coordinates of a shape, or nothing."""
 
     role: Literal["label", "labels", "score", "side", "corner", "centre", "size", "shape", "list", "other"]
@@ -78,7 +78,7 @@ class Meaning(NamedTuple):
     kind: Kind = "any"
 
 
-_OTHER = Meaning("other")
+_OTHER = FieldMeaning("other")
 _WEAK_LABELS = frozenset({"type", "tag", "sub_label", "element", "entity", "alt", "object_class"})
 """Keys that name an object only if no other key does."""
 _CALLS = frozenset({"action", "action_type", "tool", "operation"})
@@ -98,7 +98,7 @@ class Keys:
 
     def __init__(self, requested: Geometry, row: TextFormat | None = None) -> None:
         self.requested = requested
-        self.known: dict[str, Meaning] = {}
+        self.known: dict[str, FieldMeaning] = {}
         for keys, role in (
             (LISTS, "list"),
             (_NO_BOX, "other"),
@@ -107,18 +107,18 @@ class Keys:
             (_CENTRES, "centre"),
             (_SIZES, "size"),
         ):
-            self.known |= dict.fromkeys(keys, Meaning(role))  # type: ignore[arg-type]
-        self.known["labels"] = Meaning("labels")
-        self.known |= {key: Meaning("side", side) for key, side in SIDES.items()}
-        self.known |= dict.fromkeys(CORNERS, Meaning("corner"))
+            self.known |= dict.fromkeys(keys, FieldMeaning(role))  # type: ignore[arg-type]
+        self.known["labels"] = FieldMeaning("labels")
+        self.known |= {key: FieldMeaning("side", side) for key, side in SIDES.items()}
+        self.known |= dict.fromkeys(CORNERS, FieldMeaning("corner"))
         for other in (*REGISTRY.values(), *([row] if row else [])):
-            self.known |= {key: Meaning("shape", row=other, kind=other.kind) for key in other.keys}
+            self.known |= {key: FieldMeaning("shape", row=other, kind=other.kind) for key in other.keys}
         for kind in GEOMETRIES.values():
             # Keys of other geometries count only where they are expected: else they may have another meaning.
             if kind.name in (requested, "polygon"):
                 names = (*kind.keys, *(("poly", "polygons") if kind.name == "polygon" else ()))
                 self.known |= {
-                    key: Meaning("shape", kind=kind.name)
+                    key: FieldMeaning("shape", kind=kind.name)
                     for key in names
                     if self.known.get(key, _OTHER).role != "shape"
                 }
@@ -128,9 +128,9 @@ class Keys:
         self.words = {key for key, meaning in self.known.items() if meaning.role == "shape" and key.isalpha()} - {
             "bbox"
         }
-        self.cache: dict[str, Meaning] = {}
+        self.cache: dict[str, FieldMeaning] = {}
 
-    def __getitem__(self, key: str) -> Meaning:
+    def __getitem__(self, key: str) -> FieldMeaning:
         """Return the meaning of a key as written."""
         meaning = self.cache.get(key)
         if meaning is None:
@@ -139,7 +139,7 @@ class Keys:
                 self.cache[key] = meaning
         return meaning
 
-    def _find(self, key: str) -> Meaning:
+    def _find(self, key: str) -> FieldMeaning:
         if key in self.known:
             return self.known[key]
         lower = _SQUEEZED.sub("_", key.strip().lower())
@@ -307,7 +307,7 @@ class _Part:
         self.labels: list[str] = []
         self.is_call = any(item.key in _CALLS for item in fields)
         self.score: float | None = None
-        self.shapes: list[tuple[Field, Meaning]] = []
+        self.shapes: list[tuple[Field, FieldMeaning]] = []
         self.others: list[Field] = []
         self.fields = fields
         self.repairs = record.repairs
@@ -349,7 +349,7 @@ class _Part:
         builder.start_count += 1
         if corners:
             item = Field("", [[(value, None, None) for value in corners]], done=True)
-            shapes.insert(0, (item, Meaning("shape", kind="point" if len(corners) == 2 else "box")))
+            shapes.insert(0, (item, FieldMeaning("shape", kind="point" if len(corners) == 2 else "box")))
         if shapes[0][0].in_string:
             self.repairs = (*self.repairs, "numbers_in_string")
         first = True
@@ -399,7 +399,7 @@ class _Part:
         return True
 
     def _add_shape(
-        self, builder: AnswerBuilder, item: Field, meaning: Meaning, span: tuple[int, int], partial: bool
+        self, builder: AnswerBuilder, item: Field, meaning: FieldMeaning, span: tuple[int, int], partial: bool
     ) -> None:
         groups = [group for group in item.groups if group]
         flat = [value for group in groups for value in group]
