@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 from coord_codec import MARKERS, MarkerFamily
+from coord_eval.arguments import expect
 from coord_eval.parse.answer import Order
 from coord_eval.parse.numbers import NUMBER, Kind
 
@@ -732,6 +733,7 @@ def register_format(row: TextFormat) -> TextFormat:
         (0.1, 0.2, 0.3, 0.4)
         >>> del REGISTRY["angle"], FORMATS["angle"]  # so that the examples below do not see it
     """
+    expect("row", row, TextFormat)
     if row.name in (*REGISTRY, "auto", "none"):
         raise ValueError(f"register_format: {row.name!r} is taken; choose another name")
     REGISTRY[row.name], FORMATS[row.name] = row, row.example

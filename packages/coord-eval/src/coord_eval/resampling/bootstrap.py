@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_codec import InputError
+from coord_eval.arguments import expect
 from coord_eval.matching import Scored
 from coord_eval.metric_table import all_metrics, figure_of
 
@@ -68,6 +69,10 @@ class ResamplingSettings:
 
     bootstrap: int = 0
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        expect("bootstrap", self.bootstrap, int)
+        expect("seed", self.seed, int)
 
 
 CONFIDENCE = 0.95
@@ -161,6 +166,12 @@ def resample(
     Raises:
         InputError: if there are no images, `resamples` is below 1, or a name is unknown
     """
+    expect("evaluation", evaluation, Scored)
+    expect("resamples", resamples, int)
+    expect("seed", seed, int)
+    expect("metrics", metrics, type(None), list, tuple, set, frozenset, dict)
+    for name in metrics or ():
+        expect("metrics", name, str)
     images = len(evaluation.truth)
     if not images or resamples < 1:
         raise InputError(f"bootstrap: expected images and at least one resample, found {images} and {resamples}")
