@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 
 from coord_codec.files import InputError
 
@@ -15,7 +15,8 @@ def expect(name: str, value: object, *kinds: type) -> None:
         Traceback (most recent call last):
         coord_codec.files.InputError: resamples: expected int, found float (1.5)
     """
-    is_whole = int in kinds and isinstance(value, Integral) and not isinstance(value, bool)
-    if not is_whole and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
+    abstract = tuple(general for kind, general in ((int, Integral), (float, Real)) if kind in kinds)
+    is_number = isinstance(value, abstract) and not isinstance(value, bool)
+    if not is_number and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
         names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
         raise InputError(f"{name}: expected {names}, found {type(value).__name__} ({value!r:.60})")

@@ -113,7 +113,8 @@ def score_expressions(
     """
     for name, values in (("boxes", boxes), ("answers", answers), ("thresholds", thresholds)):
         expect(name, values, Iterable)
-    expect("images", images, type(None), Sequence)
+    expect("images", images, type(None), Iterable)
+    images = None if images is None else list(images)
     for image in images or ():
         expect("images", image, Hashable)
     expect("resamples", resamples, int)

@@ -114,7 +114,7 @@ def read_answer(
     if type(scale) is not float or image_size is not None:
         scale, image_size = plain(scale), plain(image_size)
     expect("grid", grid, CoordGrid)
-    expect("preferred", preferred, list, tuple)
+    expect("preferred", preferred, Sequence)
     for name in preferred:
         expect("preferred", name, str)
     resolved, kind = _resolve_scale(scale, image_size, grid), geometry_of(geometry)

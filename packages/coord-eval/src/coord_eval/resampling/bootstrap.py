@@ -169,7 +169,7 @@ def resample(
     expect("evaluation", evaluation, Scored)
     expect("resamples", resamples, int)
     expect("seed", seed, int)
-    expect("metrics", metrics, type(None), list, tuple, set, frozenset, dict)
+    expect("metrics", metrics, type(None), Collection)
     for name in metrics or ():
         expect("metrics", name, str)
     images = len(evaluation.truth)
