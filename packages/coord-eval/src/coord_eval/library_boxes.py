@@ -46,16 +46,18 @@ def boxes_by_image(source: Any, name: str) -> list[ImageBoxes] | None:
     Raises:
         InputError: naming the object and its field
     """
+    if _is_detections(source):
+        raise InputError(f"{name}: detections of one image without its id; pass [(image_id, detections), ...]")
+    if not isinstance(source, Mapping | list | tuple) or not source:
+        return None
+    # The first image decides, since lists of results are long.
+    first = next(iter(source.values())) if isinstance(source, Mapping) else _with_id(source[0], 0)[1]
+    if not _is_detections(first) and not _is_dictionary(first):
+        return None
     if isinstance(source, Mapping):
         pairs = [(key, item, f"{name}[{key!r}]") for key, item in source.items()]
-    elif isinstance(source, list | tuple):
-        pairs = [(*_with_id(item, n), f"{name}[{n}]") for n, item in enumerate(source)]
     else:
-        if _is_detections(source):
-            raise InputError(f"{name}: detections of one image without its id; pass [(image_id, detections), ...]")
-        return None
-    if not pairs or not any(_is_detections(item) or _is_dictionary(item) for _, item, _ in pairs):
-        return None
+        pairs = [(*_with_id(item, n), f"{name}[{n}]") for n, item in enumerate(source)]
     return [_image_boxes(image_id, item, where) for image_id, item, where in pairs]
 
 
