@@ -23,7 +23,9 @@ _LEADING = re.compile(
     )\s*)+""",
     re.VERBOSE,
 )
-_TRAILING = re.compile(r"[\s:=,;|>\u2192\-\u2013\u2014~@(\[{]+$|\s*\.$|[\s:]*\b(?:starts?|begins?)\s+(?:at|from)$")
+_TRAILING = re.compile(
+    r"[\s:=,;|>\u2192\-\u2013\u2014~@(\[{]+$|\s*\.$|[\s:]*\b(?:starts?|begins?)\s+(?:at|from)$|\s+(?:is|are)\s+(?:located\s+)?at$"
+)
 _ROLE = re.compile(
     r"(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system)\s*:\s*", re.IGNORECASE
 )
@@ -54,7 +56,7 @@ _SEEN = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _EAST_ASIAN = re.compile(
-    r"(.+?)(?:\u306e(?:\u5ea7\u6a19|\u4f4d\u7f6e)|\u7684(?:\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846))(?:\u662f|\u4e3a)?"
+    r"(.+?)(?:\u306e(?:\u5ea7\u6a19|\u4f4d\u7f6e)|\u7684(?:\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846))[\u662f\u4e3a\u306f]?"
 )
 """Coordinates or position of something in Japanese and Chinese."""
 _AND = re.compile(r"and\s+(?=(?:the|an?|another|some)\s)", re.IGNORECASE)
