@@ -25,7 +25,8 @@ _ITEM = re.compile(
       (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z))
     | <(?:parameter=)?(?P<leaf>coordinate|{_SIDE_NAMES}|{_LABEL_NAMES})>(?P<text>[^<>]{{0,400}})
       </(?:(?P=leaf)|parameter)\s*>
-    | <(?P<named>[^\W\d][\w\ -]{{0,30}})>\s*[\[(]?\s*(?P<content>{_FOUR})\s*[\])]?\s*</(?P=named)\s*>
+    | <(?P<named>[^\W\d][\w\ -]{{0,30}})>\s{{0,20}}[\[(]?\s{{0,20}}(?P<content>{_FOUR})
+      \s{{0,20}}[\])]?\s{{0,20}}</(?P=named)\s*>
     | <\s*(?P<angle>{NUMBER}(?:\s*[,;]\s*{NUMBER}){{3}})\s*>
     | (?<![\w])(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*(?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
     | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})
