@@ -76,7 +76,7 @@ def test_file_that_is_another_one_now_is_answered_again(tmp_path, sources, capsy
     engine = RuleEngine()
     assert answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), engine).new == 1
     assert engine.batches == [[(30, 20)]] and lines(tmp_path / "out")[1]["width"] == 30
-    assert "1 image files have changed since they were answered" in capsys.readouterr().out
+    assert "1 image file has changed since" in capsys.readouterr().out
 
 
 def test_image_of_two_ids_is_answered_once_and_recorded_twice(tmp_path):

@@ -225,7 +225,7 @@ def test_refused_annotation_of_coco_does_not_teach_omission(fields, with_image):
         assert [p.is_box for p in found.problems] == [True]
         refused = ["cat"] if fields.get("category_id", 1) == 1 else []
         assert [getattr(i, "uncertain", []) for i in found.instances] == [refused, []][-len(found.instances) :]
-    with pytest.raises(InputError, match=r"1 objects are refused"):
+    with pytest.raises(InputError, match=r"1 object is refused"):
         read_annotations(document, on_bad_box="error")
 
 

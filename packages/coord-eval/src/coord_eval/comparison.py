@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.html import columns, page, safe, section, table
 from coord_eval.evaluation import Evaluation, join_lines
@@ -144,7 +145,8 @@ def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int
         return []
     enough = math.ceil(len(values) / (1 - CONFIDENCE))
     return [
-        f"{resamples} resamples cannot give a p below {min(smallest, 1):.3f}, so no difference can be significant: "
+        f"{counted(resamples, 'resample')} cannot give a p below {min(smallest, 1):.3f}, so no difference "
+        "can be significant: "
         f"use at least {enough}"
     ]
 
@@ -215,7 +217,8 @@ def p_text(difference: Difference) -> str:
 def _body(comparison: Comparison) -> str:
     runs = list(comparison.metrics)
     method = (
-        f"{comparison.resamples} resamples of the images, seed {comparison.seed}, 95 % confidence intervals; p from a "
+        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, 95 % "
+        "confidence intervals; p from a "
         "permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at most 5 % of "
         "comparisons of equal runs have one below .05"
     )

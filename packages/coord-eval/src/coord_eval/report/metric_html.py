@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from coord_codec.counts import counted
 from coord_codec.html import number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name
@@ -41,7 +42,7 @@ def coco_table(evaluation: Evaluation) -> str:
     rows = [(name, *(number(kind.get(key, -1)) for kind in kinds)) for key, name in _COCO_NAMES.items()]
     return (
         f"<p>Sorted by <b>{safe(source)}</b>: {safe(SCORE_SOURCES[source])}. Ceiling: the ground truth itself, encoded "
-        f"and parsed back, with all scores set to 1. Any label: all labels replaced by one. Backend: "
+        "and parsed back, with all scores set to 1. Any label: all labels replaced by one. Backend: "
         f"{safe(evaluation.backend)}.</p>" + table(("", "scores", "all scores 1", "any label", "ceiling"), rows)
     )
 
@@ -125,7 +126,7 @@ def bias_table(evaluation: Evaluation) -> str:
     """Return the mean error of each edge."""
     bias = evaluation.analysis["edge_bias"]
     rows = [(edge, f"{error:+.2f}", f"{bias['bins'][edge]:+.2f}") for edge, error in bias["pixels"].items()]
-    return table((f"mean error of {bias['pairs']['count']} pairs", "pixels", "bins"), rows)
+    return table((f"mean error of {counted(bias['pairs']['count'], 'pair')}", "pixels", "bins"), rows)
 
 
 def macro_table(evaluation: Evaluation) -> str:

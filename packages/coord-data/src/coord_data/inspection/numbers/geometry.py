@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 
+from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity
 from coord_data.inspection.numbers.differences import command, differences, reading_of, shifted
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample
@@ -78,8 +79,12 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
         return []
     message = "the pixels do not confirm the boxes: they are loose, or wrong in a way that is not detected"
     if images < ENOUGH:
-        message = f"{images} images are too few to confirm the position of the boxes from the pixels"
-    evidence = f"edges at the sides of boxes: z {own.z:.1f} on {images} images, {SIGNIFICANT:g} would confirm them"
+        message = (
+            f"{counted(images, 'image is', 'images are')} too few to confirm the position of the boxes from the pixels"
+        )
+    evidence = (
+        f"edges at the sides of boxes: z {own.z:.1f} on {counted(images, 'image')}, {SIGNIFICANT:g} would confirm them"
+    )
     return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
 
 
@@ -124,7 +129,7 @@ def _differences(raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool) -
     """Return the findings about order, unit and orientation, without the command."""
     evidence = (
         f"{own.inside:.0%} of the boxes lie inside their images as stated, {meaning.inside:.0%} corrected; edges at "
-        f"their sides: z {own.z:.1f} as stated, {meaning.z:.1f} corrected, {len(meaning.evidence_I)} images"
+        f"their sides: z {own.z:.1f} as stated, {meaning.z:.1f} corrected, {counted(len(meaning.evidence_I), 'image')}"
     )
     if not certain:
         evidence += "; inferred from the range of the numbers, not confirmed by the pixels: look at the page first"
