@@ -39,7 +39,8 @@ def memorising_verdict(config: RunConfig, evaluation: Evaluation, folder: Path, 
     measured = f"AP {scores['AP']:.3f}, quantisation ceiling {ceiling:.3f}"
     if scores["AP"] >= ceiling - TOLERANCE:
         return f"memorised: reached ({measured})"
-    reasons = [*_of_data(folder, beyond_cap), *_of_settings(config, evaluation.format), *_of_training(folder)]
+    reasons = [*_of_data(folder, beyond_cap), *_of_settings(config)]
+    reasons += _of_training(folder) or _of_length(evaluation.format)  # who has not learnt to stop is cut off
     if not reasons:
         reasons = [
             "of none of the known reasons (equal files with different boxes, objects beyond data.max_objects, images "
@@ -57,26 +58,29 @@ def _of_data(folder: Path, beyond_cap: int) -> Iterator[str]:
         yield f"{counted(beyond_cap, 'object')} beyond data.max_objects are not taught"
 
 
-def _of_settings(config: RunConfig, form: Mapping[str, Any]) -> Iterator[str]:
+def _of_settings(config: RunConfig) -> Iterator[str]:
     if config.data.augment.active:
         yield "data.augment changes the images at every pass, which no model can know by heart"
-    if form["truncated"]:
-        answers = counted(form["truncated"], "answer was", "answers were")
-        yield f"{answers} cut off by the length limit (evaluation.max_new_tokens), if they do not repeat themselves"
 
 
-def _of_training(folder: Path) -> Iterator[str]:
-    """Yield that the loss is still high, or that training has learnt nothing, from the last line of metrics.jsonl."""
+def _of_length(form: Mapping[str, Any]) -> list[str]:
+    if not form["truncated"]:
+        return []
+    return [f"{counted(form['truncated'], 'answer was', 'answers were')} cut off: raise evaluation.max_new_tokens"]
+
+
+def _of_training(folder: Path) -> list[str]:
+    """Return that the loss of the text is still high, from the last lines of metrics.jsonl; empty if it is not."""
     metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
     lines = [line for _, line in read_json_lines(metrics)] if metrics.is_file() else []
     losses = [line["train_text_loss"] for line in lines if "train_text_loss" in line]
     if not losses or losses[-1] <= _LEARNT:
-        return
+        return []
     facts = read_json(manifest) if manifest.is_file() else {}
     seen, images = sum(facts.get("samples_seen", {}).values()), facts.get("data", {}).get("train", {}).get("images", 0)
     often = f", in which each image was seen {seen / images:.0f} times" if seen and images else ""
-    yield (
+    return [
         f"the targets are not learnt yet: the last loss of the text, which approaches 0, is {losses[-1]:.2f} per token "
         f"after {counted(facts.get('steps', lines[-1]['step']), 'step')}{often}; raise training.max_steps, or try "
         "another training.learning_rate"
-    )
+    ]
