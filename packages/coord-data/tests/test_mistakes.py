@@ -30,7 +30,7 @@ A = ["a.json", "images"]
 
 MISTAKES = {
     "a path with a typo": ({}, ["anotations.json"], 2, "anotations.json: expected annotations, found nothing there"),
-    "images instead of annotations": ({}, ["images"], 2, "1 images and no annotations; name the annotations first"),
+    "images instead of annotations": ({}, ["images"], 2, "1 image and no annotations; name the annotations first"),
     "an image instead of annotations": ({}, ["images/a.png"], 2, "an image; expected annotations"),
     "an empty folder": ({"empty/": ""}, ["empty"], 2, "expected annotations in this folder, found nothing"),
     "several files in a folder": (

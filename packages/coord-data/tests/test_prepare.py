@@ -52,7 +52,7 @@ def test_prepared_folder_is_read_back_as_the_same_set(coco, caplog):
     assert (summary["records"], summary["boxes"], summary["problems"]) == (39, 38, 2)
     assert summary["classes"] == {"cat": 38}
     told = caplog.text
-    assert "39 records, 38 boxes" in told and "1 images left out with an object that was refused" in told
+    assert "39 records, 38 boxes" in told and "1 image left out with an object that was refused" in told
 
 
 def test_old_form_writes_a_file(coco):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from coord_codec import InputError, Instance, RunError, write_instances
-from coord_codec.counts import counted
+from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
 from coord_data.alike import duplicates_in, have_same_boxes, sorted_boxes
 from coord_data.duplicates import is_same, near_duplicates
@@ -138,7 +138,7 @@ def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict
         for line in loaded.notes:
             _LOG.info(line)
         for reason, count in loaded.annotations.notes.items():
-            _LOG.info(f"{count} {reason}")
+            _LOG.info(counted_note(count, reason))
     for line in shared:
         _LOG.info(line)
     if near:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.counts import counted
+from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
 from coord_codec.html import columns, page, safe, section, table
 from coord_eval.evaluation import Evaluation, join_lines
@@ -234,14 +234,14 @@ def _body(comparison: Comparison) -> str:
         rows = {
             name: (
                 name,
-                f"{d.value:+.4f}",
-                f"[{d.low:+.4f}, {d.high:+.4f}]",
+                fixed(d.value, 4, "+"),
+                f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]",
                 f"{100 * d.share_better:.1f} %",
                 p_text(d),
             )
             for name, d in differences.items()
         }
-        gains = [(name, f"{gain:+.3f}") for name, gain in list(comparison.class_gains[run].items())[:_MAX_CLASSES]]
+        gains = [(name, fixed(gain, 3, "+")) for name, gain in list(comparison.class_gains[run].items())[:_MAX_CLASSES]]
         by_class = table(("label", "AP gained"), gains) if gains else ""
         parts.append(section(f"{run} against {runs[0]}", columns(f"<div>{headline_first(head, rows)}</div>", by_class)))
     return "\n".join(parts)

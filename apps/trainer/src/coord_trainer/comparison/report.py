@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec.counts import counted
+from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
 from coord_data.image_set import ImageSet
 from coord_eval.html import PALETTE, legend, overlay, page, safe, section
@@ -133,12 +133,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, r
     return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
 
 
-def _signed(value: float, sign: str = "+") -> str:
-    return f"{round(value, 3) + 0.0:{sign}.3f}"  # so that a difference of nothing is not shown as -0.000
-
-
 def _with_interval(mean: float, half: float | None, sign: str = "") -> str:
-    return _signed(mean, sign) + (f" ± {half:.3f}" if half is not None else "")
+    return fixed(mean, 3, sign) + (f" ± {half:.3f}" if half is not None else "")
 
 
 def _decodings(comparison: GroupComparison) -> list[Decoding]:
@@ -211,7 +207,8 @@ def difference_table(comparison: GroupComparison) -> str:
             pair = [paired_difference(comparison, group.name, decoding, name) for name in figures]
             if None not in pair:
                 cells = (
-                    (_with_interval(d.mean, d.over_seeds, "+"), f"[{_signed(d.low)}, {_signed(d.high)}]") for d in pair
+                    (_with_interval(d.mean, d.over_seeds, "+"), f"[{fixed(d.low, 3, '+')}, {fixed(d.high, 3, '+')}]")
+                    for d in pair
                 )
                 rows.append([group.name, decoding.name, *(text for texts in cells for text in texts)])
     if not rows:

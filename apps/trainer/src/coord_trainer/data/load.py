@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coord_codec import InputError
-from coord_codec.counts import counted
+from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.large.store import is_large
@@ -261,7 +261,7 @@ def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
             for line in data_set.notes:
                 say(f"  {line}")
             for reason, count in data_set.annotations.notes.items():
-                say(f"  {count} {reason}")
+                say(f"  {counted_note(count, reason)}")
         if data_set.problems:
             count = counted(len(data_set.problems), "problem")
             say(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coord_codec.counts import counted
+from coord_codec.counts import counted, fixed
 from coord_eval.comparison import Comparison, p_text
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.expressions import ExpressionScores
@@ -42,7 +42,8 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             d = differences[name]
             before, after = (comparison.metrics[r][name]["value"] for r in (first, run))
             yield (
-                f"  {name:9} {before:7.4f} -> {after:7.4f}  {d.value:+.4f} [{d.low:+.4f}, {d.high:+.4f}]  "
+                f"  {name:9} {before:7.4f} -> {after:7.4f}  {fixed(d.value, 4, '+')} "
+                f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]  "
                 f"better in {100 * d.share_better:.1f} %  p {p_text(d)}"
             )
     yield "more metrics: --json, --out"
