@@ -40,7 +40,7 @@ def test_torn_last_line_is_repaired_and_its_image_answered_again(tmp_path, sourc
     path = tmp_path / "out" / "predictions.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
     assert answer(tmp_path / "out", sources).new == 1
-    assert "1 answers were cut off" in capsys.readouterr().out
+    assert "1 answer was cut off" in capsys.readouterr().out
     assert len(lines(tmp_path / "out")) == 4
 
 

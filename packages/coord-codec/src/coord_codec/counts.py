@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NOUNS = re.compile(r"\b(annotation|box|image|label|line|object|outline|path|point|record)(e?s)\b")
+_NOUNS = re.compile(r"\b(annotation|box|image|label|line|object|outline|path|point|prediction|record)(e?s)\b")
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -25,7 +25,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def counted_note(count: int, note: str) -> str:
-    """Return a number with the note that it counts, which is written for several: its first noun becomes singular for 1.
+    """Return a number with the note that it counts, written for several; its first noun becomes singular for 1.
 
     Example:
         >>> counted_note(1, "boxes of zero area"), counted_note(2, "truncated objects, kept")

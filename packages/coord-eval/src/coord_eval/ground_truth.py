@@ -136,7 +136,7 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
     if left_out := [problem for problem in annotations.problems if not problem.training_only]:
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
-        notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
+        notes.append(f"{counted(len(left_out), 'fault')} in the ground truth, the records are left out: {first}")
     regular = table[:, 7] == 0
     if disagreeing := int((regular & (table[:, 6] > 1.05 * table[:, 4] * table[:, 5] + 1)).sum()):
         notes.append(

@@ -60,7 +60,8 @@ def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> 
         first = images[0]
         places = " or ".join(str(folder / f"{first.stem}.txt") for folder in folders[first.parent])
         raise InputError(
-            f"{top}: none of {counted(len(images), 'image')} has a label file; the one for {first.name} was expected at "
+            f"{top}: none of {counted(len(images), 'image')} has a label file; the one for {first.name} "
+            f"was expected at "
             f"{places}; put the labels there (an empty file for an image without objects)"
         )
     return labelled

@@ -202,7 +202,10 @@ _ATTEMPTS: tuple[Callable[[Source], Source | None], ...] = (
 def _listing(source: Source) -> str:
     names = sorted(p.name for p in source.path.iterdir())
     if names and all(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
-        return f"{counted(len(names), 'image')} and no annotations; name the annotations first, then --images {source.path}"
+        return (
+            f"{counted(len(names), 'image')} and no annotations; name the annotations first, then --images "
+            f"{source.path}"
+        )
     annotation_files = [name for name in names if name.endswith((".json", ".jsonl", ".csv", ".tsv"))]
     listed = ", ".join([*annotation_files, *(name for name in names if name not in annotation_files)][:6]) or "nothing"
     if len(annotation_files) > 1:

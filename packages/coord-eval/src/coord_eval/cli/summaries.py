@@ -67,7 +67,7 @@ def lvis_lines(scores: LvisScores) -> Iterator[str]:
         (sum(scores.format["dropped"].values()), "objects dropped by the parser"),
     ):
         if count:
-            yield f"{count} {description}"
+            yield counted_note(count, description)
 
 
 def expression_lines(scores: ExpressionScores) -> Iterator[str]:
