@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coord_codec.counts import counted, fixed
+from coord_codec.counts import counted, counted_note, fixed
 from coord_eval.comparison import Comparison, p_text
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.expressions import ExpressionScores
