@@ -143,8 +143,8 @@ def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict
         _LOG.info(line)
     if near:
         _LOG.info(
-            f"{counted(len(near), 'image')} of val and train look alike, for example {near[0]['val']} and "
-            f"{near[0]['train']}"
+            f"{counted(len(near), 'image of val looks', 'images of val look')} like one of train, for example "
+            f"{near[0]['val']} and {near[0]['train']}"
         )
     faults = [problem for loaded in sets for problem in loaded.problems]
     for problem in faults[:_SHOWN]:
