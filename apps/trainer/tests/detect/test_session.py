@@ -157,7 +157,7 @@ def test_images_that_are_out_of_reach_keep_their_answers(tmp_path, sources, caps
     before = lines(tmp_path / "out")
     (tmp_path / "photos").rename(tmp_path / "unmounted")
     assert answer(tmp_path / "out", sources).new == 0 and lines(tmp_path / "out") == before
-    assert "4 image files cannot be found now; their answers are kept" in capsys.readouterr().out
+    assert "4 image files cannot be found now; the answers are kept" in capsys.readouterr().out
 
 
 def test_failure_takes_no_answers_place_unless_the_file_is_another_one(tmp_path, sources):

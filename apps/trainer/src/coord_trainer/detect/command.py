@@ -196,8 +196,8 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     uses_tokens = detector.reading["boxes"] == "tokens"
     without_distributions = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
     if without_distributions:
-        note = "answers came without the probabilities of their coordinates: their boxes are as generated"
-        say(f"  {without_distributions:,} {note}")
+        count = counted(without_distributions, "answer")
+        say(f"  {count} came without the probabilities of their coordinates: their boxes are as generated")
     if unscored := sum(map(_is_unscored, good)):
         say(f"  {counted(unscored, 'answer')} came without probabilities: the score of their boxes is 1")
     if truncated:
