@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from coord_codec import AnnotationSet, Category, InputError, Instance
-from coord_codec.counts import counted
 
 OTHER = "objects of other classes than data.classes names, left out"
 
@@ -46,7 +45,7 @@ def absent_classes(stated: Sequence[Category], classes: Sequence[str] | None) ->
     names = {category.name for category in stated}
     if not (absent := [name for name in classes or () if name not in names]):
         return ()
-    some = counted(len(absent), "class", "classes")
+    some = "a class" if len(absent) == 1 else f"{len(absent)} classes"
     return (f"data.classes names {some} that these annotations do not have: {', '.join(absent)}",)
 
 
