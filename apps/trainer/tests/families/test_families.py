@@ -150,7 +150,7 @@ def test_default_system_turn_of_the_chat_template_is_refused_unless_it_is_traine
     with pytest.raises(InputError) as refused:
         opened(base, tmp_path)
     told = str(refused.value)
-    assert "from token 1 on: training has 'user" in told and "the chat template has 'system" in told
+    assert "from token 1 on: training has 'user" in told and "its chat template has 'system" in told
     assert "training.system" in told
     settings = run_config(base).training
     assert opened(base, tmp_path, training=settings | {"system": "You are a helpful assistant."}).family.name

@@ -15,6 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
+from coord_trainer.answers.prompt import prompt_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
@@ -55,6 +56,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
             card.check_fingerprint(fingerprint, Path(source))
+            card.check_rendered_prompt(prompt_text(processor, card.system, card.prompt), Path(source))
         model = AutoModelForImageTextToText.from_pretrained(
             source,
             dtype=getattr(torch, config.model.dtype),

@@ -20,10 +20,10 @@ from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
-from coord_trainer.answers.prompt import check_prompt
+from coord_trainer.answers.prompt import check_prompt, prompt_settings, prompt_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import set_single_rank_environment, swift_log, world_size
+from coord_trainer.console import say, set_single_rank_environment, swift_log, world_size
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.mixture import Mixture
@@ -110,7 +110,11 @@ class OpenRun:
     def card(self) -> ModelCard:
         """How answers are to be generated with the checkpoints of this run."""
         fingerprint = self.vocab.fingerprint(markers=self.markers) if self.vocab is not None else None
-        return make_card(self.config, dict(self.processor.image_processor.size), fingerprint)
+        processor, system = self.processor, system_text(self.config)
+        rendered = prompt_text(processor, system, self.config.data.prompt)
+        is_default = rendered == prompt_text(processor, system, self.config.data.prompt, settings={})
+        settings = {} if is_default else prompt_settings(processor.chat_template)
+        return make_card(self.config, dict(processor.image_processor.size), fingerprint, rendered, settings)
 
     @property
     def longest_sample(self) -> int:
@@ -284,7 +288,9 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
 
     # Prompt: training shows the model what it will be asked.
     with opened.any_length():
-        check_prompt(opened.encode, pipeline.processor, system_text(config), config.data.prompt)
+        note = check_prompt(opened.encode, pipeline.processor, system_text(config), config.data.prompt)
+    if note is not None:
+        say(note)
     return opened
 
 
