@@ -1,4 +1,4 @@
-"""The prompts of training, of this process and of a server are one, for every way in which a chat template can differ."""
+"""The prompts of training, of this process and of a server are one, however a chat template differs."""
 
 import json
 

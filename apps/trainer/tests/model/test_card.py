@@ -74,7 +74,7 @@ def test_prompt_that_the_chat_template_renders_otherwise_is_refused(tmp_path):
     card.check_rendered_prompt("<user>Where?<answer>", tmp_path)
     with pytest.raises(InputError, match=r"from character 1 on: it has 'system>Hi.*has 'user>Where.*chat_template"):
         card.check_rendered_prompt("<system>Hi<user>Where?<answer>", tmp_path)
-    with pytest.raises(InputError, match="from character 20 on: it has '<think>', .*has 'nothing'"):
+    with pytest.raises(InputError, match=r"from character 20 on: it has '<think>', .*has 'nothing'"):
         card.check_rendered_prompt("<user>Where?<answer><think>", tmp_path)
     make_card(trained(), SIZES, FINGERPRINT).write(tmp_path)  # of an older version
     read_card(tmp_path).check_rendered_prompt("anything", tmp_path)

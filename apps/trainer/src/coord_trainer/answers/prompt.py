@@ -30,7 +30,7 @@ def prompt_settings(chat_template: Any) -> dict[str, Any]:
     settings as `chat_template_kwargs` of a request; without them its model would begin to think.
 
     Example:
-        >>> prompt_settings("{% if enable_thinking is false %}<think>\\n\\n</think>{% endif %}")
+        >>> prompt_settings("{% if enable_thinking is false %}<think></think>{% endif %}")
         {'enable_thinking': False}
     """
     return {"enable_thinking": False} if "enable_thinking" in str(chat_template) else {}
@@ -61,7 +61,8 @@ def prompt_text(
     Raises:
         InputError: there is no chat template.
     """
-    messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
+    asked = [{"type": "image"}, {"type": "text", "text": prompt}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": asked}]
     if system:
         content = system if as_request else [{"type": "text", "text": system}]
         messages.insert(0, {"role": "system", "content": content})

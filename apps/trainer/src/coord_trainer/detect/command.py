@@ -201,8 +201,8 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     thoughts = sum("</think>" in record["text"] for record in good)
     if thoughts and request.endpoint and detector.engine.chat_template_kwargs:
         say(
-            f"  {counted(thoughts, 'answer')} began with thoughts, which the model was not trained to: the server seems "
-            f"to ignore chat_template_kwargs={json.dumps(dict(detector.engine.chat_template_kwargs))}"
+            f"  {counted(thoughts, 'answer')} began with thoughts, which training did not show: the server seems to "
+            f"ignore chat_template_kwargs={json.dumps(dict(detector.engine.chat_template_kwargs))}"
         )
     uses_tokens = detector.reading["boxes"] == "tokens"
     without_distributions = 0 if uses_tokens else sum(not has_distributions(record) for record in good)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from os.path import commonprefix
+from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -107,7 +107,6 @@ class ModelCard(_Part):
                 f"{self.fingerprint}: other coordinate tokens, ids or markers; use the tokenizer that it was saved with"
             )
 
-
     def check_rendered_prompt(self, found: str, where: Path) -> None:
         """Raise `InputError` if a chat template renders another prompt than the one of training.
 
@@ -118,7 +117,8 @@ class ModelCard(_Part):
         expected = self.rendered_prompt
         if expected is None or found == expected:
             return
-        start = len(commonprefix([expected, found]))
+        pairs = enumerate(zip_longest(expected, found))
+        start = next(i for i, (one, other) in pairs if one != other)
         raise InputError(
             f"{where}: its chat template asks with another prompt than the checkpoint was trained with, from character "
             f"{start} on: it has {found[start : start + 80] or 'nothing'!r}, the {CARD_FILE} of the checkpoint has "
