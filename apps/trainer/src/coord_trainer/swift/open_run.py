@@ -32,7 +32,7 @@ from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.families.family import Family
 from coord_trainer.families.table import family_of
 from coord_trainer.model.card import ModelCard, make_card, system_text
-from coord_trainer.model.checkpoint import offset_ids, set_pixels
+from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
 from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
@@ -225,6 +225,7 @@ class OpenRun:
                 card=self.card,
                 answers=answers,
                 sources=len(samples.mixture.sources),
+                vision=(self.family.vision_tower, self.family.merger),
                 non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             )
             finished = pipeline.main()
@@ -273,6 +274,8 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
+    if config.training.get("quant_bits") and not outline:
+        report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
     attend_to_images_together(pipeline.model, family.vision_tower)
     if config.data.packing and config.model.attention == "sdpa":
