@@ -7,7 +7,7 @@ from PIL import Image
 from tiny_families import build
 from tiny_run import tiny_config
 
-from coord_codec import InputError, Instance, encode_target, find_layout
+from coord_codec import MARKERS, InputError, Instance, encode_target, find_layout
 
 pytest.importorskip("swift")
 
@@ -33,7 +33,7 @@ def enlarge(folder, rows=ROWS):
     settings.pop("added_tokens_decoder", None)
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     config = json.loads((folder / "config.json").read_text())
-    config["text_config"] |= {"vocab_size": rows, "pad_token_id": ids["<|endoftext|>"]}
+    config["text_config"] |= {"vocab_size": rows, "pad_token_id": None}
     names = {"image_token_id": "<|image_pad|>", "video_token_id": "<|video_pad|>"}
     names |= {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
     (folder / "config.json").write_text(json.dumps(config | {key: ids[name] for key, name in names.items()}))
@@ -69,7 +69,7 @@ def large(request, tmp_path_factory):
 def test_coordinates_are_found_where_the_tokenizer_has_them(large):
     run, ids = large
     assert run.vocab.first_id == ids["<|coord_0|>"] == FIRST_ADDED + 1  # after the wildcard
-    assert run.markers == (ids["<|obj_start|>"], ids["<|obj_end|>"])
+    assert run.markers == tuple(ids[token] for token in MARKERS["obj"].tokens)
     assert len(run.processor.tokenizer) < ROWS == run.model.get_input_embeddings().num_embeddings
 
 
@@ -88,7 +88,7 @@ def test_answer_is_supervised_and_laid_out_under_these_ids(large):
 def test_offsets_cover_these_rows_and_no_reserved_one(large):
     run, ids = large
     table = next(m for name, m in run.model.named_modules() if name.endswith("coord_offset_adapter"))
-    expected = {ids[f"<|coord_{k}|>"] for k in range(1000)} | {ids["<|obj_start|>"], ids["<|obj_end|>"]}
+    expected = {ids[f"<|coord_{k}|>"] for k in range(1000)} | {ids[token] for token in MARKERS["obj"].tokens}
     assert set(table.token_ids.tolist()) == expected
 
 

@@ -252,8 +252,8 @@ def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> l
         problems.append("training.quant_method has no effect without training.quant_bits: 4; set both or neither")
     if "quant_bits" in values and shards_weights(values.get("deepspeed")):
         problems.append(
-            f"training.quant_bits is {values['quant_bits']} and training.deepspeed is {values['deepspeed']}: ZeRO stage 3 "
-            "would shard weights in 4 bits, which was not tried; use stage 2"
+            f"training.quant_bits is {values['quant_bits']} and training.deepspeed is {values['deepspeed']}: ZeRO "
+            "stage 3 would shard weights in 4 bits, which was not tried; use stage 2"
         )
     size = values.get("max_shard_size")
     if size is not None and not _SIZE.fullmatch(size):

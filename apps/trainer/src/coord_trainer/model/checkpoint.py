@@ -183,8 +183,8 @@ def report_quantised(model: torch.nn.Module) -> None:
     if not quantised:
         raise InputError("training.quant_bits: no layer of the model can be loaded in 4 bits; leave it out")
     say(
-        f"training.quant_bits: {quantised:,} of {count_parameters(model)['all']:,} parameters are trained upon in 4 bits: "
-        "linear layers of the language model. Answers, scores and exports use the base as it is on disk"
+        f"training.quant_bits: {quantised:,} of {count_parameters(model)['all']:,} parameters are in 4 bits while "
+        "training: linear layers of the language model. Answers, scores and exports use the base as it is on disk"
     )
 
 
