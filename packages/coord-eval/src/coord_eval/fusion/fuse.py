@@ -121,6 +121,7 @@ def fuse(
         size = size or frame
     shares = _weights(weights, len(views), method)
     places = _regions(regions, len(views), frame)
+    shown = None if regions is None else places
 
     # Reading
     by_label: dict[str, list[_Item]] = {}
@@ -142,7 +143,7 @@ def fuse(
     for items in by_label.values():
         fused = _Label(items, kind, threshold, size or (1.0, 1.0))
         if method == "wbf":
-            found += fused.weighted(shares, places)
+            found += fused.weighted(shares, shown)
         else:
             found += fused.suppressed(soft=method == "soft-nms", sigma=sigma)
     if method == "soft-nms":
@@ -261,13 +262,14 @@ class _Label:
         compare = self._shapes.compare if self._shapes else None
         return group_boxes(self._boxes, self._threshold, join_only=join_only, similarity=compare)
 
-    def weighted(self, shares: Sequence[float], places: Sequence[Box]) -> Iterator[tuple[ScoredObject, list[_Item]]]:
+    def weighted(
+        self, shares: Sequence[float], regions: Sequence[Box] | None
+    ) -> Iterator[tuple[ScoredObject, list[_Item]]]:
         """Yield what weighted boxes fusion makes of them, and the members of each."""
-        places_V4 = np.array(places, np.float64)
         weight_V = np.array(shares, np.float64)
         for group in self._groups(join_only=False):
             members = [self._items[n] for n in group.members]
-            could_V = _shown(group.box_4, places_V4) >= _SEEN if self._kind.has_extent else _inside(group, places_V4)
+            could_V = np.ones(len(weight_V), bool) if regions is None else _shown(group.box_4, np.array(regions))
             could_V[[item.view for item in members]] = True
             total = self._boxes.score_N[list(group.members)].sum()
             score = total / len(members) * min(int(could_V.sum()), len(members)) / weight_V[could_V].sum()
@@ -306,19 +308,17 @@ class _Label:
         return ScoredObject(members[0].desc, self._kind.to_box(shape), score, repairs, outline, shape)
 
 
-def _shown(box_4: np.ndarray, places_V4: np.ndarray) -> np.ndarray:
-    """Return the share [V] of a box that each view shows."""
-    ends_V2 = np.minimum(box_4[2:], places_V4[:, 2:])
-    common_V = np.clip(ends_V2 - np.maximum(box_4[:2], places_V4[:, :2]), 0, None).prod(axis=1)
-    shown_V: np.ndarray = common_V / max(float((box_4[2:] - box_4[:2]).prod()), 1e-300)
+def _shown(box_4: np.ndarray, region_V4: np.ndarray) -> np.ndarray:
+    """Return whether each view shows at least half of a box; of a box without area, its centre."""
+    area = float((box_4[2:] - box_4[:2]).prod())
+    if not area:
+        centre_2 = (box_4[:2] + box_4[2:]) / 2
+        inside_V: np.ndarray = ((centre_2 >= region_V4[:, :2]) & (centre_2 <= region_V4[:, 2:])).all(axis=1)
+        return inside_V
+    ends_V2 = np.minimum(box_4[2:], region_V4[:, 2:])
+    common_V = np.clip(ends_V2 - np.maximum(box_4[:2], region_V4[:, :2]), 0, None).prod(axis=1)
+    shown_V: np.ndarray = common_V >= _SEEN * area
     return shown_V
-
-
-def _inside(group: Group, places_V4: np.ndarray) -> np.ndarray:
-    """Return whether each view shows the centre of a group without extent."""
-    centre_2 = (group.box_4[:2] + group.box_4[2:]) / 2
-    inside_V: np.ndarray = ((centre_2 >= places_V4[:, :2]) & (centre_2 <= places_V4[:, 2:])).all(axis=1)
-    return inside_V
 
 
 def _counts(found: list[list[_Item]], boxes: list[int], dropped: list[int], left_out: int) -> dict[str, Any]:
