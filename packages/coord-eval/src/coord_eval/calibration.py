@@ -16,18 +16,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from coord_codec import InputError, geometry_of
 from coord_codec.files import finite_numbers, read_json, write_text
-from coord_eval.evaluation import Evaluation
+from coord_eval.detections import Detections
 from coord_eval.matching import Scored
 from coord_eval.metrics.detection import BINS, are_probabilities, calibration
 from coord_eval.objects import ScoredObject
 from coord_eval.resampling.bootstrap import draw_weights, interval
 from coord_eval.thresholds import Threshold, ThresholdCurve, threshold_curve
+
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
 
 VERSION = 1
 """Version of the file; increased when a field changes its meaning."""
@@ -153,6 +156,28 @@ class Calibration:
         """
         scores = self([o.score for o in objects], [o.desc for o in objects])
         return [o._replace(score=score) for o, score in zip(objects, scores.tolist(), strict=True)]
+
+    def applied(
+        self, detections: Detections, categories: Sequence[str], score_source: str, fusion: Mapping[str, Any]
+    ) -> tuple[Detections, str]:
+        """Return detections with calibrated scores, and a note on what the calibration rests on.
+
+        Args:
+            detections: the detections
+            categories: the labels of the data set
+            score_source: the source of their scores
+            fusion: how near-duplicates were fused, as in `Evaluation.fusion`
+
+        Raises:
+            InputError: if the calibration is for other scores
+        """
+        self.check(score_source, fusion.get("rule"))
+        names = [*categories, *detections.unknown]
+        labels = [names[k] for k in detections.category_D.tolist()]
+        note = f"scores are calibrated: P(IoU > .5), from {self.rests_on.get('boxes', 'unknown')} boxes"
+        if self.rests_on.get("predictions") == digest_of_detections(detections):
+            note = f"{note}, which are these very ones: see the cross-validated reliability in the calibration instead"
+        return replace(detections, scores_D=self(detections.scores_D, labels)), note
 
     def choose(self, *, precision: float | None = None, recall: float | None = None) -> Threshold:
         """Return the threshold of calibrated scores for a precision or recall, else for the best F1.
@@ -299,6 +324,8 @@ def fit_calibration(
         raise InputError(f"calibration: too little to rest on: it needs at least {', '.join(lacking)}; add images")
     if len(np.unique(evaluation.detections.scores_D[counted_D])) < 2:
         raise InputError("calibration: all boxes have the same score, which cannot tell hits from misses")
+    if evaluation.calibrated:
+        raise InputError("calibration: these scores are calibrated already; fit it to the scores as they were")
     knots, classes = _fit(evaluation, np.ones(images, bool))
     calibrated = replace_scores(evaluation, _out_of_fold(evaluation, seed, folds))
     return Calibration(
@@ -311,7 +338,7 @@ def fit_calibration(
             **found,
             "iou": 0.5,
             "ground_truth": digest_of_truth(evaluation),
-            "predictions": digest_of_detections(evaluation),
+            "predictions": digest_of_detections(evaluation.detections),
             "seed": seed,
             "folds": folds,
             **(rests_on or {}),
@@ -391,9 +418,8 @@ def digest_of_truth(scored: Scored) -> str:
     return _digest(truth.image_ids, truth.categories, truth.image_N, truth.category_N, truth.boxes_N4)
 
 
-def digest_of_detections(scored: Scored) -> str:
-    """Return the SHA-256 of the boxes and their scores."""
-    d = scored.detections
+def digest_of_detections(d: Detections) -> str:
+    """Return the SHA-256 of boxes and their scores."""
     return _digest(d.unknown, d.image_D, d.category_D, d.boxes_D4, d.scores_D)
 
 
