@@ -122,3 +122,20 @@ def test_fuse_joins_images_by_id_and_by_name():
 def test_fuse_files_refuses_what_cannot_be_fused(files, message):
     with pytest.raises(InputError, match=message):
         fuse_predictions(files)
+
+
+def test_score_with_fusion_joins_boxes_cut_by_the_edge_of_a_tile():
+    # The left tile and the right one show half of a cat each; a third answer is about the whole image.
+    left = answer(1, [("cat", [750, 200, 1000, 500], 0.8)], tile=[0, 0, 120, 100])
+    right = answer(1, [("cat", [0, 200, 250, 500], 0.8)], tile=[120, 0, 80, 100])
+    truth = [Instance(image="a.jpg", image_id=1, width=200, height=100, objects=[{"desc": "cat", "bbox": CAT}])]
+    evaluation = score(truth, [left, right], scale=1000, fuse="wbf")
+    assert evaluation.detections.boxes_D4.tolist() == [pytest.approx([90, 20, 50, 30])]
+    assert evaluation.mean_iou == pytest.approx(1.0)
+    assert evaluation.notes[-1].endswith("2 boxes became 1, 2 of 2 that the edge of a tile cuts were joined")
+    # A tile that was asked about without an answer lowers the score of what another view found in it.
+    whole, empty = answer(1, [("cat", [150, 200, 300, 500], 0.8)]), answer(1, [], tile=[0, 0, 120, 100])
+    assert score(truth, [whole, empty], scale=1000, fuse="wbf").detections.scores_D.tolist() == [pytest.approx(0.4)]
+
+
+CAT = [0.45, 0.2, 0.7, 0.5]
