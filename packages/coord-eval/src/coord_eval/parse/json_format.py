@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Mapping
 
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
-from coord_eval.parse.record import MAX_NUMBERS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
+from coord_eval.parse.line_items import ORDER_KEYS, stated_order
+from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
 
 _NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -40,16 +41,33 @@ _IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})|(?P<
 _SHORT_NUMBER = re.compile(r"\s*-?[0-9]{1,9}(?:\.[0-9]{1,9})?\s*")
 
 
+_FORMAT_KEY = re.compile(r"(?:format|mode|order|type|convention)$", re.IGNORECASE)
+"""Keys whose value may be the order of the boxes beside them."""
+_CORNERS_TOO = re.compile(r"xyxy|convert|corner|x_?(?:2|max)|\bnot\b", re.IGNORECASE)
+"""Words of a sentence that names another order than that of its boxes, or besides it."""
+_INNER_QUOTES = re.compile(r"""(?=[^\S\n]*[^\s,:}\]])(?:[^"\n{}]|"(?!\s*[,:}\]\n])){1,200}"(?=\s*[,}\]])""")
+"""The rest of a string with quotes inside that are not escaped: `"the "red" car"`."""
+
+_NEXT_KEY = re.compile(r'\w{1,32}"\s*:')
+_COLON = re.compile(r"\s{0,9}:")
+_SWALLOWED = re.compile(r"[0-9]\s*\]\s*\}")
+"""The end of a record inside a string, since a quote before it is missing."""
+_BARE_QUOTE = re.compile(r'(?<!\\)"')
+
+
 class JsonParser:
     """Parser of one text; `parse` adds to the builder."""
 
     def __init__(self, builder: AnswerBuilder, units: Mapping[str, tuple[int, float]], keys: Keys) -> None:
         self.builder, self.units, self.keys = builder, units, keys
         self.stack: deque[_Open] = deque()
+        self.order_key = ""
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
         position = begin
+        opening = text.find("{", begin)
+        self.order_key = _key_of_prose(text[begin:opening]) if opening > begin + 16 else ""
         faultless, lexeme, find = _FAULTLESS.match, _LEXEME.search, text.find
         while True:
             if not self.stack:
@@ -59,15 +77,14 @@ class JsonParser:
                 if opening < 0:
                     break
                 position = opening
-            match = faultless(text, position) if text.startswith("{", position) else None
+            match = faultless(text, position) if not self.order_key and text.startswith("{", position) else None
             if match is not None and self._add_faultless(match):
                 position = match.end()
                 continue
             match = lexeme(text, position)
             if match is None:
                 break
-            self._feed(match)
-            position = match.end()
+            position = self._feed(match)
         self._finish(len(text))
         if not self.builder.objects and not self.builder.dropped:
             compact = re.sub(r"\s+|```(?:json)?", "", text[begin:])
@@ -90,6 +107,8 @@ class JsonParser:
             label = last_label
         else:
             label = self.keys.label_of(self.stack[-1].key) if self.stack else ""
+        if label and "type" in (name, last_name) and ACTIONS.fullmatch(label):
+            return False
         start_index = builder.start_count
         if x1 is not None:
             numbers = (float(x1), float(y1), float(x2), float(y2))
@@ -116,14 +135,30 @@ class JsonParser:
             self.builder.coord_count += len(tokens)
             self.builder.drop("stray_coordinates", tokens[0].start(), tokens[-1].end())
 
-    def _feed(self, match: re.Match[str]) -> None:
-        kind = match.lastgroup
+    def _feed(self, match: re.Match[str]) -> int:
+        """Read one lexeme and return where the next one begins."""
+        kind, end = match.lastgroup, match.end()
         if kind == "mark":
             self._mark(match)
-            return
+            return end
         record = self.stack[-1]
         if kind in ("double", "single", "curly"):
-            self._string(record, match.group(kind))
+            raw = match.group(kind)
+            item = record.field
+            if item is not None and not record.depth and _COLON.match(match.string, end):
+                record.close_field()  # the comma before a key is missing
+                item = None
+            if item is None and "}" in raw and _SWALLOWED.search(raw):
+                self.builder.drop("stray_text", *match.span())
+            if kind == "double" and item is not None and not record.depth and self.keys[item.key].role == "label":
+                kept = raw.rstrip(" \t,{}[]")
+                if len(kept) < len(raw.rstrip()) and _NEXT_KEY.match(match.string, end):
+                    self._string(record, kept)  # the quote that ends the value is missing
+                    return match.start(kind) + len(kept)
+                rest = _INNER_QUOTES.match(match.string, end)
+                if rest is not None and match[0].endswith('"'):
+                    raw, end = _BARE_QUOTE.sub(r'\\"', f'{raw}"{rest[0][:-1]}'), rest.end()
+            self._string(record, raw)
         elif kind == "coord":
             self._coordinate(record, match.group())
         elif kind == "number":
@@ -132,6 +167,7 @@ class JsonParser:
             record.field.invalid = True  # null, NaN, Infinity, None
         elif record.key is None:
             record.pending = match.group()
+        return end
 
     def _mark(self, match: re.Match[str]) -> None:
         mark = match.group().translate(_MARKS)
@@ -172,6 +208,10 @@ class JsonParser:
         elif role in ("shape", "side", "corner", "centre", "size"):
             self._numbers_in(record, item, value, role == "shape")
             return
+        elif role == "other" and _FORMAT_KEY.search(item.key):
+            order = value.lower() if value.lower() in ORDER_KEYS else stated_order(value)
+            if order or "xyxy" in value:
+                self.order_key = ORDER_KEYS.get(order, "")
         self._count(value)
 
     def _count(self, value: str) -> None:
@@ -240,6 +280,11 @@ class JsonParser:
         if item is not None and not partial and self._is_outline(record, self.keys[item.key].role):
             item.groups += record.fields[0].groups
             return
+        if self.order_key:
+            for field in record.fields:
+                row = self.keys[field.key].row
+                if row is not None and row.order == "xyxy" and row.scale is None and row.kind == "box":
+                    field.key = self.order_key
         add_record(record, self.builder, self.keys, end, partial)
 
     def _is_outline(self, record: Record, role: str) -> bool:
@@ -313,6 +358,12 @@ class _Open:
         self.count += 1
         if self.count <= MAX_NUMBERS:
             item.groups[-1].append(value)
+
+
+def _key_of_prose(words: str) -> str:
+    """Return the key of boxes in the order that the words before the first record state, "" if they state none."""
+    order = stated_order(words)
+    return ORDER_KEYS[order] if order and not _CORNERS_TOO.search(words) else ""
 
 
 def _unescape(raw: str) -> str:

@@ -14,7 +14,7 @@ _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)\*|\*(?!\w)")
 _LEADING = re.compile(
     r"""(?:\s*(?:
         \#[0-9]{1,3}\b[.:)]?                # #1
-      | [-*\u2022\u2013\u2014\u00b7#>|]+(?=\s|\w|$)  # bullets, headings, quotes, cells
+      | [-*\u2022\u2013\u2014\u00b7\u30fb\u25aa\u25cf\u25cb\u25e6\u2023#>|]+(?=\s|\w|$)  # bullets, headings, cells
       | \(?[0-9]{1,3}[.):\u3001](?![0-9])   # 1. 1) (1) 1:
       | \(?[IVX]{1,4}[.)](?=\s)            # I. (I)
       | [0-9]{1,3}\s*\|                     # the first cell of a table row
@@ -23,9 +23,7 @@ _LEADING = re.compile(
     )\s*)+""",
     re.VERBOSE,
 )
-_TRAILING = re.compile(
-    r"[\s:=,;|>\u2192\-\u2013\u2014~@(\[{]+$|\s*\.$|[\s:]*\b(?:starts?|begins?)\s+(?:at|from)$|\s+(?:is|are)\s+(?:located\s+)?at$"
-)
+_TRAILING = re.compile(r"[\s:=,;|>\u2192\-\u2013\u2014~@(\[{]+$|\s*\.$|[\s:]*\b(?:starts?|begins?)\s+(?:at|from)$")
 _ROLE = re.compile(
     r"(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system)\s*:\s*", re.IGNORECASE
 )
@@ -42,21 +40,50 @@ _OF = re.compile(
     rf"(?:.*\b)?{_PLACE}\s+(?:of|for)\s+(?:the\s+|an?\s+|all\s+)?(.+?)(?:\s+(?:is|are)(?:\s+at)?)?", re.IGNORECASE
 )
 _OWNER = re.compile(
-    rf"(?:the\s+)?(.+?)(?:['\u2019]s\s+{_PLACE}|\s+(?:bounding\s+box(?:es)?|bbox(?:es)?|coordinates?))(?:\s+(?:is|are)(?:\s+at)?)?",
+    rf"(?:the\s+)?(.+?)(?:['\u2019]s\s+{_PLACE}|\s+(?:bounding\s+box(?:es)?|bbox(?:es)?|coordinates?))"
+    r"(?:\s+(?:is|are|has)(?:\s+(?:at|its|an?|the))?)?",
     re.IGNORECASE,
 )
 _THERE = re.compile(
     r"(?:(?:sure|yes|okay|ok|here)[,.!]\s*)?(?:there\s+(?:is|are)\s+)?(?:(?:the|an?|this|that|these)\s+)(.+?)\s+"
-    r"(?:is|are|was|were|can\s+be|spans?|occup(?:y|ies)|covers?|appears?|lies?|sits?|stands?|starts?|extends?|located|at)\b.*",
+    r"(?:is|are|was|were|can\s+be|spans?|occup(?:y|ies)|covers?|appears?|lies?|sits?|stands?|starts?|extends?|"
+    r"located|at|[a-z]+s\s+from)\b.*",
     re.IGNORECASE | re.DOTALL,
 )
+_IMAGE = r"(?:image|picture|photo(?:graph)?|scene|screenshot|frame)"
+_COUNT = r"(?:[0-9]{1,3}|one|two|three|four|five|six|seven|eight|nine|ten|several|multiple|many|some)"
 _SEEN = re.compile(
-    r"(?:.*\b)?(?:i\s+(?:can\s+)?(?:see|find|detect|spot|identify)|there(?:['\u2019]s|\s+is|\s+are))\s+"
-    r"(?:an?|the|some|one)\s+(.+?)(?:\s+at)?",
+    r"(?:.*\b)?(?:i\s+(?:can\s+)?(?:see|find|detect|spot|identify)|there(?:['\u2019]s|\s+is|\s+are)"
+    rf"|(?:this|the)\s+{_IMAGE}\s+(?:shows|depicts|contains|features|displays|has))\s+"
+    rf"(?:an?|the|(?:the\s+)?{_COUNT})\s+(.+?)(?:\s+at)?",
     re.IGNORECASE | re.DOTALL,
+)
+_ORDINAL = re.compile(
+    r"(?:the\s+|an?)?(?:first|second|third|fourth|fifth|last|other|next|another|target|requested)"
+    r"(?:\s+(?:one|object|element|item|target))?\s+(?:is|would\s+be)\s+(?:an?|the|another)\s+(.+)",
+    re.IGNORECASE,
+)
+"""An object of a series, which the sentence names after its number."""
+_IN_IMAGE = re.compile(
+    rf"(?:in|on|from)\s+(?:(?:the|this)\s+)?{_IMAGE}\s*[0-9]{{0,3}}\s*,?\s+(?:(?:the|an?)\s+)?(?=\w)"
+    r"|(?:in|on|at|to)\s+the\s+(?:left|right|top|bottom|middle|cent(?:re|er)|foreground|background)(?:\s+side)?\s*,?\s+"
+    r"(?:there\s+is\s+)?(?:the|an?)\s+",
+    re.IGNORECASE,
+)
+"""Where in the image an object is, before its name."""
+_NEXT_SENTENCE = re.compile(
+    r"(?<=\s)(?:[^\W\d]\w+[^\W\d_]|(?!vs|ca|cf|no)[a-z]{2})[.!?]\s+(?=[A-Z])|;\s+(?=(?:the|an?)\s)"
+)
+"""The end of a sentence before another; a word of two letters may be an abbreviation."""
+_ARTICLE = re.compile(r"(?:an?|the|his|her|its|their|another|two|three|four|some|several)\s", re.IGNORECASE)
+_PHRASE = re.compile(rf"(?:[a-z]+\s+){{1,4}}?(?={_ARTICLE.pattern})")
+"""Words of a caption between the object before and the article of the next one."""
+_AT = re.compile(
+    r"(.+?)(?:\s+(?:is|are))?(?:\s+(?:located|positioned|found))?\s+at|(.+?)\s+[a-z]+s\s+from", re.IGNORECASE
 )
 _EAST_ASIAN = re.compile(
-    r"(.+?)(?:\u306e(?:\u5ea7\u6a19|\u4f4d\u7f6e)|\u7684(?:\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846))[\u662f\u4e3a\u306f]?"
+    r"(?:[\u56fe\u753b\u7167][\u4e2d\u50cf\u7247\u9762\u91cc]{1,2}(?:\u7684)?)?"
+    r"(.+?)(?:\u4f4d\u4e8e|\u5904\u4e8e|\u306e(?:\u5ea7\u6a19|\u4f4d\u7f6e)|\u7684(?:\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846))[\u662f\u4e3a\u306f]?"
 )
 """Coordinates or position of something in Japanese and Chinese."""
 _AND = re.compile(r"and\s+(?=(?:the|an?|another|some)\s)", re.IGNORECASE)
@@ -98,12 +125,38 @@ def clean_label(words: str) -> tuple[str, bool]:
         text = named[-1] if named else ""
     if _GENERIC.fullmatch(text):
         return "", trimmed
+    if ends := [found.end() for found in _NEXT_SENTENCE.finditer(text)]:
+        trimmed, last = True, text[ends[-1] :]
+        if _GENERIC.fullmatch(last) or last.lower() in ("it", "its"):  # the sentence before names what it is about
+            last = _strip(text[ends[-2] if len(ends) > 1 else 0 : ends[-1]])
+        text = last
+    if image := _IN_IMAGE.match(text):
+        trimmed, text = True, text[image.end() :]
     if conjunction := _AND.match(text):
         trimmed, text = True, text[conjunction.end() :]
-    for pattern in (_OF, _OWNER, _THERE, _SEEN, _EAST_ASIAN):
-        if (sentence := pattern.fullmatch(text)) and sentence[1].strip():
-            return _strip(sentence[1]), True
+    for pattern in (_ORDINAL, _OF, _OWNER, _THERE, _SEEN, _AT, _EAST_ASIAN):
+        if (sentence := pattern.fullmatch(text)) and (name := sentence[sentence.lastindex or 0]).strip():
+            place = _AT.fullmatch(name)
+            return _strip(place[place.lastindex or 0] if place else name), True
     return text, trimmed
+
+
+def phrase_of_caption(label: str, with_article: bool = True) -> str:
+    """Return the words from their article on (or after it), of words between two objects of one sentence.
+
+    Example:
+        >>> phrase_of_caption("lying on a couch"), phrase_of_caption("the man with the hat"), phrase_of_caption("roses")
+        ('a couch', 'the man with the hat', 'roses')
+    """
+    lead = None if _ARTICLE.match(label) else _PHRASE.match(label)
+    phrase = label[lead.end() :] if lead else label
+    article = None if with_article else _ARTICLE.match(phrase)
+    return phrase[article.end() :] if article else phrase
+
+
+def is_phrase(label: str) -> bool:
+    """Return whether a label begins with an article, as in captions."""
+    return _ARTICLE.match(label) is not None
 
 
 def _strip(text: str) -> str:

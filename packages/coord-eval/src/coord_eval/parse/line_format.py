@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder, Scale, shape_order
-from coord_eval.parse.labels import clean_label, is_heading, without_instance_numbers
+from coord_eval.parse.labels import clean_label, is_heading, is_phrase, phrase_of_caption, without_instance_numbers
 from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
 from coord_eval.parse.record import SCORE_KEYS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
@@ -36,8 +36,8 @@ _CORNER = re.compile(
     re.IGNORECASE,
 )
 _SEGMENT = re.compile(r"[^,;|]+")
-_MARKER = re.compile(r"\s*(?:[-*\u2022+]\s+|\(?[0-9]{1,3}[.)]\s*|#+\s+)")
-_LIST_NUMBER = re.compile(r"^\s*(?:[-*\u2022]\s*|\(?[0-9]{1,3}[.)]\s*)+")
+_MARKER = re.compile(r"\s*(?:[-*\u2022\u30fb+]\s*(?<=[\s\u30fb])|\(?[0-9]{1,3}[.)]\s*|#+\s+)")
+_LIST_NUMBER = re.compile(r"^\s*(?:[-*\u2022\u30fb]\s*|\(?[0-9]{1,3}[.)]\s*)+")
 _FIELD = re.compile(r"[\s\"'*_`({-]*([^\W\d][\w \-]{0,28}?)[\"'*_`]*\s*[:=]\s*(.*)", re.DOTALL)
 _SCORE_NAMES = "|".join(key for key in SCORE_KEYS if key.isascii())
 _SCORED = re.compile(
@@ -45,6 +45,10 @@ _SCORED = re.compile(
     re.IGNORECASE,
 )
 _BARE_SCORE = re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)")
+_LAST_SCORE = re.compile(
+    r"(?<=[^\W\d_])[\s:,]+(0?\.[0-9]{2,9}|1\.00{1,8}|[0-9]{1,3}(?:\.[0-9]{1,3})?(?=\s?%))\s?(%?)\s*[:,]?\s*$"
+)
+"""A confidence after a label: `person 0.98`."""
 _KEY_NOISE = re.compile(r"^[\s\"'*_`({>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*$", re.IGNORECASE)
 """The names of four numbers, before them."""
@@ -53,6 +57,11 @@ _MAX_WORDS = 400
 _PIXELS = re.compile(r"(?<=[0-9])\s?px\b")
 _PERCENT = re.compile(rf"{NUMBER}\s?%(?:[\s,;|]+(?:and\s+)?(?:[A-Za-z_]\w{{0,12}}\s*[:=]\s*)?{NUMBER}\s?%){{3}}")
 """Four numbers in per cent."""
+_CUT_TAG = re.compile(r"\s*<[^<>]{0,20}")
+"""The beginning of a tag at the end of a text."""
+_RUNNING = re.compile(r"[^:;=|0-9]*")
+"""Words between two objects of one sentence."""
+_SENTENCE = re.compile(r"[^\W\d]\s+[^\W\d]")
 _FAR = re.compile(r"\b(?:to|ends?|until|through)\b", re.IGNORECASE)
 _CONTENT = re.compile(r"\s*/?>\s*(?:<\w{1,20}>)?\s*([^<>]{1,80}?)\s*</")
 """The text of an element, after its attributes."""
@@ -157,14 +166,14 @@ class LineParser:
         """Turn one line into fields of a record, items with labels, or a line of words."""
         found: list[Field | Item] = []
         names: list[str] = []
-        far = False
+        far, axes = False, set[str]()
         score: float | None = None
         pending, self.pending_key = self.pending_key, ""
         is_call = any(item.call for item in line.items)
         for i, written in enumerate(line.words):
             item = line.items[i] if i < len(line.items) else None
             words = written
-            for pattern in (_SCORED, _BARE_SCORE):
+            for pattern in (_SCORED, _BARE_SCORE, _LAST_SCORE):
                 if scored := pattern.search(words):
                     value = float(scored[1]) / (100 if scored[2] or float(scored[1]) > 1 else 1)
                     score = value if score is None and value <= 1 else score
@@ -174,7 +183,9 @@ class LineParser:
             words = self._fields_in(words, found, before_item=item is not None)
             if item is not None and item.key in ("x", "y"):
                 far |= i > 0 and _FAR.search(words) is not None
-                item.key += "2" if far else ""
+                axis = item.key
+                item.key += "2" if far and axis in axes else ""
+                axes.add(axis)
             if item is not None and is_call:
                 item.call, item.key = True, "" if self.keys[item.key].role == "shape" else item.key
             elif item is not None and not item.key and item.kind == "any":
@@ -300,6 +311,13 @@ class LineParser:
         """Give items the words before (or after) them; items without words between them share a label."""
         labels = [clean_label(name) for name in names]
         items = line.items
+        if len(items) > 1 and not after and (is_phrase(labels[0][0]) or (labels[0][1] and _SENTENCE.search(names[0]))):
+            with_article = is_phrase(labels[0][0])
+            for i, (label, trimmed) in enumerate(labels[1:], 1):
+                if not _RUNNING.fullmatch(names[i]):  # a list of labels
+                    continue
+                phrase = phrase_of_caption(label, with_article)
+                labels[i] = (phrase, trimmed or phrase != label)
         after = after or (len(items) == 1 and not labels[0][0] and bool(labels[1][0]))
         made: list[_Entry] = []
         for i in reversed(range(len(items))) if after else range(len(items)):
@@ -371,6 +389,10 @@ class LineParser:
         last, keys = record.fields[-1], self.keys
         start = _first(self.text, entry.start, entry.end)
         partial = keys[last.key].role == "shape" and not last.done and entry.end >= self.text_end
+        cut = _CUT_TAG.fullmatch(self.text, entry.end, self.text_end) is not None
+        if cut and not partial:  # the last object of several may lack its shape
+            labels = [i for i, field in enumerate(record.fields) if keys[field.key].role == "label"]
+            partial = not self._has_shape(record.fields[labels[-1] if labels else 0 :])
         self.builder.truncated |= partial
         sides = sides_of(record.fields, keys)
         if partial or self._has_shape(record.fields) or box_of_sides(sides):

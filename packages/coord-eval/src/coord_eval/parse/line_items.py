@@ -34,16 +34,22 @@ _ITEM = re.compile(
     | ^[ \t]*-[ \t]*(?P<block>{NUMBER}[ \t]*(?:\n[ \t]*-[ \t]*{NUMBER}[ \t]*){{1,7}})$
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.+-]*)
     | (?:^[ \t]*|(?<=[:=|\t])[ \t]{{0,20}}|(?<=[^\W\d],)[ \t]{{0,20}})(?P<bare>{_FOUR})[ \t]*[.;|]?[ \t]*$
+    | ^[ \t]*(?P<leading>{_FOUR})[ \t]*[,;|\t][ \t]*(?=(?!(?:or|and|to|of|in)\b)[^\W\d][\w '-]{{0,60}}$)
+    | (?<=>)\s{{0,9}}(?P<between>{_FOUR})\s{{0,9}}(?=<)
     | (?<=["'],)[ \t]*(?P<listed>{_FOUR})[ \t]*(?=[\])])
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
+_CELLS = frozenset(("td", "th", "tr", "li", "p", "div", "span", "b", "i", "em", "strong", "code", "pre"))
+"""Tags of HTML that name no object."""
 _ORDER = re.compile(
     r"(?P<yxyx>\by_?(?:min|1|0)\s*,\s*x_?(?:min|1|0)\s*,\s*y_?(?:max|2|1)\s*,\s*x_?(?:max|2|1)\b)"
     r"|(?P<cxcywh>\b(?:c_?x|x_?c|x_?cent(?:er|re)|cent(?:er|re)_?x)\s*,\s*\w{1,9}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)"
+    r"|\b(?:format|as|in|order|mode)\W{1,4}(?:(?P<y_first>yxyx)|(?P<centre>cxcywh)|(?P<size>xywh))\b"
     r"|(?P<xywh>\bx\w{0,4}\s*,\s*y\w{0,4}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)",
     re.IGNORECASE,
 )
+_NAMES = {"y_first": "yxyx", "centre": "cxcywh", "size": "xywh"}
 ORDER_KEYS = {"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"}
 """Keys of boxes in each order that a text may state in words."""
 _LABEL_ATTRIBUTE = re.compile(r"(?:mention|label|alt|name)\s*=\s*[\"']([^\"']*)")
@@ -104,7 +110,9 @@ def stated_order(words: str) -> str:
         ('yxyx', 'xywh')
     """
     found = _ORDER.search(words)
-    return str(found.lastgroup) if found else ""
+    if found is None or ("xyxy" in words and found.lastgroup in _NAMES):
+        return ""
+    return _NAMES.get(name := str(found.lastgroup), name)
 
 
 def find_items(text: str, begin: int, keys: Keys) -> Iterator[Item]:
@@ -139,11 +147,11 @@ def find_items(text: str, begin: int, keys: Keys) -> Iterator[Item]:
             case "run":
                 yield from _bracketed(text, start, end)
             case "content":
-                name = keys.label_of(match["named"])
+                name = "" if match["named"].lower() in _CELLS else keys.label_of(match["named"])
                 yield Item(start, end, groups=[_flat(text, match, "content")], kind="box", label=name or None)
             case "angle":
                 yield Item(start, end, groups=[_flat(text, match, "angle")])
-            case "bare" | "listed" as name:
+            case "bare" | "listed" | "leading" | "between" as name:
                 yield Item(*match.span(name), groups=[_flat(text, match, name)])
 
 

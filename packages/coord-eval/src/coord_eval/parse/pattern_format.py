@@ -17,6 +17,8 @@ _NOTHING = re.compile("none|null", re.IGNORECASE)
 _MAX_LABEL = 400
 """Number of characters before an object that are searched for its label."""
 _BREAK_OF_TOKENS, _BREAK_OF_NUMBERS = re.compile(r"[^\s]"), re.compile(r"[\[\](){};]")
+_CUT_TOKEN = re.compile(r"[\s,;]*<[^<>\s]{0,20}")
+"""The beginning of a token at the end of a text."""
 _SEPARATED = re.compile(r"[,;\[\](){}\s]|delim")
 
 
@@ -93,8 +95,12 @@ class PatternParser:
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
         start, end = self._name(match, last_end), match.end()
-        at_end = end >= self.text_end
         partial = self.has_end and not match["end"].strip()
+        at_end = end >= self.text_end or (
+            self.is_token
+            and self.text_end - end < 24
+            and _CUT_TOKEN.fullmatch(self.text, end, self.text_end) is not None
+        )
         cut = at_end and (partial or not self.has_end)
         box_start, box_end = match.span("box")
         written = self.text[box_start:box_end]

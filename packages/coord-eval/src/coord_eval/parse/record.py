@@ -84,8 +84,16 @@ _WEAK_LABELS = frozenset({"type", "tag", "sub_label", "element", "entity", "alt"
 """Keys that name an object only if no other key does."""
 _CALLS = frozenset({"action", "action_type", "tool", "operation"})
 """Keys of calls, whose points are x before y."""
+ACTIONS = re.compile(
+    r"(?:left_?|right_?|double_?|middle_?|long_?|mouse_?)?(?:click|tap|press|move(?:_?to)?|hover|drag|scroll|swipe|touch)",
+    re.IGNORECASE,
+)
+"""Values of a key `type` that name a call and no object."""
 _SQUEEZED = re.compile(r"[\s-]+")
-_SOME_BOX = re.compile(r"(?:[a-z0-9]{1,20}_)?(?:bbox|bounding_?box)(?:_[a-z0-9]{1,20})?")
+_SOME_BOX = re.compile(
+    r"(?:[a-z0-9]{1,20}_)?(?:bbox|bounding_?box)"
+    r"(?:_(?!(?:format|type|mode|order|units?|count|id|colou?r|label|area|score|confidence)$)[a-z0-9]{1,20})?"
+)
 """Keys of boxes that the table of formats does not name: `bbox_pixels`, `person_bbox`."""
 _NUMBERED = re.compile(r"_?[0-9]+$")
 
@@ -318,7 +326,9 @@ class _Part:
         for item in fields:
             meaning = keys[item.key]
             role = meaning.role
-            if item.texts and role in ("label", "labels"):
+            if role == "label" and item.text and item.key == "type" and ACTIONS.fullmatch(item.text):
+                self.is_call = True
+            elif item.texts and role in ("label", "labels"):
                 self.labels = item.texts
             elif role == "label" and item.text is not None:
                 weak = item.key.lower() in _WEAK_LABELS
@@ -443,7 +453,7 @@ class _Part:
         own_scale = None
         if row is not None:
             own_scale = row.scale
-            if geometry == "box" and len(row.order) == 4:
+            if geometry == "box" and len(row.order) > 2:
                 order = row.order
             elif row.order == "yxyx" and geometry == "point":
                 # Gemini's points are whole numbers; tokens and fractions after the same key are x before y.
