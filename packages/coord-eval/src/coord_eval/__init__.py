@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
     from coord_eval.export import to_coco_results, to_fiftyone, to_supervision, write_exports
     from coord_eval.expressions import ExpressionScores, score_expression_files, score_expressions
+    from coord_eval.fusion.fuse import Fusion, fuse
     from coord_eval.ground_truth import GroundTruth, load_ground_truth
     from coord_eval.intake.answers import AnswerSettings
     from coord_eval.intake.joining import LabelSettings
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "coord_codec": ("InputError",),
     "coord_eval.comparison": ("Comparison", "Difference", "compare"),
+    "coord_eval.fusion.fuse": ("Fusion", "fuse"),
     "coord_eval.ground_truth": ("GroundTruth", "load_ground_truth"),
     "coord_eval.detections": ("Detections",),
     "coord_eval.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
@@ -80,6 +82,7 @@ __all__ = [
     "Evaluation",
     "ExpressionScores",
     "Figure",
+    "Fusion",
     "GroundTruth",
     "ImageError",
     "ImageFacts",
@@ -99,6 +102,7 @@ __all__ = [
     "compare",
     "decode_image",
     "diagnose",
+    "fuse",
     "image_facts",
     "load_ground_truth",
     "oracle_predictions",

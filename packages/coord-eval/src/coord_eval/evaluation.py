@@ -81,6 +81,7 @@ class Evaluation(Scored):
         coco_own: AP and AR with the caller's parameters, empty without any
         intervals: metrics with their 95 % confidence intervals over images, empty without a bootstrap
         shapes: scores of shapes other than boxes, see `coord_eval.shapes.scores.score_shapes`; empty for boxes
+        fusion: the rule by which near-duplicates were fused, and the counts of `coord_eval.Fusion`; empty without one
     """
 
     coco: dict[str, float] = of_row("coco")
@@ -107,6 +108,7 @@ class Evaluation(Scored):
     grid: CoordGrid = CoordGrid()
     ceiling_settings: CeilingSettings = CeilingSettings()
     params: CocoParams | None = None
+    fusion: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def backend_scores(self) -> CocoScores:
@@ -183,6 +185,8 @@ class Evaluation(Scored):
             values["metrics"] = registered
         if self.shapes:
             values["shapes"] = self.shapes
+        if self.fusion:
+            values["fusion"] = self.fusion
         return {**values, "join": asdict(self.join), "notes": list(self.notes)}
 
     def to_json(self) -> str:

@@ -140,6 +140,14 @@ def answers(
     return {**locals(), "synonyms": _read_synonyms(synonyms)}
 
 
+def _fusion_rule(text: str | None) -> str | None:
+    if text is not None:
+        from coord_eval.fusion.detections import FusionRule
+
+        FusionRule.parse(text)
+    return text
+
+
 def scoring(
     backend: Annotated[
         Literal["pycocotools", "faster-coco-eval"], Option(help="Library that computes the COCO metrics.")
@@ -158,6 +166,14 @@ def scoring(
     ignored_labels: Annotated[
         list[str] | None,
         Option("--ignore-label", metavar="L", help="A label that names no object, such as noise; repeatable."),
+    ] = None,
+    fuse: Annotated[
+        str | None,
+        Option(
+            callback=_fusion_rule,
+            metavar="nms|soft-nms|wbf[:IOU]",
+            help="Fuse near-duplicates of one label within each answer.",
+        ),
     ] = None,
 ) -> dict[str, Any]:
     """Return the further keyword arguments of `coord_eval.score`, which `answers` does not return."""
