@@ -111,6 +111,9 @@ def answer_images(
     decoding: Decoding,
     max_new_tokens: int,
     names: set[str] | None = None,
+    *,
+    prompt: str | None = None,
+    pixels: float = 1.0,
 ) -> list[dict[str, Any]]:
     """Generate answers to a batch of images; returns text, finish reason and probabilities of each.
 
@@ -124,6 +127,8 @@ def answer_images(
         decoding: how to decode
         max_new_tokens: see `token_limit`
         names: the only allowed descriptions, if the decoding limits them
+        prompt: the user's message, None for that of `data`
+        pixels: factor of the processor's limits on the size of an image
 
     Raises:
         InputError: the decoding limits names and there are none.
@@ -134,7 +139,7 @@ def answer_images(
             "evaluation.decoding.grammar: names limits answers to the names in the annotations; there are none"
         )
     markers = marker_ids(data, tokenizer)
-    inputs = prompt_inputs(checkpoint, list(images), data.prompt)
+    inputs = prompt_inputs(checkpoint, list(images), prompt or data.prompt, pixels)
     prompt_length = inputs["input_ids"].shape[1]
     grammar: LogitsProcessor | None = None
     if decoding.grammar != "none":
@@ -167,9 +172,10 @@ def answer_images(
     return [answer_record(checkpoint, ids, recorder, row, markers) for row, ids in enumerate(answers)]
 
 
-def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str) -> Any:
+def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str, pixels: float = 1.0) -> Any:
     """Return the model's inputs for `images`: the checkpoint's system message, and each image with the prompt."""
-    return prompt_tokens(checkpoint.processor, checkpoint.system, images, prompt).to(checkpoint.model.device)
+    inputs = prompt_tokens(checkpoint.processor, checkpoint.system, images, prompt, pixels)
+    return inputs.to(checkpoint.model.device)
 
 
 class StepRecorder(LogitsProcessor):

@@ -19,7 +19,9 @@ _SHOWN = 12
 """Number of tokens that are shown from the first difference on."""
 
 
-def prompt_tokens(processor: Any, system: str | None, images: Sequence[Image.Image], prompt: str) -> Any:
+def prompt_tokens(
+    processor: Any, system: str | None, images: Sequence[Image.Image], prompt: str, pixels: float = 1.0
+) -> Any:
     """Return the inputs of a batch, one image each, in the chat template's form for answers without thoughts.
 
     Args:
@@ -27,6 +29,7 @@ def prompt_tokens(processor: Any, system: str | None, images: Sequence[Image.Ima
         system: the system message, None for none
         images: upright and RGB
         prompt: the user's message beside the image
+        pixels: factor of the processor's limits on the size of an image
 
     Raises:
         InputError: the processor has no chat template.
@@ -42,8 +45,13 @@ def prompt_tokens(processor: Any, system: str | None, images: Sequence[Image.Ima
     # Templates of models that think write an empty thought; the others do not know the setting.
     thinking = {"enable_thinking": False} if "enable_thinking" in str(processor.chat_template) else {}
     text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **thinking)
+    limits = {}
+    if pixels != 1:
+        limits["size"] = {
+            key: max(1, round(side * pixels)) for key, side in dict(processor.image_processor.size).items()
+        }
     return processor(
-        text=[text] * len(images), images=list(images), padding=True, padding_side="left", return_tensors="pt"
+        text=[text] * len(images), images=list(images), padding=True, padding_side="left", return_tensors="pt", **limits
     )
 
 
