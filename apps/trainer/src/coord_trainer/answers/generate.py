@@ -7,6 +7,7 @@ Shapes: B answers, V vocabulary, K coordinate tokens.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,19 +19,26 @@ from tqdm import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError
+from coord_codec.files import read_json_lines, write_text
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
 from coord_trainer.answers.prompt import prompt_tokens
-from coord_trainer.answers.resumable_file import append_answers, make_folder
+from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import QUANTILE_LEVELS, Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
+from coord_trainer.detect.objects import read_objects
+from coord_trainer.model.card import read_card
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+from coord_trainer.views.asking import answer_views
+from coord_trainer.views.finish import BOXES_FILE, FUSED, Finish, read_options
+from coord_trainer.views.table import check_views
+from coord_trainer.views.view import Question
 
 _ANSWER_SETTINGS = {
     *("prompt", "markers", "style", "geometry", "max_vertices", "max_objects", "noise_objects"),
@@ -51,11 +59,17 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     written: dict[Decoding, Path] = {}
     count = 0
     (first, _), *others = prediction_files(config.evaluation.decoding, out.parent)
+    views = config.evaluation.views
+    question = question_about(config, images, largest_image(opened.processor))
+    check_views(views, question)
+    card = read_card(checkpoint)
     for decoding, path in ((first, out), *others):
         make_folder(path.parent)
+        finish = Finish(views, question, card and card.calibration_of(decoding, views, checkpoint))
         source = written.setdefault(decoding.generation, path)
         if source != path:
             shutil.copyfile(source, path)  # the same answers; only their boxes are computed in another way
+            finish_file(path, finish, config, decoding)
             continue
         depends_on = {
             "weights": weight_files(checkpoint),
@@ -63,12 +77,15 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
             "asked": [decoding.name, max_new_tokens, opened.system, config.model.dtype],
             "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
         }
+        if views:
+            depends_on["views"] = [list(views), question.labels, question.class_prompt]
 
-        def answer_from(start: int, decoding: Decoding = decoding) -> Iterator[dict[str, Any]]:
+        def answer_from(start: int, decoding: Decoding = decoding, finish: Finish = finish) -> Iterator[dict[str, Any]]:
             chosen = range(len(images))[: config.evaluation.limit][start:]
-            return predict(opened, config, images, decoding, max_new_tokens, chosen)
+            return predict(opened, config, images, decoding, max_new_tokens, chosen, finish)
 
         count = append_answers(path, depends_on, answer_from)
+        finish_file(path, finish, config, decoding)
     return count
 
 
@@ -79,17 +96,26 @@ def predict(
     decoding: Decoding,
     max_new_tokens: int,
     chosen: Sequence[int] | None = None,
+    finish: Finish | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the record of predictions.jsonl for each image, or for the `chosen` indices alone; see `answer_images`."""
+    """Yield the record of predictions.jsonl for each image, or for the `chosen` indices alone; see `answer_images`.
+
+    With `finish` the raw answers to its views lie in the record, which are not fused yet.
+    """
+    finish = finish or Finish()
+
+    def ask(asked: Sequence[Image.Image], prompt: str | None, pixels: float) -> list[dict[str, Any]]:
+        further: dict[str, Any] = {} if prompt is None and pixels == 1 else {"prompt": prompt, "pixels": pixels}
+        return answer_images(checkpoint, asked, config.data, decoding, max_new_tokens, names, **further)
+
     chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
     batch_size = config.evaluation.batch_size
     names = images.words if decoding.grammar == "names" else None
     bar = tqdm(total=len(chosen), desc=f"generating ({decoding.name})", unit="img", mininterval=0.5, leave=None)
     for start in range(0, len(chosen), batch_size):
         indices = chosen[start : start + batch_size]
-        answers = answer_images(
-            checkpoint, [images.image(i) for i in indices], config.data, decoding, max_new_tokens, names
-        )
+        opened = [images.image(i) for i in indices]
+        answers = answer_views(finish.views, opened, finish.question, ask, batch_size)
         for index, answer in zip(indices, answers, strict=True):
             instance = images.instances[index]
             yield {
@@ -101,6 +127,11 @@ def predict(
             }
         bar.update(len(indices))
     bar.close()
+
+
+def largest_image(processor: Any) -> int | None:
+    """Return the number of pixels above which a processor reduces images; None if it has no limit."""
+    return dict(processor.image_processor.size).get("longest_edge")
 
 
 @torch.inference_mode()
@@ -170,6 +201,28 @@ def answer_images(
     )
     answers = ids_BT[:, prompt_length:].tolist()
     return [answer_record(checkpoint, ids, recorder, row, markers) for row, ids in enumerate(answers)]
+
+
+def question_about(config: RunConfig, images: ImageSet, max_pixels: int | None) -> Question:
+    """Return the question that is asked about the images of a set; its labels are their classes, or their words."""
+    data = config.data
+    labels = tuple(sorted(images.classes or images.words))
+    return Question(data.prompt, data.class_prompt, labels, data.geometry, max_pixels)
+
+
+def finish_file(path: Path, finish: Finish, config: RunConfig, decoding: Decoding) -> None:
+    """Fuse and calibrate the boxes of a file of answers, if anything does, and write boxes.json beside it."""
+    if not finish.changes:
+        return
+    options = read_options(config, decoding)
+    records = [record for _, record in read_json_lines(path)]
+    for record in records:
+        if record["finish_reason"] != "error":
+            detections = read_objects(record, None, (), finish, **options)
+            record |= {"objects": [item.to_record() for item in detections], FUSED: dict(detections.fused)}
+    write_text(path, "".join(map(json_line, records)))
+    counts = [record[FUSED] for record in records if FUSED in record]
+    write_text(path.with_name(BOXES_FILE), json.dumps(finish.to_record(counts), indent=1) + "\n")
 
 
 def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str, pixels: float = 1.0) -> Any:

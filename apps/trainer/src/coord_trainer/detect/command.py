@@ -18,9 +18,9 @@ from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, exports_in, write_export
 from coord_trainer.detect.image_sources import Sources, find_sources
-from coord_trainer.detect.objects import has_distributions
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, answer_sources, remove_made
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
+from coord_trainer.views.finish import has_distributions
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,10 @@ def answer_views(
             groups.setdefault((look.prompt, look.pixels), []).append((number, place))
     answers: dict[tuple[int, int], dict[str, Any]] = {}
     for (prompt, pixels), places in groups.items():
-        if len(places) > at_once:  # similar sizes in a batch, since each prompt is padded to the longest
-            places = sorted(places, key=lambda place: (shown[place[0]][place[1]][0], place))
-        for start in range(0, len(places), at_once):
-            batch = places[start : start + at_once]
+        # View by view, since a batch's prompts are padded to that of the largest image.
+        by_view = sorted(places, key=lambda place: (shown[place[0]][place[1]][0], place))
+        for start in range(0, len(by_view), at_once):
+            batch = by_view[start : start + at_once]
             asked = [shown[number][place][1].show(images[number]) for number, place in batch]
             answers |= dict(zip(batch, ask(asked, prompt, pixels), strict=True))
     return [

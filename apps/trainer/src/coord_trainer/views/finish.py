@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from coord_codec import InputError, geometry_of
+from coord_codec import CoordGrid, InputError, geometry_of
+from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
 from coord_trainer.views.table import views_of
 from coord_trainer.views.view import WHOLE, Question, in_image
@@ -15,6 +16,8 @@ from coord_trainer.views.view import WHOLE, Question, in_image
 if TYPE_CHECKING:
     from coord_eval.calibration import Calibration
     from coord_eval.objects import ScoredObject
+    from coord_trainer.config.decoding import Decoding
+    from coord_trainer.config.run_config import RunConfig
 
 BOXES_FILE = "boxes.json"
 """The file beside predictions that counts what was fused, and states calibration and threshold."""
@@ -51,7 +54,7 @@ class Finish:
     """
 
     views: tuple[str, ...] = ()
-    question: Question = Question("")
+    question: Question = field(default_factory=lambda: Question(""))
     calibration: Calibration | None = None
     threshold: Threshold = Threshold()
 
@@ -192,6 +195,14 @@ class Finish:
             )
         chosen = self.calibration.choose(**{name: value})
         return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
+
+
+def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
+    """Return the arguments of `coord_eval.scored_objects` that follow from a configuration."""
+    scale = None if config.custom.coord_tokens.enabled else float(CoordGrid().scale)
+    data = config.data
+    ignored = ignored_labels(data)
+    return {"boxes": decoding.score_boxes, "scale": scale, "geometry": data.geometry, "ignored_labels": ignored}
 
 
 def has_distributions(record: Mapping[str, Any]) -> bool:
