@@ -24,6 +24,7 @@ from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.image_sources import SESSION, Sources, is_session
 from coord_trainer.detect.records import file_stamp, prediction_records
 from coord_trainer.detect.written import remove_tracked
+from coord_trainer.views.finish import BOXES_FILE
 
 PREDICTIONS = "predictions.jsonl"
 EARLIER = "earlier.jsonl"
@@ -32,7 +33,7 @@ RESULTS = "coco_results.json"
 DRAWN = "drawn"
 PAGE = "index.html"
 SCORED = ("report.html", "evaluation.json")
-_MADE_ANEW = (RESULTS, DRAWN, PAGE, *SCORED)
+_MADE_ANEW = (RESULTS, BOXES_FILE, DRAWN, PAGE, *SCORED)
 """Output that every call writes again."""
 
 Record = dict[str, Any]
@@ -165,7 +166,8 @@ def remove_made(folder: Path, names: Iterable[str]) -> None:
 
 def _check_settings(session: Path, settings: Mapping[str, Any]) -> None:
     """Check that the existing answers were generated with these settings."""
-    earlier = read_json(session) if session.is_file() else {}
+    # Earlier versions knew no views and no threshold.
+    earlier = {"views": [], "min_score": 0.0, "calibration": None, **read_json(session)} if session.is_file() else {}
     for name, value in settings.items():
         if name in earlier and earlier[name] != value:
             raise InputError(

@@ -197,6 +197,33 @@ class Finish:
         return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
 
 
+def finish_lines(record: Mapping[str, Any]) -> list[str]:
+    """Return what `Finish.to_record` says, in lines for the user."""
+    lines, fusion = [], record["fusion"]
+    for word, row in fusion.get("views", {}).items():
+        lines.append(
+            f"{word}: {row['boxes']:,} boxes, {row['merged']:,} merged with other views, {row['alone']:,} found by it "
+            f"alone, {row['duplicate']:,} duplicates within it"
+        )
+    if fusion.get("joined"):
+        lines.append(f"{fusion['joined']:,} of {fusion['cut']:,} boxes that a tile's edge cuts were joined with others")
+    if fusion.get("names_a_side"):
+        lines.append(f"{fusion['names_a_side']:,} boxes of the mirror image are left out: their labels name a side")
+    if fusion.get("uncalibrated"):
+        lines.append(f"{fusion['uncalibrated']:,} boxes have scores of another kind, which are not calibrated")
+    if rests_on := record.get("calibration", {}).get("rests_on"):
+        lines.append(f"scores are calibrated on {rests_on['images']:,} images with {rests_on['boxes']:,} boxes")
+    if threshold := record.get("threshold"):
+        line = f"boxes of a score below {threshold['min_score']:.4g} are left out: {fusion.get('below_threshold', 0):,}"
+        if expected := threshold.get("expected"):
+            line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
+            lines += [f"  {expected['note']}"] if expected.get("note") else []
+        lines.append(line)
+        for label, row in (threshold.get("expected") or {}).get("classes", {}).items():
+            lines.append(f"  {label}: precision {row['precision']:.3f}, recall {row['recall']:.3f}")
+    return lines
+
+
 def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
     """Return the arguments of `coord_eval.scored_objects` that follow from a configuration."""
     scale = None if config.custom.coord_tokens.enabled else float(CoordGrid().scale)
