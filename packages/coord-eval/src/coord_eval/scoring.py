@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
+from coord_eval.calibration import Calibration
 from coord_eval.ceiling import CeilingSettings, no_ceiling
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
@@ -66,6 +68,7 @@ def score(
     lenient: bool = False,
     params: CocoParams | None = None,
     fuse: str | None = None,
+    calibration: Calibration | str | Path | None = None,
     progress: Progress | None = None,
     diagnose: bool | None = None,
     **keywords: Unpack[ScoreKeywords],
@@ -91,6 +94,7 @@ def score(
         params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
         fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf`, `nms` or `soft-nms`,
             see `coord_eval.fuse`; a note counts them
+        calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
         progress: called with the name of a stage, the number of steps done and their total
         diagnose: whether other interpretations of the numbers are tried, which the notes then name; None: if AP is
             below .02
@@ -132,6 +136,12 @@ def score(
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 
+    # Calibration
+    if calibration is not None:
+        fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
+        detections, note = fitted.applied(collected.detections, truth.categories, collected.score_source, fusion)
+        collected = replace(collected, detections=detections, notes=(*collected.notes, note))
+
     # Scores; what is not computed here is computed on first use
     report("score", 1, 3)
     shapes, shape_pairs = score_shapes(truth, collected.detections, geometry_of(answers.geometry), answers.grid)
@@ -154,6 +164,7 @@ def score(
         ceiling_settings=ceiling,
         params=params,
         fusion=fusion,
+        calibrated=calibration is not None,
     )
     _ = evaluation.coco, evaluation.coco_own  # errors of the backend and of the parameters are raised here
     report("score", 2, 3)
