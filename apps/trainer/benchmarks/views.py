@@ -1,6 +1,6 @@
 """Measures what fused views are worth, and what calibration does: AP, small objects, IoU, calls and seconds.
 
-    uv run python apps/trainer/benchmarks/views.py seeds runs/seeds     # runs GROUP/seed-N of `compare`, 500 images each
+    uv run python apps/trainer/benchmarks/views.py seeds runs/seeds     # runs GROUP/seed-N of `compare`
     uv run python apps/trainer/benchmarks/views.py tiles runs/first-run # large images of many shapes, and tiles of them
     uv run python apps/trainer/benchmarks/views.py memorised runs/memorise
 
@@ -138,8 +138,9 @@ def summarise(out: Path) -> None:
         if not file.name.endswith(".costs.json"):
             groups.setdefault(file.stem.rpartition("-")[0], []).append(json.loads(file.read_text()))
     for group, rows in groups.items():
-        print(f"\n{group}, {len(rows)} seeds\n\n| boxes | views | AP | against one | AP small | against one | mean IoU | "
-              "against one | F1 | calls an image | seconds |\n|---|---|---|---|---|---|---|---|---|---|---|")  # fmt: skip
+        pairs = " | ".join(f"{name} | against one" for name in ("AP", "AP small", "mean IoU"))
+        print(f"\n{group}, {len(rows)} seeds\n\n| boxes | views | {pairs} | F1 | calls an image | seconds |")
+        print("|---" * 11 + "|")
         for boxes in ("tokens", "best_iou"):
             for title in (*_SETS, "NMS alone"):
                 cells = []

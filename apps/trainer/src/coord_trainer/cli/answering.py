@@ -10,6 +10,7 @@ import typer
 
 from coord_codec import InputError
 from coord_trainer.answers.resumable_file import unfinished
+from coord_trainer.checkpoints import CARD_FILE
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
     Checkpoint,
@@ -159,6 +160,38 @@ def predict(
         threshold={"min_score": min_score, "precision": precision, "recall": recall},
     )
     answer_request(request, resolved)
+
+
+@app.command()
+def calibrate(
+    model: Checkpoint,
+    annotations: Annotated[Path, typer.Argument(help="Annotated images that the model was not trained on.")],
+    overrides: Overrides = None,
+    *,
+    images: Annotated[Path | None, typer.Option(help="The folder of the images of the annotations.")] = None,
+    config: ConfigFile = None,
+    views: Views = None,
+    strict: Strict = False,
+) -> None:
+    """Fit a map from scores to the probability of an IoU above .5, and write it into the model's coordexp.json.
+
+    `predict`, `evaluate`, `demo` and `Detector` then give such probabilities, and take --precision and --recall. Scores
+    of fused views have a map of their own: name the same --views. 50 images are enough for one map of all classes.
+
+    Example: uv run apps/trainer calibrate runs/a val.json --images val --views mirror
+    """
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.arguments import as_setting, check_settings
+
+    settings = [*(overrides or []), *as_setting(views)]
+    resolved = load_run_config(config, settings, trains=False)
+    check_settings(settings, endpoint=False, decodings=len(resolved.evaluation.decoding))
+    load_libraries()
+    from coord_trainer.detect.calibrate import calibrate_model, calibration_lines
+
+    for line in calibration_lines(calibrate_model(model, annotations, images, resolved, strict)):
+        say(line)
+    say(f"written into the {CARD_FILE} of {model}")
 
 
 @app.command()
