@@ -63,9 +63,8 @@ def calibrate_model(
     batches = prediction_records(detector, sources.images, config.evaluation.batch_size)
     records = [record for batch in batches for record in batch]
     if failed := [record for record in records if record["finish_reason"] == "error"]:
-        say(
-            f"  {counted(len(failed), 'image')} cannot be answered; the first, {failed[0]['image']}: {failed[0]['error']}"
-        )
+        first = f"{failed[0]['image']}: {failed[0]['error']}"
+        say(f"  {counted(len(failed), 'image')} cannot be answered; the first, {first}")
     from coord_eval import score
     from coord_eval.calibration import fit_calibration
 
