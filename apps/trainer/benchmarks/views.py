@@ -2,7 +2,8 @@
 
     uv run python apps/trainer/benchmarks/views.py seeds runs/seeds     # runs GROUP/seed-N of `compare`
     uv run python apps/trainer/benchmarks/views.py tiles runs/first-run # large images of many shapes, and tiles of them
-    uv run python apps/trainer/benchmarks/views.py memorised runs/memorise
+    uv run python apps/trainer/benchmarks/views.py calibration runs/seeds/soft/seed-31
+    uv run python apps/trainer/benchmarks/views.py memorised runs/memorise instances.json images
 
 Raw answers and a line of results are kept for each run in --out, so that a second call answers nothing again.
 """
@@ -20,7 +21,8 @@ import typer
 from PIL import Image
 
 from coord_codec import read_instances
-from coord_eval import score
+from coord_data.reading import read_source
+from coord_eval import Evaluation, score
 from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.config.sections import ShapesConfig
@@ -78,15 +80,15 @@ def answered(
     return records, seconds
 
 
-def scores(
+def evaluated(
     detector: Detector,
-    truth: Path,
+    truth: Any,
     records: Sequence[dict[str, Any]],
     words: Sequence[str],
     boxes: str,
     suppress: str | None = None,
-) -> dict[str, float]:
-    """Return the scores of the answers to images with some of their views."""
+) -> Evaluation:
+    """Return the evaluation of the answers to images with some of their views."""
     decoding = Decoding(boxes=boxes)
     options = read_options(detector.config, decoding)
     finish = Finish(tuple(words), detector.finish.question)
@@ -95,13 +97,14 @@ def scores(
         for record in chosen:
             found = read_objects(record, None, (), finish, **options)
             record |= {"objects": [item.to_record() for item in found], FUSED: dict(found.fused)}
-    found = score(truth, chosen, diagnose=False, fuse=suppress, **options)
-    names = ("AP", "AP50", "AP75", "APs", "APm", "APl")
-    return {
-        **{name: found.coco[name] for name in names},
-        "mean_iou": found.mean_iou,
-        "F1": found.detection["0.5"]["f1"],
-    }
+    return score(truth, chosen, diagnose=False, fuse=suppress, **options)
+
+
+def scores(*arguments: Any) -> dict[str, float]:
+    """Return the scores of `evaluated`."""
+    found = evaluated(*arguments)
+    row = {name: found.coco[name] for name in ("AP", "AP50", "AP75", "APs", "APm", "APl")}
+    return {**row, "mean_iou": found.mean_iou, "F1": found.detection["0.5"]["f1"]}
 
 
 def heldout(run: Path, limit: int | None = None) -> tuple[Path, list[tuple[Any, Image.Image]]]:
@@ -198,14 +201,40 @@ def tiles(
 
 
 @app.command()
+def calibration(run: Path, out: Out = Path("runs/views"), fitted: int = 50, tested: int = 250) -> None:
+    """Fit a calibration to the answers to some held-out images that `seeds` kept, and test it on others."""
+    from coord_eval.calibration import fit_calibration, labels_of, reliability_with_intervals, replace_scores
+
+    name = f"{run.parent.name}-{run.name.removeprefix('seed-')}"
+    detector = Detector.load(run, load_run_config(None, [], trains=False))
+    records = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
+    instances = list(read_instances(run / "data" / "heldout.jsonl").instances)
+    for title, words in _SETS.items():
+        first, second = (
+            evaluated(detector, instances[part], records[part], words, "best_iou")
+            for part in (slice(fitted), slice(fitted, fitted + tested))
+        )
+        fit = fit_calibration(first, resamples=0)
+        after = replace_scores(second, fit(second.detections.scores_D, labels_of(second)))
+        errors = [reliability_with_intervals(e) for e in (second, after)]
+        cells = [f"{error['ece']:.3f} [{error['low']:.3f}, {error['high']:.3f}]" for error in errors]
+        chosen = fit.choose(precision=0.9)
+        kept = after.detections.scores_D >= chosen.value
+        hits = after.ranked.hit_TD[0]
+        precision, recall = hits[kept].mean(), hits[kept].sum() / (~second.truth.crowd_N).sum()
+        cells += [f"{value:.3f}" for value in (chosen.precision, precision, chosen.recall, recall)]
+        print(f"| {name} | {title} | {' | '.join(cells)} |", flush=True)
+
+
+@app.command()
 def memorised(model: Path, annotations: Path, images: Path, out: Out = Path("runs/views"), batch: int = 33) -> None:
     """Answer photographs that a model has memorised, and their mirror images, which it has not seen."""
-    instances = read_instances(annotations).instances
-    opened = [(i, Image.open(images / i.image).convert("RGB")) for i in instances]
+    annotated = read_source(annotations, images, on_bad_box="drop_box").annotations
+    opened = [(i, Image.open(images / i.image).convert("RGB")) for i in annotated.instances]
     detector = Detector.load(model, load_run_config(None, [], trains=False))
     records, _ = answered(detector, opened, ("mirror", "scale:1.25"), out / "memorised.jsonl", batch)
     for title, words in _SETS.items():
-        row = scores(detector, annotations, records, words, "best_iou")
+        row = scores(detector, annotated, records, words, "best_iou")
         print(f"| {title} | {row['AP']:.3f} | {row['AP50']:.3f} | {row['mean_iou']:.3f} |", flush=True)
 
 
