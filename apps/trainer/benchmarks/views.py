@@ -214,7 +214,7 @@ def calibration(run: Path, out: Out = Path("runs/views"), fitted: int = 50, test
             evaluated(detector, instances[part], records[part], words, "best_iou")
             for part in (slice(fitted), slice(fitted, fitted + tested))
         )
-        fit = fit_calibration(first, resamples=0)
+        fit = fit_calibration(first)
         after = replace_scores(second, fit(second.detections.scores_D, labels_of(second)))
         errors = [reliability_with_intervals(e) for e in (second, after)]
         cells = [f"{error['ece']:.3f} [{error['low']:.3f}, {error['high']:.3f}]" for error in errors]

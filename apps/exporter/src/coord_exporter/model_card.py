@@ -78,10 +78,8 @@ def _calibrations(calibrations: dict) -> str:
         errors = [_object(reliability.get(when)).get("ece") for when in ("before", "after")]
         cells = [f"{error:.3f}" if isinstance(error, float) else "not stated" for error in errors]
         boxes, *views = key.split(" ")
-        rows.append(
-            f"| {boxes} | {', '.join(views) or 'none'} | {rests_on.get('images')} images, {rests_on.get('boxes')} boxes "
-            f"| {' | '.join(cells)} |"
-        )
+        fitted = f"{rests_on.get('images')} images, {rests_on.get('boxes')} boxes"
+        rows.append(f"| {boxes} | {', '.join(views) or 'none'} | {fitted} | {' | '.join(cells)} |")
     if not rows:
         return ""
     head = "| boxes | further views | rests on | calibration error before | after |\n|---|---|---|---|---|\n"
