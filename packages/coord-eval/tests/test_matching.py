@@ -39,4 +39,4 @@ def test_score_of_coordinates_is_the_geometric_mean(one_cat):
 def test_stated_area_that_exceeds_the_box_is_noted(one_cat):
     assert not any("state an area" in note for note in load_ground_truth(one_cat).notes)
     one_cat["annotations"][0]["area"] = 5000
-    assert any(note.startswith("1 objects state an area larger") for note in load_ground_truth(one_cat).notes)
+    assert any(note.startswith("1 object states an area larger") for note in load_ground_truth(one_cat).notes)

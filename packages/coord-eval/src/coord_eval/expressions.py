@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
+from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.ground_truth import load_ground_truth
 from coord_eval.intake.answers import (
@@ -111,9 +112,15 @@ def score_expressions(
     """
     targets, answers = [_targets(given, n) for n, given in enumerate(boxes, 1)], list(answers)
     if len(targets) != len(answers):
-        raise InputError(f"expressions: {len(targets)} boxes and {len(answers)} answers; give one answer a phrase")
+        raise InputError(
+            f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(answers), 'answer')}; "
+            "give one answer a phrase"
+        )
     if images is not None and len(images) != len(targets):
-        raise InputError(f"expressions: {len(targets)} boxes and {len(images)} images; name the image of each phrase")
+        raise InputError(
+            f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(images), 'image')}; "
+            "name the image of each phrase"
+        )
     names = list(range(len(targets)) if images is None else images)
     phrases = range(len(targets))
     single = [i for i in phrases if len(targets[i]) == 1]
@@ -241,7 +248,8 @@ def score_expression_files(
         raise InputError("expressions: expected answers as text, found a COCO results list")
     if len(texts) != len(instances):
         raise InputError(
-            f"expressions: {len(instances)} phrases and {len(texts)} answers; give one answer a phrase, in order"
+            f"expressions: {counted(len(instances), 'phrase')} and {counted(len(texts), 'answer')}; give "
+            "one answer a phrase, in order"
         )
     for prediction, item in zip(texts, instances, strict=True):
         _check_same_image(prediction, item)
@@ -307,7 +315,10 @@ def _by_phrase(instances: Sequence[Instance], answers: Sequence[Answer]) -> tupl
         for name, i in phrases.items():
             ordered[i] = answers[named[name]]
             moved += named[name] != i
-    note = f"{moved} answers stood in another order than the phrases of their image: joined by the phrase they name"
+    note = (
+        f"{counted(moved, 'answer')} stood in another order than the phrases of their image: joined by the "
+        "phrase they name"
+    )
     return ordered, [note] if moved else []
 
 

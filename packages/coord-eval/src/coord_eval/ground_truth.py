@@ -23,6 +23,7 @@ from coord_codec import (
     read_annotations,
     shape_of,
 )
+from coord_codec.counts import counted
 from coord_eval.predictions import plain_record
 
 ImageId = int | str
@@ -135,11 +136,12 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
     if left_out := [problem for problem in annotations.problems if not problem.training_only]:
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
-        notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
+        notes.append(f"{counted(len(left_out), 'fault')} in the ground truth, the records are left out: {first}")
     regular = table[:, 7] == 0
     if disagreeing := int((regular & (table[:, 6] > 1.05 * table[:, 4] * table[:, 5] + 1)).sum()):
         notes.append(
-            f"{disagreeing} objects state an area larger than their box: metrics of small, medium and large objects "
+            f"{counted(disagreeing, 'object states', 'objects state')} an area larger than their box: "
+            "metrics of small, medium and large objects "
             "follow the stated area"
         )
     if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
@@ -186,7 +188,11 @@ def _from_tables(tables: CocoTables) -> dict[str, Any]:
         # Boxes and areas are in pixels already, so that small, medium and large do not depend on the image size.
         "sizes_known": True,
         "rows": [(a.image, a.category, *a.bbox_xywh, a.area, a.iscrowd) for a in tables.annotations],
-        "notes": [f"{unsized} images state no size: boxes of text answers cannot be placed there"] if unsized else [],
+        "notes": [
+            f"{counted(unsized, 'image states', 'images state')} no size: boxes of text answers cannot be placed there"
+        ]
+        if unsized
+        else [],
     }
 
 
@@ -214,7 +220,9 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         "sizes_I2": sizes,
         "sizes_known": not unsized,
         "rows": rows,
-        "notes": [f"{unsized} images state no size: no metrics by object size"] if unsized else [],
+        "notes": [f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size"]
+        if unsized
+        else [],
     }
 
 

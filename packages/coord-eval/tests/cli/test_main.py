@@ -18,7 +18,7 @@ def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert (tmp_path / "a" / "b" / "report.html").stat().st_size > 5000
     printed = capsys.readouterr().out
     assert f"{data['coco']['AP']:.3f}" in printed
-    assert "40 of 40 answers parse" in printed
+    assert "40 of 40 answers parsed" in printed
     assert sorted(p.name for p in (tmp_path / "a" / "b").iterdir()) == ["evaluation.json", "report.html"]
     assert main(["score", *files, "--out", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "evaluation.json").read_text()) == data

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec.counts import counted
 from coord_eval.detections import Detections
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.answers import (
@@ -105,7 +106,8 @@ def collect(
     )
     if unanswered := joined.images - joined.answered:
         notes_of_parsing.append(
-            f"{unanswered} of {joined.images} images are without an answer, which counts as an empty answer"
+            f"{unanswered} of {counted(joined.images, 'image is', 'images are')} without an answer, which "
+            "counts as an empty answer"
         )
     by_image = _by_image(text_predictions, answers, images)
     return replace(collected, notes=(*notes_of_parsing, *collected.notes), answers=by_image)
@@ -186,7 +188,7 @@ def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) ->
         ranks[image] += 1
     check_any_known(len(results), absent, ground_truth)
     joined = JoinReport(len(ground_truth), len(ranks), 0, len(absent), tuple(dict.fromkeys(absent))[:5])
-    empty = f"the predictions are empty: all {len(ground_truth)} images are without an answer"
+    empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"
     return table.finish("results", format_health([], []), joined, [] if results else [empty])
 
 
@@ -266,4 +268,11 @@ def _size_notes(ground_truth: GroundTruth, predictions: Sequence[Prediction], im
             continue
         width, height = ground_truth.sizes_I2[image]
         count += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
-    return [f"{count} answers state another aspect ratio than the ground truth: rotated images?"] if count else []
+    return (
+        [
+            f"{counted(count, 'answer states', 'answers state')} another aspect ratio than the ground "
+            "truth: rotated images?"
+        ]
+        if count
+        else []
+    )

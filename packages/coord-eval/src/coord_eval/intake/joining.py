@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, Drop, ParsedObject
@@ -109,7 +110,8 @@ def check_any_known(total: int, unknown: Sequence[str], ground_truth: GroundTrut
     """Raise if there are answers and none of them is for an image of the ground truth."""
     if total and len(unknown) == total:
         raise InputError(
-            f"none of the {total} predictions is about an image of the ground truth: the first is about {unknown[0]}, "
+            f"none of {counted(total, 'prediction')} is about an image of the ground truth: the first is "
+            f"about {unknown[0]}, "
             f"the ground truth begins with {ground_truth.image_ids[0] if len(ground_truth) else 'no image'!r}; are "
             "these files of one data set?"
         )
