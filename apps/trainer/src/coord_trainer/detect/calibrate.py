@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
-from coord_data.finding import counted
 from coord_data.reading import read_source
 from coord_trainer.checkpoints import CARD_FILE, locate_model
 from coord_trainer.config.run_config import RunConfig, read_yaml

@@ -6,7 +6,7 @@ Shapes: D detections of all runs, I images, R runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -83,47 +83,72 @@ def fuse_detections(
     """
     if not kind.has_points and not kind.is_box:
         raise InputError(f"fuse: geometry {kind.name}: expected boxes or points, since angles and lengths have no mean")
-    by_image = [_by_image(run) for run in runs]
+    by_part = [_by_part(run) for run in runs]
     rows: list[tuple[Any, ...]] = []
     shapes: list[Points] = []
-    counts: dict[str, Any] = {"boxes": 0, "objects": 0}
-    for image in sorted({image for places in by_image for image in places}):
-        size = (1.0, 1.0) if kind.is_box else (float(sizes_I2[image][0]), float(sizes_I2[image][1]))
-        places = [places_of.get(image, []) for places_of in by_image]
-        views = [_objects(run, rows_of, kind, size) for run, rows_of in zip(runs, places, strict=True)]
+    counts: dict[str, Any] = {"boxes": 0, "objects": 0, "views": [{} for _ in runs]}
+    for image in sorted({image for run in runs for image in run.image_D.tolist()}):
+        size = (float(sizes_I2[image][0]), float(sizes_I2[image][1]))
+        unit = (1.0, 1.0) if kind.is_box else size
+        # Each part of the image that a run was asked about is a view.
+        parts = [(r, part) for r, run in enumerate(runs) for part in range(len(run.asked.get(image, (None,))))]
+        places = [by_part[r].get((image, part), []) for r, part in parts]
+        regions = [_region(runs[r], image, part, unit) for r, part in parts]
+        views = [_objects(runs[r], own, kind, unit) for (r, _), own in zip(parts, places, strict=True)]
         # What has no shape cannot be compared, so it stays as it is.
         shapeless = [[not kind.is_box and not scored.coordinates for scored in view] for view in views]
         places, alone = _split(places, shapeless)
         views, single = _split(views, shapeless)
         fused = fuse(
-            views, method=rule.method, iou=rule.iou, weights=weights, geometry=kind, size=None if kind.is_box else size
+            views,
+            method=rule.method,
+            iou=rule.iou,
+            weights=None if weights is None else [weights[r] for r, _ in parts],
+            regions=regions if any(regions) else None,
+            frame=size if kind.is_box and any(regions) else (1.0, 1.0),
+            geometry=kind,
+            size=None if kind.is_box else size,
         )
-        _add(counts, fused.counts)
+        by_run = [counts["views"][r] for r, _ in parts]
+        for row, added in zip(by_run, fused.counts["views"], strict=True):
+            _add(row, added)
+        _add(counts, {key: value for key, value in fused.counts.items() if key != "views"})
         found = [
-            (run, d, scored) for run in range(len(runs)) for d, scored in zip(alone[run], single[run], strict=True)
+            (parts[v][0], d, scored) for v in range(len(parts)) for d, scored in zip(alone[v], single[v], strict=True)
         ]
         for scored, members in zip(fused.objects, fused.members, strict=True):
-            run, index = min(members)
-            found.append((run, places[run][index], scored))
+            view, index = min(members)
+            found.append((parts[view][0], places[view][index], scored))
         found.sort(key=lambda item: (item[0], int(runs[item[0]].rank_D[item[1]])))
-        for run, d, scored in found:
+        for r, d, scored in found:
             x1, y1, x2, y2 = scored.box
-            box = (x1 * size[0], y1 * size[1], (x2 - x1) * size[0], (y2 - y1) * size[1])
-            rows.append((image, int(scored.desc), *box, scored.score, runs[run].rank_D[d]))
-            shapes.append(tuple((x * size[0], y * size[1]) for x, y in scored.points))
+            box = (x1 * unit[0], y1 * unit[1], (x2 - x1) * unit[0], (y2 - y1) * unit[1])
+            rows.append((image, int(scored.desc), *box, scored.score, runs[r].rank_D[d]))
+            shapes.append(tuple((x * unit[0], y * unit[1]) for x, y in scored.points))
     table = np.array(rows, np.float64).reshape(-1, 8)
     image_D, category_D, rank_D = table.T[[0, 1, 7]].astype(np.int64)
-    fused_shapes = tuple(shapes) if any(shapes) else ()
-    first = replace(runs[0], image_D=image_D, category_D=category_D, rank_D=rank_D, shapes=fused_shapes)
-    return replace(first, boxes_D4=table[:, 2:6], scores_D=table[:, 6]), counts
+    return Detections(
+        image_D, category_D, table[:, 2:6], table[:, 6], rank_D, runs[0].unknown, tuple(shapes) if any(shapes) else ()
+    ), counts
 
 
-def _by_image(run: Detections) -> dict[int, list[int]]:
-    """Return the indices of the detections of each image, in the order of the answers."""
-    rows: dict[int, list[int]] = {}
+def _by_part(run: Detections) -> dict[tuple[int, int], list[int]]:
+    """Return the indices of the detections by image and part of it, in the order of the answers."""
+    rows: dict[tuple[int, int], list[int]] = {}
+    part_D = np.zeros(len(run), np.int64) if run.part_D is None else run.part_D
+    images, parts = run.image_D.tolist(), part_D.tolist()
     for d in np.lexsort((run.rank_D, run.image_D)).tolist():
-        rows.setdefault(int(run.image_D[d]), []).append(d)
+        rows.setdefault((images[d], parts[d]), []).append(d)
     return rows
+
+
+def _region(run: Detections, image: int, part: int, unit: tuple[float, float]) -> tuple[float, ...] | None:
+    """Return the part of an image that a view shows, `x1, y1, x2, y2` in multiples of `unit`, None for all of it."""
+    tile = run.asked[image][part] if image in run.asked else None
+    if tile is None:
+        return None
+    x, y, width, height = tile
+    return x / unit[0], y / unit[1], (x + width) / unit[0], (y + height) / unit[1]
 
 
 def _split(rows: Sequence[Sequence[Any]], apart: Sequence[Sequence[bool]]) -> tuple[list[list[Any]], list[list[Any]]]:
@@ -146,20 +171,17 @@ def _objects(run: Detections, rows: Sequence[int], kind: Geometry, size: tuple[f
     return objects
 
 
-def _add(total: dict[str, Any], more: dict[str, Any]) -> None:
+def _add(total: dict[str, Any], more: dict[str, int]) -> None:
     for key, value in more.items():
-        if key == "views":
-            rows = total.setdefault("views", [{} for _ in value])
-            for row, added in zip(rows, value, strict=True):
-                _add(row, added)
-        else:
-            total[key] = total.get(key, 0) + value
+        total[key] = total.get(key, 0) + value
 
 
 def fusion_note(rule: FusionRule, counts: dict[str, Any]) -> str:
     """Return what was fused in one line."""
-    dropped = sum(row["dropped"] for row in counts.get("views", ()))
+    dropped = sum(row.get("dropped", 0) for row in counts["views"])
     parts = [f"fused by {rule}: {counts['boxes']} boxes became {counts['objects']}"]
+    if counts.get("cut"):
+        parts.append(f"{counts['joined']} of {counts['cut']} that the edge of a tile cuts were joined")
     if dropped:
         parts.append(f"{dropped} without area were dropped")
     if counts.get("left_out"):

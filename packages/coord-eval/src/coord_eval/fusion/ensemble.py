@@ -117,8 +117,7 @@ def fuse_predictions(
         listed = ", ".join(f"{name} by {source}" for name, source in zip(loaded, sources, strict=True))
         notes.append(f"scores of several kinds are mixed ({listed}); calibrate them first, or weigh the files")
     fused, counts = fuse_detections(runs, rule, kind, truth.sizes_I2, weights)
-    rows_of = counts.pop("views", [{} for _ in files])
-    described = zip(files, rows_of, sources, covered, strict=True)
+    described = zip(files, counts.pop("views"), sources, covered, strict=True)
     counts["files"] = {
         name: {**row, "score_source": source, "missing": len(truth) - len(own)} for name, row, source, own in described
     }
