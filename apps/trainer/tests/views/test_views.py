@@ -10,11 +10,15 @@ from PIL import Image
 from coord_codec import InputError, Object, encode_target, geometry_of
 from coord_codec.records import Instance
 from coord_eval import ScoredObject
+from coord_eval.calibration import Calibration
+from coord_eval.thresholds import ThresholdCurve
+from coord_trainer.checkpoints import is_complete, mark_complete
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.detect.calibrate import Seen, refuse_trained_images
+from coord_trainer.detect.calibrate import Seen, refuse_trained_images, write_calibration
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.image_sources import find_sources
 from coord_trainer.detect.records import prediction_records
+from coord_trainer.model.card import calibration_key, make_card, read_card
 from coord_trainer.views.asking import looks_of
 from coord_trainer.views.finish import Finish
 from coord_trainer.views.mirror import Mirror
@@ -236,3 +240,23 @@ def test_view_of_ones_own_is_a_row(folder):
             assert found["bbox_xyxy"] == pytest.approx([72, 16, 96, 48], abs=0.2)
     finally:
         del VIEWS["upside"]
+
+
+def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder, tmp_path):
+    """The map is a straight line here, so that its values are known."""
+    line = Calibration(((0.0, 0.0), (1.0, 0.5)), "constant", ThresholdCurve((), (), {}), rests_on={"images": 20})
+    checkpoint = tmp_path / "checkpoint-1"
+    checkpoint.mkdir()
+    config = load_run_config(None, ["evaluation.views=[mirror]"], trains=False)
+    make_card(config, {}, None).write(checkpoint)
+    mark_complete(checkpoint)
+    write_calibration(checkpoint, calibration_key(config.evaluation.decoding[0], ["mirror"]), line)
+    assert is_complete(checkpoint)
+    card = read_card(checkpoint)
+    assert card.model_copy(update={"calibrations": {}}) == make_card(config, {}, None)
+    detector = Detector(SeeingEngine(), config, names=("cat",)).calibrated_as(checkpoint)
+    assert detector.calibration.to_dict() == line.to_dict()
+    (found,) = detector(folder / "a.png")
+    assert found.score == pytest.approx(0.5, abs=1e-3)  # half of 1, and a thousandth of the score itself
+    plain = load_run_config(None, [], trains=False)
+    assert Detector(SeeingEngine(), plain).calibrated_as(checkpoint).calibration is None

@@ -267,7 +267,7 @@ def _stated_objects(
         return None
     rows = record.get("objects")
     if not isinstance(rows, list | tuple) or not {"width", "height"} <= size.keys():
-        raise InputError(f"{where}: fused: expected objects, and the width and height of the image beside it")
+        raise InputError(f"{where}, fused: expected objects, and the width and height of the image beside it")
     objects = []
     for i, row in enumerate(rows):
         place = f"{where}, objects[{i}]"

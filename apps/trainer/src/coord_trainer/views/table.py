@@ -59,7 +59,7 @@ def views_of(words: Sequence[str]) -> tuple[View, ...]:
             found.append(VIEWS[name].parse(argument if colon else None))
         except ValueError as error:
             raise ValueError(f"evaluation.views: {word}: {error}") from None
-    if len(set(found)) != len(found):
+    if len(set(found)) != len(found) or len(set(words)) != len(words):
         raise ValueError(f"evaluation.views: expected each view once, found {', '.join(map(str, words))}")
     return tuple(found)
 
