@@ -23,6 +23,12 @@ BOXES_FILE = "boxes.json"
 """The file beside predictions that counts what was fused, and states calibration and threshold."""
 FUSED = "fused"
 """Key of a record under which the counts lie; where it is, `objects` are not those of the text alone."""
+IMAGE_WEIGHT = 1.5
+"""Weight of the image itself in the fusion, where each view has 1.
+
+Where a view misleads a model, as the mirror image misleads one that has memorised its images, boxes that only the view
+has come after those of the image; with equal weights they would be among them.
+"""
 _BY_VIEW = ("boxes", "merged", "duplicate", "alone", "dropped")
 _IN_ALL = ("boxes", "objects", "cut", "joined", "names_a_side", "below_threshold", "uncalibrated")
 
@@ -114,8 +120,11 @@ class Finish:
 
         # Fusing: of the image alone, each box stays as it is.
         if self.views:
-            fused = fuse(views, regions=regions, geometry=geometry, **_size(geometry, size))
-            objects, rows = list(fused.objects), fused.counts["views"]
+            weights = [IMAGE_WEIGHT, *[1.0] * (len(views) - 1)]
+            fused = fuse(views, weights=weights, regions=regions, geometry=geometry, **_size(geometry, size))
+            # By the weights, duplicates within the image's own answer can bring a score above 1.
+            objects = [item._replace(score=min(item.score, 1.0)) for item in fused.objects]
+            rows = fused.counts["views"]
             counts.update({name: fused.counts[name] for name in ("boxes", "objects", "cut", "joined")})
         else:
             objects, rows = list(first), []
