@@ -15,6 +15,7 @@ from coord_codec import InputError
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
 from coord_codec.html import columns, page, safe, section, table
+from coord_eval.arguments import expect
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metric_table import figure_of, headline
 from coord_eval.report_page import headline_first
@@ -117,6 +118,10 @@ def compare(
         raise InputError(f'compare: expected runs by name, {{"base": a, "new": b}}, found {type(runs).__name__}')
     if len(runs) < 2:
         raise InputError(f"compare: expected at least two runs, found {len(runs)}")
+    expect("resamples", resamples, int)
+    expect("seed", seed, int)
+    for name, run in runs.items():
+        expect(f"runs[{name!r}]", run, Evaluation)
     first, *others = runs
     for name in others:
         _check_same_truth(first, runs[first], name, runs[name])

@@ -24,6 +24,8 @@ from coord_codec import (
     shape_of,
 )
 from coord_codec.counts import counted
+from coord_eval.arguments import expect
+from coord_eval.library_boxes import as_coco, boxes_by_image
 from coord_eval.predictions import plain_record
 
 ImageId = int | str
@@ -84,7 +86,7 @@ class GroundTruth:
         return width, height
 
 
-GroundTruthSource = str | Path | Mapping[str, Any] | Sequence[Instance] | AnnotationSet | GroundTruth
+GroundTruthSource = str | Path | Mapping[Any, Any] | Sequence[Any] | AnnotationSet | GroundTruth
 """Types that `load_ground_truth` accepts."""
 
 
@@ -98,7 +100,8 @@ def load_ground_truth(
 
     Args:
         source: path of COCO JSON or instance JSON lines, a COCO dictionary, instances, an annotation set as
-            `coord_codec.read_annotations` returns it, or a `GroundTruth`, which is returned as it is
+            `coord_codec.read_annotations` returns it, supervision's `[(image_id, Detections), ...]`, torchmetrics' list
+            of targets, or a `GroundTruth`, which is returned as it is
         lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is never
             checked again
         geometry: geometry of the objects that is scored in addition to their boxes
@@ -118,6 +121,9 @@ def load_ground_truth(
     if isinstance(source, AnnotationSet):
         return _from_set(source, geometry)
     document = getattr(source, "dataset", source)  # of pycocotools' `COCO`
+    if found := boxes_by_image(document, "ground truth"):
+        document = as_coco(found)
+    expect("ground truth", document, str, Path, Mapping, list, tuple)
     annotations = read_annotations(
         plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
     )

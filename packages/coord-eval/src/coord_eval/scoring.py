@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_codec.counts import counted
+<<<<<<< HEAD
 from coord_eval.calibration import Calibration
+=======
+from coord_eval.arguments import expect
+>>>>>>> main
 from coord_eval.ceiling import CeilingSettings, no_ceiling
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
@@ -114,8 +118,18 @@ def score(
         1.0
     """
     # Settings
+    expect("backend", backend, str)
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
+    for name, value, kind in (
+        ("answers", answers, AnswerSettings),
+        ("ceiling", ceiling, CeilingSettings),
+        ("labels", labels, LabelSettings),
+        ("resampling", resampling, ResamplingSettings),
+        ("params", params, CocoParams),
+    ):
+        if name != "params" or value is not None:
+            expect(name, value, kind)
     answers, ceiling, labels, resampling = _with_keywords((answers, ceiling, labels, resampling), keywords)
     rule = FusionRule.parse(fuse) if fuse else None
     report = progress or silent

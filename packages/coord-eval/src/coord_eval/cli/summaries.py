@@ -16,8 +16,9 @@ from coord_eval.metric_table import all_shown, headline
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield the lines of the metrics, counts of parsed and dropped answers, and headline intervals."""
     health = evaluation.format
+    yield from _shape_lines(evaluation)
     for shown in all_shown():
-        if shown.lines:
+        if shown.lines and evaluation.has_boxes:
             yield from shown.lines(evaluation)
     if health["answers"]:
         dropped = ", ".join(f"{n} {reason}" for reason, n in health["dropped"].items()) or "none"
@@ -31,6 +32,20 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
     for name, row in evaluation.intervals.items():
         if name in headline():
             yield f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}"
+
+
+def _shape_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the scores of shapes, and whether those of boxes follow; nothing for boxes."""
+    shapes = evaluation.shapes
+    if not shapes:
+        return
+    yield f"{shapes['geometry']}: {shapes['measure']}, {shapes['without_shape']} answered without a shape"
+    yield f"{'':6} {'score':>7} {'ceiling':>8}"
+    for key, value in shapes["ceiling"].items():
+        if key != "simplified":
+            yield f"{key:6} {number(shapes[key]):>7} {number(value):>8}"
+    has_boxes = evaluation.has_boxes
+    yield "of the boxes around the shapes:" if has_boxes else "boxes have no meaning here: evaluation.json has them"
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:

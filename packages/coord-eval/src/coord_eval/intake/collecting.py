@@ -175,7 +175,9 @@ def collect_answers(
 def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) -> Collected:
     """Convert a COCO results list, keeping its pixels, categories and scores."""
     index = ImageIndex(ground_truth)
-    categories: dict[int | str, int] = {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
+    # Results of other libraries may name their categories.
+    categories: dict[int | str, int] = {name: k for k, name in enumerate(ground_truth.categories)}
+    categories |= {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
     table = _Table(len(ground_truth.categories))
     absent: list[str] = []
     ranks: Counter[int] = Counter()
@@ -191,7 +193,10 @@ def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) ->
     check_any_known(len(results), absent, ground_truth)
     joined = JoinReport(len(ground_truth), len(ranks), 0, len(absent), tuple(dict.fromkeys(absent))[:5])
     empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"
-    return table.finish("results", format_health([], []), joined, [] if results else [empty])
+    notes = [] if results else [empty]
+    if len(results) > 1 and all(result.score == results[0].score for result in results):
+        notes.append(f"all {len(results)} boxes have the score {results[0].score:g}, so that AP depends on their order")
+    return table.finish("results", format_health([], []), joined, notes)
 
 
 class _Table:
