@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_codec.counts import counted
-<<<<<<< HEAD
-from coord_eval.calibration import Calibration
-=======
 from coord_eval.arguments import expect
->>>>>>> main
+from coord_eval.calibration import Calibration
 from coord_eval.ceiling import CeilingSettings, no_ceiling
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation

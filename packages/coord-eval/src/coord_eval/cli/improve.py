@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_eval.cli import options
 
@@ -70,12 +71,13 @@ def fuse(
 
 def _ensemble_lines(ensemble: Ensemble) -> Iterator[str]:
     counts = ensemble.counts
-    yield f"{counts['boxes']} boxes of {counts['images']} images became {counts['objects']}, by {counts['rule']}"
+    boxes, images = counted(counts["boxes"], "box", "boxes"), counted(counts["images"], "image")
+    yield f"{boxes} of {images} became {counts['objects']:,}, by {counts['rule']}"
     for name, row in counts["files"].items():
         shares = ", ".join(
             f"{row.get(key, 0)} {words}" for key, words in _SHARES.items() if row.get(key) or key in _ALWAYS
         )
-        yield f"  {name}: {row.get('boxes', 0)} boxes: {shares}; scored by {row['score_source']}"
+        yield f"  {name}: {counted(row.get('boxes', 0), 'box', 'boxes')}: {shares}; scored by {row['score_source']}"
     yield from (f"note: {note}" for note in ensemble.notes)
 
 
@@ -120,9 +122,9 @@ def calibrate(
 def _calibration_lines(calibration: Calibration) -> Iterator[str]:
     rests_on = calibration.rests_on
     yield (
-        f"fitted to {rests_on['boxes']} boxes in {rests_on['images']} images, {rests_on['hits']} of them hits, scored "
-        f"by {calibration.score_source}: {len(calibration.knots)} knots, {len(calibration.classes)} categories with "
-        "a map of their own"
+        f"fitted to {rests_on['boxes']:,} boxes in {rests_on['images']:,} images, {rests_on['hits']:,} of them hits, "
+        f"scored by {calibration.score_source}: {counted(len(calibration.knots), 'knot')}, "
+        f"{counted(len(calibration.classes), 'category has', 'categories have')} a map of its own"
     )
     before, after = calibration.reliability["before"], calibration.reliability["after"]
     for title, row in (("before", before), ("after, cross-validated", after)):

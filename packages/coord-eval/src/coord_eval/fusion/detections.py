@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from coord_codec import Geometry, InputError
+from coord_codec.counts import counted
 from coord_codec.geometry.base import flat
 from coord_eval.detections import Detections
 from coord_eval.fusion.fuse import DEFAULT_IOU, METHODS, Method, fuse
@@ -179,7 +180,7 @@ def _add(total: dict[str, Any], more: dict[str, int]) -> None:
 def fusion_note(rule: FusionRule, counts: dict[str, Any]) -> str:
     """Return what was fused in one line."""
     dropped = sum(row.get("dropped", 0) for row in counts["views"])
-    parts = [f"fused by {rule}: {counts['boxes']} boxes became {counts['objects']}"]
+    parts = [f"fused by {rule}: {counted(counts['boxes'], 'box', 'boxes')} became {counts['objects']:,}"]
     if counts.get("cut"):
         parts.append(f"{counts['joined']} of {counts['cut']} that the edge of a tile cuts were joined")
     if dropped:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError, geometry_of
+from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.geometry.base import flat
 from coord_codec.labels import normalize_label
@@ -101,7 +102,10 @@ def fuse_predictions(
         notes += [f"{name}: {note}" for note in collected.notes if "without an answer" not in note]
         if dropped := collected.format["dropped"]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-            notes.append(f"{name}: {sum(dropped.values())} objects of the texts were dropped: {reasons}")
+            notes.append(
+                f"{name}: {counted(sum(dropped.values()), 'object of the texts was', 'objects of the texts were')} "
+                f"dropped: {reasons}"
+            )
     covered = [_covered(truth, rows) for rows in loaded.values()]
     if len(loaded) > 1 and not any(a & b for i, a in enumerate(covered) for b in covered[:i]):
         raise InputError(
