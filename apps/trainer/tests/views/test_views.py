@@ -184,6 +184,14 @@ def test_views_agree_on_one_box_with_exif_too(folder, views):
     assert ("classes" in views) == any(prompt for _, prompt, _ in engine.batches)
 
 
+def test_concurrent_engine_is_asked_about_one_view_at_a_time(folder):
+    """Since other images are asked about beside it, and the number of requests is limited."""
+    engine = SeeingEngine()
+    engine.concurrency = 2
+    assert [len(record["objects"]) for record in records(folder, engine, "mirror", "tiles:64x48")] == [1, 1]
+    assert {count for count, *_ in engine.batches} == {1}
+
+
 def test_mirrored_label_that_names_a_side_is_left_out_and_counted(folder):
     for record in records(folder, SeeingEngine("left shoe"), "mirror"):
         assert record["fused"]["names_a_side"] == 1 and record["fused"]["views"]["mirror"]["boxes"] == 0
