@@ -128,6 +128,8 @@ def score(
         if name != "params" or value is not None:
             expect(name, value, kind)
     answers, ceiling, labels, resampling = _with_keywords((answers, ceiling, labels, resampling), keywords)
+    if fuse is not None:
+        expect("fuse", fuse, str)
     rule = FusionRule.parse(fuse) if fuse else None
     report = progress or silent
 
