@@ -129,12 +129,12 @@ class OpenRun:
         Raises:
             InputError: even the prompt with a small image is longer than the limit.
         """
-        tokenizer, images = self.processor.tokenizer, self.processor.image_processor
+        processor, tokenizer = self.processor, self.processor.tokenizer
         size = 64
         answer = "a"
 
         def of_image(width: int, height: int) -> int:
-            return images.get_number_of_image_patches(height, width) // images.merge_size**2
+            return int(processor._get_num_multimodal_tokens(image_sizes=[(height, width)]).num_image_tokens[0])
 
         def of_answer(text: str) -> int:
             return len(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -212,6 +212,7 @@ class OpenRun:
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
             pipeline.parts = parts = TrainingParts(
+                family=self.family,
                 objective=CoordObjective(config.custom.objective, self.vocab),
                 offset=config.custom.coord_offset,
                 fused=config.model.fused_head,
@@ -269,6 +270,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
+    _check_parts(family, pipeline.model)
     multiply_patches(pipeline.model)
     attend_to_images_together(pipeline.model, family.vision_tower)
     if config.data.packing and config.model.attention == "sdpa":
@@ -318,6 +320,20 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     """Raise `InputError` if the run needs what the model family cannot do."""
     if config.data.packing and (reason := family.cannot.get("packing")):
         raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")
+    for name in ("min_pixels", "max_pixels"):
+        if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
+            raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
+
+
+def _check_parts(family: Family, model: Any) -> None:
+    """Raise `InputError` if the model has no part of a name that the family's record states."""
+    for field in ("vision_tower", "merger", "language_model", "head"):
+        name = getattr(family, field)
+        if not any(module == name for module, _ in model.named_modules()):
+            raise InputError(
+                f"the record of the model family {family.name}: {field}: {type(model).__name__} has no module {name!r}; "
+                "use a name that its named_modules() list"
+            )
 
 
 def _install_offsets(

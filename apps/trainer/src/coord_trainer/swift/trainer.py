@@ -32,6 +32,7 @@ from coord_trainer.config.swift_arguments import shards_weights
 from coord_trainer.console import say
 from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
+from coord_trainer.families.family import Family
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
 from coord_trainer.training.head import Head, row_selecting_head
@@ -48,6 +49,7 @@ _logger = logging.getLogger("swift.coord_trainer")
 class TrainingParts:
     """What a run passes to the trainer besides swift's arguments."""
 
+    family: Family
     objective: CoordObjective
     offset: CoordOffsetConfig
     fused: bool = True
@@ -251,7 +253,7 @@ class CoordTrainer(Seq2SeqTrainer):
             slots,
             want_diagnostics,
             fused=self._parts.fused,
-            idle=() if "pixel_values" in inputs else idle_vision(unwrapped),
+            idle=() if "pixel_values" in inputs else idle_vision(unwrapped, self._parts.family),
             denominators=denominators,
         )
         with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
@@ -333,9 +335,9 @@ class CoordTrainer(Seq2SeqTrainer):
         return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
 
 
-def idle_vision(model: nn.Module) -> tuple[nn.Parameter, ...]:
-    """Return the trained parameters of the vision tower, which a batch without images does not use."""
-    return tuple(p for name, p in model.named_parameters() if p.requires_grad and "visual" in name.split("."))
+def idle_vision(model: nn.Module, family: Family) -> tuple[nn.Parameter, ...]:
+    """Return the trained parameters of vision tower and merger, which a batch without images does not use."""
+    return tuple(p for name, p in model.named_parameters() if p.requires_grad and family.has_images_in(name))
 
 
 def active_head(model: nn.Module) -> Head:
