@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -132,6 +133,47 @@ def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, tmp_pat
     assert merge == family.merge_size
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_only_images_pass_through_is_tower_and_merger(kind, bases, tmp_path):
+    from coord_trainer.swift.trainer import idle_vision
+
+    family, model = family_of(bases(kind)), opened(bases(kind), tmp_path).model
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    parts = (model.get_submodule(family.vision_tower), model.get_submodule(family.merger))
+    expected = {id(parameter) for part in parts for parameter in part.parameters()}
+    assert {id(parameter) for parameter in idle_vision(model, family)} == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, tmp_path):
+    """Sizes, one of them twelve times as wide as high, with the tokens that the model really receives."""
+    limited = "pixels" not in FAMILIES[kind].cannot
+    run = opened(bases(kind), tmp_path, data={"max_pixels": 64 * 64} if limited else {})
+    lengths = run.measure()
+    image_token = run.processor.tokenizer.convert_tokens_to_ids(FAMILIES[kind].image_token)
+    for size in ((64, 64), (300, 25), (90, 160)):
+        prompt = {"role": "user", "content": "<image>" + run.config.data.prompt}
+        images = [Image.new("RGB", size)]
+        ids = run.encode({"messages": [prompt, {"role": "assistant", "content": "a"}], "images": images})["input_ids"]
+        assert len(ids) == lengths.around + lengths.image(*size) + lengths.answer("a")
+        if limited:
+            side = FAMILIES[kind].patch_size * FAMILIES[kind].merge_size
+            assert 0 < ids.count(image_token) * side**2 <= 64 * 64
+
+
+@pytest.mark.parametrize("key", ["min_pixels", "max_pixels"])
+def test_image_limits_are_refused_for_a_family_with_tiles(key, bases, tmp_path):
+    with pytest.raises(InputError, match=f"data.{key}: InternVL3 has no limits of the image size"):
+        opened(bases("internvl"), tmp_path, data={key: 64 * 64})
+
+
+def test_part_that_the_model_does_not_have_is_refused(bases, tmp_path, monkeypatch):
+    monkeypatch.setitem(FAMILIES, "qwen3_vl", replace(FAMILIES["qwen3_vl"], vision_tower="model.vision_tower"))
+    with pytest.raises(InputError, match=r"vision_tower: Qwen3VL.* has no module 'model.vision_tower'"):
+        opened(bases("qwen3_vl"), tmp_path)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "packing" in FAMILIES[kind].cannot])
 def test_packing_is_refused_for_a_family_that_cannot_pack(kind, bases, tmp_path):
     data = {"packing": True, "shapes": {"train": 4, "heldout": 2}}
@@ -194,7 +236,7 @@ def test_second_record_of_a_model_type_is_refused():
 
 
 def test_record_with_an_unknown_refusal_is_refused():
-    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing, found 'video'"):
+    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels, found 'video'"):
         Family("Mine", "mine", swift_model="qwen3_vl", swift_template="qwen3_vl", cannot={"video": "no"})
 
 

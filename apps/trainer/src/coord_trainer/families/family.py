@@ -86,7 +86,7 @@ class Family:
         """Return whether a parameter, by its name, belongs to what only images pass through: tower and merger.
 
         Example:
-            >>> Family("My-VL", "my_vl", "qwen3_vl", "qwen3_vl").has_images_in("base_model.model.model.visual.norm.weight")
+            >>> Family("My-VL", "my_vl", "qwen3_vl", "qwen3_vl").has_images_in("model.visual.norm.weight")
             True
         """
         return any(f".{part}." in f".{parameter}" for part in (self.vision_tower, self.merger))

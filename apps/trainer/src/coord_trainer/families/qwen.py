@@ -1,5 +1,6 @@
 """The rows of Qwen's vision-language families."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
 from coord_trainer.families.family import Family
@@ -16,48 +17,37 @@ _CANNOT_SIMULATE = MappingProxyType(
     {"memory": "the simulation computes the vision tower of Qwen3-VL, which differs from this one's"}
 )
 
+_QWEN3 = Family("Qwen3-VL", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl")
+_QWEN3_5 = Family(
+    "Qwen3.5",
+    "qwen3_5",
+    swift_model="qwen3_5",
+    swift_template="qwen3_5",
+    empty_thought=_EMPTY_THOUGHT,
+    cannot=_CANNOT_PACK,
+)
+_QWEN2_5 = Family(
+    "Qwen2.5-VL",
+    "qwen2_5_vl",
+    swift_model="qwen2_5_vl",
+    swift_template="qwen2_5_vl",
+    patch_size=14,
+    system=_SYSTEM,
+    cannot=_CANNOT_SIMULATE,
+)
+
+
+def _experts(dense: Family) -> Family:
+    """Return the record of the mixture-of-experts models of a family."""
+    kind = f"{dense.model_type}_moe"
+    return replace(dense, name=f"{dense.name}-MoE", model_type=kind, swift_model=kind, shared_template=dense.template)
+
+
 ROWS = (
-    Family("Qwen3-VL", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl"),
-    Family(
-        "Qwen3-VL-MoE",
-        "qwen3_vl_moe",
-        swift_model="qwen3_vl_moe",
-        swift_template="qwen3_vl",
-        shared_template="qwen3_vl_coord",
-    ),
-    Family(
-        "Qwen3.5",
-        "qwen3_5",
-        swift_model="qwen3_5",
-        swift_template="qwen3_5",
-        empty_thought=_EMPTY_THOUGHT,
-        cannot=_CANNOT_PACK,
-    ),
-    Family(
-        "Qwen3.5-MoE",
-        "qwen3_5_moe",
-        swift_model="qwen3_5_moe",
-        swift_template="qwen3_5",
-        shared_template="qwen3_5_coord",
-        empty_thought=_EMPTY_THOUGHT,
-        cannot=_CANNOT_PACK,
-    ),
-    Family(
-        "Qwen2.5-VL",
-        "qwen2_5_vl",
-        swift_model="qwen2_5_vl",
-        swift_template="qwen2_5_vl",
-        patch_size=14,
-        system=_SYSTEM,
-        cannot=_CANNOT_SIMULATE,
-    ),
-    Family(
-        "Qwen2-VL",
-        "qwen2_vl",
-        swift_model="qwen2_vl",
-        swift_template="qwen2_vl",
-        patch_size=14,
-        system=_SYSTEM,
-        cannot=_CANNOT_SIMULATE,
-    ),
+    _QWEN3,
+    _experts(_QWEN3),
+    _QWEN3_5,
+    _experts(_QWEN3_5),
+    _QWEN2_5,
+    replace(_QWEN2_5, name="Qwen2-VL", model_type="qwen2_vl", swift_model="qwen2_vl", swift_template="qwen2_vl"),
 )

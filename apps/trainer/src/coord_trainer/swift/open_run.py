@@ -327,12 +327,13 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
 
 def _check_parts(family: Family, model: Any) -> None:
     """Raise `InputError` if the model has no part of a name that the family's record states."""
-    for field in ("vision_tower", "merger", "language_model", "head"):
-        name = getattr(family, field)
-        if not any(module == name for module, _ in model.named_modules()):
+    modules = dict(model.named_modules())
+    for part in ("vision_tower", "merger", "language_model", "head"):
+        name = getattr(family, part)
+        if name not in modules:
             raise InputError(
-                f"the record of the model family {family.name}: {field}: {type(model).__name__} has no module {name!r}; "
-                "use a name that its named_modules() list"
+                f"the record of the model family {family.name}: {part}: {type(model).__name__} has no module {name!r}"
+                "; use a name that its named_modules() list"
             )
 
 
