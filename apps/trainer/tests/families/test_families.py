@@ -217,16 +217,17 @@ def test_chat_template_that_asks_otherwise_is_refused(kind, change, bases, tmp_p
 
 
 def test_family_of_a_plugin_file_is_opened(bases, tmp_path, monkeypatch):
+    base = bases("qwen2_vl")
     monkeypatch.delitem(FAMILIES, "qwen2_vl")
     with pytest.raises(InputError, match="found 'qwen2_vl'"):
-        opened(bases("qwen2_vl"), tmp_path)
+        opened(base, tmp_path)
     (tmp_path / "own.py").write_text(
         "from coord_trainer import Family, register_family\n"
         "register_family(Family('Own', 'qwen2_vl', swift_model='qwen2_vl', swift_template='qwen2_vl',\n"
         "    patch_size=14, system='You are a helpful assistant.'))\n"
     )
     custom = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"plugins": [str(tmp_path / "own.py")]}}
-    assert opened(bases("qwen2_vl"), tmp_path, custom=custom).family.name == "Own"
+    assert opened(base, tmp_path, custom=custom).family.name == "Own"
 
 
 def test_second_record_of_a_model_type_is_refused():

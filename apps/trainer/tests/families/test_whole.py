@@ -32,7 +32,7 @@ TRAINED = (
     "training.use_dora=true",
     "training.per_device_train_batch_size=2",
     "training.gradient_accumulation_steps=1",
-    "training.learning_rate=0.005",
+    "training.learning_rate=0.02",
     "training.logging_steps=1",
     "training.save_steps=10",
     "evaluation.images=train",
@@ -85,7 +85,7 @@ def whole(photographs, done, tmp_path_factory):
         build(kind, tokenizer, tiny_config().model.tiny, folder / "bare")
         told = {"expanded": done("exporter", "expand-vocab", folder / "bare", folder / "base", "--markers")}
         words = (*TRAINED, *data, f"model.path={folder / 'base'}")
-        told["planned"] = done("trainer", "train", "--dry-run", *words)
+        told["planned"] = done("trainer", "train", "--dry-run", *words, "training.max_steps=20")
         told["inspected"] = done(
             "trainer", "inspect", photographs / "instances.json", "--images", photographs / "images",
             "--model", folder / "base", "--out", folder / "inspected", "data.markers=obj", TRAINED[0],
@@ -99,7 +99,8 @@ def whole(photographs, done, tmp_path_factory):
         free = (f"evaluation.max_new_tokens={TOKENS}", "evaluation.decoding={grammar: none}")
         done("trainer", "predict", adapter, *ask, folder / "adapter", *free)
         done("trainer", "predict", folder / "merged", *ask, folder / "export", *free)
-        done("trainer", "predict", folder / "merged", *ask, folder / "grammar", free[0])
+        grammar = (free[0], "evaluation.decoding={grammar: markers}")
+        done("trainer", "predict", folder / "merged", *ask, folder / "grammar", *grammar)
         return folder, told
 
     return of
@@ -113,8 +114,8 @@ def texts(folder):
 def test_family_from_base_to_export(kind, whole, photographs):
     folder, told = whole(kind)
     # Before training: rows are added, the plan and the page of what the model receives are made.
-    assert "1,000" in told["expanded"] or "1000" in told["expanded"]
-    assert "20 steps" in told["planned"] or "steps of 2 samples" in told["planned"]
+    assert "1003 tokens added" in told["expanded"]  # the coordinates, the wildcard and two markers
+    assert "20 steps of 2 samples" in told["planned"]
     page = (folder / "inspected" / "inspect.html").read_text()
     assert f"{FAMILIES[kind].image_token.replace('<', '&lt;').replace('>', '&gt;')} x " in page
     # Training went on from step 10, and learnt.
@@ -125,7 +126,8 @@ def test_family_from_base_to_export(kind, whole, photographs):
     assert re.search(r"(\d+) of \1 greedy tokens equal", told["merged"]), told["merged"]
     assert len(texts(folder / "export")) == COUNT and any(texts(folder / "export"))
     assert texts(folder / "export") == texts(folder / "adapter") == plain_answers(folder / "merged", photographs)
-    assert len(texts(folder / "grammar")) == COUNT
+    ruled = texts(folder / "grammar")
+    assert len(ruled) == COUNT and all(text == "" or "<|coord_" in text for text in ruled)
 
 
 def plain_answers(model_folder, photographs):
