@@ -35,7 +35,7 @@ def terms(run, batch):
     given = {name: batch[name] for name in FORWARD if name in batch}
     weights = {"coord_ce_weight": 1, "soft_ce_weight": 1, "w1_weight": 1, "gate_weight": 1, "box_weight": 1}
     model = run.model
-    idle = () if "pixel_values" in batch else idle_vision(model, run.family)
+    idle = () if "pixel_values" in batch else idle_vision(model)
     rows = RowHead(CoordObjective(ObjectiveConfig(**weights), run.vocab), labels, slots, False, idle=idle)
     with row_selecting_head(model, active_head(model), rows):
         output = rows.rejoin(model(**given, use_cache=False).logits)
@@ -112,7 +112,7 @@ def test_vision_tower_has_a_gradient_of_zero_where_all_is_text(opened_run, talk)
 
     run = opened_run[1]
     found, _ = terms(run, run.collate([talk[0]]))
-    tower = idle_vision(run.model, run.family)
+    tower = idle_vision(run.model)
     grads = torch.autograd.grad(found["text_ce"].sum, tower, allow_unused=True)
     assert len(tower) > 10 and all(grad is not None and not grad.any() for grad in grads)
 

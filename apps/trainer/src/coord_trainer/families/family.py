@@ -24,8 +24,6 @@ class Family:
         image_token: stands for an image in a prompt; the checkpoint's processor repeats it for each merged patch, and
             may put text of its own around it
         vision_end: text after the image token
-        image_inputs: what the image processor outputs for the model, of all images of a batch one after the other
-        token_types: name of the model's input that is 1 at image tokens and 0 elsewhere; None for none
         vision_tower: name of the vision tower's module in the model
         merger: name of the module that projects merged patches to the language model's width, in the tower or beside it
         language_model: name of the language model's module
@@ -37,6 +35,8 @@ class Family:
         empty_thought: text that begins an answer without thoughts; empty for models that do not think
         cannot: what the family cannot do, with the reason: `packing`, `memory` (of a step in the dry run), `pixels`
             (limits of the image size)
+        image_inputs: what the image processor outputs for the model, of all images of a batch one after the other
+        token_types: name of the model's input that is 1 at image tokens and 0 elsewhere; None for none
 
     Raises:
         ValueError: `cannot` has another key.
@@ -50,8 +50,6 @@ class Family:
     vision_start: str = "<|vision_start|>"
     image_token: str = "<|image_pad|>"
     vision_end: str = "<|vision_end|>"
-    image_inputs: tuple[str, ...] = ("pixel_values", "image_grid_thw")
-    token_types: str | None = "mm_token_type_ids"
     vision_tower: str = "model.visual"
     merger: str = "model.visual.merger"
     language_model: str = "model.language_model"
@@ -62,6 +60,8 @@ class Family:
     system: str | None = None
     empty_thought: str = ""
     cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    image_inputs: tuple[str, ...] = ("pixel_values", "image_grid_thw")
+    token_types: str | None = "mm_token_type_ids"
 
     def __post_init__(self) -> None:
         if unknown := set(self.cannot) - _REFUSED:
@@ -81,12 +81,3 @@ class Family:
     def placeholder(self) -> str:
         """Text of one image in a prompt."""
         return f"{self.vision_start}{self.image_token}{self.vision_end}"
-
-    def has_images_in(self, parameter: str) -> bool:
-        """Return whether a parameter, by its name, belongs to what only images pass through: tower and merger.
-
-        Example:
-            >>> Family("My-VL", "my_vl", "qwen3_vl", "qwen3_vl").has_images_in("model.visual.norm.weight")
-            True
-        """
-        return any(f".{part}." in f".{parameter}" for part in (self.vision_tower, self.merger))

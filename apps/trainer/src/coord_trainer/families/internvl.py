@@ -22,7 +22,7 @@ ROWS = (
         cannot=MappingProxyType(
             {
                 "packing": "its position ids do not tell where the samples of a row begin; set data.packing=false",
-                "memory": "the simulation computes the vision tower of Qwen3-VL, which differs from this one's",
+                "memory": "the simulation computes vision towers of Qwen's kind",
                 "pixels": "its image processor cuts every image into tiles of one size",
             }
         ),

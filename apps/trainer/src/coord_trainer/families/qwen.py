@@ -13,10 +13,6 @@ _CANNOT_PACK = MappingProxyType(
         "data.packing=false"
     }
 )
-_CANNOT_SIMULATE = MappingProxyType(
-    {"memory": "the simulation computes the vision tower of Qwen3-VL, which differs from this one's"}
-)
-
 _QWEN3 = Family("Qwen3-VL", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl")
 _QWEN3_5 = Family(
     "Qwen3.5",
@@ -27,13 +23,7 @@ _QWEN3_5 = Family(
     cannot=_CANNOT_PACK,
 )
 _QWEN2_5 = Family(
-    "Qwen2.5-VL",
-    "qwen2_5_vl",
-    swift_model="qwen2_5_vl",
-    swift_template="qwen2_5_vl",
-    patch_size=14,
-    system=_SYSTEM,
-    cannot=_CANNOT_SIMULATE,
+    "Qwen2.5-VL", "qwen2_5_vl", swift_model="qwen2_5_vl", swift_template="qwen2_5_vl", patch_size=14, system=_SYSTEM
 )
 
 
