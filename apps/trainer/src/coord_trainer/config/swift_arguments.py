@@ -94,7 +94,8 @@ class SwiftArgument:
     @property
     def choices(self) -> tuple[str, ...]:
         """The allowed values, if they are listed."""
-        return tuple(self.values.split(", ")) if self.values[:1].isalpha() else ()
+        is_range = ".." in self.values or self.values.startswith(">")
+        return tuple(self.values.split(", ")) if self.values and not is_range else ()
 
     @property
     def expected(self) -> str:
