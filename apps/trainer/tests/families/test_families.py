@@ -155,7 +155,7 @@ def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, tmp_pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, tmp_path):
-    """Sizes, one of them twelve times as wide as high, with the tokens that the model really receives."""
+    """Also of an image twelve times as wide as high, which the processor leaves larger: no side is under one patch."""
     limited = "pixels" not in FAMILIES[kind].cannot
     run = opened(bases(kind), tmp_path, data={"max_pixels": 64 * 64} if limited else {})
     lengths = run.measure()
@@ -165,7 +165,7 @@ def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, t
         images = [Image.new("RGB", size)]
         ids = run.encode({"messages": [prompt, {"role": "assistant", "content": "a"}], "images": images})["input_ids"]
         assert len(ids) == lengths.around + lengths.image(*size) + lengths.answer("a")
-        if limited:
+        if limited and max(size) < 4 * min(size):
             side = FAMILIES[kind].patch_size * FAMILIES[kind].merge_size
             assert 0 < ids.count(image_token) * side**2 <= 64 * 64
 
