@@ -9,6 +9,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from coord_trainer.config.base import Fraction, Section
 from coord_trainer.config.rules import Rule
+from coord_trainer.config.swift_arguments import shards_weights
+from coord_trainer.console import world_size
 
 
 class RewardSection(Section):
@@ -39,14 +41,20 @@ class RewardSection(Section):
 
 def _batch(config: Any) -> int:
     steps = config.training.get("gradient_accumulation_steps", 1)
-    return config.training.get("per_device_train_batch_size", config.reward.answers) * steps
+    return config.training.get("per_device_train_batch_size", config.reward.answers) * steps * world_size()
 
 
 REWARD_RULES = (
     Rule(
         lambda c: _batch(c) % c.reward.answers != 0,
         ("training.per_device_train_batch_size", "reward.answers"),
-        "all answers to an image are of one step: a step needs a multiple of reward.answers",
+        "all answers to an image are of one step: the batch size times gradient_accumulation_steps times the number of "
+        "ranks has to be a multiple of reward.answers",
+    ),
+    Rule(
+        lambda c: shards_weights(c.training.get("deepspeed")),
+        ("training.deepspeed",),
+        "it shards the weights (stage 3), and sampling needs a complete model on each rank; use zero2",
     ),
     Rule(lambda c: not c.data.shape.is_box, ("data.geometry",), "rewards are of boxes; set data.geometry: box"),
     Rule(
@@ -71,6 +79,11 @@ REWARD_RULES = (
         "ms-swift samples answers to whole prompts only; leave it out",
     ),
     Rule(lambda c: c.run.gradient_norms, ("run.gradient_norms",), "rewards are no loss terms; leave it out"),
+    Rule(
+        lambda c: c.run.on_nan == "skip",
+        ("run.on_nan",),
+        "a loss that is not finite ends training by rewards; set run.on_nan: stop",
+    ),
     Rule(lambda c: c.run.profile, ("run.profile",), "sampling is not profiled by part; leave it out"),
     Rule(
         lambda c: c.reward.adapter is not None and c.reward.beta > 0,

@@ -18,6 +18,8 @@ from coord_trainer.config.run_config import RunConfig
 class BoxReward:
     """A reward function as ms-swift calls it; means go to the log line, single answers to answers.jsonl.
 
+    Both are of the answers of this rank; ms-swift's own `reward` and `reward_std` are of all ranks.
+
     Args:
         config: of the run
         file: where answers are listed; None for nowhere

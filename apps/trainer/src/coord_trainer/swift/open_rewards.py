@@ -6,11 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from coord_codec import InputError
 from coord_trainer.answers.generate import grammar_of
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import is_first, world_size
+from coord_trainer.console import is_first
 from coord_trainer.data.samples import Samples
 from coord_trainer.reward.judge import BoxReward
 from coord_trainer.reward.samples import RewardSamples
@@ -29,24 +28,13 @@ class OpenRewards(OpenRun):
 
     @classmethod
     def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], outline: bool) -> Any:
-        """Return ms-swift's pipeline of GRPO with these arguments.
-
-        Raises:
-            InputError: the answers of a step cannot be divided among images.
-        """
+        """Return ms-swift's pipeline of GRPO with these arguments."""
         from swift.trainers import TrainerFactory
 
         from coord_trainer.swift.grpo import CoordGrpo, CoordRlhf
         from coord_trainer.swift.pipeline import open_pipeline
 
         settings = config.reward
-        step = arguments["per_device_train_batch_size"] * arguments["gradient_accumulation_steps"] * world_size()
-        if step % settings.answers:
-            raise InputError(
-                f"reward.answers is {settings.answers} but {step} answers are sampled for a step: "
-                "training.per_device_train_batch_size times gradient_accumulation_steps times the number of ranks has "
-                "to be a multiple of it"
-            )
         TrainerFactory.TRAINER_MAPPING["grpo"] = f"{CoordGrpo.__module__}.{CoordGrpo.__name__}"
         of_rewards = {
             "rlhf_type": "grpo",
