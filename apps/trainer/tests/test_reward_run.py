@@ -66,12 +66,13 @@ def test_command_needs_a_model_and_train_takes_no_rewards(run, tmp_path):
 
 
 PLUGIN = """
+import numpy as np
 from coord_eval.rewards import Reward, register_reward
 
-def boxes(judged):
-    return 1 - 0.5 ** judged.stated_IT[:, 0]
+def length(judged):
+    return np.array([len(text) % 7 / 7 for text in judged.texts])
 
-register_reward(Reward(name="many", documentation="boxes", partial="each", measure=boxes))
+register_reward(Reward(name="length", documentation="length", partial="each", measure=length))
 """
 
 
@@ -88,21 +89,21 @@ def test_adapter_with_offsets_is_trained_by_rewards_and_resumed(tmp_path, monkey
     from coord_trainer.swift.open_rewards import OpenRewards
 
     monkeypatch.chdir(tmp_path)
-    Path("many.py").write_text(PLUGIN)
+    Path("length.py").write_text(PLUGIN)
     offsets = {"coord_soft_ce_w1": {"enabled": True}, "coord_offset": {"enabled": True, "embed_lr": 0.01}}
     shared = {"model": {"tiny": TINY}, "data": {"shapes": {"train": 8, "heldout": 2}}}
     scored = {"limit": 2, "ap_steps": 2, "ap_images": 2, "decoding": {"grammar": "markers"}}
     steps = {"max_steps": 2, "save_steps": 1, "per_device_train_batch_size": 4, **LORA}
     first = train_and_score(tiny_config(custom=offsets, training={**steps, "max_steps": 1}, **shared), Path("first"))
 
-    offsets["coord_objective"] = {"plugins": ["many.py"]}
-    import_plugins(["many.py"], "custom.coord_objective.plugins")
+    offsets["coord_objective"] = {"plugins": ["length.py"]}
+    import_plugins(["length.py"], "custom.coord_objective.plugins")
     try:
         config = tiny_config(
             custom=offsets,
             training=steps,
             evaluation=scored,
-            reward={"kind": "many", "answers": 4, "logged": 2},
+            reward={"kind": "length", "answers": 4, "logged": 2},
             **shared,
         )
         config = with_start(config, first.checkpoint)
@@ -113,7 +114,7 @@ def test_adapter_with_offsets_is_trained_by_rewards_and_resumed(tmp_path, monkey
         }), first.checkpoint)  # fmt: skip
         train_and_score(resumed, Path("rewarded"), kind=OpenRewards)
     finally:
-        unregister_reward("many")
+        unregister_reward("length")
 
     weights = [
         load_file(path / "adapter_model.safetensors")
@@ -126,7 +127,7 @@ def test_adapter_with_offsets_is_trained_by_rewards_and_resumed(tmp_path, monkey
         assert 0 < max(moved) < 10 * rate, f"{name}: one step from the adapter, not from a new one"
     lines = read_lines(Path("rewarded"))
     assert [line["step"] for line in lines if "reward" in line] == [1, 2, 3]
-    assert all(0 <= line["answers/reward_many"] <= 1 for line in lines if "reward" in line)
+    assert all(0 <= line["answers/reward_length"] <= 1 for line in lines if "reward" in line)
     assert {line["step"] for line in lines if "eval_AP" in line} >= {2, 3}
     answers = [json.loads(line) for line in Path("rewarded/answers.jsonl").read_text().splitlines()]
     assert [answer["step"] for answer in answers] == [1, 1, 2, 2, 3, 3]
