@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
 from coord_codec.html import columns, page, safe, section, table
+from coord_eval.arguments import expect
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metric_table import figure_of, headline
 from coord_eval.report_page import headline_first
@@ -116,6 +118,10 @@ def compare(
         raise InputError(f'compare: expected runs by name, {{"base": a, "new": b}}, found {type(runs).__name__}')
     if len(runs) < 2:
         raise InputError(f"compare: expected at least two runs, found {len(runs)}")
+    expect("resamples", resamples, int)
+    expect("seed", seed, int)
+    for name, run in runs.items():
+        expect(f"runs[{name!r}]", run, Evaluation)
     first, *others = runs
     for name in others:
         _check_same_truth(first, runs[first], name, runs[name])
@@ -144,7 +150,8 @@ def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int
         return []
     enough = math.ceil(len(values) / (1 - CONFIDENCE))
     return [
-        f"{resamples} resamples cannot give a p below {min(smallest, 1):.3f}, so no difference can be significant: "
+        f"{counted(resamples, 'resample')} cannot give a p below {min(smallest, 1):.3f}, so no difference "
+        "can be significant: "
         f"use at least {enough}"
     ]
 
@@ -215,7 +222,8 @@ def p_text(difference: Difference) -> str:
 def _body(comparison: Comparison) -> str:
     runs = list(comparison.metrics)
     method = (
-        f"{comparison.resamples} resamples of the images, seed {comparison.seed}, 95 % confidence intervals; p from a "
+        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, 95 % "
+        "confidence intervals; p from a "
         "permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at most 5 % of "
         "comparisons of equal runs have one below .05"
     )
@@ -231,14 +239,14 @@ def _body(comparison: Comparison) -> str:
         rows = {
             name: (
                 name,
-                f"{d.value:+.4f}",
-                f"[{d.low:+.4f}, {d.high:+.4f}]",
+                fixed(d.value, 4, "+"),
+                f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]",
                 f"{100 * d.share_better:.1f} %",
                 p_text(d),
             )
             for name, d in differences.items()
         }
-        gains = [(name, f"{gain:+.3f}") for name, gain in list(comparison.class_gains[run].items())[:_MAX_CLASSES]]
+        gains = [(name, fixed(gain, 3, "+")) for name, gain in list(comparison.class_gains[run].items())[:_MAX_CLASSES]]
         by_class = table(("label", "AP gained"), gains) if gains else ""
         parts.append(section(f"{run} against {runs[0]}", columns(f"<div>{headline_first(head, rows)}</div>", by_class)))
     return "\n".join(parts)

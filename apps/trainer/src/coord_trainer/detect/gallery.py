@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from urllib.parse import quote
 
+from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_eval import ImageError, decode_image
 from coord_eval.html import page, safe, section, table
@@ -53,18 +54,20 @@ def draw_answers(answered: Answered, sources: Sources) -> Path:
 
     write_tracked_files(answered.folder, draw, keep=places.values())
     labels = Counter(item["desc"] for record in records for item in record["objects"])
-    boxes = sum(labels.values())
+    found = counted(labels.total(), "box", "boxes")
     body = section(
         "Found",
-        f"<p>{len(records):,} images answered, {boxes:,} boxes; {len(answered.failed)} images without an answer.</p>"
-        + table(("label", "boxes"), labels.most_common(40)),
+        f"<p>{counted(len(records), 'image')} answered, {found}; {counted(len(answered.failed), 'image')} without an "
+        "answer.</p>" + table(("label", "boxes"), labels.most_common(40)),
     )
     if answered.failed:
         rows = [(record["image"], record.get("error", "")) for record in answered.failed[:SHOWN]]
         body += section("Without an answer", table(("image", "reason"), rows))
-    note = f"<p>The first {len(figures):,} images; all are in {DRAWN}/.</p>" * (len(records) > len(figures))
+    note = ""
+    if len(records) > len(figures):
+        note = f"<p>The first {counted(len(figures), 'image')}; all are in {DRAWN}/.</p>"
     body += section("Images", note + f'<div class="images">{"".join(figures)}</div>')
-    write_text(answered.folder / PAGE, page(f"{boxes:,} boxes in {len(records):,} images", body))
+    write_text(answered.folder / PAGE, page(f"{found} in {counted(len(records), 'image')}", body))
     return answered.folder / PAGE
 
 
@@ -72,8 +75,9 @@ def _figure(name: str, detections: ImageDetections, link: str) -> str:
     buffer = io.BytesIO()
     detections.drawn(480).save(buffer, "JPEG", quality=80)
     data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    truncated = ", cut off by the length limit" * (detections.finish_reason == "length")
-    caption = f"{safe(name)}: {len(detections)} boxes{truncated}"
+    caption = f"{safe(name)}: {counted(len(detections), 'box', 'boxes')}"
+    if detections.finish_reason == "length":
+        caption += ", cut off by the length limit"
     url = quote(link, errors="surrogateescape")  # keeps the bytes of a name that is not UTF-8
     return (
         f'<figure><a href="{url}"><img alt="{safe(name)}" style="width:100%;border-radius:8px" '

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from coord_codec.counts import counted
 from coord_codec.html import number, safe
-from coord_data.finding import counted
 from coord_data.inspection.page import TRUTH, Page, drawing, figure, histogram, image_grid, solid
 from coord_trainer.inspection.shown import ModelView, ShownImage, Token
 

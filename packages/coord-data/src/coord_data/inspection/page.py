@@ -14,10 +14,11 @@ import numpy as np
 from PIL import Image
 
 from coord_codec import CoordGrid, Instance
+from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.html import page, safe, section, table
 from coord_codec.images import ImageError, decode_image
-from coord_data.finding import Finding, counted
+from coord_data.finding import Finding
 from coord_data.inspection.examine import Examination
 
 Named = tuple[str, tuple[float, ...]]
