@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -67,6 +67,7 @@ class TrainingParts(RunParts):
     fused: bool = True
     packing: bool = False
     gradient_norms: bool = False
+    vision: tuple[str, ...] = ("model.visual",)
     non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
 
 
@@ -331,7 +332,7 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
             slots,
             want_diagnostics,
             fused=self._parts.fused,
-            idle=() if "pixel_values" in inputs else idle_vision(unwrapped),
+            idle=() if "pixel_values" in inputs else idle_vision(unwrapped, self._parts.vision),
             denominators=denominators,
         )
         with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
@@ -373,9 +374,19 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
         return log_line(metrics, metrics.flush(self._sum_over_ranks), prefix)
 
 
-def idle_vision(model: nn.Module) -> tuple[nn.Parameter, ...]:
-    """Return the trained parameters of the vision tower, which a batch without images does not use."""
-    return tuple(p for name, p in model.named_parameters() if p.requires_grad and "visual" in name.split("."))
+def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> tuple[nn.Parameter, ...]:
+    """Return the trained parameters of the vision tower and the merger, which a batch without images does not use.
+
+    Args:
+        model: with or without PEFT
+        names: of these parts in the model; one may lie within another
+
+    Raises:
+        AttributeError: the model has no such part.
+    """
+    core = model.get_base_model() if hasattr(model, "get_base_model") else model
+    parameters = [p for name in names for p in core.get_submodule(name).parameters() if p.requires_grad]
+    return tuple({id(parameter): parameter for parameter in parameters}.values())
 
 
 def active_head(model: nn.Module) -> Head:
