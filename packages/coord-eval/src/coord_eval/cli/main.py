@@ -153,7 +153,8 @@ def score(
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
-    report = evaluation.write_report(out, image_root=images, title=title)
+    facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
+    report = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
     if export:
         write_exports(evaluation, out)
     if as_json:
@@ -240,7 +241,9 @@ def view(
     with options.Progress() as progress:
         evaluation = score(ground_truth, predictions, progress=progress, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
-    print(evaluation.write_report(out, image_root=images, max_overlays=count))
+    facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
+    title = f"Images of {predictions.stem}"
+    print(evaluation.write_report(out, image_root=images, title=title, max_overlays=count, facts=facts))
 
 
 @app.command(
