@@ -12,7 +12,7 @@ Example:
 
 from coord_codec.html import PALETTE, number, page, safe, section, table
 from coord_eval.report.overlay import overlay
-from coord_eval.report.plot import INK, Chart, box_rows, chart, legend, line_chart
+from coord_eval.report.plot import INK, Chart, box_rows, chart, forest_plot, legend, line_chart
 
 __all__ = [
     "INK",
@@ -20,6 +20,7 @@ __all__ = [
     "Chart",
     "box_rows",
     "chart",
+    "forest_plot",
     "legend",
     "line_chart",
     "number",

@@ -184,6 +184,7 @@ def compare(
     resamples: Annotated[int, typer.Option(min=1, metavar="N", help="Number of resamples.")] = 1000,
     seed: options.Seed = 0,
     out: options.OutFolder = None,
+    images: options.ImageFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare runs: sets of answers for the same images.
@@ -208,7 +209,7 @@ def compare(
             raise InputError(f"compare: every run is a COCO results list, on which {extra} has no effect; leave it out")
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
-        comparison.write_report(out)
+        comparison.write_report(out, image_root=images)
     if as_json:
         print(comparison.to_json())
     else:

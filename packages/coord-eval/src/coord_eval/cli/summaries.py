@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coord_eval.comparison import Comparison, p_text
+from coord_eval.comparison import Comparison
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.expressions import ExpressionScores
 from coord_eval.html import number
@@ -42,7 +42,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             before, after = (comparison.metrics[r][name]["value"] for r in (first, run))
             yield (
                 f"  {name:9} {before:7.4f} -> {after:7.4f}  {d.value:+.4f} [{d.low:+.4f}, {d.high:+.4f}]  "
-                f"better in {100 * d.share_better:.1f} %  p {p_text(d)}"
+                f"better in {100 * d.share_better:.1f} %  p {d.p_text}"
             )
     yield "more metrics: --json, --out"
     yield f"{comparison.resamples} resamples of the images, seed {comparison.seed}, paired 95 % intervals; * differs"

@@ -127,6 +127,28 @@ def line_chart(
     return drawn.svg
 
 
+def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str:
+    """Draw differences with their intervals, a row each, the first at the top, and a line at 0; return the SVG.
+
+    Args:
+        rows: difference, lower and upper end of its interval, by the name of the row
+        alt: description for screen readers
+
+    Example:
+        >>> forest_plot({"AP": (0.02, 0.01, 0.03)}, "AP gained")[:4]
+        '<svg'
+    """
+    with chart(alt, width=560, height=60 + 26 * len(rows)) as drawn:
+        for place, (value, low, high) in enumerate(rows.values()):
+            colour = INK if low <= 0 <= high else PALETTE[0] if value > 0 else PALETTE[1]
+            drawn.axes.hlines(place, low, high, colors=colour, linewidth=2)
+            drawn.axes.plot([value], [place], marker="o", markersize=7, color=colour)
+        drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
+        drawn.axes.set_yticks(range(len(rows)), list(rows))
+        drawn.axes.set_ylim(len(rows) - 0.5, -0.5)
+    return drawn.svg
+
+
 def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequence[str] = PALETTE) -> None:
     """Draw a horizontal box plot with one row for each sample, the first at the top.
 
