@@ -41,6 +41,7 @@ class Chromium:
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
+        self.send("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def send(self, method: str, **values: Any) -> dict[str, Any]:
         """Call a method of the protocol and return its result."""

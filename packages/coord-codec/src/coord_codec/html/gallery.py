@@ -51,13 +51,14 @@ def gallery(
     used = {label for card in cards for _, label, _ in card.objects}
     by_label = [(str(k), name) for k, name in enumerate(labels) if k in used]
     sizes = sorted({size for card in cards for *_, size in card.objects if size})
+    compares = any('class="truth' in card.html for card in cards)
     tools = [
         '<input type="search" name="text" aria-label="search names, labels and answers" placeholder="search ( / )">',
         _select("label", "all labels", sorted(by_label, key=lambda item: item[1].casefold())),
         _select("kind", "all images", list((kinds or {}).items())),
         _select("size", "all sizes", [(size, size) for size in sizes]),
         _select("sort", "", [(f"{k}{'-' if down else '+'}", name) for k, (name, down) in enumerate(sorts)]),
-        '<label><input type="checkbox" name="truth" checked> ground truth</label>',
+        '<label><input type="checkbox" name="truth" checked> ground truth</label>' if compares else "",
         '<label><input type="checkbox" name="names" checked> labels</label>',
         '<output aria-live="polite"></output><button type="reset">reset</button>',
     ]

@@ -106,7 +106,7 @@
       });
     }
 
-    const dialog = document.body.appendChild(make("dialog", {}));
+    const dialog = document.body.appendChild(make("dialog", { tabIndex: -1 }));
     let current = null;
     const show = (shot) => {
       current = shot;
@@ -125,6 +125,7 @@
       dialog.replaceChildren(bar, copied);
       dialog.setAttribute("aria-label", shot.querySelector("figcaption").textContent);
       if (!dialog.open) dialog.showModal();
+      dialog.focus();
     };
     const step = (by) => {
       const list = visible();
