@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,8 +10,9 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from coord_codec import CoordVocab
+from coord_codec import CoordGrid, CoordVocab
 from coord_data.image_set import ImageSet
+from coord_eval import parse_answer
 from coord_trainer.answers.generate import predict
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.token_limit import token_limit
@@ -20,6 +22,7 @@ from coord_trainer.console import say
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.packed_attention import attend_by_sample
+from coord_trainer.watch import WATCHED, WATCHED_IMAGES
 
 
 class SubsetScorer:
@@ -53,6 +56,23 @@ class SubsetScorer:
     def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
         """Return AP and AP50 of the answers; see `headline`."""
         return headline(score_predictions(self._config, answers, self.images, self._decoding))
+
+    def keep(self, step: int, answers: list[dict[str, Any]]) -> None:
+        """Append the boxes answered to the first few images to the run folder, for the page of `watch`."""
+        data = self._config.data
+        format = "json" if data.style == "json" else data.markers
+        scale = float(CoordGrid().scale)
+        answered = {record["image_id"]: record for record in answers}
+        images = []
+        for instance in self.images.instances[:WATCHED_IMAGES]:
+            record = answered.get(instance.image_id, {})
+            parsed = parse_answer(record.get("text") or "", format, scale=scale, geometry=data.geometry)
+            boxes = [[o.desc, *o.box] for o in parsed]
+            truth = [[target.desc, *target.bbox] for target in instance.targets]
+            file = str((self.images.root / instance.image).resolve())
+            images.append({"image": instance.image, "file": file, "truth": truth, "boxes": boxes})
+        with (self._config.run.dir / WATCHED).open("a", encoding="utf-8") as out:
+            out.write(json.dumps({"step": step, "images": images}) + "\n")
 
 
 @contextmanager
