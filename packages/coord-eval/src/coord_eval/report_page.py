@@ -14,6 +14,7 @@ from coord_codec import geometry_of
 from coord_codec.files import write_text
 from coord_codec.html import columns, notes, number, page, safe, section, table, tiles
 from coord_eval.metric_table import all_metrics, headline
+from coord_eval.metrics.errors import classify_errors
 from coord_eval.metrics.metric import Metric
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
@@ -56,10 +57,11 @@ def write_report(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root or evaluation.truth.root
-    findings = costly_errors(evaluation)
+    kinds = classify_errors(evaluation)
+    findings = costly_errors(evaluation, kinds)
     f1_I = f1_of_images(evaluation)
     chosen = choose_images(f1_I, findings, max_overlays) if max_overlays > 0 else []
-    images, shown = images_html(evaluation, root, chosen, f1_I) if chosen else ("", [])
+    images, shown = images_html(evaluation, root, chosen, f1_I, kinds) if chosen else ("", [])
     first = findings_html(findings, frozenset(shown))
     health = evaluation.format
     parsed = f"{health['parsed']} of {health['answers']} parsed" if health["answers"] else ""

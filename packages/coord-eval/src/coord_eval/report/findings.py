@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from coord_codec.html import safe
-from coord_eval.metrics.errors import ERROR_KINDS, classify_errors
+from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
@@ -45,13 +45,18 @@ class CostlyError:
     images: frozenset[int]
 
 
-def costly_errors(evaluation: Evaluation) -> list[CostlyError]:
-    """Return the kinds of error that cost most AP50, the most expensive first; at most three."""
+def costly_errors(evaluation: Evaluation, kinds: ErrorKinds) -> list[CostlyError]:
+    """Return the kinds of error that cost most AP50, the most expensive first; at most three.
+
+    Args:
+        evaluation: the evaluation
+        kinds: its errors, from `classify_errors`
+    """
     found = evaluation.analysis["errors"] if evaluation.has_boxes else {}
     total = sum(row["count"] for row in found.values())
     dearest = sorted(found, key=lambda name: -found[name]["cost"])[:_SHOWN]
     return [
-        _finding(evaluation, name, found[name]["count"], found[name]["cost"], total)
+        _finding(evaluation, kinds, name, found[name]["count"], found[name]["cost"], total)
         for name in dearest
         if found[name]["cost"] >= _LEAST_COST
     ]
@@ -75,8 +80,8 @@ def findings_html(findings: Sequence[CostlyError], shown: frozenset[int]) -> str
     return f'<ol class="findings-first">{"".join(items)}</ol>'
 
 
-def _finding(evaluation: Evaluation, kind: str, count: int, cost: float, total: int) -> CostlyError:
-    truth, detections, kinds = evaluation.truth, evaluation.detections, classify_errors(evaluation)
+def _finding(evaluation: Evaluation, kinds: ErrorKinds, kind: str, count: int, cost: float, total: int) -> CostlyError:
+    truth, detections = evaluation.truth, evaluation.detections
     if kind == "missed":
         images = truth.image_N[kinds.missed_N]
         named = [truth.categories[k] for k in truth.category_N[kinds.missed_N].tolist()]

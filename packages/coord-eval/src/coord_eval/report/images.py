@@ -11,7 +11,7 @@ import numpy as np
 from coord_codec.html import Card, coloured_text, fate_legend, gallery, notes
 from coord_eval.matching import AREAS
 from coord_eval.metrics.detection import image_table
-from coord_eval.metrics.errors import ERROR_KINDS, classify_errors
+from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 from coord_eval.parse.answer import DROP_REASONS, REPAIRS, Answer
 from coord_eval.report.findings import CostlyError
 from coord_eval.report.overlay import draw, shown_name
@@ -70,11 +70,11 @@ def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int)
 
 
 def images_html(
-    evaluation: Evaluation, root: ImageRoot | None, chosen: Sequence[int], f1_I: np.ndarray
+    evaluation: Evaluation, root: ImageRoot | None, chosen: Sequence[int], f1_I: np.ndarray, kinds: ErrorKinds
 ) -> tuple[str, list[int]]:
     """Return the gallery of the chosen images and the images that it shows: all, unless their size is too large."""
     sharpness = next((value for most, value in _SHARPNESS if len(chosen) <= most), _LEAST_SHARPNESS)
-    objects = _ObjectTokens(evaluation)
+    objects = _ObjectTokens(evaluation, kinds)
     cards: list[Card] = []
     problems: dict[str, list[str]] = {}
     size = 0
@@ -105,21 +105,20 @@ def images_html(
         lines.append(f"{len(chosen) - len(cards)} further images would make the page larger than 25 MB")
     if len(chosen) < len(f1_I):
         lines.append(f"{len(cards)} of {len(f1_I)} images are shown: examples of the findings, the worst and the best")
-    kinds = {name: name.replace("_", " ") for name in ERROR_KINDS} | {"hit": "hit", "dropped": "dropped pieces"}
+    named = {name: name.replace("_", " ") for name in ERROR_KINDS} | {"hit": "hit", "dropped": "dropped pieces"}
     labels = [*evaluation.truth.categories, *evaluation.detections.unknown]
     fates = "".join(f'<i class="{kind}">{name}</i> ' for kind, name in _FATES.items())
     legend = fate_legend() + (f'<p class="fates">In answers: {fates}</p>' if evaluation.answers else "")
     present = {kind for card in cards for kind, *_ in card.objects}
-    kinds = {kind: name for kind, name in kinds.items() if kind in present}
-    return legend + notes(lines) + gallery(cards, labels=labels, kinds=kinds, sorts=_SORTS), list(chosen[: len(cards)])
+    named = {kind: name for kind, name in named.items() if kind in present}
+    return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS), list(chosen[: len(cards)])
 
 
 class _ObjectTokens:
     """What the gallery filters and sorts by: the kinds, labels and sizes of the objects and boxes of each image."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: Evaluation, kinds: ErrorKinds) -> None:
         self._scored = evaluation
-        kinds = classify_errors(evaluation)
         names = np.array([*ERROR_KINDS, "hit", ""])
         hit_D = evaluation.ranked.hit_TD[0]
         self._kind_D = names[np.where(hit_D, len(ERROR_KINDS), np.where(kinds.kind_D < 0, -1, kinds.kind_D))]
