@@ -37,6 +37,7 @@ def test_real_photographs_are_learnt_up_to_the_ceiling(tmp_path, forked):
     config = ROOT / "configs" / "memorise.yaml"
     done = forked(ROOT / "apps" / "trainer", "train", "-c", config, *words, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "memorised: reached" in done.stdout
     evaluation = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert evaluation["coco"]["AP"] > evaluation["ceiling"]["AP"] - 0.02
     assert evaluation["coco"]["AP50"] >= 0.99

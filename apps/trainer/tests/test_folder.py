@@ -93,7 +93,7 @@ def test_resume_after_a_kill_while_saving_is_bit_for_bit(whole, tmp_path, capsys
     train_and_score(resumed, killed)
     told = capsys.readouterr().out
     assert "continuing after checkpoint-2" in told and "checkpoint-4 is incomplete" in told
-    assert "1 lines of metrics.jsonl" in told  # step 3 comes again
+    assert "1 line of metrics.jsonl" in told  # step 3 comes again
     assert_same_run(killed, whole)
 
     before = json.loads((killed / "manifest.json").read_text())

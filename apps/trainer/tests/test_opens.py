@@ -8,6 +8,10 @@ import pytest
 from PIL import Image
 from tiny_run import HELPERS, TINY
 
+from coord_data.finding import Finding, write_findings
+
+MARK = Finding("kept", "note", "no examination finds this", "it is written into the kept findings", 1, "none")
+
 
 @pytest.fixture
 def photographs(tmp_path):
@@ -49,3 +53,7 @@ def test_annotations_and_images_are_opened_at_most_twice_with_and_without_kept_f
         opened = Counter(listed.read_text().splitlines())
         files = {str(photographs / "a.json"), *map(str, (photographs / "images").glob("*.png"))}
         assert set(opened) & files == files and max(opened[file] for file in files) <= 2, opened
+        codes = {finding["code"] for finding in json.loads((tmp_path / turn / "findings.json").read_text())}
+        assert (MARK.code in codes) == (turn == "again")
+        (kept,) = (tmp_path / "cache").rglob("*.json")
+        write_findings(kept, [Finding.from_json(row) for row in json.loads(kept.read_text())] + [MARK])

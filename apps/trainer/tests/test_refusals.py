@@ -136,7 +136,7 @@ def test_more_ranks_than_images_is_one_line(call, monkeypatch, tmp_path):
 
     monkeypatch.setattr(run, "world_size", lambda: 2)
     code, (line,) = call("train", SOFT, *DATA, "run.dir=new")
-    assert code == 2 and "1 usable training images for 2 ranks" in line and not (tmp_path / "new").exists()
+    assert code == 2 and "1 usable training image for 2 ranks" in line and not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("table", COCO)

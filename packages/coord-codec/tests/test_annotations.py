@@ -133,7 +133,7 @@ def test_refused_object_of_an_instance_line_does_not_teach_omission(tmp_path, bo
         (problem,) = found.problems
         assert problem.is_box and problem.where == f"{path}:1" and problem.field.startswith("objects[1].bbox")
         assert [getattr(i, "uncertain", []) for i in found.instances] == [["cat"], []][-len(found.instances) :]
-    with pytest.raises(InputError, match=r"1 objects are refused"):
+    with pytest.raises(InputError, match=r"1 object is refused"):
         read_annotations(path, on_bad_box="error")
 
 

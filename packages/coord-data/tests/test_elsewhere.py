@@ -21,7 +21,7 @@ def test_yolo_names_in_upper_case_are_found(place, prepared, image, label):
         Image.new("RGB", (64, 48)).save(path) if content is None else path.write_text(content)
     code, said = prepared("set", "--out", "out")
     assert code == 0, said
-    assert "1 records, 1 boxes" in said
+    assert "1 record, 1 box" in said
 
 
 # The annotations, the image (None: there is none but images/a.png) as they name it, the words, and what must be told.
@@ -100,7 +100,7 @@ def test_link_out_of_the_folder_is_refused_unless_allowed(place, prepared):
     code, said = prepared("a.json", "images", "--out", "out")
     assert code == 2 and "prepare: --allow-outside" in said
     code, said = prepared("a.json", "images", "--out", "out", "--allow-outside")
-    assert code == 0 and "1 records" in said and "set data.allow_outside=true wherever this is read" in said
+    assert code == 0 and "1 record" in said and "set data.allow_outside=true wherever this is read" in said
     allowed = ReadingRules(allow_outside=True)
     assert len(load_annotated(place / "out", allowed)) == 1
     assert len(load_annotated(place / "a.json", allowed.model_copy(update={"images": place / "images"}))) == 1

@@ -30,7 +30,7 @@ A = ["a.json", "images"]
 
 MISTAKES = {
     "a path with a typo": ({}, ["anotations.json"], 2, "anotations.json: expected annotations, found nothing there"),
-    "images instead of annotations": ({}, ["images"], 2, "1 images and no annotations; name the annotations first"),
+    "images instead of annotations": ({}, ["images"], 2, "1 image and no annotations; name the annotations first"),
     "an image instead of annotations": ({}, ["images/a.png"], 2, "an image; expected annotations"),
     "an empty folder": ({"empty/": ""}, ["empty"], 2, "expected annotations in this folder, found nothing"),
     "several files in a folder": (
@@ -55,14 +55,14 @@ MISTAKES = {
         {"d/a.png": None, "d/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
         ["d", "--format", "coco"],
         0,
-        "1 records, 1 boxes",
+        "1 record, 1 box",
     ),
-    "annotations beside images": ({"d/images/a.png": None, "d/annotations/a.xml": VOC}, ["d"], 0, "1 records, 1 boxes"),
+    "annotations beside images": ({"d/images/a.png": None, "d/annotations/a.xml": VOC}, ["d"], 0, "1 record, 1 box"),
     "one table among images": (
         {"d/a.png": None, "d/b.csv": HEADER + "a.png,cat,4,4,36,36"},
         ["d"],
         0,
-        "1 records, 1 boxes",
+        "1 record, 1 box",
     ),
     "the folder of images has a typo": ({"a.json": coco()}, ["a.json", "--images", "imgs"], 2, "at imgs"),
     "images elsewhere": (
@@ -85,7 +85,7 @@ MISTAKES = {
         2,
         "lies outside its image",
     ),
-    "fractions called pixels": ({"a.json": coco({"bbox": [0.1, 0.1, 0.4, 0.4]})}, A, 0, "1 records"),
+    "fractions called pixels": ({"a.json": coco({"bbox": [0.1, 0.1, 0.4, 0.4]})}, A, 0, "1 record"),
     "boxes as text": ({"a.json": coco({"bbox": ["4", "4", "9", "9"]})}, A, 2, "expected finite numbers, found '4'"),
     "an id of no image": ({"a.json": coco({"image_id": 7})}, A, 2, "7 is not the id of an image"),
     "an id of no category": ({"a.json": coco({"category_id": 0})}, A, 2, "0 is not the id of a category"),

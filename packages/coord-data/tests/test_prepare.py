@@ -52,7 +52,7 @@ def test_prepared_folder_is_read_back_as_the_same_set(coco, caplog):
     assert (summary["records"], summary["boxes"], summary["problems"]) == (39, 38, 2)
     assert summary["classes"] == {"cat": 38}
     told = caplog.text
-    assert "39 records, 38 boxes" in told and "1 images left out with an object that was refused" in told
+    assert "39 records, 38 boxes" in told and "1 image left out with an object that was refused" in told
 
 
 def test_old_form_writes_a_file(coco):
@@ -127,7 +127,7 @@ def test_last_folder_inside_another_source_is_that_of_its_images(tmp_path, caplo
         assert len(read_instances(tmp_path / name / "instances.jsonl").instances) == len(sources) - 1
     assert "several sources" not in caplog.text
     prepare([place, place, other], tmp_path / "three", ReadingRules())
-    assert "1 images have a record in each of several sources, such as" in caplog.text
+    assert "1 image has a record in each of several sources, such as" in caplog.text
 
 
 def test_split_follows_the_content_of_images_and_keeps_copies_together(coco, caplog):

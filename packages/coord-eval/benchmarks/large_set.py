@@ -56,13 +56,32 @@ def run_command(backend: str) -> None:
         del truth, results
         words = ["--ground-truth", str(folder / "truth.json"), "--predictions", str(folder / "results.json")]
         words += ["--out", str(folder / "report"), "--backend", backend]
-        start = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "coord_eval", "score", *words], check=True, capture_output=True)
-        seconds = time.perf_counter() - start
+        seconds, cpu = _time_process(["-m", "coord_eval", "score", *words])
         ap = json.loads((folder / "report" / "evaluation.json").read_text())["coco"]["AP"]
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss / 1e6
-    print(f"coord-eval score, {backend}: {seconds:.1f} s ({cpu:.1f} s of CPU), peak {peak:.2f} GB, AP {ap:.4f}")
+        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6
+        print(f"coord-eval score, {backend}: {seconds:.1f} s ({cpu:.1f} s of CPU), peak {peak:.2f} GB, AP {ap:.4f}")
+        if backend == "faster-coco-eval":
+            seconds, alone = _time_process(["-c", _ALONE, words[1], words[3]])
+            print(
+                f"{backend} alone, same files: {seconds:.1f} s ({alone:.1f} s of CPU); ratio {cpu / alone:.2f} of CPU"
+            )
+
+
+_ALONE = """
+import sys
+from faster_coco_eval import COCO, COCOeval_faster
+truth = COCO(sys.argv[1])
+COCOeval_faster(truth, truth.loadRes(sys.argv[2]), "bbox").run()
+"""
+
+
+def _time_process(words: list[str]) -> tuple[float, float]:
+    """Return the seconds and the CPU seconds of a Python process from its start to its end."""
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - start, cpu
 
 
 def compare_backends() -> None:

@@ -90,7 +90,7 @@ def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
     notes = compare({"base": runs["base"], "plain": plain}, resamples=2).notes
     assert [note for note in plain.notes if f"plain: {note}" not in notes] == []
     assert any(note.startswith("plain: ") and "/1000 was assumed" in note for note in notes)
-    assert any(note.startswith("plain: 1 boxes with labels that the ground truth does not have") for note in notes)
+    assert any(note.startswith("plain: 1 box with labels that the ground truth does not have") for note in notes)
     assert any(note.startswith("plain: ") and "images are without an answer" in note for note in notes)
 
 

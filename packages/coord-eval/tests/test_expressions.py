@@ -55,7 +55,7 @@ def test_score_expressions_resamples_images_and_not_phrases():
     assert score_expressions(boxes, map(parse_answer, texts), images=several) == score_expressions(
         boxes, map(parse_answer, texts), images=several.tolist()
     )
-    with pytest.raises(InputError, match="40 boxes and 1 images"):
+    with pytest.raises(InputError, match="40 boxes and 1 image"):
         score_expressions(boxes, map(parse_answer, texts), images=["a"])
 
 

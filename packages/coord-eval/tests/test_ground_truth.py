@@ -78,7 +78,7 @@ def test_load_ground_truth_leniently_counts_what_it_leaves_out(one_cat):
     lenient = load_ground_truth(one_cat, lenient=True)
     assert lenient.boxes_N4.tolist() == [[1, 2, 30, 40]]
     (note,) = lenient.notes
-    assert "1 faults in the ground truth" in note and "annotations[1] (id 2): image_id: 7" in note
+    assert "1 fault in the ground truth" in note and "annotations[1] (id 2): image_id: 7" in note
     assert score(one_cat, [], lenient=True).notes[0] == note
 
 
@@ -94,7 +94,7 @@ def test_load_ground_truth_takes_an_annotation_set_as_it_is(one_cat):
     annotations = read_annotations(one_cat)
     every = load_ground_truth(annotations)
     assert every.boxes_N4[:, 2].tolist() == [30, 3, 7, 0]
-    assert any(note.startswith("1 faults in the ground truth") for note in every.notes)
+    assert any(note.startswith("1 fault in the ground truth") for note in every.notes)
     chosen = load_ground_truth(annotations.select(annotations.instances[1:]))
     assert (chosen.image_ids, chosen.image_N.tolist()) == ((2,), [0, 0])
     assert chosen.boxes_N4.tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]

@@ -1,6 +1,11 @@
 """Rules of COCO's matching that only ties and borders show."""
 
+from contextlib import redirect_stdout
+from io import StringIO
+
 import numpy as np
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 from coord_eval import load_ground_truth, score
 from coord_eval.matching import AREAS, ranked_matches_by_area
@@ -30,6 +35,21 @@ def test_area_ranges_include_both_of_their_ends(one_cat, by_hand):
     np.testing.assert_allclose([*resampled.values()], [expected[name] for name in resampled])
 
 
+def test_annotation_with_id_0_is_matched(one_cat):
+    """pycocotools alone takes the id 0 for no match, and so scores the same file 0."""
+    one_cat["annotations"][0] |= {"id": 0, "area": 1200, "iscrowd": 0}
+    results = results_for([one_cat["annotations"][0]["bbox"]])
+    with redirect_stdout(StringIO()):
+        truth = COCO()
+        truth.dataset = one_cat
+        truth.createIndex()
+        alone = COCOeval(truth, truth.loadRes([*results]), "bbox")
+        alone.evaluate()
+        alone.accumulate()
+        alone.summarize()
+    assert (round(score(one_cat, results)["AP"], 9), alone.stats[0]) == (1.0, 0.0)
+
+
 def test_score_of_coordinates_is_the_geometric_mean(one_cat):
     text = "<obj_start>cat<|coord_10|><|coord_20|><|coord_300|><|coord_500|><obj_end>"
     record = {"image_id": 1, "text": text, "coord_logprobs": [-1.0, -2.0, -3.0, -4.0]}
@@ -39,4 +59,4 @@ def test_score_of_coordinates_is_the_geometric_mean(one_cat):
 def test_stated_area_that_exceeds_the_box_is_noted(one_cat):
     assert not any("state an area" in note for note in load_ground_truth(one_cat).notes)
     one_cat["annotations"][0]["area"] = 5000
-    assert any(note.startswith("1 objects state an area larger") for note in load_ground_truth(one_cat).notes)
+    assert any(note.startswith("1 object states an area larger") for note in load_ground_truth(one_cat).notes)

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.staging import ExportError
 from coord_exporter.convert import from_peft, to_peft
@@ -112,7 +113,7 @@ def merge_command(
             )
         typer.echo(f"verified: {figures['compared']} changed tensors equal PEFT's{logits}")
     seconds = time.monotonic() - started
-    typer.echo(f"{out}: {report.changed} of {report.tensors} tensors changed, {seconds:.1f} s")
+    typer.echo(f"{out}: {report.changed} of {counted(report.tensors, 'tensor')} changed, {seconds:.1f} s")
 
 
 @app.command(
@@ -170,7 +171,9 @@ def to_peft_command(
     """Write coordinate offsets as PEFT's trainable_token_indices, which peft loads without this project."""
     report = to_peft(base, adapter, out, force=force, verify=verify)
     _warn(report.warnings)
-    typer.echo(f"{out}: {report.rows} rows in {report.tables} tables; PeftModel.from_pretrained reads it")
+    typer.echo(
+        f"{out}: {counted(report.rows, 'row')} in {counted(report.tables, 'table')}; PeftModel.from_pretrained reads it"
+    )
 
 
 @app.command("from-peft", epilog=_examples("uv run apps/exporter from-peft base plain-adapter adapter"))
@@ -178,7 +181,7 @@ def from_peft_command(base: _Base, adapter: _Adapter, out: _Out, *, force: _Forc
     """Write PEFT's trainable_token_indices as coordinate offsets, to continue training with them."""
     report = from_peft(base, adapter, out, force=force)
     _warn(report.warnings)
-    typer.echo(f"{out}: offsets of {report.rows} ids in {report.tables} tables")
+    typer.echo(f"{out}: offsets of {counted(report.rows, 'id')} in {counted(report.tables, 'table')}")
 
 
 def main(arguments: list[str] | None = None) -> None:

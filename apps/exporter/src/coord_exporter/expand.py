@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from coord_adapter.initial_rows import INITS, NOISE, new_token_rows
 from coord_codec import MARKERS, WILDCARD_TOKEN, CoordVocab, coord_tokens
+from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.folder import Export, find_companions, write_export
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
@@ -50,7 +51,7 @@ class ExpandReport:
     def summary(self) -> str:
         """Return the report as one line of text."""
         return (
-            f"{self.out}: {self.added} tokens added, coordinates from id {self.first_coord}, "
+            f"{self.out}: {counted(self.added, 'token')} added, coordinates from id {self.first_coord}, "
             f"{self.rows_before} -> {self.rows_after} rows ({self.reused} new ids in padding rows of the base)"
         )
 

@@ -271,7 +271,7 @@ def test_check_out_refuses_an_existing_out_without_force(bases, adapters, tmp_pa
     (out / "mine.txt").write_text("a note")
     with pytest.raises(InputError, match="exists already; choose another name, or --force"):
         merge_quietly(bases(True), adapters / "of-tied", out)
-    with pytest.raises(InputError, match="1 files are not part of it, the first mine"):
+    with pytest.raises(InputError, match="1 file is not part of it, the first mine"):
         merge_quietly(bases(True), adapters / "of-tied", out, force=True)
     assert (out / "mine.txt").exists()
     (out / "mine.txt").unlink()

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from coord_codec import InputError, RunError
+from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_codec.plugins import plugin_digests
 from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
@@ -275,7 +276,7 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
             say(f"  {name} was {old!r} and is now {new!r}")
     dropped = cut_metrics(folder / "metrics.jsonl", steps_of(checkpoint) if checkpoint is not None else 0)
     if dropped:
-        say(f"  {dropped} lines of metrics.jsonl after that are removed; those steps are repeated")
+        say(f"  {counted(dropped, 'line')} of metrics.jsonl after that removed; those steps are repeated")
     return checkpoint
 
 

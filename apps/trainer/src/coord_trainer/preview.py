@@ -12,7 +12,7 @@ import yaml
 from torch import nn
 
 from coord_codec import InputError, SequenceLayout
-from coord_data.finding import counted
+from coord_codec.counts import counted
 from coord_losses import CoordObjective
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
@@ -62,7 +62,7 @@ def _data(config: RunConfig, folder: Path) -> tuple[Mixture, Mixture]:
     """Return what is trained on, and the source of it whose samples are the longest."""
     if not config.data.given:
         count = min(config.data.shapes.train, _ENCODED)
-        say(f"train: generated shapes, {config.data.shapes.train} images ({count} of them encoded)")
+        say(f"train: generated shapes, {counted(config.data.shapes.train, 'image')} ({count} of them encoded)")
         shapes = make_shapes(config.data.shapes, "train", count, folder, config.data.geometry)
         mixture = Mixture.of_one(shapes, config.data)
         return mixture, mixture
@@ -106,7 +106,9 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
     labels, slots = batch["labels"], batch["coord_slots"]
     supervised = int((labels[:, 1:] != -100).sum())
     trained_head = model.get_output_embeddings().weight.requires_grad
-    say(f"step: {size} samples of up to {labels.shape[1]} tokens, {supervised} supervised rows, on each rank")
+    say(
+        f"step: {counted(size, 'sample')} of up to {labels.shape[1]} tokens, {supervised} supervised rows, on each rank"
+    )
     if reason := opened.family.cannot.get("memory"):
         say(f"memory: not simulated for {opened.family.name}: {reason}")
         return {"groups": groups, "parameters": parameters}
@@ -178,7 +180,10 @@ def inspect_sample(config: RunConfig, number: int) -> None:
             say(f"image {instance.image}, {size}, {counted(len(instance.targets), 'object')}")
         else:
             conversations = source.content
-            say(f"conversation {record + 1} of {conversations.path}, {len(conversations.image_sizes[record])} images")
+            say(
+                f"conversation {record + 1} of {conversations.path}, "
+                f"{counted(len(conversations.image_sizes[record]), 'image')}"
+            )
             for message in conversations.record(record)["messages"]:
                 say(f"  {message['role']}: {message['content']!r}")
         alone = Mixture.of([replace(source, weight=None)], config.run.seed)

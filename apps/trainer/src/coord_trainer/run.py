@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_data.finding import Finding, write_findings
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation
@@ -82,7 +83,7 @@ def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] =
         # Answer and report: with the checkpoint as it is on disk.
         with run.scoring(training.checkpoint):
             count = predict_images(config, training.checkpoint, data.scored, folder / "predictions.jsonl")
-            say(f"{count} answers from {training.checkpoint.name}, loaded from disk")
+            say(f"{counted(count, 'answer')} from {training.checkpoint.name}, loaded from disk")
             return Result(folder, training.checkpoint, report_on(config, folder, data.scored))
 
 
@@ -97,7 +98,8 @@ def _load(config: RunConfig, folder: Path, drawn: Sequence[ImageSet]) -> RunData
     images = len(data.train)
     if images < world_size():
         raise InputError(
-            f"data.annotations: {images} usable training images for {world_size()} ranks; each rank needs one, so add "
+            f"data.annotations: {counted(images, 'usable training image')} for {world_size()} ranks; each "
+            "rank needs one, so add "
             "images or start fewer ranks"
         )
     return data

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import RunError
+from coord_codec.counts import counted
 from coord_codec.files import read_json_lines
-from coord_data.finding import counted
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
@@ -148,7 +148,7 @@ def train_model(
     if trained.checkpoint is None:
         raise RunError("training ended without a checkpoint; set training.save_strategy to steps or epoch")
     earlier = f", {steps_before} of them in {seconds_before:.0f} s before it was resumed" if steps_before else ""
-    say(f"trained {trained.steps} steps in {seconds:.0f} s{earlier}")
+    say(f"trained {counted(trained.steps, 'step')} in {seconds:.0f} s{earlier}")
 
     # Result: the best checkpoint is known only now.
     best = best_by_ap(trained.checkpoint)
@@ -195,7 +195,10 @@ def _answer_schedule(config: RunConfig, opened: OpenRun, scored: ImageSet | None
     if section.ap_steps is None or scored is None:
         return None
     scorer = SubsetScorer(config, scored, opened.processor, opened.vocab)
-    say(f"  AP of the answers to {len(scorer.images)} images is measured every {section.ap_steps} steps")
+    say(
+        f"  AP of the answers to {counted(len(scorer.images), 'image')} is measured every "
+        f"{counted(section.ap_steps, 'step')}"
+    )
     return AnswerSchedule(scorer, section.ap_steps, section.ap_patience)
 
 
@@ -219,11 +222,14 @@ def _report_samples(config: RunConfig, samples: Samples) -> int | None:
         dropped = counted(samples.dropped_objects, "object")
         say(f"  {dropped} beyond data.max_objects={config.data.max_objects} left out")
     if spare := len(samples) % world_size():
-        say(f"  the last {spare} training images are left out, so that {world_size()} ranks have equally many")
+        say(
+            f"  the last {counted(spare, 'training image is', 'training images are')} left out, so that "
+            f"{world_size()} ranks have equally many"
+        )
     if samples.kept or "dataloader_num_workers" in config.training:
         return None
     workers = max(1, min(4, (os.cpu_count() or 1) // world_size()))
-    say(f"  images are encoded during training, by {workers} processes")
+    say(f"  images are encoded during training, by {counted(workers, 'process', 'processes')}")
     return workers
 
 
@@ -233,7 +239,10 @@ def _report_trained(opened: OpenRun, mixture: Mixture, trained: Trained) -> dict
     counts: dict[str, int] = dict(zip(names, trained.seen, strict=True))
     total = max(1, sum(counts.values()))
     if len(counts) > 1:
-        say("seen: " + ", ".join(f"{name} {count:,} samples ({count / total:.1%})" for name, count in counts.items()))
+        say(
+            "seen: "
+            + ", ".join(f"{name} {counted(count, 'sample')} ({count / total:.1%})" for name, count in counts.items())
+        )
     parameters = count_parameters(opened.model)
     say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
     return {"first_batches": trained.first_batches, "samples_seen": counts, "parameters": parameters}

@@ -5,19 +5,27 @@ import re
 import statistics
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 from tiny_run import TINY
 
-from coord_codec import InputError
+from coord_codec import InputError, Instance, encode_target
+from coord_eval import Figure, Metric, ratio_over_images, register_metric, resample, score, unregister_metric
 from coord_trainer.checkpoints import mark_complete
 from coord_trainer.comparison import run as comparison
 from coord_trainer.comparison.plan import default_base, differing_settings, plan_groups, plan_runs, read_seeds
-from coord_trainer.comparison.report import difference_table, summary_lines
-from coord_trainer.comparison.results import GroupComparison, ScoredRun, mean_and_interval, paired_difference
+from coord_trainer.comparison.report import difference_table, metric_table, summary_lines, tabulated
+from coord_trainer.comparison.results import (
+    GroupComparison,
+    ScoredRun,
+    mean_and_interval,
+    paired_difference,
+    paired_figures,
+    values_of,
+)
 from coord_trainer.comparison.run import why_not_kept
 from coord_trainer.config.decoding import COMPARED, Decoding, supported
 
@@ -113,11 +121,24 @@ def test_dry_run_names_data_and_checkpoints_that_do_not_exist(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+class Figures(dict):
+    """The figures of an evaluation, 0 where none is given."""
+
+    format = MappingProxyType({"parsed": 3, "answers": 4})
+
+    def __missing__(self, name):
+        return 0.0
+
+
+def scored_run(figures, draws=None):
+    evaluation = Figures(figures)
+    return ScoredRun(evaluation, values_of(evaluation), draws or {}, np.array([]), np.array([]))
+
+
 def test_printed_table_has_the_mean_of_every_group_and_decoding():
     groups, scored = [SimpleNamespace(name="a"), SimpleNamespace(name="b")], {}
     for group, ap in (("a", 0.25), ("b", 0.5)):
-        evaluation = SimpleNamespace(coco={"AP": ap, "AP50": 2 * ap}, mean_iou=ap)
-        scored[group, Decoding()] = [ScoredRun(evaluation, {}, np.array([]), np.array([]))]
+        scored[group, Decoding()] = [scored_run({"AP": ap, "AP50": 2 * ap, "mean_iou": ap})]
     rows = [line.split() for line in summary_lines(GroupComparison(groups, [], scored, {}, {}, 0))]
     assert rows[1:] == [["a", "none", "0.250", "0.500", "0.250"], ["b", "none", "0.500", "1.000", "0.500"]]
 
@@ -172,9 +193,8 @@ def test_differences_are_paired_by_seed_and_by_image():
         for seed in seeds:
             ap = 0.4 + 0.1 * seed + gain
             any_label = ap + gain  # twice the gain
-            evaluation = SimpleNamespace(coco={"AP": ap}, coco_class_agnostic={"AP": any_label}, mean_iou=ap)
             draws = {"AP": ap + pictures, "AP_any_label": any_label + pictures}
-            entries.append(ScoredRun(evaluation, draws, np.array([]), np.array([])))
+            entries.append(scored_run({"AP": ap, "AP_any_label": any_label}, draws))
             runs.append(SimpleNamespace(group=SimpleNamespace(name=group), seed=seed))
         scored[group, Decoding()] = entries
     found = paired_difference(GroupComparison(groups, runs, scored, {}, {}, 400), "b", Decoding())
@@ -186,6 +206,49 @@ def test_differences_are_paired_by_seed_and_by_image():
     assert re.findall(r">([+-][.\d]+) ± ", table) == ["+0.050", "+0.100"]
     assert re.findall(r">\[(.*?)\]", table) == ["+0.050, +0.050", "+0.100, +0.100"]
     assert difference_table(GroupComparison(groups[:1], runs, scored, {}, {}, 400)) == ""
+
+
+@pytest.fixture
+def missed():
+    """A metric of a user's own, of which less is better."""
+    name = "missed"
+
+    def measure(scored):
+        return ratio_over_images(scored.sum_objects(scored.matches.iou_N < 0.5), scored.objects_per_image)
+
+    register_metric(
+        Metric(name=name, documentation="Objects without a box.", measure=measure, figures=(Figure(name, "low"),))
+    )
+    yield name
+    unregister_metric(name)
+
+
+def test_registered_metric_reaches_report_json_and_console(missed, tmp_path):
+    """Group b finds both objects of the second image, a one of them; the values are those of evaluation.json."""
+    cats = [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}, {"desc": "cat", "bbox": [0.6, 0.6, 0.9, 0.9]}]
+    images = [Instance(image=f"{n}.png", image_id=n, width=64, height=64, objects=cats[:n]) for n in (1, 2)]
+    groups, scored, runs = [SimpleNamespace(name=n, question=n) for n in "ab"], {}, []
+    for group, found in zip(groups, (1, 2), strict=True):
+        answers = [
+            {"image_id": n, "text": encode_target(image.model_copy(update={"objects": image.objects[:found]}))}
+            for n, image in enumerate(images, start=1)
+        ]
+        evaluation = score(images, answers)
+        draws = resample(evaluation, 20, metrics=paired_figures()).draws
+        scored[group.name, Decoding()] = [
+            ScoredRun(evaluation, values_of(evaluation), draws, np.array([]), np.array([]))
+        ]
+        runs.append(SimpleNamespace(group=group, seed=0))
+        assert values_of(evaluation)[missed] == evaluation.metrics[missed] == pytest.approx((2 - found) / 3)
+        assert values_of(evaluation)["AP"] == evaluation.coco["AP"]
+        assert values_of(evaluation)["F1 any label"] == evaluation.detection_class_agnostic["0.5:0.95"]["f1"]
+    comparison = GroupComparison(groups, runs, scored, {}, {}, 20)
+    assert [line.split()[-1] for line in summary_lines(comparison)] == [missed, "0.333", "0.000"]
+    assert f"{missed}, by seed" in difference_table(comparison) and ">-0.333<" in difference_table(comparison)
+    (first, second) = tabulated(comparison)["rows"]
+    assert (first["metrics"][missed], second["metrics"][missed]) == ([pytest.approx(1 / 3)], [0.0])
+    assert second["against_first"][missed]["mean"] == pytest.approx(-1 / 3)
+    assert re.search(r"best[^>]*>0\.000<", metric_table(comparison))  # less is better
 
 
 @pytest.mark.slow

@@ -155,6 +155,6 @@ def test_more_ranks_than_images_are_refused_before_anything_is_made(tmp_path, mo
 
     monkeypatch.setattr(run, "world_size", lambda: 2)
     config = check_run_config({"custom": SOFT, "data": {"shapes": {"train": 1}}}, "test")
-    with pytest.raises(InputError, match="1 usable training images for 2 ranks"):
+    with pytest.raises(InputError, match="1 usable training image for 2 ranks"):
         run.train_and_score(config, tmp_path / "run")
     assert not list(tmp_path.iterdir())

@@ -128,7 +128,7 @@ def test_what_names_a_side_is_not_mirrored_and_counted(tmp_path, query, desc, mi
         data = {"annotations": tmp_path / "a.jsonl", "augment": {"flip": flip}}
         values = {"data": data, "evaluation": {"images": "train"}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
         told = load_training(check_run_config(values, "test")).sources[0].content.notes
-        assert ("1 records contain left or right and are not mirrored (augment.flip)" in told) is counted
+        assert ("1 record contains left or right, not mirrored (augment.flip)" in told) is counted
 
 
 @pytest.mark.parametrize("query", ["find the blue one", None])

@@ -7,7 +7,7 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import InputError, RunError
-from coord_data.finding import counted
+from coord_codec.counts import counted
 from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
 from coord_eval import load_ground_truth

@@ -49,8 +49,8 @@ def test_answers_without_probabilities_have_the_boxes_that_they_say_and_this_is_
     ready = detector(None, "evaluation.decoding.boxes=best_iou")
     finish(ready, tmp_path, annotated(tmp_path / "data", "a"))
     told = capsys.readouterr().out
-    assert "1 answers came without the probabilities of their coordinates: their boxes are as generated" in told
-    assert "1 answers came without probabilities: the score of their boxes is 1" in told
+    assert "1 answer came without the probabilities of their coordinates: their boxes are as generated" in told
+    assert "1 answer came without probabilities: the score of their boxes is 1" in told
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert evaluation["coco"]["AP"] > 0.99
 
@@ -73,7 +73,7 @@ def test_one_answer_without_probabilities_does_not_change_how_the_others_are_sco
     stated = {"text": shifted, "coord_quantiles": right, "coord_expected": BOX, "coord_spread": [0.0] * 4}
     engine.script = [stated, {"text": TEXT}]
     finish(detector(engine, "evaluation.decoding.boxes=best_iou"), tmp_path, annotated(tmp_path / "data", "a", "b"))
-    assert "1 answers came without the probabilities" in capsys.readouterr().out
+    assert "1 answer came without the probabilities" in capsys.readouterr().out
     evaluation = json.loads((tmp_path / "out" / "evaluation.json").read_text())
     assert evaluation["coco"]["AP"] > 0.99
     assert any("1 of 2 answers state no coord_quantiles" in note for note in evaluation["notes"])
@@ -86,8 +86,8 @@ def test_answers_that_nothing_reads_and_dropped_pieces_are_told(tmp_path, capsys
     make_images(tmp_path / "photos", a=(40, 20), b=(40, 20), c=(40, 20))
     finish(detector(engine), tmp_path, (str(tmp_path / "photos"),))
     told = capsys.readouterr().out
-    assert "1 answers contain text that no format parses; the first, a.png: 'I see no way to say.\\nReally.'" in told
-    assert "1 pieces of answers are no box: 1 no_area" in told
+    assert "1 answer contains text that no format parses; the first, a.png: 'I see no way to say.\\nReally.'" in told
+    assert "1 piece of an answer is no box: 1 no_area" in told
 
 
 def test_ids_are_those_of_the_annotations_or_numbers_and_the_same_in_every_file(tmp_path):
@@ -112,7 +112,7 @@ def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
     ready = replace(detector(), labels=frozenset({"dog"}))
     (record,) = finish(ready, tmp_path, (str(tmp_path / "photos"),)).records
     assert record["objects"] == [] and record["dropped"] == {"other_label": 1}
-    assert "1 boxes had other labels than those of --label" in capsys.readouterr().out
+    assert "1 box with other labels than those of --label" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path
             process.send_signal(sent)
             _, told = process.communicate(timeout=30)  # the request itself would take a minute
         assert process.returncode == code and "Traceback" not in told
-        assert ("1 images were answered into" in told) == (sent == signal.SIGINT)
+        assert ("1 image was answered into" in told) == (sent == signal.SIGINT)
         (first,) = answers.read_text().splitlines()
         hangs[0] = False
         subprocess.run(words, cwd=tmp_path, check=True, env=os.environ, timeout=120)

@@ -21,7 +21,7 @@ def test_folders_files_and_patterns(tmp_path):
     make_images(tmp_path / "a" / ".cache", hidden=(2, 2))
     found = find_sources([str(tmp_path / "a"), str(tmp_path / "b")])
     assert [source.name for source in found.images] == ["a/deep/x.png", "b/y.png", "b/z.png"]
-    assert found.notes == ("1 files that are no images were skipped (1 .txt)",)
+    assert found.notes == ("1 file that is no image was skipped (1 .txt)",)
     assert names(tmp_path / "b" / "*.png") == ["y.png", "z.png"]
     assert names(tmp_path / "b" / "y.png", tmp_path / "b") == ["y.png", "z.png"]  # named twice, answered once
 
@@ -52,7 +52,7 @@ def test_annotations_name_their_images_and_are_the_truth(tmp_path):
     assert found.truth is not None
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "a.png").rename(tmp_path / "elsewhere" / "a.png")
-    with pytest.raises(InputError, match=r"none of its 1 images is below .*, a\.png first; .* --images"):
+    with pytest.raises(InputError, match=r"none of its 1 image is below .*, a\.png first; .* --images"):
         find_sources([str(tmp_path / "i.jsonl")])
     assert find_sources([str(tmp_path / "i.jsonl")], tmp_path / "elsewhere").images[0].path.is_file()
     with pytest.raises(InputError, match="--images"):

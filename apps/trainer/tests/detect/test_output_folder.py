@@ -35,7 +35,7 @@ def test_answers_of_images_that_a_call_does_not_name_are_kept_and_taken_up_again
     few = find_sources([str(tmp_path / "photos" / "a.png"), str(tmp_path / "photos" / "c.png")])
     assert [record["image"] for record in answer(tmp_path / "out", few).records] == ["a.png", "c.png"]
     assert [record["image"] for record in lines(tmp_path / "out")] == ["a.png", "c.png"]
-    assert "2 answers are of images that this call does not name; they are in earlier.jsonl" in capsys.readouterr().out
+    assert "2 answers of images that this call does not name: see earlier.jsonl" in capsys.readouterr().out
     engine = RuleEngine()
     assert answer(tmp_path / "out", sources, engine).new == 0 and not engine.batches
     assert len(lines(tmp_path / "out")) == 4 and not (tmp_path / "out" / "earlier.jsonl").exists()

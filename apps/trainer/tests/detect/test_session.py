@@ -40,7 +40,7 @@ def test_torn_last_line_is_repaired_and_its_image_answered_again(tmp_path, sourc
     path = tmp_path / "out" / "predictions.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
     assert answer(tmp_path / "out", sources).new == 1
-    assert "1 answers were cut off" in capsys.readouterr().out
+    assert "1 answer was cut off" in capsys.readouterr().out
     assert len(lines(tmp_path / "out")) == 4
 
 
@@ -76,7 +76,7 @@ def test_file_that_is_another_one_now_is_answered_again(tmp_path, sources, capsy
     engine = RuleEngine()
     assert answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), engine).new == 1
     assert engine.batches == [[(30, 20)]] and lines(tmp_path / "out")[1]["width"] == 30
-    assert "1 image files have changed since they were answered" in capsys.readouterr().out
+    assert "1 image file has changed since" in capsys.readouterr().out
 
 
 def test_image_of_two_ids_is_answered_once_and_recorded_twice(tmp_path):
@@ -157,7 +157,7 @@ def test_images_that_are_out_of_reach_keep_their_answers(tmp_path, sources, caps
     before = lines(tmp_path / "out")
     (tmp_path / "photos").rename(tmp_path / "unmounted")
     assert answer(tmp_path / "out", sources).new == 0 and lines(tmp_path / "out") == before
-    assert "4 image files cannot be found now; their answers are kept" in capsys.readouterr().out
+    assert "4 image files cannot be found now; the answers are kept" in capsys.readouterr().out
 
 
 def test_failure_takes_no_answers_place_unless_the_file_is_another_one(tmp_path, sources):

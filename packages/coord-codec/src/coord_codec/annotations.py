@@ -17,6 +17,7 @@ from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.document import is_coco, read_coco
 from coord_codec.coco.shapes import in_place_of
 from coord_codec.coco.tables import Category, CocoTables
+from coord_codec.counts import counted
 from coord_codec.files import BACKSLASHES, InputError, name_on_disk, parse_json_line
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
@@ -78,7 +79,7 @@ class AnnotationSet:
             InputError: listing the first few problems
         """
         faults = [problem for problem in self.problems if training or not problem.training_only]
-        raise_for(faults, f"{len(faults)} problems in the annotations; mend or remove these records")
+        raise_for(faults, f"{counted(len(faults), 'problem')} in the annotations; mend or remove these records")
 
 
 def read_annotations(
@@ -141,7 +142,10 @@ def read_annotations(
     annotations = replace(annotations if annotations.tables else _with_existing_names(annotations, root), root=root)
     if on_bad_box == "error":
         refused = [problem for problem in annotations.problems if problem.is_box]
-        raise_for(refused, f"{len(refused)} objects are refused; mend them, or let on_bad_box leave them out")
+        raise_for(
+            refused,
+            f"{counted(len(refused), 'object is', 'objects are')} refused; mend them, or let on_bad_box leave them out",
+        )
     if strict:
         annotations.check()
     return annotations

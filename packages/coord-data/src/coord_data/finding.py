@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from coord_codec.counts import counted  # noqa: F401  (where it was until 0.2)
 from coord_codec.files import write_text
 
 Severity = Literal["error", "warning", "note"]
@@ -71,13 +72,3 @@ def write_findings(path: Path, findings: Sequence[Finding]) -> None:
     """Write findings.json: a list, which is empty without findings."""
     rows = [finding.to_json() for finding in findings]
     write_text(path, json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
-
-
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun.
-
-    Example:
-        >>> counted(1, "box", "boxes"), counted(2, "box", "boxes"), counted(0, "image")
-        ('1 box', '2 boxes', '0 images')
-    """
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, RunError
+from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import phrase_of, raise_for
 from coord_data.classes import absent_classes, class_categories, select_classes
@@ -139,7 +140,8 @@ class ImageSet:
         if count is None or count >= len(self):
             return self
         chosen = self.instances[:count]
-        notes = (*self.notes, f"the first {count} of {len(self)} images are used (data.limit is {count})")
+        used = f"the first {count:,} of {counted(len(self), 'image')} are used (data.limit is {count})"
+        notes = (*self.notes, used)
         if self.evidence is not None:
             digest = _digest(chosen, self.evidence.folder)
         else:
@@ -243,14 +245,14 @@ def _note_repeated(instances: Sequence[Instance]) -> tuple[str, ...]:
         repeated = [image for image, count in counts.items() if count > 1]
     if not repeated:
         return ()
-    images = "1 image has" if len(repeated) == 1 else f"{len(repeated)} images have"
+    images = counted(len(repeated), "image has", "images have")
     return (f"{images} several records, such as {repeated[0]}: merge them into one record per image",)
 
 
 def _refuse(annotations: Path, problems: Sequence[Problem], good: int, rules: ReadingRules, root: Path) -> None:
     """Raise an `InputError` if `strict` is set and there are problems, or if no usable image is left."""
     if problems and rules.strict:
-        raise InputError(f"{problems[0]} ({len(problems)} such problems; data.strict is on)")
+        raise InputError(f"{problems[0]} ({counted(len(problems), 'such problem')}; data.strict is on)")
     if not good:
         reason = f"; the first problem: {problems[0]}" if problems else ", as there are no records"
         missing = [problem.where for problem in problems if (problem.field, problem.message) == ("image", MISSING)]
@@ -270,7 +272,7 @@ def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
     problems = tuple(Problem(**fault) for fault in store.facts["problems"])
     if rules.on_bad_box == "error":
         refused = [problem for problem in problems if problem.is_box]
-        raise_for(refused, f"{len(refused)} objects are refused; data.on_bad_box is error")
+        raise_for(refused, f"{counted(len(refused), 'object is', 'objects are')} refused; data.on_bad_box is error")
     _refuse(path, problems, len(store.records), rules, root)
     stated = [Category(*row) for row in store.facts["categories"]]
     categories = class_categories(stated, rules.classes, str(path))

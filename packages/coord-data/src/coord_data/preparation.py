@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 from coord_codec import InputError, Instance, RunError, write_instances
+from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
 from coord_data.alike import duplicates_in, have_same_boxes, sorted_boxes
 from coord_data.duplicates import is_same, near_duplicates
-from coord_data.finding import counted
 from coord_data.formats.coco import SUMMARY
 from coord_data.formats.registry import open_source
 from coord_data.image_file import ImageFile, look_at
@@ -110,7 +110,8 @@ def prepare(
         if listed or not single:
             write_text(problems, listed)
     for name, part in parts.items():
-        _LOG.info(f"{len(part)} records, {sum(len(i.targets) for i in part)} boxes in {out if single else out / name}")
+        boxes = counted(sum(len(i.targets) for i in part), "box", "boxes")
+        _LOG.info(f"{counted(len(part), 'record')}, {boxes} in {out if single else out / name}")
     if drop_duplicates is not None:
         _LOG.info(_dropped_line(dropped))
     if data.allow_outside:
@@ -137,12 +138,13 @@ def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict
         for line in loaded.notes:
             _LOG.info(line)
         for reason, count in loaded.annotations.notes.items():
-            _LOG.info(f"{count} {reason}")
+            _LOG.info(counted_note(count, reason))
     for line in shared:
         _LOG.info(line)
     if near:
         _LOG.info(
-            f"{len(near)} images of val look like one of train, for example {near[0]['val']} and {near[0]['train']}"
+            f"{counted(len(near), 'image of val looks', 'images of val look')} like one of train, for example "
+            f"{near[0]['val']} and {near[0]['train']}"
         )
     faults = [problem for loaded in sets for problem in loaded.problems]
     for problem in faults[:_SHOWN]:
@@ -192,7 +194,11 @@ def _note_shared(sets: Sequence[ImageSet]) -> list[str]:
         root = loaded.root.resolve()
         paths.update({os.path.normpath(root / instance.image) for instance in loaded.instances})
     shared = [path for path, count in paths.items() if count > 1]
-    return [f"{len(shared)} images have a record in each of several sources, such as {shared[0]}"] if shared else []
+    return (
+        [f"{counted(len(shared), 'image has', 'images have')} a record in each of several sources, such as {shared[0]}"]
+        if shared
+        else []
+    )
 
 
 def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:

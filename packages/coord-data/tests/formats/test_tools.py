@@ -54,4 +54,4 @@ def test_instance_record_with_keys_of_its_own_is_read(tmp_path, prepared):
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     code, said = prepared("a.jsonl", "--out", "out")
     assert code == 0, said
-    assert "1 records, 0 boxes" in said
+    assert "1 record, 0 boxes" in said

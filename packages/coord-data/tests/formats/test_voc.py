@@ -139,4 +139,4 @@ def test_list_in_imagesets_names_files_with_blanks_and_suffixes_once(tmp_path, r
     (tmp_path / "ImageSets" / "train.txt").write_text(rows)
     found = read_source(tmp_path / "ImageSets" / "train.txt")
     assert [i.image for i in found.annotations.instances] == wanted
-    assert any("1 names are listed more than once" in note for note in found.notes) is (rows == "0\n0\n")
+    assert any("1 name is listed more than once" in note for note in found.notes) is (rows == "0\n0\n")

@@ -63,7 +63,7 @@ def test_images_of_the_same_name_have_their_own_labels(lay, images):
 
 def test_data_yaml_without_any_label_is_refused(lay):
     place = lay({"images/a.jpg": "", "label/a.txt": BOX, "data.yaml": "train: images\nnames: [cat]"})
-    with pytest.raises(InputError, match=r"none of the 1 images has a label file; .*labels/a.txt or .*images/a.txt"):
+    with pytest.raises(InputError, match=r"none of 1 image has a label file; .*labels/a.txt or .*images/a.txt"):
         read_source(place / "data.yaml")
 
 

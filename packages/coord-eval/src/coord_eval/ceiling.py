@@ -13,6 +13,7 @@ import numpy as np
 
 from coord_codec import CoordGrid, Form, Instance, MarkerFamily, Object, Order, Style, encode_target
 from coord_codec.records import check_description
+from coord_eval.arguments import expect
 from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.collecting import collect_answers
 from coord_eval.intake.joining import LabelMatcher, join
@@ -34,6 +35,10 @@ class CeilingSettings:
     markers: str | MarkerFamily = "obj"
     max_objects: int | None = None
     order: Order = "top_left"
+
+    def __post_init__(self) -> None:
+        expect("markers", self.markers, str, MarkerFamily)
+        expect("max_objects", self.max_objects, int, type(None))
 
 
 def oracle_predictions(
@@ -68,6 +73,8 @@ def oracle_predictions(
         >>> oracle_predictions([Instance(image="a.jpg", width=9, height=9, objects=[cat])])[0]["text"]
         '<obj_start>cat<|coord_100|><|coord_200|><|coord_300|><|coord_400|><obj_end>'
     """
+    CeilingSettings(markers, max_objects, order)
+    expect("grid", grid, CoordGrid)
     ground_truth = load_ground_truth(ground_truth)
     objects: list[list[Object]] = [[] for _ in ground_truth.image_ids]
     for n in range(len(ground_truth.image_N)):

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.files import write_text
+from coord_eval.arguments import expect
 from coord_eval.comparison_page import comparison_page
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metric_table import figure_of, headline
@@ -128,6 +130,10 @@ def compare(
         raise InputError(f'compare: expected runs by name, {{"base": a, "new": b}}, found {type(runs).__name__}')
     if len(runs) < 2:
         raise InputError(f"compare: expected at least two runs, found {len(runs)}")
+    expect("resamples", resamples, int)
+    expect("seed", seed, int)
+    for name, run in runs.items():
+        expect(f"runs[{name!r}]", run, Evaluation)
     first, *others = runs
     for name in others:
         _check_same_truth(first, runs[first], name, runs[name])
@@ -157,7 +163,8 @@ def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int
         return []
     enough = math.ceil(len(values) / (1 - CONFIDENCE))
     return [
-        f"{resamples} resamples cannot give a p below {min(smallest, 1):.3f}, so no difference can be significant: "
+        f"{counted(resamples, 'resample')} cannot give a p below {min(smallest, 1):.3f}, so no difference "
+        "can be significant: "
         f"use at least {enough}"
     ]
 

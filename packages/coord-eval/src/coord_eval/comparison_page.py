@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from coord_codec.counts import counted, fixed
 from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
 from coord_eval.metric_table import figure_of, headline
 from coord_eval.report.images import f1_of_images
@@ -17,7 +18,7 @@ from coord_eval.report.plot import MatplotlibMissingError, forest_plot
 from coord_eval.report_page import headline_first
 
 if TYPE_CHECKING:
-    from coord_eval.comparison import Comparison
+    from coord_eval.comparison import Comparison, Difference
 
 _CHANGED = 6
 """Images that became better, and those that became worse, of each run."""
@@ -35,15 +36,17 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
     if root is None and comparison.runs:
         root = comparison.runs[first].truth.root
     method = (
-        f"{comparison.resamples} resamples of the images, seed {comparison.seed}, 95 % confidence intervals; p from a "
-        "permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at most 5 % of "
+        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, 95 % confidence "
+        "intervals; p from a permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at most 5 % of "
         "comparisons of equal runs have one below .05"
     )
     parts = [notes(comparison.notes)]
     for run in others:
         title = f"{run} against {first}"
         main = comparison.differences[run].get("AP")
-        figure_shown = f"AP {main.value:+.3f} [{main.low:+.3f}, {main.high:+.3f}]" if main else ""
+        figure_shown = (
+            f"AP {fixed(main.value, 3, '+')} [{fixed(main.low, 3, '+')}, {fixed(main.high, 3, '+')}]" if main else ""
+        )
         parts.append(section(title, _differences(comparison, run), figure_shown))
         if comparison.runs:
             parts.append(section(f"Images that changed: {title}", _changed_images(comparison, run, root)))
@@ -67,7 +70,7 @@ def _differences(comparison: Comparison, run: str) -> str:
     differences = comparison.differences[run]
     head = ("", "difference", "paired 95 % interval", "better in", "p (Holm)")
     rows = {
-        name: (name, f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", f"{100 * d.share_better:.1f} %", d.p_text)
+        name: (name, fixed(d.value, 4, "+"), _span(d, 4), f"{100 * d.share_better:.1f} %", d.p_text)
         for name, d in differences.items()
     }
     shares = {n: d for n, d in differences.items() if n in headline() and figure_of(n).is_share}
@@ -77,10 +80,14 @@ def _differences(comparison: Comparison, run: str) -> str:
         plot = figure(forest_plot(points, caption), caption) if points else ""
     except MatplotlibMissingError as missing:
         plot = f"<p>{safe(missing)}</p>"
-    gains = [(name, f"{gain:+.3f}") for name, gain in comparison.class_gains[run].items()]
+    gains = [(name, fixed(gain, 3, "+")) for name, gain in comparison.class_gains[run].items()]
     by_class = table(("label", "AP gained"), gains, sortable=True) if gains else ""
     folded = f"<details><summary>AP gained by label</summary>{by_class}</details>" if by_class else ""
     return columns(plot, f"<div>{headline_first(head, rows)}{folded}</div>")
+
+
+def _span(difference: Difference, digits: int) -> str:
+    return f"[{fixed(difference.low, digits, '+')}, {fixed(difference.high, digits, '+')}]"
 
 
 def _changed_images(comparison: Comparison, run: str, root: ImageRoot | None) -> str:

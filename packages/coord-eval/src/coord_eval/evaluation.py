@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, geometry_of
+from coord_codec.counts import counted
 from coord_codec.html import fragment, notes
 from coord_eval.ceiling import CeilingSettings
 from coord_eval.computed import computed
@@ -165,8 +166,8 @@ class Evaluation(Scored):
 
     def __repr__(self) -> str:
         counts = self.counts
-        numbers = f"{counts['images']} images, {counts['objects']} objects, {counts['detections']} detections"
-        return f"<Evaluation: {self.brief()}; {numbers}, {len(self.notes)} notes>"
+        numbers = ", ".join(counted(counts[f"{noun}s"], noun) for noun in ("image", "object", "detection"))
+        return f"<Evaluation: {self.brief()}; {numbers}, {counted(len(self.notes), 'note')}>"
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the headline figures and the notes."""
@@ -225,6 +226,9 @@ def join_lines(evaluation: Evaluation) -> Iterator[str]:
         labels = [f"{label!r} ({times})" for label, times in evaluation.unknown_labels.items()]
         more = f" and {len(labels) - _LABELS_SHOWN} more" if len(labels) > _LABELS_SHOWN else ""
         listed = f"{', '.join(labels[:_LABELS_SHOWN])}{more}"
-        yield f"{unknown} boxes with labels that the ground truth does not have, counted as false: {listed}"
+        yield (
+            f"{counted(unknown, 'box', 'boxes')} with labels that the ground truth does not have, counted as "
+            f"false: {listed}"
+        )
     if evaluation.join.unknown:
-        yield f"{evaluation.join.unknown} predictions about unknown images, left out"
+        yield f"{counted(evaluation.join.unknown, 'prediction')} about unknown images, left out"

@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
+from coord_codec.counts import counted
+from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
+from coord_eval.arguments import expect
 from coord_eval.ground_truth import load_ground_truth
 from coord_eval.intake.answers import (
     AnswerSettings,
@@ -109,11 +112,30 @@ def score_expressions(
         >>> score_expressions([(0.1, 0.1, 0.3, 0.4)], [answer]).accuracy
         {'0.5': 1.0}
     """
+    for name, values in (("boxes", boxes), ("answers", answers), ("thresholds", thresholds)):
+        expect(name, values, Iterable)
+    expect("images", images, type(None), Iterable)
+    images = None if images is None else list(images)
+    for image in images or ():
+        expect("images", image, Hashable)
+    expect("resamples", resamples, int)
+    expect("seed", seed, int)
+    answers = list(answers)
+    for number, answer in enumerate(answers):
+        expect(f"answers[{number}]", answer, Answer)
+    for threshold in thresholds:
+        expect("thresholds", threshold, int, float)
     targets, answers = [_targets(given, n) for n, given in enumerate(boxes, 1)], list(answers)
     if len(targets) != len(answers):
-        raise InputError(f"expressions: {len(targets)} boxes and {len(answers)} answers; give one answer a phrase")
+        raise InputError(
+            f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(answers), 'answer')}; "
+            "give one answer a phrase"
+        )
     if images is not None and len(images) != len(targets):
-        raise InputError(f"expressions: {len(targets)} boxes and {len(images)} images; name the image of each phrase")
+        raise InputError(
+            f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(images), 'image')}; "
+            "name the image of each phrase"
+        )
     names = list(range(len(targets)) if images is None else images)
     phrases = range(len(targets))
     single = [i for i in phrases if len(targets[i]) == 1]
@@ -153,13 +175,14 @@ def _mean(values: np.ndarray) -> float | None:
 
 def _targets(given: Sequence[float] | Sequence[Sequence[float]], number: int) -> list[tuple[float, ...]]:
     """Return the boxes of a phrase, which are given as one box or as a list of boxes."""
+    expect(f"expressions, phrase {number}", given, Sequence, np.ndarray)
     boxes: list[Any] = list(given)
     if boxes and not hasattr(boxes[0], "__len__"):
         boxes = [boxes]
     for box in boxes:
         if len(box) != 4:
             raise InputError(f"expressions, phrase {number}: expected x1, y1, x2, y2 of each box, found {box!r:.80}")
-    return [tuple(map(float, box)) for box in boxes]
+    return [finite_numbers(list(box), 4, f"expressions, phrase {number}") for box in boxes]
 
 
 def _all_found(targets: Sequence[Sequence[float]], answer: Answer) -> bool:
@@ -241,7 +264,8 @@ def score_expression_files(
         raise InputError("expressions: expected answers as text, found a COCO results list")
     if len(texts) != len(instances):
         raise InputError(
-            f"expressions: {len(instances)} phrases and {len(texts)} answers; give one answer a phrase, in order"
+            f"expressions: {counted(len(instances), 'phrase')} and {counted(len(texts), 'answer')}; give "
+            "one answer a phrase, in order"
         )
     for prediction, item in zip(texts, instances, strict=True):
         _check_same_image(prediction, item)
@@ -258,6 +282,9 @@ def score_expression_files(
 
 def _read_phrases(source: str | Path | Sequence[Instance]) -> list[Instance]:
     if not isinstance(source, str | Path):
+        expect("ground truth", source, list, tuple)
+        for number, item in enumerate(source):
+            expect(f"ground truth[{number}]", item, Instance)
         return list(source)
     try:
         # `read_annotations` would refuse the repeated images.
@@ -307,7 +334,10 @@ def _by_phrase(instances: Sequence[Instance], answers: Sequence[Answer]) -> tupl
         for name, i in phrases.items():
             ordered[i] = answers[named[name]]
             moved += named[name] != i
-    note = f"{moved} answers stood in another order than the phrases of their image: joined by the phrase they name"
+    note = (
+        f"{counted(moved, 'answer')} stood in another order than the phrases of their image: joined by the "
+        "phrase they name"
+    )
     return ordered, [note] if moved else []
 
 

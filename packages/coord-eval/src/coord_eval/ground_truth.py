@@ -23,6 +23,9 @@ from coord_codec import (
     read_annotations,
     shape_of,
 )
+from coord_codec.counts import counted
+from coord_eval.arguments import expect
+from coord_eval.library_boxes import as_coco, boxes_by_image
 from coord_eval.predictions import plain_record
 
 ImageId = int | str
@@ -83,7 +86,7 @@ class GroundTruth:
         return width, height
 
 
-GroundTruthSource = str | Path | Mapping[str, Any] | Sequence[Instance] | AnnotationSet | GroundTruth
+GroundTruthSource = str | Path | Mapping[Any, Any] | Sequence[Any] | AnnotationSet | GroundTruth
 """Types that `load_ground_truth` accepts."""
 
 
@@ -97,7 +100,8 @@ def load_ground_truth(
 
     Args:
         source: path of COCO JSON or instance JSON lines, a COCO dictionary, instances, an annotation set as
-            `coord_codec.read_annotations` returns it, or a `GroundTruth`, which is returned as it is
+            `coord_codec.read_annotations` returns it, supervision's `[(image_id, Detections), ...]`, torchmetrics' list
+            of targets, or a `GroundTruth`, which is returned as it is
         lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is never
             checked again
         geometry: geometry of the objects that is scored in addition to their boxes
@@ -117,6 +121,9 @@ def load_ground_truth(
     if isinstance(source, AnnotationSet):
         return _from_set(source, geometry)
     document = getattr(source, "dataset", source)  # of pycocotools' `COCO`
+    if found := boxes_by_image(document, "ground truth"):
+        document = as_coco(found)
+    expect("ground truth", document, str, Path, Mapping, list, tuple)
     annotations = read_annotations(
         plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
     )
@@ -135,11 +142,12 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
     if left_out := [problem for problem in annotations.problems if not problem.training_only]:
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
-        notes.append(f"{len(left_out)} faults in the ground truth, their records are left out: {first}")
+        notes.append(f"{counted(len(left_out), 'fault')} in the ground truth, the records are left out: {first}")
     regular = table[:, 7] == 0
     if disagreeing := int((regular & (table[:, 6] > 1.05 * table[:, 4] * table[:, 5] + 1)).sum()):
         notes.append(
-            f"{disagreeing} objects state an area larger than their box: metrics of small, medium and large objects "
+            f"{counted(disagreeing, 'object states', 'objects state')} an area larger than their box: "
+            "metrics of small, medium and large objects "
             "follow the stated area"
         )
     if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
@@ -186,7 +194,11 @@ def _from_tables(tables: CocoTables) -> dict[str, Any]:
         # Boxes and areas are in pixels already, so that small, medium and large do not depend on the image size.
         "sizes_known": True,
         "rows": [(a.image, a.category, *a.bbox_xywh, a.area, a.iscrowd) for a in tables.annotations],
-        "notes": [f"{unsized} images state no size: boxes of text answers cannot be placed there"] if unsized else [],
+        "notes": [
+            f"{counted(unsized, 'image states', 'images state')} no size: boxes of text answers cannot be placed there"
+        ]
+        if unsized
+        else [],
     }
 
 
@@ -214,7 +226,9 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         "sizes_I2": sizes,
         "sizes_known": not unsized,
         "rows": rows,
-        "notes": [f"{unsized} images state no size: no metrics by object size"] if unsized else [],
+        "notes": [f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size"]
+        if unsized
+        else [],
     }
 
 

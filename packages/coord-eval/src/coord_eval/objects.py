@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_eval.intake.answers import AnswerSettings
 from coord_eval.intake.box_sources import with_boxes_from
 from coord_eval.intake.joining import without_labels
 from coord_eval.intake.ranking import choose_source, object_scores
@@ -68,6 +69,7 @@ def scored_objects(
         >>> objects[0].desc, objects[0].box, objects[0].score
         ('cat', (0.0, 0.0, 0.5, 0.25), 1.0)
     """
+    AnswerSettings(boxes, format, scale, grid, geometry, ignored_labels)
     (prediction,) = from_records([record])
     if not isinstance(prediction, Prediction):
         raise InputError("the record has no text: expected the record of an answer, found a box of a results list")

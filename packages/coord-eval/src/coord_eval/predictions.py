@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coord_codec.files import InputError, finite_numbers, identifier, parse_json_line, read_json, read_json_lines
+from coord_eval.library_boxes import boxes_by_image
 from coord_eval.parse.parser import plain
 
 _FIVE_FLOATS = [float] * 5
@@ -151,6 +152,8 @@ def _records_of(source: Any, name: str) -> Any:
         return source
     if "annotations" in source:
         rows = source["annotations"]
+        if not isinstance(rows, list | tuple) or not all(isinstance(row, Mapping) for row in rows):
+            raise InputError(f"{name}, annotations: expected a list of objects, found {rows!r:.80}")
         if lacking := sum("score" not in row for row in rows):
             raise InputError(
                 f"{name}: a COCO data set as predictions: expected a score in each annotation, found {lacking} of "
@@ -174,12 +177,22 @@ def from_records(
 ) -> list[Prediction] | list[CocoResult]:
     """Turn dictionaries into predictions, or into COCO results if they have a `bbox` and no `text`.
 
-    A pandas table, pycocotools' `COCO` with scores, a COCO data set with scores and `{image_id: text}` are accepted
-    too. An empty list is an empty results list.
+    A pandas table, pycocotools' `COCO` with scores, a COCO data set with scores, `{image_id: text}`, supervision's
+    `[(image_id, Detections), ...]` and torchmetrics' dictionaries are accepted too; boxes without a confidence get 1.
+    An empty list is an empty results list.
 
     Raises:
         InputError: naming record and field
     """
+    found = boxes_by_image(records, source)
+    if found is not None:
+        return [
+            CocoResult(image.image_id, label, tuple(box), score)
+            for image in found
+            for box, label, score in zip(
+                image.boxes_N4, image.labels, image.scores or [1.0] * len(image.labels), strict=True
+            )
+        ]
     records = _records_of(records, source)
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")

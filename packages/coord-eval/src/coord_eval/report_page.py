@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec import geometry_of
+from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.html import columns, notes, number, page, safe, section, table, tiles
 from coord_eval.metric_table import all_metrics, headline
@@ -184,9 +185,9 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
         (names.get(name, name), number(shapes[name]), number(ceiling[name])) for name in (*_ap_names(shapes), "mean")
     ]
     text = (
-        f"<p>{shapes['objects']} objects of the geometry {safe(shapes['geometry'])}, compared by "
+        f"<p>{counted(shapes['objects'], 'object')} of the geometry {safe(shapes['geometry'])}, compared by "
         f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "
-        f"{ceiling['simplified']} outlines simplified."
+        f"{counted(ceiling['simplified'], 'outline')} simplified."
     )
     has_extent = geometry_of(shapes["geometry"]).has_extent
     note = " The sections below are about the bounding boxes of the shapes." if has_extent else ""

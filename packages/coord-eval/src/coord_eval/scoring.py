@@ -8,6 +8,8 @@ from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
+from coord_codec.counts import counted
+from coord_eval.arguments import expect
 from coord_eval.ceiling import CeilingSettings, no_ceiling
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
@@ -105,8 +107,18 @@ def score(
         1.0
     """
     # Settings
+    expect("backend", backend, str)
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
+    for name, value, kind in (
+        ("answers", answers, AnswerSettings),
+        ("ceiling", ceiling, CeilingSettings),
+        ("labels", labels, LabelSettings),
+        ("resampling", resampling, ResamplingSettings),
+        ("params", params, CocoParams),
+    ):
+        if name != "params" or value is not None:
+            expect(name, value, kind)
     answers, ceiling, labels, resampling = _with_keywords((answers, ceiling, labels, resampling), keywords)
     report = progress or silent
 
@@ -191,20 +203,25 @@ def _notes(truth: GroundTruth, collected: Collected) -> list[str]:
     notes = [problem] if (problem := no_ceiling(truth)) else []
     if dropped and not len(detections):
         reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
-        notes.append(f"no box is left: all {sum(dropped.values())} objects were dropped: {reasons}")
+        notes.append(
+            f"no box is left: all of {counted(sum(dropped.values()), 'object was', 'objects were')} dropped: {reasons}"
+        )
     reason, count = max(dropped.items(), key=lambda item: item[1], default=("", 0))
     total = len(detections) + sum(dropped.values())
     if reason in _DROP_ADVICE and 2 * count > total:
-        notes.append(f"{count} of {total} objects were dropped as {reason}: {_DROP_ADVICE[reason]}")
+        notes.append(
+            f"{count} of {counted(total, 'object was', 'objects were')} dropped as {reason}: {_DROP_ADVICE[reason]}"
+        )
     if len(detections) and (detections.category_D >= len(truth.categories)).all():
         shown = ", ".join(map(repr, list(collected.unknown_labels)[:_LABELS_SHOWN]))
         names = ", ".join(map(repr, truth.categories[:_LABELS_SHOWN]))
         notes.append(
-            f"none of {len(detections)} boxes has a known label: answers name {shown}, the ground truth {names}; "
+            f"none of {counted(len(detections), 'box', 'boxes')} has a known label: answers name {shown}, "
+            f"the ground truth {names}; "
             "synonyms translate them"
         )
     if left_out := beyond_limit(detections):
-        notes.append(f"COCO leaves out {left_out} boxes beyond 100 of one label in one image")
+        notes.append(f"COCO leaves out {counted(left_out, 'box', 'boxes')} beyond 100 of one label in one image")
     return notes
 
 

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from coord_eval import score
 from coord_eval.cli.main import main
+from coord_eval.cli.summaries import evaluation_lines
 
 
 def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
@@ -18,7 +20,7 @@ def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert (tmp_path / "a" / "b" / "report.html").stat().st_size > 5000
     printed = capsys.readouterr().out
     assert f"{data['coco']['AP']:.3f}" in printed
-    assert "40 of 40 answers parse" in printed
+    assert "40 of 40 answers parsed" in printed
     assert sorted(p.name for p in (tmp_path / "a" / "b").iterdir()) == ["evaluation.json", "report.html"]
     assert main(["score", *files, "--out", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "evaluation.json").read_text()) == data
@@ -255,3 +257,14 @@ def test_compare_takes_files_whose_path_has_an_equals_sign(files, tmp_path, monk
     assert main(command) == 0
     name = "new" if argument.startswith("new=") else argument
     assert list(json.loads(capsys.readouterr().out)["metrics"]) == ["base", name]
+
+
+def test_console_shows_the_scores_of_shapes_and_no_boxes_of_points(coco_set):
+    text = '[{"point_2d": [100, 100], "label": "cat"}]'
+    records = [{"image_id": image["id"], "text": text} for image in coco_set["images"]]
+    evaluation = score(coco_set, records, scale=1000, geometry="point")
+    lines = [line.split() for line in evaluation_lines(evaluation)]
+    values = {words[0]: words[1:] for words in lines if len(words) == 3}
+    shapes = evaluation.shapes
+    assert values["mean"] == [f"{shapes['mean']:.3f}", f"{shapes['ceiling']['mean']:.3f}"]
+    assert not any("IoU" in words for words in lines)

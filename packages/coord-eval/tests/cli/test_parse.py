@@ -71,7 +71,7 @@ def test_parse_reads_the_predictions_that_score_reads(tmp_path, capsys, name):
     (tmp_path / name).write_text("\n".join(lines) if name == "p.jsonl" else f"[{','.join(lines)}]")
     assert main(["parse", str(tmp_path / name)]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line[0] != " "] == [
-        "7: ok, format lists, 1 objects",
+        "7: ok, format lists, 1 object",
         "b.jpg: empty, format none, 0 objects",
     ]
 

@@ -44,7 +44,7 @@ def test_collect_results_counts_unknown_images_and_categories(coco_set):
 
 
 def test_join_refuses_predictions_of_another_data_set(instance, answer):
-    with pytest.raises(InputError, match="none of the 1 predictions is about an image"):
+    with pytest.raises(InputError, match="none of 1 prediction is about an image"):
         score([instance(1, CAT)], [answer(99, DOG)])
 
 

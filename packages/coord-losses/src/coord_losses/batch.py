@@ -3,6 +3,7 @@
 Shapes: B samples, T positions, N supervised rows, C of them with a coordinate as target, M objects.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -46,6 +47,58 @@ def supervised_rows(x_BTD: Tensor, labels_BT: Tensor, ignore_index: int = -100) 
 
 
 @dataclass(frozen=True)
+class SupervisedLabels:
+    """The supervised labels of a batch, with all that the CPU has to know of them read from the device at once.
+
+    Read before a model's forward pass, it never waits for that pass.
+
+    Attributes:
+        sample_N: the sample of each row
+        position_N: the position of each row in its sample
+        targets_N: the target token id of each row
+        checks: what `Batch.sort` would have to read from the device
+
+    Example:
+        >>> import torch
+        >>> labels = SupervisedLabels.read(torch.tensor([[-100, -100, 7, 8]]), None, None)
+        >>> labels.position_N, labels.targets_N
+        (tensor([1, 2]), tensor([7, 8]))
+    """
+
+    sample_N: Tensor
+    position_N: Tensor
+    targets_N: Tensor
+    checks: tuple[int, ...]
+
+    @classmethod
+    def read(
+        cls, labels_BT: Tensor, objects: ObjectSlots | None, vocab: CoordVocab | None, ignore_index: int = -100
+    ) -> "SupervisedLabels":
+        """Select the labels as `supervised_rows` does, with one synchronisation.
+
+        Args:
+            labels_BT: token ids, or `ignore_index` at positions that are not supervised
+            objects: the objects of the batch, or None
+            vocab: the coordinate tokens, or None
+            ignore_index: the label that is left out
+        """
+        targets_F = labels_BT[:, 1:].flatten()
+        given_F = targets_F != ignore_index
+        # After a stable sort the number of rows suffices; indexing with a mask would wait for the device by itself.
+        order_F = (~given_F).int().sort(stable=True).indices
+        targets_F, given_F = targets_F[order_F], given_F[order_F]
+        rows_P = None if objects is None else _rows(objects).to(labels_BT.device)
+        num_rows, *checks = _read(targets_F, rows_P, _is_coord(targets_F, vocab), given_F)
+        sample_N = order_F[:num_rows] // max(labels_BT.shape[1] - 1, 1)
+        position_N = order_F[:num_rows] % max(labels_BT.shape[1] - 1, 1)
+        return cls(sample_N, position_N, targets_F[:num_rows], tuple(checks))
+
+    def rows(self, x_BTD: Tensor) -> Tensor:
+        """Return the rows [N, D] of hidden states or logits that predict the labels."""
+        return x_BTD[self.sample_N.to(x_BTD.device), self.position_N.to(x_BTD.device)]
+
+
+@dataclass(frozen=True)
 class Batch:
     """Validated targets and objects of a batch, with text rows and coordinate rows separated.
 
@@ -65,7 +118,13 @@ class Batch:
 
     @classmethod
     def sort(
-        cls, targets_N: Tensor, objects: ObjectSlots | None, vocab: CoordVocab | None, num_rows: int, vocab_size: int
+        cls,
+        targets_N: Tensor,
+        objects: ObjectSlots | None,
+        vocab: CoordVocab | None,
+        num_rows: int,
+        vocab_size: int,
+        checks: Sequence[int] | None = None,
     ) -> "Batch":
         """Validate a batch and separate text rows from coordinate rows.
 
@@ -75,6 +134,7 @@ class Batch:
             vocab: the coordinate tokens, or None
             num_rows: number of rows of logits or hidden states
             vocab_size: number of token ids that the head covers
+            checks: those of `SupervisedLabels` for these targets and objects; None reads them from the device
 
         Raises:
             ValueError: if shapes disagree, a target lies outside the vocabulary, or an object refers to a row that
@@ -84,13 +144,15 @@ class Batch:
             raise ValueError(f"targets_N must be [{num_rows}], one per row, got {tuple(targets_N.shape)}")
         if targets_N.dtype != torch.long:
             raise ValueError(f"targets_N must be int64 token ids, got {targets_N.dtype}; pass labels.long()")
-        is_coord_N = torch.zeros_like(targets_N, dtype=torch.bool) if vocab is None else vocab.mask(targets_N)
+        is_coord_N = _is_coord(targets_N, vocab)
         if objects is None:
             empty_M4 = torch.zeros(0, 4)
             objects = ObjectSlots(empty_M4.long(), empty_M4, empty_M4[:, 0].long())
         objects = objects.to(targets_N.device)
-        rows_P = objects.rows_M4 if objects.coords is None else objects.coords.rows_P
-        num_coords = _check(targets_N, rows_P, is_coord_N, vocab_size)
+        rows_P = _rows(objects)
+        if checks is None:
+            _, *checks = _read(targets_N, rows_P, is_coord_N)
+        num_coords = _check(checks, num_rows, len(rows_P), vocab_size)
         # Indexing with a mask would wait for the device; after a stable sort the sizes of the parts suffice.
         text_rows, coord_rows_C = is_coord_N.int().sort(stable=True).indices.tensor_split([num_rows - num_coords])
         coord_index_N = is_coord_N.cumsum(0) - 1
@@ -108,21 +170,48 @@ class Batch:
         )
 
 
-def _check(targets_N: Tensor, rows: Tensor, is_coord_N: Tensor, vocab_size: int) -> int:
-    """Validate targets and rows and return the number of coordinate rows, with one synchronisation with the device.
+def _rows(objects: ObjectSlots) -> Tensor:
+    return objects.rows_M4 if objects.coords is None else objects.coords.rows_P
+
+
+def _is_coord(targets_N: Tensor, vocab: CoordVocab | None) -> Tensor:
+    return torch.zeros_like(targets_N, dtype=torch.bool) if vocab is None else vocab.mask(targets_N)
+
+
+def _read(targets_N: Tensor, rows: Tensor | None, is_coord_N: Tensor, given_N: Tensor | None = None) -> list[int]:
+    """Read what the CPU has to know from the device, at once.
+
+    Returns:
+        The number of rows, the lowest and the highest target, the number of coordinates; if there are rows of objects
+        also the lowest and the highest of them, and whether the targets of all are coordinates.
+    """
+    if not len(targets_N):
+        return [0, 0, 0, 0]
+    if given_N is None:
+        low, high = targets_N.min(), targets_N.max()
+        checks = [torch.full_like(low, len(targets_N)), low, high]
+    else:
+        most = torch.iinfo(targets_N.dtype).max
+        given = given_N.sum()
+        checks = [given, targets_N.where(given_N, most).min(), targets_N.where(given_N, -1 - most).max()]
+    checks.append(is_coord_N.sum())
+    if rows is not None and len(rows):
+        checks += [rows.min(), rows.max(), is_coord_N[rows.clamp(0, len(targets_N) - 1)].all()]
+    values: list[int] = torch.stack([check.long() for check in checks]).tolist()
+    return values
+
+
+def _check(checks: Sequence[int], num_rows: int, num_slots: int, vocab_size: int) -> int:
+    """Validate what was read of targets and rows of objects, and return the number of coordinate rows.
 
     Raises:
         ValueError: see `Batch.sort`
     """
-    num_rows, num_objects = len(targets_N), len(rows)
     if not num_rows:
-        if num_objects:
+        if num_slots:
             raise ValueError("objects.rows_M4 names rows, the batch has 0; supervised_rows selects none")
         return 0
-    checks = [targets_N.min(), targets_N.max(), is_coord_N.sum()]
-    if num_objects:
-        checks += [rows.min(), rows.max(), is_coord_N[rows.clamp(0, num_rows - 1)].all()]
-    low, high, num_coords, *slots = torch.stack([check.long() for check in checks]).tolist()
+    low, high, num_coords, *slots = checks
     if not 0 <= low <= high < vocab_size:
         hint = "supervised_rows leaves ignored labels out" if low < 0 else "was the model's vocabulary expanded?"
         raise ValueError(f"targets_N must be ids in 0..{vocab_size - 1}, got {low}..{high}; {hint}")
@@ -136,4 +225,4 @@ def _check(targets_N: Tensor, rows: Tensor, is_coord_N: Tensor, vocab_size: int)
             "objects.rows_M4 names rows whose target is no coordinate token; "
             "were the slots made from the labels of this batch?"
         )
-    return int(num_coords)
+    return num_coords

@@ -3,7 +3,7 @@
 Shapes: N supervised rows, V vocabulary, H hidden, K coordinate tokens, C rows whose target is a coordinate, M objects.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import ParamSpec
 
@@ -73,7 +73,14 @@ class CoordObjective:
         self.vocab = vocab
 
     @_not_compiled
-    def __call__(self, logits_NV: Tensor, targets_N: Tensor, objects: ObjectSlots | None = None) -> ObjectiveOutput:
+    def __call__(
+        self,
+        logits_NV: Tensor,
+        targets_N: Tensor,
+        objects: ObjectSlots | None = None,
+        *,
+        checks: Sequence[int] | None = None,
+    ) -> ObjectiveOutput:
         """Compute the terms in the readable form, from the logits of the supervised rows (`supervised_rows`).
 
         Args:
@@ -81,6 +88,7 @@ class CoordObjective:
                 gathered
             targets_N: the target token id of each row; none is ignored
             objects: the objects for the box term; None for no objects
+            checks: those of `SupervisedLabels` for these targets and objects; None reads them from the device
 
         Raises:
             ValueError: if shapes disagree, a target lies outside the vocabulary, the vocabulary does not include
@@ -92,7 +100,8 @@ class CoordObjective:
                 f"logits_NV must be [N, V], one row per target, got {list(logits_NV.shape)}; "
                 "supervised_rows(logits, labels) selects the rows"
             )
-        batch, vocab = Batch.sort(targets_N, objects, self.vocab, *logits_NV.shape), self.vocab
+        vocab = self.vocab
+        batch = Batch.sort(targets_N, objects, vocab, len(logits_NV), logits_NV.shape[1], checks)
         needs = needs_of(self.config)
         quantities: dict[Need, Tensor] = {}
         if "text_rows" in needs:
@@ -143,6 +152,7 @@ class CoordObjective:
         logit_scale: float = 1.0,
         softcap: float | None = None,
         denominators: Mapping[str, Tensor | float] | None = None,
+        checks: Sequence[int] | None = None,
     ) -> ObjectiveOutput:
         """Compute the same terms from hidden states, with the logits of one block of the vocabulary at a time.
 
@@ -167,6 +177,7 @@ class CoordObjective:
             softcap: cap of the logits, `softcap · tanh(logits / softcap)` (Gemma 2); None for no cap
             denominators: the argument that `total` will get, if it is already known; saves a trained head one of four
                 matrix products. Gradients are exact even if `total` gets other values
+            checks: those of `SupervisedLabels` for these targets and objects; None reads them from the device
 
         Raises:
             ValueError: as in the readable form, or if the shapes of the head's parts do not match
@@ -185,7 +196,7 @@ class CoordObjective:
         head = LinearHead(
             coord, weight_VH, full_weight(offsets_KH), offset_ids_K, chunk_rows, chunk_vocab, bias_V, softcap
         )
-        batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), len(weight_VH))
+        batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), len(weight_VH), checks)
         grid = CoordGrid() if vocab is None else vocab.grid
         inputs = HiddenQuantities(self.config, grid, head, hidden_NH, targets_N, batch)
         quantities = inputs.compute(denominators)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.read import RECORD_FILE, read_object
 
@@ -66,7 +67,8 @@ def _check_replaceable(out: Path) -> None:
     exported = record.get("files", present)  # records of earlier versions do not list files
     if further := sorted(present - set(exported)):
         raise InputError(
-            f"OUT {out}: --force replaces only what an export wrote, and {len(further)} files are not part of it, the "
+            f"OUT {out}: --force replaces only what an export wrote, and "
+            f"{counted(len(further), 'file is', 'files are')} not part of it, the "
             f"first {further[0]}; move them away"
         )
 

@@ -163,8 +163,8 @@ def answer_images(
         eos_token_id=tokenizer.eos_token_id,
         logits_processor=LogitsProcessorList([recorder]),
     )
-    answers = ids_BT[:, prompt_length:].tolist()
-    return [answer_record(checkpoint, ids, recorder, row, markers) for row, ids in enumerate(answers)]
+    answers, statistics = ids_BT[:, prompt_length:].tolist(), recorder.read()
+    return [answer_record(checkpoint, ids, statistics, row, markers) for row, ids in enumerate(answers)]
 
 
 def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str) -> Any:
@@ -211,6 +211,24 @@ class StepRecorder(LogitsProcessor):
         self.log_p.append(scored_BV.gather(1, next_B[:, None])[:, 0] - scored_BV.logsumexp(dim=1))
         return scores if self._grammar is None else logits_BV
 
+    def read(self) -> dict[str, list[list[Any]]]:
+        """Return each statistic by step and answer, read from the device at once.
+
+        Example:
+            >>> recorder = StepRecorder(None)
+            >>> _ = recorder(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 4))
+            >>> recorder.read()  # log 1/4
+            {'log_p': [[-1.3862943649291992]]}
+        """
+        names = ["log_p"] if self._vocab is None else ["log_p", "expected", "spread", "mass", "quantiles"]
+        if not self.log_p:
+            return {name: [] for name in names}
+        values_SBQ = [torch.stack(getattr(self, name)) for name in names]
+        values_SBQ = [x[..., None] if x.dim() == 2 else x for x in values_SBQ]
+        read_SBQ = torch.cat(values_SBQ, dim=2).cpu()
+        parts = read_SBQ.split([x.shape[2] for x in values_SBQ], dim=2)
+        return {n: (x if n == "quantiles" else x[..., 0]).tolist() for n, x in zip(names, parts, strict=True)}
+
     def _record_coordinate(self, raw_BV: torch.Tensor, vocab: CoordVocab) -> None:
         """Record expectation, spread, quantiles and mass."""
         coord_BK = raw_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
@@ -230,11 +248,19 @@ class StepRecorder(LogitsProcessor):
 def answer_record(
     checkpoint: LoadedCheckpoint,
     ids: Sequence[int],
-    recorder: StepRecorder,
+    statistics: dict[str, list[list[Any]]],
     row: int,
     marker_ids: tuple[int, ...] | None,
 ) -> dict[str, Any]:
-    """Return text, finish reason, and the statistics of each coordinate and description, of answer `row` of a batch."""
+    """Return text, finish reason, and the statistics of each coordinate and description, of answer `row` of a batch.
+
+    Args:
+        checkpoint: the model
+        ids: the answer's tokens
+        statistics: what `StepRecorder.read` returned for the batch
+        row: the answer's place in the batch
+        marker_ids: of the markers; None if answers have none
+    """
     tokenizer = checkpoint.processor.tokenizer
     stopped = tokenizer.eos_token_id in ids
     ids = list(ids[: ids.index(tokenizer.eos_token_id)]) if stopped else list(ids)
@@ -246,17 +272,18 @@ def answer_record(
     if checkpoint.vocab is None:
         return record
     sides = [position for position, token in enumerate(ids) if token in checkpoint.vocab.ids]
-    for key, steps in (
-        ("coord_logprobs", recorder.log_p),
-        ("coord_expected", recorder.expected),
-        ("coord_spread", recorder.spread),
-        ("coord_quantiles", recorder.quantiles),
-        ("coord_mass", recorder.mass),
+    log_p = statistics["log_p"]
+    for key, name in (
+        ("coord_logprobs", "log_p"),
+        ("coord_expected", "expected"),
+        ("coord_spread", "spread"),
+        ("coord_quantiles", "quantiles"),
+        ("coord_mass", "mass"),
     ):
-        record[key] = [steps[position][row].tolist() for position in sides]
+        record[key] = [statistics[name][position][row] for position in sides]
     if marker_ids is not None:
         descriptions = _description_positions(ids, checkpoint.vocab, marker_ids)
-        record["desc_logprobs"] = [recorder.log_p[i][row].item() for positions in descriptions for i in positions]
+        record["desc_logprobs"] = [log_p[i][row] for positions in descriptions for i in positions]
         record["desc_token_counts"] = [len(positions) for positions in descriptions]
     return record
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from coord_codec.counts import counted
 from coord_codec.files import InputError, parse_json_line, write_text
 from coord_trainer.console import say
 
@@ -47,7 +48,7 @@ def append_answers(
     with part.open("rb") as file:
         count = sum(1 for _ in file)
     if count:
-        say(f"{path.name}: {count} answers of an earlier call are kept")
+        say(f"{path.name}: {counted(count, 'answer')} of an earlier call kept")
     with part.open("a", encoding="utf-8") as file:
         for record in answer_from(count):
             file.write(json_line(record))

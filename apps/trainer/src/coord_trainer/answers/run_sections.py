@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from coord_codec.counts import counted
 from coord_codec.files import read_json, read_json_lines
 from coord_codec.html import figure, safe, table
 from coord_eval import ReportSection
@@ -89,7 +90,7 @@ def _source(source: dict[str, Any], manifest: dict[str, Any]) -> str:
     seen = manifest.get("samples_seen", {}).get(source["name"])
     return (
         f"{source['records']:,} {source['kind']}, {source['share']:.1%} of the samples, digest {source['digest']}"
-        + ("" if seen is None else f"; {seen:,} samples seen")
+        + ("" if seen is None else f"; {counted(seen, 'sample')} seen")
     )
 
 
@@ -109,7 +110,9 @@ def _facts(manifest: dict[str, Any]) -> str:
     if terms := manifest.get("loss_terms"):
         rows.append(("loss terms and their weights", terms))
     for name, data in manifest.get("data", {}).items():
-        left_out = f"; {data['problems']:,} records left out, see problems.jsonl" if data.get("problems") else ""
+        left_out = (
+            f"; {counted(data['problems'], 'record')} left out, see problems.jsonl" if data.get("problems") else ""
+        )
         rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
         if len(sources := data.get("sources", ())) > 1:
             rows += [(f"source {source['name']}", _source(source, manifest)) for source in sources]

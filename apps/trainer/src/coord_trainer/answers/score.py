@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError
+from coord_codec.counts import counted
 from coord_codec.files import write_text
+from coord_codec.html import safe
 from coord_data.image_set import ImageSet
-from coord_eval import Evaluation, score
+from coord_eval import Evaluation, ReportSection, score
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.resumable_file import make_folder, unfinished
 from coord_trainer.answers.run_sections import run_sections, trained_keys
 from coord_trainer.answers.summary import LEFT_OUT
+from coord_trainer.answers.verdict import memorising_verdict
 from coord_trainer.checkpoints import is_complete, steps_of
 from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
@@ -79,6 +82,11 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
     if others:
         say(f"{main.name}, the run's own decoding ({main.meaning}):")
     evaluation = score_predictions(config, answers, images, main)
+    sections = run_sections(folder, config.evaluation.overfitting_after, trained_keys(config))
+    if config.evaluation.images == "train":
+        verdict = memorising_verdict(config, evaluation, folder, _beyond_cap(config, images))
+        say(verdict)
+        sections = [ReportSection("Memorising", f"<p>{safe(verdict)}</p>"), *sections]
     what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
     facts = {
         "run": folder.name,
@@ -89,8 +97,8 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
     evaluation.write_report(
         folder,
         image_root=lambda name: images.root / name,  # what was read may be shown, wherever it lies
-        title=f"{folder.name}: {len(images)} images, {what[config.evaluation.images]}",
-        sections=run_sections(folder, config.evaluation.overfitting_after, trained_keys(config)),
+        title=f"{folder.name}: {counted(len(images), 'image')}, {what[config.evaluation.images]}",
+        sections=sections,
         max_overlays=config.evaluation.overlays,
         facts=facts,
     )
@@ -136,13 +144,19 @@ def headline(evaluation: Evaluation) -> dict[str, float]:
     return {"AP": shapes["AP"], "AP50": shapes["AP50" if "AP50" in shapes else last]}
 
 
+def _beyond_cap(config: RunConfig, images: ImageSet) -> int:
+    """Return the number of scored objects that are not taught, since their image has more than the target may have."""
+    return int(np.maximum(images.target_counts[: config.evaluation.limit] - config.data.max_objects, 0).sum())
+
+
 def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
     """Return notes on losses that no answer can avoid and that the quantisation ceiling does not include."""
-    cap = config.data.max_objects
-    beyond = int(np.maximum(images.target_counts[: config.evaluation.limit] - cap, 0).sum())
-    notes = [f"{beyond} objects beyond data.max_objects={cap} are scored and not taught"] if beyond else []
+    notes = []
+    if beyond := _beyond_cap(config, images):
+        cap = config.data.max_objects
+        notes.append(f"{counted(beyond, 'object')} beyond data.max_objects={cap}, scored and not taught")
     if images.problems:
-        notes.append(f"{len(images.problems)} records were refused, and are neither trained nor scored")
+        notes.append(f"{counted(len(images.problems), 'refused record')}, neither trained nor scored")
     return [LEFT_OUT + note for note in notes]
 
 

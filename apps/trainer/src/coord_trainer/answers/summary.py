@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from coord_codec.counts import counted
 from coord_eval import Evaluation
 
 LEFT_OUT = "beside the ceiling: "
@@ -20,7 +21,7 @@ def summary(evaluation: Evaluation) -> list[str]:
         lines.append(around + evaluation.brief())
     return [
         *lines,
-        f"{share:.1%} of {form['answers']} answers parse, {form['truncated']} were cut off; "
+        f"{share:.1%} of {counted(form['answers'], 'answer')} parsed, {form['truncated']} cut off; "
         f"ranking score: {evaluation.score_source}",
         *(note for note in evaluation.notes if note.startswith(LEFT_OUT)),
     ]
@@ -30,6 +31,7 @@ def shape_line(shapes: dict[str, Any]) -> str:
     """Return the line with the scores of shapes other than boxes."""
     ceiling = shapes["ceiling"]
     scores = [f"{name} {shapes[name]:.3f} (ceiling {ceiling[name]:.3f})" for name in shapes if name.startswith("AP")]
-    simplified = f"; {ceiling['simplified']} outlines are simplified in targets" * bool(ceiling["simplified"])
-    measure = f"{shapes['measure']}; a target's own mean is {ceiling['mean']:.4f}{simplified}"
+    measure = f"{shapes['measure']}; a target's own mean is {ceiling['mean']:.4f}"
+    if ceiling["simplified"]:
+        measure += f"; {counted(ceiling['simplified'], 'outline is', 'outlines are')} simplified in targets"
     return f"{shapes['geometry']}: {', '.join(scores)}; {measure}"

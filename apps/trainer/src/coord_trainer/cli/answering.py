@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
@@ -181,7 +182,7 @@ def _predict_configured(model: Path | None, out: Path, settings: list[str], conf
     load_libraries()
     from coord_trainer.answers.score import predict_checkpoint
 
-    say(f"{predict_checkpoint(resolved, model, out)} answers in {out}")
+    say(f"{counted(predict_checkpoint(resolved, model, out), 'answer')} in {out}")
 
 
 @app.command()

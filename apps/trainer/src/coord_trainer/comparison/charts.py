@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from coord_codec.counts import fixed
 from coord_eval.html import INK, box_rows, chart, safe
 from coord_losses import registered_terms
 from coord_trainer.comparison.results import SCALE, GroupComparison, best_decodings, corners, edge_errors
@@ -109,7 +110,7 @@ def _error_chart(samples: Mapping[str, np.ndarray], colours: Mapping[str, str], 
     spans = [np.abs(np.percentile(values, [5, 95])).max() for values in samples.values() if len(values)]
     reach = 1.1 * (max(spans, default=1.0) or 1.0)
     rows = {
-        f"{group} {values.mean():+.2f} ({len(values)})" if len(values) else f"{group} (0)": values
+        f"{group} {fixed(values.mean(), 2, '+')} ({len(values)})" if len(values) else f"{group} (0)": values
         for group, values in samples.items()
     }
     with chart(title, width=340, height=60 + 24 * len(rows)) as drawn:

@@ -11,22 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
-from coord_codec.html import columns, fate_legend, figure, notes, page, safe, scrolled, section
-from coord_data.finding import counted
+from coord_codec.html import columns as side_by_side
+from coord_codec.html import fate_legend, figure, notes, page, safe, scrolled, section
 from coord_data.image_set import ImageSet
 from coord_eval.html import PALETTE, forest_plot, legend, overlay
+from coord_eval.metric_table import figure_of
 from coord_trainer.comparison.charts import curves, distributions, loss_curves
 from coord_trainer.comparison.plan import differing_settings
 from coord_trainer.comparison.results import (
-    BOOTSTRAPPED,
-    METRICS,
+    PARSED,
     GroupComparison,
     ScoredRun,
     best_decodings,
+    columns,
     image_f1,
     mean_and_interval,
     paired_difference,
+    paired_figures,
+    registered_figures,
 )
 from coord_trainer.config.decoding import Decoding
 
@@ -50,13 +54,13 @@ td.best { font-weight: 650; }
 
 def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -> Path:
     """Write comparison.json and report.html to `out`; returns the report's path."""
-    write_text(out / "comparison.json", json.dumps(_numbers(comparison), indent=2) + "\n")
+    write_text(out / "comparison.json", json.dumps(tabulated(comparison), indent=2) + "\n")
     colours = {group.name: PALETTE[k % len(PALETTE)] for k, group in enumerate(comparison.groups)}
     key = legend(colours)
     parts = {
         "Questions": _questions(comparison),
         "Images that became better or worse": _changed_images(comparison, images),
-        "Metrics": _metric_table(comparison),
+        "Metrics": metric_table(comparison),
         "Differences": _differences(comparison),
         "Why free and constrained answers differ": _mass_table(comparison),
         "Convergence": key + _steps_to_ap(comparison) + curves(comparison, colours, _curve_titles(comparison)),
@@ -76,23 +80,27 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
     return out / "report.html"
 
 
-def _numbers(comparison: GroupComparison) -> dict[str, Any]:
+def tabulated(comparison: GroupComparison) -> dict[str, Any]:
     """Return the values of all tables, unrounded."""
 
     def row(group: str, decoding: Decoding, entries: Sequence[ScoredRun]) -> dict[str, Any]:
-        paired = {name: paired_difference(comparison, group, decoding, name) for name in BOOTSTRAPPED}
+        paired = {name: paired_difference(comparison, group, decoding, name) for name in paired_figures()}
         return {
             "group": group,
             "decoding": decoding.name,
             "reading": decoding.name,  # the former key, until 0.3
             "seeds": [run.seed for run in comparison.runs if run.group.name == group],
             "score_sources": sorted({entry.evaluation.score_source for entry in entries}),
-            "metrics": {name: [f(e.evaluation) for e in entries] for name, f in METRICS.items()},
+            "metrics": {name: [_json_number(e.values[name]) for e in entries] for name in entries[0].values},
             "against_first": {name: asdict(pair) for name, pair in paired.items() if pair is not None},
         }
 
     rows = [row(*key, entries) for key, entries in comparison.scored.items()]
     return {"schema_version": 1, "resamples": comparison.resamples, "notes": comparison.notes, "rows": rows}
+
+
+def _json_number(value: float) -> float | None:
+    return None if np.isnan(value) else value
 
 
 def _questions(comparison: GroupComparison) -> str:
@@ -112,7 +120,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, r
 
     def cell(tag: str, column: int, value: Any) -> str:
         text, css_class = value if isinstance(value, tuple) else (value, "")
-        classes = " ".join(filter(None, ("n" * (column >= words), css_class)))
+        classes = " ".join(filter(None, ("n" if column >= words else "", css_class)))
         return f"<{tag}{classes and f' class={classes!r}'}>{safe(text)}</{tag}>"
 
     def line(tag: str, row: Sequence[Any]) -> str:
@@ -124,8 +132,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, r
 
 
 def _with_interval(mean: float, half: float | None, sign: str = "") -> str:
-    mean = round(mean, 3) + 0.0  # so that a difference of nothing is not shown as -0.000
-    return f"{mean:{sign}.3f}" + (f" ± {half:.3f}" if half is not None else "")
+    return fixed(mean, 3, sign) + (f" ± {half:.3f}" if half is not None else "")
 
 
 def _decodings(comparison: GroupComparison) -> list[Decoding]:
@@ -133,33 +140,36 @@ def _decodings(comparison: GroupComparison) -> list[Decoding]:
     return list(dict.fromkeys(decoding for _, decoding in comparison.scored))
 
 
-def _metric_table(comparison: GroupComparison) -> str:
+def _undefined(mean: float, goal: str) -> bool:
+    """Return whether no metric of this size exists: COCO has -1 where no object is of this size."""
+    return bool(np.isnan(mean)) or (goal == "high" and mean < 0)
+
+
+def metric_table(comparison: GroupComparison) -> str:
     """Return the table of every metric's mean and interval over seeds, for every group and decoding."""
     used = _decodings(comparison)
+    goals = {title: figure_of(name).goal for name, title in columns().items()}
     summaries = {
-        (key, name): mean_and_interval([figure(entry.evaluation) for entry in entries])
+        (key, title): mean_and_interval([entry.values[title] for entry in entries])
         for key, entries in comparison.scored.items()
-        for name, figure in METRICS.items()
+        for title in goals
     }
-    # COCO's value where there is no object of this size
-    defined = [name for name in METRICS if any(mean >= 0 for (_, n), (mean, _) in summaries.items() if n == name)]
+    defined = [t for t in goals if not all(_undefined(m, goals[t]) for (_, n), (m, _) in summaries.items() if n == t)]
     rows = []
     for group in comparison.groups:
         own_decodings = [decoding for decoding in used if (group.name, decoding) in comparison.scored]
         for place, decoding in enumerate(own_decodings):
             row: list[Any] = ["" if place else group.name, decoding.name]
-            for name in defined:
-                mean, half = summaries[(group.name, decoding), name]
-                if name == "parsed":
-                    row.append(f"{mean:.1%}")
-                    continue
-                if mean < 0:
+            for title in defined:
+                (mean, half), goal = summaries[(group.name, decoding), title], goals[title]
+                if _undefined(mean, goal):
                     row.append("n/a")
                     continue
-                rivals = [m for ((_, d), n), (m, _) in summaries.items() if (d, n) == (decoding, name)]
-                best = len(comparison.groups) > 1 and mean == max(rivals)
+                rivals = [m for ((_, d), t), (m, _) in summaries.items() if (d, t) == (decoding, title)]
+                best = len(comparison.groups) > 1 and _distance(mean, goal) == min(_distance(m, goal) for m in rivals)
                 row.append((_with_interval(mean, half), "best" if best else ""))
-            rows.append(row)
+            parsed = [entry.values[PARSED] for entry in comparison.scored[group.name, decoding]]
+            rows.append([*row, f"{np.mean(parsed):.1%}"])
     seeds = max(len(entries) for entries in comparison.scored.values())
     meanings = "<br>".join(f"<b>{safe(decoding.name)}</b>: {safe(decoding.meaning)}" for decoding in used)
     return (
@@ -167,21 +177,25 @@ def _metric_table(comparison: GroupComparison) -> str:
         "Answers are ranked by their own probabilities if they have them; these are not comparable between "
         "decodings, which the constant score does not depend on. Bold: the best mean of a decoding. "
         "<i>Any label</i>: localisation without class.</p>"
-        + _table(["group", "decoding", *defined], rows, words=2, ruled=True)
+        + _table(["group", "decoding", *defined, PARSED], rows, words=2, ruled=True)
         + f"<p>{meanings}</p>"
     )
 
 
+def _distance(value: float, goal: str) -> float:
+    """Return how far a value is from the best one, up to a constant."""
+    return {"high": -value, "low": value, "zero": abs(value)}[goal]
+
+
 def summary_lines(comparison: GroupComparison) -> list[str]:
-    """Return the table that is printed at the end: for every group and decoding AP, AP50 and mean IoU over seeds."""
-    rows = [("group", "decoding", "AP", "AP50", "mean IoU")]
+    """Return the table that is printed at the end: AP, AP50, mean IoU and registered metrics, means over seeds."""
+    rows = [("group", "decoding", "AP", "AP50", "mean IoU", *registered_figures())]
     for group in comparison.groups:
         for decoding in _decodings(comparison):
             if (entries := comparison.scored.get((group.name, decoding))) is None:
                 continue
             means = [
-                _with_interval(*mean_and_interval([METRICS[name](entry.evaluation) for entry in entries]))
-                for name in rows[0][2:]
+                _with_interval(*mean_and_interval([entry.values[name] for entry in entries])) for name in rows[0][2:]
             ]
             rows.append((group.name, decoding.name, *means))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -189,21 +203,26 @@ def summary_lines(comparison: GroupComparison) -> list[str]:
 
 
 def difference_table(comparison: GroupComparison) -> str:
-    """Return the table of AP differences from the first group, by decoding; empty if no runs can be paired."""
+    """Return the table of differences from the first group, by decoding; empty if no runs can be paired."""
+    figures = ("AP", "AP_any_label", *registered_figures())
     rows = []
     for group in comparison.groups[1:]:
         for decoding in _decodings(comparison):
-            pair = [paired_difference(comparison, group.name, decoding, m) for m in ("AP", "AP_any_label")]
+            pair = [paired_difference(comparison, group.name, decoding, name) for name in figures]
             if None not in pair:
-                cells = ((_with_interval(d.mean, d.over_seeds, "+"), f"[{d.low:+.3f}, {d.high:+.3f}]") for d in pair)
+                cells = (
+                    (_with_interval(d.mean, d.over_seeds, "+"), f"[{fixed(d.low, 3, '+')}, {fixed(d.high, 3, '+')}]")
+                    for d in pair
+                )
                 rows.append([group.name, decoding.name, *(text for texts in cells for text in texts)])
     if not rows:
         return ""
-    head = ["group", "decoding", "AP, by seed", "over images", "AP any label, by seed", "over images"]
+    titles = (columns()[name] for name in figures)
+    head = ["group", "decoding", *(text for title in titles for text in (f"{title}, by seed", "over images"))]
     return (
         f"<p>Each group minus <b>{safe(comparison.groups[0].name)}</b> under the same decoding: seed by "
-        f"seed, and over {comparison.resamples} resamples of the same images with seeds averaged. If an interval "
-        "contains 0, the difference is not significant.</p>" + _table(head, rows, words=2)
+        f"seed, and over {counted(comparison.resamples, 'resample')} of the same images with seeds "
+        "averaged. If an interval contains 0, the difference is not significant.</p>" + _table(head, rows, words=2)
     )
 
 
@@ -273,7 +292,7 @@ def _differences(comparison: GroupComparison) -> str:
         return ""
     title = f"AP minus that of {comparison.groups[0].name}, with its 95 % interval over images"
     points = {name: (pair.mean, pair.low, pair.high) for name, pair in rows.items()}
-    return columns(figure(forest_plot(points, title), title), difference_table(comparison))
+    return side_by_side(figure(forest_plot(points, title), title), f"<div>{difference_table(comparison)}</div>")
 
 
 def _curve_titles(comparison: GroupComparison) -> dict[str, str]:

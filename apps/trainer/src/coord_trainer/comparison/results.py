@@ -14,7 +14,8 @@ from tqdm import tqdm
 from coord_codec import CoordGrid
 from coord_codec.files import read_json, read_json_lines
 from coord_data.image_set import ImageSet
-from coord_eval import Evaluation, resample
+from coord_eval import METRICS, Evaluation, resample
+from coord_eval.metric_table import figure_of
 from coord_trainer.answers.score import CHECKPOINT_SCORES, score_predictions
 from coord_trainer.comparison.plan import Group, PlannedRun
 from coord_trainer.config.decoding import Decoding, prediction_files
@@ -23,23 +24,40 @@ _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2
 """Two-sided 95 % quantiles of Student's t by degrees of freedom; the last is used for more than it lists."""
 
 SCALE = CoordGrid().scale
-METRICS = {
-    "AP": lambda e: e.coco["AP"],
-    "AP50": lambda e: e.coco["AP50"],
-    "AP75": lambda e: e.coco["AP75"],
-    "AP small": lambda e: e.coco["APs"],
-    "AP medium": lambda e: e.coco["APm"],
-    "AP large": lambda e: e.coco["APl"],
-    "AP, constant score": lambda e: e.coco_constant_score["AP"],
-    "mean IoU": lambda e: e.mean_iou,
-    "AP any label": lambda e: e.coco_class_agnostic["AP"],
-    "F1 any label": lambda e: e.detection_class_agnostic["0.5:0.95"]["f1"],
-    "mean IoU any label": lambda e: e.mean_iou_class_agnostic,
-    "parsed": lambda e: e.format["parsed"] / max(e.format["answers"], 1),
+_COLUMNS = {
+    "AP": "AP",
+    "AP50": "AP50",
+    "AP75": "AP75",
+    "APs": "AP small",
+    "APm": "AP medium",
+    "APl": "AP large",
+    "AP_constant_score": "AP, constant score",
+    "mean_iou": "mean IoU",
+    "AP_any_label": "AP any label",
+    "f1_miou_any_label": "F1 any label",
+    "mean_iou_any_label": "mean IoU any label",
 }
-"""Columns of the metric table, with the function that reads each metric from an evaluation; -1 is no value."""
-BOOTSTRAPPED = {"AP": "AP", "AP50": "AP50", "AP_any_label": "AP any label", "mean_iou": "mean IoU"}
-"""Metrics with an interval over resampled images, by their name in `coord_eval.resample`, and their column."""
+"""The figures out of the hundred of coord-eval's table of metrics that are compared, with their titles."""
+_PAIRED = ("AP", "AP50", "AP_any_label", "mean_iou")
+"""Those of them with an interval over resampled images; registered metrics have one too."""
+PARSED = "parsed"
+"""Column of the share of answers that parse, which is no figure of a metric."""
+
+
+def columns() -> dict[str, str]:
+    """Return the compared figures of coord-eval's table of metrics, those of registered metrics too, with titles."""
+    return _COLUMNS | {name: name for name in registered_figures()}
+
+
+def paired_figures() -> tuple[str, ...]:
+    """Return the figures that have an interval over resampled images, by their name in `coord_eval.resample`."""
+    return (*_PAIRED, *registered_figures())
+
+
+def registered_figures() -> list[str]:
+    """Return the figures of the metrics that a user has registered."""
+    rows = [row for row in METRICS.values() if row.place == "metrics"]
+    return [figure.name for row in rows for figure in row.figures if "*" not in figure.name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +66,14 @@ class ScoredRun:
 
     Attributes:
         evaluation: its scores.
-        draws: metrics on resampled images [B]; the same images for every run.
+        values: its metrics by the title of their column; -1 for a share without a value, else NaN.
+        draws: figures on resampled images [B]; the same images for every run.
         mass: total probability of all coordinate tokens, at each coordinate of the answers.
         spread: standard deviation of each coordinate, in [0, 1].
     """
 
     evaluation: Evaluation
+    values: dict[str, float]
     draws: dict[str, np.ndarray]
     mass: np.ndarray
     spread: np.ndarray
@@ -106,14 +126,22 @@ def _log(run: PlannedRun) -> list[dict[str, Any]]:
 
 def _score(run: PlannedRun, decoding: Decoding, path: Path, images: ImageSet, resamples: int) -> ScoredRun:
     evaluation = score_predictions(run.config, path, images, decoding)
-    drawn = resample(evaluation, resamples, metrics=tuple(BOOTSTRAPPED)) if resamples else None
-    draws = {name: drawn.draws[name] for name in BOOTSTRAPPED} if drawn is not None else {}
+    draws = resample(evaluation, resamples, metrics=paired_figures()).draws if resamples else {}
     records = [record for _, record in read_json_lines(path)]
     mass, spread = (
         np.array([value for record in records for value in record.get(key, ())])
         for key in ("coord_mass", "coord_spread")
     )
-    return ScoredRun(evaluation, draws, mass, spread)
+    return ScoredRun(evaluation, values_of(evaluation), draws, mass, spread)
+
+
+def values_of(evaluation: Evaluation) -> dict[str, float]:
+    """Return the compared metrics by the title of their column; -1 for a share without a value, else NaN."""
+    values = {}
+    for name, title in columns().items():
+        value = evaluation[name]
+        values[title] = -1.0 if math.isnan(value) and figure_of(name).is_share else value
+    return values | {PARSED: evaluation.format["parsed"] / max(evaluation.format["answers"], 1)}
 
 
 def mean_and_interval(values: Sequence[float]) -> tuple[float, float | None]:
@@ -167,7 +195,7 @@ def paired_difference(
     if not common:
         return None
     chosen = [[entries[finished.index(s)] for s in common] for entries, finished in zip(both, seeds, strict=True)]
-    values = [[METRICS[BOOTSTRAPPED[metric]](entry.evaluation) for entry in entries] for entries in chosen]
+    values = [[entry.values[columns()[metric]] for entry in entries] for entries in chosen]
     mean, half = mean_and_interval([a - b for a, b in zip(*values, strict=True)])
     draws = [np.mean([entry.draws[metric] for entry in entries], axis=0) for entries in chosen]
     # Metrics are NaN if the resampled images contain no object.

@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from coord_codec import InputError, RunError
+from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.generate import predict_images
@@ -96,7 +97,8 @@ def compare_configs(
     if failed:
         run, last_lines = failed[0]
         raise RunError(
-            f"{len(failed)} of {len(waiting)} runs failed; the first, {run.group.name} seed {run.seed}: {last_lines}"
+            f"{len(failed)} of {counted(len(waiting), 'run')} failed; the first, {run.group.name} seed "
+            f"{run.seed}: {last_lines}"
         )
     return report
 
@@ -142,7 +144,10 @@ def _refuse_missing(groups: Sequence[Group]) -> None:
 
 
 def _print_plan(groups: Sequence[Group], runs: Sequence[PlannedRun], out: Path) -> None:
-    say(f"{len(groups)} groups x {len(runs) // len(groups)} seeds = {len(runs)} runs, in {out}")
+    say(
+        f"{counted(len(groups), 'group')} x {counted(len(runs) // len(groups), 'seed')} = "
+        f"{counted(len(runs), 'run')}, in {out}"
+    )
     for group in groups:
         decoding = ", ".join(decoding.name for decoding in group.config.evaluation.decoding)
         say(f"  {group.name}: {group.config.custom.loss_in_words}; decoding: {decoding}")

@@ -87,7 +87,8 @@ class CoordObjectiveConfig(Section):
     matching: Literal["sequence", "hungarian"] = Field(
         "sequence",
         description="the ground-truth box that an expected box is compared with: that of the same object in the text, "
-        "or the one assigned by the matching of least cost within the image (L1, 1 - GIoU, another label)",
+        "or the one assigned by the matching of least cost within the image (L1, 1 - GIoU, another label); boxes only, "
+        "since polygons with different numbers of vertices have no common coordinates to compare",
     )
     shape_boxes: bool = Field(
         False,
@@ -260,7 +261,8 @@ CUSTOM_RULES = (
     Rule(
         lambda c: not c.data.shape.is_box and c.custom.coord_objective.matching == "hungarian",
         ("custom.coord_objective.matching", "data.geometry"),
-        "it matches boxes alone; set sequence",
+        "it matches boxes only: shapes with different numbers of coordinates have no distance that could be trained; "
+        "set sequence",
     ),
 )
 """Contradictions of the section `custom` with others."""

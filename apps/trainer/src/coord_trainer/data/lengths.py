@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_codec import InputError, Instance
+from coord_codec.counts import counted
 from coord_data.large.records import Records
 
 
@@ -69,7 +70,8 @@ def report_long_samples(long: Sequence[tuple[str, int]], total: int, limit: int,
         return None
     longest, length = long[0]
     summary = (
-        f"{len(long)} of {total} samples have more than training.max_length={limit} tokens, the longest {length} "
+        f"{len(long)} of {counted(total, 'sample has', 'samples have')} more than "
+        f"training.max_length={limit} tokens, the longest {length} "
         f"({longest})"
     )
     if truncation in ("left", "right"):

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coord_codec import InputError
+from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
-from coord_data.finding import counted
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.large.store import is_large
 from coord_data.processes import Outcome, meanwhile
@@ -102,7 +102,7 @@ def _images_source(name: str, images: ImageSet, section: DataSection, weight: fl
     selected = images.first(section.limit)
     with_sides = sum(map(names_a_side, selected.instances)) if section.augment.flip else 0
     if with_sides:
-        note = f"{with_sides} records contain left or right and are not mirrored (augment.flip)"
+        note = f"{counted(with_sides, 'record contains', 'records contain')} left or right, not mirrored (augment.flip)"
         selected = replace(selected, notes=(*selected.notes, note))
     return MixtureSource(name, selected, section, weight)
 
@@ -239,9 +239,9 @@ def report_mixture(train: Mixture) -> None:
     """Print the share of each source if there are several."""
     if len(train.sources) == 1:
         return
-    say(f"train: {len(train)} samples per epoch from {len(train.sources)} sources, digest {train.digest}")
+    say(f"train: {counted(len(train), 'sample')} per epoch from {len(train.sources)} sources, digest {train.digest}")
     for source, count in zip(train.sources, train.plan.counts, strict=True):
-        say(f"  {source.name}: {count:,} samples ({count / len(train):.1%})")
+        say(f"  {source.name}: {counted(count, 'sample')} ({count / len(train):.1%})")
 
 
 def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
@@ -256,13 +256,12 @@ def report_sets(folder: Path, sets: Sequence[ImageSet | Conversations]) -> None:
             talks = f"{counted(len(data_set), 'conversation')} with {counted(images, 'image')}"
             say(f"{data_set.name}: {talks}, digest {data_set.digest}")
         else:
-            boxes = data_set.target_counts.sum()
-            found = "1 box" if boxes == 1 else f"{boxes:,} boxes"
+            found = counted(int(data_set.target_counts.sum()), "box", "boxes")
             say(f"{data_set.name}: {counted(len(data_set), 'image')}, {found}, digest {data_set.digest}")
             for line in data_set.notes:
                 say(f"  {line}")
             for reason, count in data_set.annotations.notes.items():
-                say(f"  {count} {reason}")
+                say(f"  {counted_note(count, reason)}")
         if data_set.problems:
             count = counted(len(data_set.problems), "problem")
             say(

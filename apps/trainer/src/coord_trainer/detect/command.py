@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError, RunError
+from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_data.finding import counted
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
@@ -191,22 +191,28 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     boxes = sum(len(record["objects"]) for record in good)
     truncated = sum(record["finish_reason"] == "length" for record in good)
     answers = f"{counted(len(good), 'image')} answered ({answered.new:,} now)"
-    found = f"{boxes:,} box" if boxes == 1 else f"{boxes:,} boxes"
+    found = counted(boxes, "box", "boxes")
     say(f"{answers}, {found}: {request.out / 'predictions.jsonl'}")
     uses_tokens = detector.reading["boxes"] == "tokens"
     without_distributions = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
     if without_distributions:
-        note = "answers came without the probabilities of their coordinates: their boxes are as generated"
-        say(f"  {without_distributions:,} {note}")
+        count = counted(without_distributions, "answer")
+        say(f"  {count} came without the probabilities of their coordinates: their boxes are as generated")
     if unscored := sum(map(_is_unscored, good)):
-        say(f"  {unscored:,} answers came without probabilities: the score of their boxes is 1")
+        say(f"  {counted(unscored, 'answer')} came without probabilities: the score of their boxes is 1")
     if truncated:
         limit = detector.engine.max_new_tokens
-        say(f"  {truncated:,} answers were cut off at {limit} tokens (evaluation.max_new_tokens)")
+        say(
+            f"  {counted(truncated, 'answer was', 'answers were')} cut off at {limit} tokens "
+            "(evaluation.max_new_tokens)"
+        )
     _report_outside_grammar(request, detector, good)
     _report_dropped(good)
     if failed:
-        say(f"  {len(failed):,} images have no answer, the next call tries them again; the first: {_reason(failed[0])}")
+        say(
+            f"  {counted(len(failed), 'image has', 'images have')} no answer, the next call tries again; "
+            f"the first: {_reason(failed[0])}"
+        )
 
     # Files: COCO results and exports, in the category ids of the annotations if there are any.
     categories = None
@@ -215,7 +221,10 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     good = _numbered(good, sources)
     results = coco_results(good, categories)
     if left_out := boxes - len(results):
-        say(f"  {left_out:,} boxes have labels that the annotations do not have, and are not in coco_results.json")
+        say(
+            f"  {counted(left_out, 'box', 'boxes')} with labels that the annotations do not have are left "
+            "out of coco_results.json"
+        )
     write_text(request.out / RESULTS, json.dumps(results) + "\n")
     for name in dict.fromkeys((*request.exports, *exports_in(request.out))):  # so that all of them agree
         say(f"{name}: {write_export(name, good, request.out, categories)}")
@@ -235,7 +244,10 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
         say("the annotations hold no objects: there is nothing to score")
     if is_scored:
         if detector.labels and (others := sorted(set(sources.labels) - detector.labels)):
-            note = f"  {len(others)} labels of the annotations are none of --label, so that their objects are missed"
+            note = (
+                f"  {counted(len(others), 'label of the annotations is', 'labels of the annotations are')} "
+                "none of --label, so that their objects are missed"
+            )
             say(f"{note}; the first: {others[0]}")
         _score(detector, sources, answered, {"boxes": "tokens"} if without_distributions == len(good) else {})
 
@@ -277,15 +289,18 @@ def _report_dropped(records: Sequence[Mapping[str, Any]]) -> None:
     if unread := [record for record in records if "unrecognised" in record.get("dropped", {})]:
         text = unread[0]["text"]
         start = ascii(text[:80]) + ("…" if len(text) > 80 else "")
-        say(f"  {len(unread):,} answers contain text that no format parses; the first, {unread[0]['image']}: {start}")
+        say(
+            f"  {counted(len(unread), 'answer contains', 'answers contain')} text that no format parses; "
+            f"the first, {unread[0]['image']}: {start}"
+        )
     excluded, pieces = ("unrecognised", "ignored_label"), Counter[str]()
     for record in records:
         pieces.update({reason: n for reason, n in record.get("dropped", {}).items() if reason not in excluded})
     if others := pieces.pop("other_label", 0):
-        say(f"  {others:,} boxes had other labels than those of --label, and are left out")
+        say(f"  {counted(others, 'box', 'boxes')} with other labels than those of --label left out")
     if pieces:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in pieces.most_common())
-        say(f"  {pieces.total():,} pieces of answers are no box: {reasons}")
+        say(f"  {counted(pieces.total(), 'piece of an answer is', 'pieces of answers are')} no box: {reasons}")
 
 
 def _is_unscored(record: Mapping[str, Any]) -> bool:

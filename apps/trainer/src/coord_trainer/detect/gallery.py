@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.html import Card, Drawn, coloured_text, gallery, image_svg, label_slots, page, section, table, tiles
 from coord_codec.html.boxes import MAX_SIDE
 from coord_codec.images import data_url
-from coord_data.finding import counted
 from coord_eval import ImageError, decode_image
 from coord_trainer.detect.file_names import places_of
 from coord_trainer.detect.image_sources import Sources

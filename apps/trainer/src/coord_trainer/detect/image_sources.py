@@ -12,6 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from coord_codec import AnnotationSet, InputError
+from coord_codec.counts import counted
 from coord_codec.files import read_json
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.reading import read_source
@@ -61,7 +62,7 @@ class Sources:
         if count is None or count >= len(self.images):
             return self
         truth = self.truth and self.truth.select(self.truth.instances[:count])
-        note = f"the first {count} of {len(self.images)} images are answered; evaluation.limit is {count}"
+        note = f"the first {count} of {counted(len(self.images), 'image')} are answered; evaluation.limit is {count}"
         return replace(self, images=self.images[:count], truth=truth, notes=(*self.notes, note))
 
 
@@ -105,7 +106,10 @@ def find_sources(
     sources = [ImageSource(path, name, name) for path, name in zip(paths, names, strict=True)]
     if skipped:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in skipped.most_common(6))
-        notes.append(f"{skipped.total()} files that are no images were skipped ({kinds})")
+        notes.append(
+            f"{counted(skipped.total(), 'file that is no image was', 'files that are no images were')} "
+            f"skipped ({kinds})"
+        )
     return Sources(root, tuple(sorted(sources, key=lambda source: source.name)), None, tuple(notes))
 
 
@@ -184,11 +188,11 @@ def _from_annotations(file: Path, images: Path | None, geometry: str, strict: bo
         raise InputError(f"{file}: no image is left to answer; the first problem: {next(iter(truth.problems), 'none')}")
     if not any(source.path.is_file() for source in sources):
         raise InputError(
-            f"{file}: none of its {len(sources)} images is below {root}, {sources[0].name} first; "
+            f"{file}: none of its {counted(len(sources), 'image')} is below {root}, {sources[0].name} first; "
             "name their folder with --images"
         )
     notes = list(annotated.notes)
     if truth.problems:
-        notes.append(f"{len(truth.problems)} records of {file} are bad and left out; the first: {truth.problems[0]}")
+        notes.append(f"{counted(len(truth.problems), 'bad record')} of {file} left out; the first: {truth.problems[0]}")
     labels = tuple(sorted({o.desc for i in truth.instances for o in i.targets}))
     return Sources(root, tuple(sources), truth, tuple(notes), labels)

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.files import parse_json_line, read_json, write_text
 from coord_trainer.answers.resumable_file import cut_torn_lines, json_line
 from coord_trainer.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
@@ -90,7 +91,10 @@ def _answer_rest(detector: Detector, sources: Sources, folder: Path, stamps: Map
     unique = list({source.name: source for source in sources.images}.values())  # annotations may name one twice
     todo = [source for source in unique[rank() :: world_size()] if source.name not in done]
     if existing := len(done & stamps.keys()):
-        say(f"{folder}: {existing} answers are there already, {len(unique) - existing} images are left")
+        say(
+            f"{folder}: {counted(existing, 'answer is', 'answers are')} there already, "
+            f"{counted(len(unique) - existing, 'image')} left"
+        )
     own = folder / (PREDICTIONS if world_size() == 1 else f"{PREDICTIONS}.{rank()}")
     count = 0
     with own.open("a", encoding="utf-8") as file, tqdm(total=len(todo), desc="answering", unit="img") as bar:
@@ -101,7 +105,10 @@ def _answer_rest(detector: Detector, sources: Sources, folder: Path, stamps: Map
                 count += sum(map(_is_answered, records))
                 bar.update(len(records))
         except KeyboardInterrupt:
-            message = f"interrupted: {count} images were answered into {own}; the same command resumes"
+            message = (
+                f"interrupted: {counted(count, 'image was', 'images were')} answered into {own}; the same "
+                "command resumes"
+            )
             raise KeyboardInterrupt(message) from None
     all_ranks_done("answers")
     if not is_first():
@@ -129,7 +136,10 @@ def _open(folder: Path, settings: dict[str, Any], stamps: Mapping[str, Any], for
         if force:
             _discard_answers(folder)
         if torn := sum(cut_torn_lines(path, _is_record) for path in _parts(folder)):
-            say(f"{folder}: {torn} answers were cut off while they were written; their images are answered again")
+            say(
+                f"{folder}: {counted(torn, 'answer was', 'answers were')} cut off during the write; the "
+                "image is answered again"
+            )
         earlier = _latest(_records(folder), stamps)
         if any(map(_is_answered, earlier.values())):
             _check_settings(folder / SESSION, settings)
@@ -184,10 +194,13 @@ def _report_changed(folder: Path, earlier: Mapping[str, Record], stamps: Mapping
                 "folder, or start anew with --force"
             )
     if stale:
-        say(f"{folder}: {len(stale)} image files have changed since they were answered, and are answered again")
+        say(
+            f"{folder}: {counted(len(stale), 'image file has', 'image files have')} changed since the "
+            "answer, which is made anew"
+        )
     missing = sum(stamp is None and name in earlier and _is_answered(earlier[name]) for name, stamp in stamps.items())
     if missing:
-        say(f"{folder}: {missing} image files cannot be found now; their answers are kept")
+        say(f"{folder}: {counted(missing, 'image file')} cannot be found now; the answers are kept")
 
 
 def _is_stale(record: Record, stamps: Mapping[str, Any]) -> bool:
@@ -219,7 +232,7 @@ def _write_answers(folder: Path, named: Iterable[Record], others: Iterable[Recor
     kept = [record for record in others if _is_answered(record)]
     if kept:
         write_text(folder / EARLIER, "".join(map(json_line, kept)))
-        say(f"{folder}: {len(kept)} answers are of images that this call does not name; they are in {EARLIER}")
+        say(f"{folder}: {counted(len(kept), 'answer')} of images that this call does not name: see {EARLIER}")
     write_text(folder / PREDICTIONS, "".join(map(json_line, named)))
     for part in _parts(folder):
         if part.name != PREDICTIONS and not (kept and part.name == EARLIER):

@@ -11,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_codec.files import read_json
-from coord_data.finding import Finding, by_share, counted, write_findings
+from coord_data.finding import Finding, by_share, write_findings
 from coord_data.formats.registry import open_source
 from coord_data.image_set import Evidence, ImageSet
 from coord_data.inspection.examine import Examination, evidence_of, examination_of

@@ -39,19 +39,33 @@ def attend_to_images_together(model: PreTrainedModel, tower_name: str = "model.v
         return 0
     AttentionInterface.register(_TOGETHER, _together)
     model.set_attn_implementation({"vision_config": _TOGETHER})
+    count_images = _ImageCount()
     for layer in layers:
-        layer.register_forward_pre_hook(_count_images, with_kwargs=True)
+        layer.register_forward_pre_hook(count_images, with_kwargs=True)
     return len(layers)
 
 
-def _count_images(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """Pass all images as one sequence, and their number to `_together`, if they have the same number of patches."""
-    bounds = kwargs.get("cu_seqlens")
-    if layer.config._attn_implementation != _TOGETHER:  # another attention was selected later
-        return None
-    if bounds is None or len(bounds) < 3 or bool((torch.diff(bounds, n=2) != 0).any()):
-        return None
-    return args, kwargs | {"cu_seqlens": bounds[[0, -1]], "images": len(bounds) - 1}
+class _ImageCount:
+    """Passes all images as one sequence, and their number to `_together`, if they have the same number of patches.
+
+    Whether they have is read from the device once for all layers, which share the bounds of the images.
+    """
+
+    def __init__(self) -> None:
+        self._bounds: torch.Tensor | None = None
+        self._alike = False
+
+    def __call__(
+        self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]] | None:
+        bounds = kwargs.get("cu_seqlens")
+        if layer.config._attn_implementation != _TOGETHER:  # another attention was selected later
+            return None
+        if bounds is None or len(bounds) < 3:
+            return None
+        if bounds is not self._bounds:
+            self._bounds, self._alike = bounds, not bool((torch.diff(bounds, n=2) != 0).any())
+        return (args, kwargs | {"cu_seqlens": bounds[[0, -1]], "images": len(bounds) - 1}) if self._alike else None
 
 
 def _together(

@@ -17,6 +17,7 @@ import torch
 
 import coord_trainer.swift
 from coord_codec import RunError
+from coord_codec.counts import counted
 from coord_trainer.config.swift_arguments import argument_table
 from coord_trainer.console import say
 
@@ -110,7 +111,8 @@ def examine() -> None:
         say(f"ok      {name}" if problem is None else f"MISSING {name}: {problem}; without it: {without}")
     if broken or len(verdicts) == 1:
         raise RunError(
-            f"{broken} of {len(verdicts)} names that training depends on are missing; install the pinned versions "
+            f"{broken} of {counted(len(verdicts), 'name')} that training depends on are missing; install "
+            "the pinned versions "
             "(uv sync)"
         )
 

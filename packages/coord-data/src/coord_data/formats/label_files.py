@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
 from coord_data.formats.class_names import NAME_FILES
 from coord_data.image_paths import IMAGE_SUFFIXES, in_any_case, is_hidden
@@ -59,7 +60,8 @@ def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> 
         first = images[0]
         places = " or ".join(str(folder / f"{first.stem}.txt") for folder in folders[first.parent])
         raise InputError(
-            f"{top}: none of the {len(images)} images has a label file; the one for {first.name} was expected at "
+            f"{top}: none of {counted(len(images), 'image')} has a label file; the one for {first.name} "
+            f"was expected at "
             f"{places}; put the labels there (an empty file for an image without objects)"
         )
     return labelled

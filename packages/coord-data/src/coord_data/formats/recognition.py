@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_data.formats import tools
 from coord_data.formats.table import FORMATS, OWN, AnnotationFormat
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
@@ -201,7 +202,10 @@ _ATTEMPTS: tuple[Callable[[Source], Source | None], ...] = (
 def _listing(source: Source) -> str:
     names = sorted(p.name for p in source.path.iterdir())
     if names and all(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
-        return f"{len(names)} images and no annotations; name the annotations first, then --images {source.path}"
+        return (
+            f"{counted(len(names), 'image')} and no annotations; name the annotations first, then --images "
+            f"{source.path}"
+        )
     annotation_files = [name for name in names if name.endswith((".json", ".jsonl", ".csv", ".tsv"))]
     listed = ", ".join([*annotation_files, *(name for name in names if name not in annotation_files)][:6]) or "nothing"
     if len(annotation_files) > 1:

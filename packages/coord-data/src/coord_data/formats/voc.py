@@ -28,6 +28,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse
 
 from coord_codec.coco.shapes import rotated_corners
+from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
 from coord_data.formats.table import AnnotationFormat, Example
 from coord_data.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
@@ -72,7 +73,10 @@ def read(source: Source, images: Path | None) -> Reading:
         listed = _listed(source.path, folder)
         files = [folder / f"{name}.xml" for name in dict.fromkeys(listed)]
         if len(files) < len(listed):
-            notes = (f"{source.path}: {len(listed) - len(files)} names are listed more than once, and read once",)
+            notes = (
+                f"{source.path}: {counted(len(listed) - len(files), 'name is', 'names are')} listed more "
+                "than once, and read once",
+            )
     else:
         folder, files = _files(source)
     root = find_root(images, folder.parent / "JPEGImages", folder.parent / "images", folder / "images", folder)

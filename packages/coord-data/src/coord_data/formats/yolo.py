@@ -24,6 +24,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
 from coord_codec.geometry.base import pairs
 from coord_codec.geometry.polygon import find_crossing
@@ -107,7 +108,7 @@ def read(source: Source, images: Path | None) -> Reading:
     root = images or top
     labelled = find_labels(paths, source.path, images) if source.is_dir and images else find_labels(paths, top)
     if unmatched := labels_without_image(labelled):
-        count = "1 label file has" if len(unmatched) == 1 else f"{len(unmatched)} label files have"
+        count = counted(len(unmatched), "label file has", "label files have")
         notes += (f"{source.path}: {count} no image, such as {unmatched[0]}: it is not read",)
     if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
         notes += (f"{source.path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
@@ -176,11 +177,11 @@ def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | Non
         elif existing.keys() == train_paths:
             notes.append(f"{file}: {split} names the training images: nothing is held out by it")
         else:
-            count = f"{len(existing)} image{'s' * (len(existing) > 1)}"
+            count = counted(len(existing), "image")
             notes.append(f"{file}: {split} holds out {count}; the training images are searched for copies of them")
             held_out_paths |= existing
         if missing := len(split_images) - len(existing):
-            notes.append(f"{file}: {split}: {missing} of {len(split_images)} images do not exist")
+            notes.append(f"{file}: {split}: {missing} of {counted(len(split_images), 'image')} do not exist")
     return HeldOut(top, tuple(_name(path, top) for path in held_out_paths.values()), tuple(notes))
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from coord_codec.counts import counted
 from coord_data.alike import Boxes, Pair, alike_images, duplicates_in, have_same_boxes, sorted_boxes
-from coord_data.finding import Finding, Severity, by_share, counted
+from coord_data.finding import Finding, Severity, by_share
 from coord_data.image_file import ImageFile
 from coord_data.raw_boxes import RawBoxes
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
+from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
-from coord_data.finding import Finding, by_share, counted
+from coord_data.finding import Finding, by_share
 from coord_data.raw_boxes import RawBoxes
 
 _FREQUENT = 20

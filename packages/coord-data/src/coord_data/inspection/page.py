@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from coord_codec import CoordGrid, Instance
+from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.html import (
     Card,
@@ -29,7 +30,7 @@ from coord_codec.html import (
     tiles,
 )
 from coord_codec.images import ImageError, data_url, decode_image
-from coord_data.finding import Finding, counted
+from coord_data.finding import Finding
 from coord_data.inspection.examine import Examination
 
 Named = tuple[str, tuple[float, ...]]

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import AnnotationSet
-from coord_data.finding import Finding, Severity, by_share, counted
+from coord_codec.counts import counted
+from coord_data.finding import Finding, Severity, by_share
 from coord_data.image_file import MISSING, ImageFile, where_it_is
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.raw_boxes import RawBoxes
@@ -22,7 +23,7 @@ def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Pa
         return []
     evidence = f"the first: {faults[0][0]}: {faults[0][1]}"
     severity = by_share(len(faults), len(files))
-    message = f"{len(faults)} of {len(files)} images cannot be used; they and their boxes are left out"
+    message = f"{len(faults)} of {counted(len(files), 'image')} cannot be used, and left out with the boxes"
     missing_name = next((name for name, fault in faults if fault == MISSING), None)
     hint = where_it_is(missing_name, annotations) if missing_name is not None else ""
     fix = f"check --images (data.images), or replace the files{hint and f'; the first is found with --images{hint}'}"
@@ -59,7 +60,7 @@ def stated_sizes(
         evidence = f"{matching} of {len(pairs)} stated sizes are those of other images of the set; {evidence}"
         return [shuffled(evidence, len(pairs))]
     swapped = " (width and height are exchanged)" if is_swap else ""
-    message = f"the stated size of {len(pairs)} images is not the size of the file{swapped}; they are left out"
+    message = f"the stated size of {counted(len(pairs), 'image')} is not the size of the file{swapped}; left out"
     fix = "state the size of the files"
     if raw.unit == "pixels":
         evidence += {"pixels": "; the boxes fit the files", "stated": "; the boxes fit the stated sizes"}.get(unit, "")
@@ -79,7 +80,10 @@ def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     (image, label, box), times = repeated[0]
     evidence = f"the first: {label!r} at {list(box)} occurs {times} times in {raw.files[image]}"
     severity = by_share(extra, len(raw))
-    message = f"{extra} of {len(raw)} boxes repeat another box and its description; the model learns to repeat itself"
+    message = (
+        f"{extra} of {counted(len(raw), 'box repeats', 'boxes repeat')} another box and its description; the "
+        "model learns to repeat itself"
+    )
     return [Finding("duplicates", severity, message, evidence, extra, "keep one of each")]
 
 
@@ -89,8 +93,13 @@ def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
     if not (beyond := int(np.maximum(counts_I - max_objects, 0).sum())):
         return []
     images = int((counts_I > max_objects).sum())
-    evidence = f"{images} images have more objects, up to {counts_I.max()} ({raw.files[int(counts_I.argmax())]})"
-    message = f"{beyond} of {len(raw)} objects exceed data.max_objects={max_objects} and are left out of training"
+    evidence = (
+        f"{counted(images, 'image has', 'images have')} more objects, up to {counts_I.max()} "
+        f"({raw.files[int(counts_I.argmax())]})"
+    )
+    message = (
+        f"{beyond} of {counted(len(raw), 'object')} are beyond data.max_objects={max_objects}, and left out of training"
+    )
     severity: Severity = "error" if beyond >= 0.25 * len(raw) else "warning"
     return [Finding("too_many_objects", severity, message, evidence, beyond, f"data.max_objects={counts_I.max()}")]
 
@@ -113,7 +122,7 @@ def no_boxes(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
     if len(raw) or annotations.problems:
         return []
     severity: Severity = "note" if any(getattr(item, "query", None) for item in annotations.instances) else "error"
-    message = f"none of {len(raw.files)} images has a box: the model would learn to answer nothing"
+    message = f"none of {counted(len(raw.files), 'image')} has a box: the model would learn to answer nothing"
     evidence = f"the first: {raw.files[0]}"
     return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are complete")]
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import Instance, RunError
+from coord_codec.counts import counted
 from coord_data.classes import absent_classes, class_categories
-from coord_data.finding import Finding, counted, write_findings
+from coord_data.finding import Finding, write_findings
 from coord_data.inspection.examine import Examination
 from coord_data.inspection.page import Page, write_page
 

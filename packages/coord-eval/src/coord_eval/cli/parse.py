@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from coord_codec.counts import counted
 from coord_codec.files import InputError, read_json_lines, read_text
 from coord_eval.cli import options
 from coord_eval.parse.answer import Answer
@@ -53,7 +54,7 @@ def parse(
 
 def _answer_lines(name: str, answer: Answer, text: str) -> Iterator[str]:
     cut = ", truncated" if answer.truncated else ""
-    yield f"{name}: {answer.status}{cut}, format {answer.format}, {len(answer)} objects"
+    yield f"{name}: {answer.status}{cut}, format {answer.format}, {counted(len(answer), 'object')}"
     if answer.scale is not None:
         origin = "assumed" if answer.scale_assumed else "given"
         yield f"  plain numbers divided by {answer.scale[0]:g}, {answer.scale[1]:g} ({origin})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coord_codec.counts import counted, counted_note, fixed
 from coord_eval.comparison import Comparison
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.expressions import ExpressionScores
@@ -15,14 +16,15 @@ from coord_eval.metric_table import all_shown, headline
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield the lines of the metrics, counts of parsed and dropped answers, and headline intervals."""
     health = evaluation.format
+    yield from _shape_lines(evaluation)
     for shown in all_shown():
-        if shown.lines:
+        if shown.lines and evaluation.has_boxes:
             yield from shown.lines(evaluation)
     if health["answers"]:
         dropped = ", ".join(f"{n} {reason}" for reason, n in health["dropped"].items()) or "none"
         yield (
-            f"{health['parsed']} of {health['answers']} answers parse, {health['truncated']} truncated, "
-            f"{health['objects']} objects; dropped: {dropped}"
+            f"{health['parsed']} of {counted(health['answers'], 'answer')} parsed, {health['truncated']} truncated, "
+            f"{counted(health['objects'], 'object')}; dropped: {dropped}"
         )
         if repairs := ", ".join(f"{n} {repair}" for repair, n in health["repairs"].items()):
             yield f"repaired: {repairs}"
@@ -30,6 +32,20 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
     for name, row in evaluation.intervals.items():
         if name in headline():
             yield f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}"
+
+
+def _shape_lines(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the scores of shapes, and whether those of boxes follow; nothing for boxes."""
+    shapes = evaluation.shapes
+    if not shapes:
+        return
+    yield f"{shapes['geometry']}: {shapes['measure']}, {shapes['without_shape']} answered without a shape"
+    yield f"{'':6} {'score':>7} {'ceiling':>8}"
+    for key, value in shapes["ceiling"].items():
+        if key != "simplified":
+            yield f"{key:6} {number(shapes[key]):>7} {number(value):>8}"
+    has_boxes = evaluation.has_boxes
+    yield "of the boxes around the shapes:" if has_boxes else "boxes have no meaning here: evaluation.json has them"
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
@@ -41,11 +57,15 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             d = differences[name]
             before, after = (comparison.metrics[r][name]["value"] for r in (first, run))
             yield (
-                f"  {name:9} {before:7.4f} -> {after:7.4f}  {d.value:+.4f} [{d.low:+.4f}, {d.high:+.4f}]  "
+                f"  {name:9} {before:7.4f} -> {after:7.4f}  {fixed(d.value, 4, '+')} "
+                f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]  "
                 f"better in {100 * d.share_better:.1f} %  p {d.p_text}"
             )
     yield "more metrics: --json, --out"
-    yield f"{comparison.resamples} resamples of the images, seed {comparison.seed}, paired 95 % intervals; * differs"
+    yield (
+        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, paired 95 % "
+        "intervals; * differs"
+    )
     yield "p by Holm's method over these metrics and all runs: at most 5 % of comparisons of equal runs have a *"
 
 
@@ -53,7 +73,7 @@ def lvis_lines(scores: LvisScores) -> Iterator[str]:
     """Yield the LVIS metrics and the numbers of boxes left out."""
     for key, value in scores.summary.items():
         yield f"{key:7} {number(value):>6}"
-    yield f"ranked by {scores.score_source}, {scores.detections} boxes"
+    yield f"ranked by {scores.score_source}, {counted(scores.detections, 'box', 'boxes')}"
     for count, description in (
         (scores.beyond_limit, "boxes beyond the 300 best of their image, left out"),
         (scores.unverified, "boxes with a label that was not verified in their image, left out"),
@@ -62,7 +82,7 @@ def lvis_lines(scores: LvisScores) -> Iterator[str]:
         (sum(scores.format["dropped"].values()), "objects dropped by the parser"),
     ):
         if count:
-            yield f"{count} {description}"
+            yield counted_note(count, description)
 
 
 def expression_lines(scores: ExpressionScores) -> Iterator[str]:
@@ -82,7 +102,8 @@ def expression_lines(scores: ExpressionScores) -> Iterator[str]:
         yield f"N-acc     {scores.n_acc:.4f}{interval('n_acc')}"
     if scores.no_target + scores.several_targets:
         yield (
-            f"{scores.no_target} phrases without a target, {scores.several_targets} with several; "
+            f"{counted(scores.no_target, 'phrase')} without a target, {scores.several_targets} with several; "
             "Acc, mean IoU and point in box are over the others"
         )
-    yield (f"{scores.phrases} phrases, {scores.without_box} answers without a box, {scores.several_boxes} with several")
+    answers = counted(scores.without_box, "answer")
+    yield f"{counted(scores.phrases, 'phrase')}, {answers} without a box, {scores.several_boxes} with several"

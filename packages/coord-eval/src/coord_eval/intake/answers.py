@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
+from coord_codec.counts import counted
+from coord_eval.arguments import expect
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
@@ -66,6 +68,9 @@ class AnswerSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
         object.__setattr__(self, "ignored_labels", as_labels(self.ignored_labels))
+        expect("grid", self.grid, CoordGrid)
+        expect("format", self.format, str, MarkerFamily)
+        expect("boxes", self.boxes, str)
         geometry_of(self.geometry)
         if self.boxes not in BOX_SOURCES:
             raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {self.boxes!r}")
@@ -119,7 +124,10 @@ def parse_all(
         notes.append(f"boxes are taken from {BOX_SOURCES[options.boxes]}, not from the tokens")
         count = sum(getattr(prediction, field) is None for prediction in predictions)
         if 0 < count < len(predictions):  # a server may omit its probabilities for some answers
-            notes.append(f"{count} of {len(predictions)} answers state no {field}: their boxes are those of the tokens")
+            notes.append(
+                f"{count} of {counted(len(predictions), 'answer states', 'answers state')} no {field}: "
+                "their boxes are those of the tokens"
+            )
     answers: list[Answer] = []
     objects_by_format: Counter[str] = Counter()
     ambiguous, unclear = [], []
@@ -192,7 +200,10 @@ def assumed_scale_notes(answers: Sequence[Answer]) -> list[str]:
         return []
     scale = assumed[0].scale
     divisor = f"/{scale[0]:g}" if scale else "a scale"
-    return [f"{len(assumed)} answers contain plain numbers; {divisor} was assumed, set the scale to be sure"]
+    return [
+        f"{counted(len(assumed), 'answer contains', 'answers contain')} plain numbers; {divisor} was "
+        "assumed, set the scale to be sure"
+    ]
 
 
 def unrecognised_notes(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> list[str]:
@@ -206,4 +217,7 @@ def unrecognised_notes(answers: Sequence[Answer], predictions: Sequence[Predicti
         return []
     text, where = unrecognised[0]
     excerpt = ascii(text[:80]) + ("…" if len(text) > 80 else "")
-    return [f"{len(unrecognised)} answers have no recognised format; the first ({where}): {excerpt}"]
+    return [
+        f"{counted(len(unrecognised), 'answer has', 'answers have')} no recognised format; the first "
+        f"({where}): {excerpt}"
+    ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec.counts import counted
 from coord_eval.detections import Detections
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.answers import (
@@ -105,7 +106,8 @@ def collect(
     )
     if unanswered := joined.images - joined.answered:
         notes_of_parsing.append(
-            f"{unanswered} of {joined.images} images are without an answer, which counts as an empty answer"
+            f"{unanswered} of {counted(joined.images, 'image is', 'images are')} without an answer, which "
+            "counts as an empty answer"
         )
     by_image = _by_image(text_predictions, answers, images)
     return replace(collected, notes=(*notes_of_parsing, *collected.notes), answers=by_image)
@@ -166,7 +168,9 @@ def collect_answers(
 def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) -> Collected:
     """Convert a COCO results list, keeping its pixels, categories and scores."""
     index = ImageIndex(ground_truth)
-    categories: dict[int | str, int] = {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
+    # Results of other libraries may name their categories.
+    categories: dict[int | str, int] = {name: k for k, name in enumerate(ground_truth.categories)}
+    categories |= {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
     table = _Table(len(ground_truth.categories))
     absent: list[str] = []
     ranks: Counter[int] = Counter()
@@ -181,8 +185,11 @@ def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) ->
         ranks[image] += 1
     check_any_known(len(results), absent, ground_truth)
     joined = JoinReport(len(ground_truth), len(ranks), 0, len(absent), tuple(dict.fromkeys(absent))[:5])
-    empty = f"the predictions are empty: all {len(ground_truth)} images are without an answer"
-    return table.finish("results", format_health([], []), joined, [] if results else [empty])
+    empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"
+    notes = [] if results else [empty]
+    if len(results) > 1 and all(result.score == results[0].score for result in results):
+        notes.append(f"all {len(results)} boxes have the score {results[0].score:g}, so that AP depends on their order")
+    return table.finish("results", format_health([], []), joined, notes)
 
 
 class _Table:
@@ -255,4 +262,11 @@ def _size_notes(ground_truth: GroundTruth, predictions: Sequence[Prediction], im
             continue
         width, height = ground_truth.sizes_I2[image]
         count += abs(prediction.width * height / (prediction.height * width) - 1) > 0.1
-    return [f"{count} answers state another aspect ratio than the ground truth: rotated images?"] if count else []
+    return (
+        [
+            f"{counted(count, 'answer states', 'answers state')} another aspect ratio than the ground "
+            "truth: rotated images?"
+        ]
+        if count
+        else []
+    )

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_eval.intake.box_quality import expected_iou, hit_probability
 from coord_eval.parse.answer import Answer, ParsedObject
 from coord_eval.predictions import Prediction
@@ -56,8 +57,13 @@ def choose_source(
         if source == "stated" and (note := _unstated(answers)):
             return source, [*notes, note]
         if requested != "auto":
-            raise InputError(f"score_source {requested}: {problems[0]}; {len(problems)} answers cannot be scored")
-        notes.append(f"{_AUTO[source]} unused, {len(problems)} answers lack a full set: {problems[0]}")
+            raise InputError(
+                f"score_source {requested}: {problems[0]}; {counted(len(problems), 'answer')} cannot be scored"
+            )
+        notes.append(
+            f"{_AUTO[source]} unused, {counted(len(problems), 'answer lacks', 'answers lack')} a full set: "
+            f"{problems[0]}"
+        )
     return "constant", notes or ["no token probabilities: all boxes have the same score"]
 
 
@@ -68,7 +74,8 @@ def _unstated(answers: Sequence[Answer]) -> str:
     if 2 * unstated > boxes:
         return ""
     return (
-        f"{unstated} of {boxes} boxes state no confidence: they are ranked by the mean of their answer, "
+        f"{unstated} of {counted(boxes, 'box states', 'boxes state')} no confidence: they are ranked by "
+        "the mean of their answer, "
         "or last if it states none"
     )
 
@@ -153,7 +160,7 @@ def _data_problem(source: str, answer: Answer, prediction: Prediction) -> str | 
     where = prediction.where
     if source == "stated":
         without = sum(item.score is None for item in answer)
-        return f"{where}: {without} objects state no confidence" if without else None
+        return f"{where}: {counted(without, 'object states', 'objects state')} no confidence" if without else None
     if any(item.first_coord_index is None for item in answer.objects):
         return f"{where}: objects in plain numbers have no coordinate tokens"
     fields = ("coord_expected", "coord_spread") if source in _FROM_SPREAD else ("coord_logprobs",)
@@ -171,7 +178,8 @@ def _desc_problem(answer: Answer, prediction: Prediction) -> str | None:
         return f"{prediction.where}: no desc_logprobs"
     if len(prediction.desc_logprobs) != answer.start_count:
         return (
-            f"{prediction.where}: desc_logprobs for {len(prediction.desc_logprobs)} objects, the text starts "
+            f"{prediction.where}: desc_logprobs for {counted(len(prediction.desc_logprobs), 'object')}, "
+            "the text starts "
             f"{answer.start_count}; give a list for each, or desc_token_counts beside a flat list"
         )
     if any(item.start_index is None for item in answer.objects):

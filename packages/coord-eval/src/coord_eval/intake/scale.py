@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec.counts import counted
 from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.overlaps import box_iou
@@ -76,7 +77,7 @@ class ScaleChoice:
         if self.evidence[0].mean_iou < _WEAK:
             remarks += "; it fits weakly, as shifted boxes do: `coord-eval score --diagnose` tries more"
         return [
-            f"scale {self.scale} inferred from {self.evidence[0].boxes} boxes{remarks}",
+            f"scale {self.scale} inferred from {counted(self.evidence[0].boxes, 'box', 'boxes')}{remarks}",
             *(
                 f"scale {e.scale}: mean best IoU {e.mean_iou:.4f}, {100 * e.outside:.1f} % of the boxes outside"
                 for e in self.evidence[:4]

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 from coord_codec import MARKERS, MarkerFamily
+from coord_eval.arguments import expect
 from coord_eval.parse.answer import Order
 from coord_eval.parse.numbers import NUMBER, Kind
 
@@ -213,7 +214,19 @@ _ROWS = (
     TextFormat(
         name="json",
         keys=(
-            *("bbox_2d", "bbox", "box", "bounding_box", "boundingBox", "bboxes", "boxes", "rect", "bounds", "bbox2d"),
+            *(
+                "bbox_2d",
+                "bbox",
+                "box",
+                "bounding_box",
+                "boundingBox",
+                "bboxes",
+                "boxes",
+                "rect",
+                "bounds",
+                "bbox2d",
+                "xyxy",
+            ),
             *("bbox_xyxy", "box_xyxy", "box_coordinates", "bounding_box_2d", "data-bbox"),
         ),
         example='{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
@@ -720,6 +733,7 @@ def register_format(row: TextFormat) -> TextFormat:
         (0.1, 0.2, 0.3, 0.4)
         >>> del REGISTRY["angle"], FORMATS["angle"]  # so that the examples below do not see it
     """
+    expect("row", row, TextFormat)
     if row.name in (*REGISTRY, "auto", "none"):
         raise ValueError(f"register_format: {row.name!r} is taken; choose another name")
     REGISTRY[row.name], FORMATS[row.name] = row, row.example

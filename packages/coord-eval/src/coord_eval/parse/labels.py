@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+_DANGLING = re.compile(r"<[A-Za-z_][\w.-]*\s*$")
+"""The beginning of a tag whose attributes are the numbers."""
 _TAG = re.compile(r"<\|?/?[A-Za-z_][\w.-]*(?:\s[^<>]{0,200})?\|?/?>|<\uff5c[^\uff5c<>]{1,40}\uff5c>|```(?:\w+)?")
 _XML_FACTS = re.compile(
     r"<(filename|folder|path|source|database|pose|truncated|difficult|occluded|segmented|depth)>[^<>]*</\1>"
@@ -21,7 +23,9 @@ _LEADING = re.compile(
     )\s*)+""",
     re.VERBOSE,
 )
-_TRAILING = re.compile(r"[\s:=,;|>\u2192\-\u2013\u2014~@(\[{]+$|\s*\.$")
+_TRAILING = re.compile(
+    r"[\s:=,;|>\u2192\-\u2013\u2014~@(\[{]+$|\s*\.$|[\s:]*\b(?:starts?|begins?)\s+(?:at|from)$|\s+(?:is|are)\s+(?:located\s+)?at$"
+)
 _ROLE = re.compile(
     r"(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system)\s*:\s*", re.IGNORECASE
 )
@@ -42,10 +46,20 @@ _OWNER = re.compile(
     re.IGNORECASE,
 )
 _THERE = re.compile(
-    r"(?:(?:sure|yes|okay|ok|here)[,.!]\s*)?(?:(?:the|an?|this|that|these)\s+)(.+?)\s+"
+    r"(?:(?:sure|yes|okay|ok|here)[,.!]\s*)?(?:there\s+(?:is|are)\s+)?(?:(?:the|an?|this|that|these)\s+)(.+?)\s+"
     r"(?:is|are|was|were|can\s+be|spans?|occup(?:y|ies)|covers?|appears?|lies?|sits?|stands?|starts?|extends?|located|at)\b.*",
     re.IGNORECASE | re.DOTALL,
 )
+_SEEN = re.compile(
+    r"(?:.*\b)?(?:i\s+(?:can\s+)?(?:see|find|detect|spot|identify)|there(?:['\u2019]s|\s+is|\s+are))\s+"
+    r"(?:an?|the|some|one)\s+(.+?)(?:\s+at)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_EAST_ASIAN = re.compile(
+    r"(.+?)(?:\u306e(?:\u5ea7\u6a19|\u4f4d\u7f6e)|\u7684(?:\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846))[\u662f\u4e3a\u306f]?"
+)
+"""Coordinates or position of something in Japanese and Chinese."""
+_AND = re.compile(r"and\s+(?=(?:the|an?|another|some)\s)", re.IGNORECASE)
 _SENTENCE = re.compile(
     r"\b(?:is|are|was|were|here|sure|following|found|detected|image|i|can|this|these|there|below|provided|answer|output|"
     r"objects?|detections?|bounding|boxes|coordinates|json|format|results?|list|based|assistant|user|thought|action)\b",
@@ -64,7 +78,9 @@ def clean_label(words: str) -> tuple[str, bool]:
         >>> clean_label("2. **Red car** \u2014"), clean_label("The bounding box of the dog is")
         (('Red car', True), ('dog', True))
     """
-    text = _TAG.sub(" ", _XML_FACTS.sub(" ", words)) if "<" in words or "`" in words else words
+    text = words
+    if "<" in words or "`" in words:
+        text = _DANGLING.sub(" ", _TAG.sub(" ", _XML_FACTS.sub(" ", words)))
     if "\n" in text:
         text = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     text = _EMPHASIS.sub("", text).strip()
@@ -82,7 +98,9 @@ def clean_label(words: str) -> tuple[str, bool]:
         text = named[-1] if named else ""
     if _GENERIC.fullmatch(text):
         return "", trimmed
-    for pattern in (_OF, _OWNER, _THERE):
+    if conjunction := _AND.match(text):
+        trimmed, text = True, text[conjunction.end() :]
+    for pattern in (_OF, _OWNER, _THERE, _SEEN, _EAST_ASIAN):
         if (sentence := pattern.fullmatch(text)) and sentence[1].strip():
             return _strip(sentence[1]), True
     return text, trimmed
@@ -93,6 +111,8 @@ def _strip(text: str) -> str:
     before = None
     while before != text:
         before = text
+        if text.startswith("(") and text.endswith(")") and text.count("(") == 1:
+            text = text[1:-1]
         text = _TRAILING.sub("", text.strip())
         if len(text) > 1 and text[0] in _OPEN_QUOTES and text[-1] in _CLOSE_QUOTES:
             text = text[1:-1]

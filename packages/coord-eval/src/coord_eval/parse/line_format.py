@@ -7,11 +7,13 @@ before or after the numbers is decided over the whole answer. Named values of se
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder, shape_order
+from coord_eval.parse.builder import AnswerBuilder, Scale, shape_order
 from coord_eval.parse.labels import clean_label, is_heading, without_instance_numbers
 from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
@@ -25,6 +27,8 @@ _JOINT = re.compile(
 _CORNERS_FOLLOW = re.compile(r"\b(?:from|between|corners?|spans?|extends?)\b", re.IGNORECASE)
 _CORNER = re.compile(
     r"[\s\"'*_`(-]*\b(?:the\s+)?(?P<first>top|upper|bottom|lower|left|right)[\s_-]*(?P<second>left|right|top|bottom)?"
+    r"(?:(?:\s+(?:corner|point|coordinates?))?\s+of\s+(?:the\s+)?(?!(?:image|it|picture|box|bounding|object)\b)"
+    r"(?P<owner>[^,;:()\n]{1,40}?))?"
     r"(?:\s+(?:corner|point|coordinates?|is|are|at|located|of|it|lies))*[\s\"'*_`:=(-]*$"
     r"|(?P<chinese>[\u5de6\u53f3][\u4e0a\u4e0b])\u89d2?[\s:=(]*$"
     r"|\(?\s*(?P<near>x_?(?:1|min|0)\s*,\s*y_?(?:1|min|0))\s*\)?\s*[=:]?\s*$"
@@ -46,6 +50,13 @@ _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\
 """The names of four numbers, before them."""
 _MAX_WORDS = 400
 """Number of characters beside numbers that are searched for their label, for linear time."""
+_PIXELS = re.compile(r"(?<=[0-9])\s?px\b")
+_PERCENT = re.compile(rf"{NUMBER}\s?%(?:[\s,;|]+(?:and\s+)?(?:[A-Za-z_]\w{{0,12}}\s*[:=]\s*)?{NUMBER}\s?%){{3}}")
+"""Four numbers in per cent."""
+_FAR = re.compile(r"\b(?:to|ends?|until|through)\b", re.IGNORECASE)
+_CONTENT = re.compile(r"\s*/?>\s*(?:<\w{1,20}>)?\s*([^<>]{1,80}?)\s*</")
+"""The text of an element, after its attributes."""
+_POSSESSIVE = re.compile(r"^\s*(?:the\s+)?(.*)['\u2019]s\s*$", re.IGNORECASE | re.DOTALL)
 _SHAPES = ("shape", "corner", "centre", "size")
 
 
@@ -88,7 +99,10 @@ class LineParser:
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
-        self.text = text.translate(_WIDTHS)
+        self.text = _PIXELS.sub(_blank, text.translate(_WIDTHS))
+        if _PERCENT.search(self.text, begin):
+            self.text = _PERCENT.sub(lambda found: found[0].replace("%", " "), self.text)
+            self.builder.scale = Scale(100.0, 100.0)
         self.text_end = len(text.rstrip())
         self.order = stated_order(self.text[begin:])
         lines = self._lines(begin)
@@ -141,9 +155,9 @@ class LineParser:
 
     def _read(self, line: _Line, after: bool) -> None:
         """Turn one line into fields of a record, items with labels, or a line of words."""
-        fields: list[Field] = []
+        found: list[Field | Item] = []
         names: list[str] = []
-        anonymous: list[Item] = []
+        far = False
         score: float | None = None
         pending, self.pending_key = self.pending_key, ""
         is_call = any(item.call for item in line.items)
@@ -157,7 +171,10 @@ class LineParser:
                     words = pattern.sub(" ", words)
             if item is not None and "," in words:
                 words = _SYMBOLS.sub(" ", words)
-            words = self._fields_in(words, fields, before_item=item is not None)
+            words = self._fields_in(words, found, before_item=item is not None)
+            if item is not None and item.key in ("x", "y"):
+                far |= i > 0 and _FAR.search(words) is not None
+                item.key += "2" if far else ""
             if item is not None and is_call:
                 item.call, item.key = True, "" if self.keys[item.key].role == "shape" else item.key
             elif item is not None and not item.key and item.kind == "any":
@@ -174,12 +191,12 @@ class LineParser:
                 continue
             if item.key:
                 groups: list[list[Value]] = [[(number, None, None) for number in group] for group in item.groups]
-                fields.append(Field(item.key, groups, text=item.text, done=item.closed))
+                found.append(Field(item.key, groups, text=item.text, done=item.closed))
             else:
-                anonymous.append(item)
-        if fields:
-            self._read_fields(line, fields, anonymous, names, score)
-        elif anonymous:
+                found.append(item)
+        if any(isinstance(part, Field) for part in found):
+            self._read_fields(line, found, names, score)
+        elif found:
             self.open = None
             self._read_items(line, names, after, score)
         else:
@@ -195,21 +212,27 @@ class LineParser:
                 vertical = "top" if chinese[1] == "\u4e0a" else "bottom"
                 return f"{vertical}_{'left' if chinese[0] == chr(0x5DE6) else 'right'}", words[: corner.start()]
             if found["second"]:
-                return f"{found['first']}_{found['second']}".lower(), words[: corner.start()]
+                before = found["owner"] or _POSSESSIVE.sub(r"\1", words[: corner.start()])
+                return f"{found['first']}_{found['second']}".lower(), before
         segments = _SEGMENT.findall(words)
         key = _KEY_NOISE.sub("", _LIST_NUMBER.sub("", segments[-1])).strip() if segments else ""
         if not key or len(key) > 40:
             return "", words
         last = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
-        if "_" in last and self.keys[last].role == "shape":  # cat: box_2d [1, 2, 3, 4]
+        if ("_" in last or words.rstrip().endswith("=")) and self.keys[
+            last
+        ].role == "shape":  # cat: box_2d [1, 2, 3, 4]
             return last, words[: words.rfind(last)]
         for name in (key, key.lower()):
             if self.keys[name].role in _SHAPES:
                 return name, words[: words.rfind(segments[-1])].rstrip(" ,;|")
         return "", words
 
-    def _fields_in(self, words: str, fields: list[Field], before_item: bool) -> str:
-        """Move `label: cat` and `confidence: 0.9` from words to fields; return what is left."""
+    def _fields_in(self, words: str, fields: list[Field | Item], before_item: bool) -> str:
+        """Move `label: cat`, `confidence: 0.9` and the text of an element to fields; return what is left."""
+        if fields and (content := _CONTENT.match(words)):
+            fields.append(Field("alt", text=content[1], done=True))
+            words = words[content.end() :]
         if ":" not in words and "=" not in words:
             return words
         kept, segments = [], _SEGMENT.findall(words)
@@ -234,10 +257,9 @@ class LineParser:
             self.open = None
             self.entries.append(_Entry(line.start, line.end, label, trimmed))
 
-    def _read_fields(
-        self, line: _Line, fields: list[Field], anonymous: list[Item], names: list[str], score: float | None
-    ) -> None:
+    def _read_fields(self, line: _Line, found: Sequence[Field | Item], names: list[str], score: float | None) -> None:
         """Add the fields of one line to the open record, or begin another one."""
+        fields = [part if isinstance(part, Field) else _as_field(part) for part in found]
         label, trimmed = clean_label(names[0])
         if not label and len(names) > 1:
             label, trimmed = clean_label(names[-1])
@@ -261,10 +283,6 @@ class LineParser:
         if label and not has_label:
             entry.record.fields.append(Field("label", text=label, done=True))
             entry.trimmed |= trimmed
-        for item in anonymous:
-            groups: list[list[Value]] = [[(number, None, None) for number in group] for group in item.groups]
-            key = {"point": "point_2d", "box": "bbox"}.get(item.kind, "coordinates")
-            fields.append(Field(key, groups, done=item.closed))
         entry.record.fields += fields
         if score is not None:
             entry.record.fields.append(Field("score", [[(score, None, None)]], done=True))
@@ -302,8 +320,8 @@ class LineParser:
 
     def _name_entries(self) -> None:
         """Give entries without a label that of the line of words before them, or after them in the whole answer."""
-        is_words = [not entry.items and entry.record is None for entry in self.entries]
-        follow = bool(is_words) and not is_words[0] and is_words[-1] and 2 * sum(is_words) == len(is_words)
+        self._free_labels()
+        follow = self._labels_below()
         heading, trimmed = "", False
         for entry in reversed(self.entries) if follow else self.entries:
             if entry.record is not None:
@@ -318,6 +336,35 @@ class LineParser:
         for entry, label in zip(named, without_instance_numbers([e.label for e in named]), strict=True):
             entry.trimmed |= label != entry.label
             entry.label = label
+
+    def _free_labels(self) -> None:
+        """Turn records of a label alone into lines of words where the numbers beside them have no name."""
+        for entry, beside in [*pairwise(self.entries), *pairwise(self.entries[::-1])]:
+            if entry.record is None or not beside.items or beside.label or self._has_shape(entry.record.fields):
+                continue
+            texts = [item.text for item in entry.record.fields if self.keys[item.key].role == "label"]
+            if texts and len(texts) == len(entry.record.fields):
+                entry.label, entry.record = texts[0] or "", None
+
+    def _labels_below(self) -> bool:
+        """Return whether lines of words name the numbers above them: over the whole answer, or in each paragraph."""
+        beside: Counter[str] = Counter()
+        kinds = ""
+        last: _Entry | None = None
+        for entry in self.entries:
+            kind = "I" if entry.record is not None or entry.items else "W" if is_heading(entry.label) else ""
+            if (
+                last is not None
+                and kind
+                and kinds[-1] != kind
+                and "\n" not in self.text[last.end : entry.start].strip(" \t")[1:]
+            ):
+                beside[kind] += 1
+            if kind:
+                kinds, last = kinds + kind, entry
+        if beside["W"] and not beside["I"]:
+            return True
+        return re.fullmatch(r"(?:I+W)+", kinds) is not None and (kinds.count("W") > 1 or len(kinds) == 2)
 
     def _emit_record(self, entry: _Entry, record: Record) -> None:
         """Add the objects or drops of a record."""
@@ -363,6 +410,21 @@ class LineParser:
                 )
             else:
                 builder.drop("unrecognised" if len(numbers) < 4 else "wrong_arity", start, item.end)
+
+
+def _as_field(item: Item) -> Field:
+    """Return numbers without a name as a field."""
+    groups: list[list[Value]] = [[(number, None, None) for number in group] for group in item.groups]
+    return Field(
+        {"point": "point_2d", "box": "bbox", "polygon": "polygon"}.get(item.kind, "coordinates"),
+        groups,
+        done=item.closed,
+    )
+
+
+def _blank(found: re.Match[str]) -> str:
+    """Return spaces for a piece of text, so that positions stay."""
+    return " " * len(found[0])
 
 
 def _add_words(lines: list[_Line], words: str, start: int) -> None:

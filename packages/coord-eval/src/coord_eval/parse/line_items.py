@@ -25,6 +25,8 @@ _ITEM = re.compile(
       (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z))
     | <(?:parameter=)?(?P<leaf>coordinate|{_SIDE_NAMES}|{_LABEL_NAMES})>(?P<text>[^<>]{{0,400}})
       </(?:(?P=leaf)|parameter)\s*>
+    | <(?P<named>[^\W\d][\w\ -]{{0,30}})>\s{{0,20}}[\[(]?\s{{0,20}}(?P<content>{_FOUR})
+      \s{{0,20}}[\])]?\s{{0,20}}</(?P=named)\s*>
     | <\s*(?P<angle>{NUMBER}(?:\s*[,;]\s*{NUMBER}){{3}})\s*>
     | (?<![\w])(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*(?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
     | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})
@@ -50,6 +52,7 @@ _CALL = re.compile(
     r"scroll|swipe|point|touch|locate)(?:_?\w{0,12})?\(?$",
     re.IGNORECASE,
 )
+_ARGUMENT = re.compile(r"\(\s*\w{1,30}\s*=\s*[\"']?$")
 _PLACED = re.compile(
     r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
     re.IGNORECASE,
@@ -135,6 +138,9 @@ def find_items(text: str, begin: int, keys: Keys) -> Iterator[Item]:
                 yield Item(start, end, groups=[numbers])
             case "run":
                 yield from _bracketed(text, start, end)
+            case "content":
+                name = keys.label_of(match["named"])
+                yield Item(start, end, groups=[_flat(text, match, "content")], kind="box", label=name or None)
             case "angle":
                 yield Item(start, end, groups=[_flat(text, match, "angle")])
             case "bare" | "listed" as name:
@@ -173,6 +179,7 @@ def _bracketed(text: str, start: int, end: int) -> Iterator[Item]:
 
 def mark_certain(item: Item, before: str) -> None:
     """Find out from the words before an item whether it belongs to a call, and whether two numbers are a point."""
+    before = _ARGUMENT.sub("(", before)
     words = before.split()
     if _CALL.search(before) or (words and words[-1].isupper() and _CALL.search(words[-1])):
         item.call = item.certain = True

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
+from coord_eval.arguments import expect
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
 from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
@@ -108,15 +109,21 @@ def read_answer(
 
     `labels_follow` is where labels of free text stand in the whole set, for texts that do not show it.
     """
+    if type(text) is not str:
+        expect("text", text, str)
     if type(scale) is not float or image_size is not None:
         scale, image_size = plain(scale), plain(image_size)
+    expect("grid", grid, CoordGrid)
+    expect("preferred", preferred, Sequence)
+    for name in preferred:
+        expect("preferred", name, str)
     resolved, kind = _resolve_scale(scale, image_size, grid), geometry_of(geometry)
     if resolved.x != resolved.y and not kind.has_points:
         raise ValueError(
             f"scale: the lengths and angles of the geometry {kind.name} are no pixels of width or height: name one "
             "number, or leave it out"
         )
-    if format != "auto" and not isinstance(format, MarkerFamily) and format not in FORMATS:
+    if format != "auto" and not isinstance(format, MarkerFamily) and (type(format) is not str or format not in FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     parse = _Parse(text, resolved, grid, kind, keep_flat, labels_follow)
     if format != "auto":
@@ -285,8 +292,8 @@ def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | 
     if scale is None and image_size is None:
         return Scale(grid.scale, grid.scale, assumed=True)
     if scale is None or scale == "pixels":
-        sides = () if image_size is None else tuple(map(plain, image_size))
-        if len(sides) != 2 or not all(side > 0 for side in sides):
+        sides = tuple(map(plain, image_size)) if isinstance(image_size, list | tuple) else ()
+        if len(sides) != 2 or not all(type(side) in (int, float) and side > 0 for side in sides):
             raise ValueError(f"image_size: expected width and height for scale='pixels', found {image_size!r}")
         return Scale(float(sides[0]), float(sides[1]))
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):

@@ -43,6 +43,7 @@ CORNERS = {
     for joint in ("", "_")
     for a, b in ((a0, second), (second, a0))
 }
+CORNERS |= dict.fromkeys(("min", "p1"), ("top", "left")) | dict.fromkeys(("max", "p2"), ("bottom", "right"))
 """Keys of a corner of a box."""
 _CENTRES, _SIZES = ("xy", "center", "centre", "center_point"), ("hw", "wh", "size", "dimensions")
 LISTS = frozenset(
@@ -246,6 +247,8 @@ def box_of_sides(sides: Mapping[str, float]) -> list[float]:
         if names >= {"cx", "cy"}:
             cx, cy = sides["cx"], sides["cy"]
             return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
+    if names >= {"x", "y", "x2", "y2"}:
+        return [sides[key] for key in ("x", "y", "x2", "y2")]
     for x, y in (("x", "y"), ("cx", "cy")):
         if names == {x, y}:
             return [sides[x], sides[y]]
@@ -367,6 +370,10 @@ class _Part:
                 for group in item.groups:
                     if len(group) == 4:
                         builder.drop("unrecognised", *span)
+        if not corners:  # corners of another box, beside a shape that is kept
+            for item in self.fields:
+                if self.keys[item.key].role == "corner" and any(item.groups):
+                    builder.drop("second_geometry", *span)
 
     def _sides(self, shapes: Sequence[object], partial: bool) -> list[float]:
         if shapes:

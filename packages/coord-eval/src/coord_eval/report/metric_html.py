@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from coord_codec.counts import counted, fixed
 from coord_codec.html import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name
@@ -114,7 +115,7 @@ def count_table(evaluation: Evaluation) -> str:
     """Return the errors of the number of objects, and recall of any label."""
     count = evaluation.analysis["count"]
     rows = [
-        ("predicted minus ground-truth objects per image", f"{count['mean_error']:+.2f}"),
+        ("predicted minus ground-truth objects per image", fixed(count["mean_error"], 2, "+")),
         ("absolute difference per image", f"{count['mean_absolute_error']:.2f}"),
         ("images with the exact number", f"{100 * count['exact_share']:.1f} %"),
         ("duplicates", count["duplicates"]),
@@ -126,8 +127,8 @@ def count_table(evaluation: Evaluation) -> str:
 def bias_table(evaluation: Evaluation) -> str:
     """Return the mean error of each edge."""
     bias = evaluation.analysis["edge_bias"]
-    rows = [(edge, f"{error:+.2f}", f"{bias['bins'][edge]:+.2f}") for edge, error in bias["pixels"].items()]
-    return table((f"mean error of {bias['pairs']['count']} pairs", "pixels", "bins"), rows)
+    rows = [(edge, fixed(error, 2, "+"), fixed(bias["bins"][edge], 2, "+")) for edge, error in bias["pixels"].items()]
+    return table((f"mean error of {counted(bias['pairs']['count'], 'pair')}", "pixels", "bins"), rows)
 
 
 def macro_table(evaluation: Evaluation) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from coord_losses.fused.autograd import ApplyFrozenHead, ApplyTrainedHead
 from coord_losses.fused.blocks import Columns, HeadSpec, SortedColumns, shared_columns
@@ -175,9 +176,21 @@ def _ids(columns: Columns, like: Tensor) -> Tensor:
     return torch.arange(columns.start, columns.stop, device=like.device)
 
 
+_HOST_IDS = WeakTensorKeyDictionary()
+
+
+def _on_host(ids_K: Tensor) -> list[int]:
+    """Return the ids of a tensor, which is read again only if it was changed: it may be on a device."""
+    version = 0 if ids_K.is_inference() else ids_K._version
+    if ids_K not in _HOST_IDS or _HOST_IDS[ids_K][0] != version:
+        _HOST_IDS[ids_K] = version, ids_K.tolist()
+    ids: list[int] = _HOST_IDS[ids_K][1]
+    return ids
+
+
 def _columns(ids_K: Tensor | Iterable[int], weight_VH: Tensor) -> tuple[Columns, list[int] | None]:
     """Return the columns in ascending order, and the permutation that sorts the table; None if it is sorted."""
-    ids = ids_K.tolist() if isinstance(ids_K, Tensor) else list(ids_K)
+    ids = _on_host(ids_K) if isinstance(ids_K, Tensor) else list(ids_K)
     if ids and not 0 <= min(ids) <= max(ids) < len(weight_VH):
         raise ValueError(f"offset_ids_K must lie in 0..{len(weight_VH) - 1}, got {min(ids)}..{max(ids)}")
     if len(set(ids)) != len(ids):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coord_losses.batch import supervised_rows
+from coord_losses.batch import SupervisedLabels
 from coord_losses.objective import CoordObjective
 from coord_losses.output import ObjectiveOutput
 from coord_losses.slots import ObjectSlots
@@ -42,6 +42,7 @@ class RowHead:
         rows: number of rows that the head was applied to
         causal_lm: plain cross-entropy of all supervised tokens in one sum [], if it is the complete loss and was
             computed from all positions
+        labels: the supervised labels, read from their device when the pass begins and not again
         targets_N: target token id of each supervised row; None until the head is called
         output: the result; None until it is computed
         diagnostics: of `output`, if wanted
@@ -68,10 +69,19 @@ class RowHead:
     targets_N: Tensor | None = None
     output: ObjectiveOutput | None = None
     diagnostics: dict[str, LossTerm] = field(default_factory=dict)
+    labels: SupervisedLabels = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.labels = SupervisedLabels.read(self.labels_BT, self.objects, self.objective.vocab)
 
     def take(self, x_BTD: Tensor) -> Tensor:
         """Return the supervised rows [N, D] of hidden states or logits, and note their targets."""
-        x_ND, self.targets_N = supervised_rows(x_BTD, self.labels_BT.to(x_BTD.device))
+        if x_BTD.shape[:2] != self.labels_BT.shape:
+            raise ValueError(
+                f"the head gets {tuple(x_BTD.shape)} and labels_BT is {tuple(self.labels_BT.shape)}: "
+                "the first two dimensions must agree"
+            )
+        x_ND, self.targets_N = self.labels.rows(x_BTD), self.labels.targets_N.to(x_BTD.device)
         self.rows = len(x_ND)
         return x_ND
 
@@ -83,12 +93,12 @@ class RowHead:
             weight_VH: the head's weight
             parts: further arguments of `CoordObjective.fused`: offsets, bias, scale, cap
         """
-        parts |= {"denominators": self.denominators}
+        parts |= {"denominators": self.denominators, "checks": self.labels.checks}
         return self._keep(self.objective.fused(hidden_NH, weight_VH, self._taken(), self.objects, **parts))
 
     def read(self, logits_NV: Tensor) -> ObjectiveOutput:
         """Compute the objective from the logits of the rows taken."""
-        return self._keep(self.objective(logits_NV, self._taken(), self.objects))
+        return self._keep(self.objective(logits_NV, self._taken(), self.objects, checks=self.labels.checks))
 
     def read_positions(self, logits_BTV: Tensor) -> ObjectiveOutput:
         """Compute the objective from the logits of all positions.

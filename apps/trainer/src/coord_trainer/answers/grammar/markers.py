@@ -161,12 +161,13 @@ class CoordGrammar(LogitsProcessor):
         masks, in_shapes = [], {}
         for row, answer in enumerate(input_ids[:, self._prompt_length :].tolist()):
             state = self._state(answer)
-            masks.append(self._allowed(state, answer, left, scores, row))
+            masks.append(self._allowed(state, answer, left, scores.shape[1], row))
             if any(name == "coord" for name, _ in self._rules[state]):
                 in_shapes[row] = self._shapes.read(answer, row)
+        # Masks are made on the CPU, which has read the tokens: one copy to the device, and nothing to wait for.
         allowed_BV = torch.stack(masks)
         self._shapes.restrict(allowed_BV, in_shapes)
-        return scores.masked_fill(~allowed_BV, -torch.inf)
+        return scores.masked_fill(~allowed_BV.to(scores.device, non_blocking=True), -torch.inf)
 
     def _state(self, answer: list[int]) -> str:
         """Return the state after an answer."""
@@ -180,22 +181,22 @@ class CoordGrammar(LogitsProcessor):
         # A token that is neither marker nor part of a description is the end of the turn or the padding after it.
         return self._after.get(answer[-1]) or ("named" if answer[-1] in self._description else "done")
 
-    def _allowed(self, state: str, answer: list[int], left: int | None, scores: torch.Tensor, row: int) -> torch.Tensor:
+    def _allowed(self, state: str, answer: list[int], left: int | None, size: int, row: int) -> torch.Tensor:
         """Return which tokens [V] may follow `answer` with `left` tokens remaining, before `BoxRules` is applied."""
         if self._known is None or state not in {"begun", "named"}:
-            mask_V = self._mask(state, left, scores)
+            mask_V = self._mask(state, left, size)
         else:
-            mask_V = self._allowed_in_known_name(answer, left, scores)
+            mask_V = self._allowed_in_known_name(answer, left, size)
         if state == "outside":
             count, most = self._shapes.read(answer, row).count, self._max_objects
             if most is not None and count >= most:
-                return self._mask("done", left, scores)
+                return self._mask("done", left, size)
             if count < self._min_objects and mask_V.sum() > 1:
                 mask_V = mask_V.clone()
                 mask_V[self._end_id] = False
         return mask_V
 
-    def _allowed_in_known_name(self, answer: list[int], left: int | None, scores: torch.Tensor) -> torch.Tensor:
+    def _allowed_in_known_name(self, answer: list[int], left: int | None, size: int) -> torch.Tensor:
         """Return which tokens [V] continue a known description, or follow a complete one."""
         assert self._known is not None
         start = max(place for place, token in enumerate([None, *answer]) if token not in self._description)
@@ -208,22 +209,22 @@ class CoordGrammar(LogitsProcessor):
         if beginning and self._known.left(beginning) == 0:
             name, following = self._rules["named"][1]
             ids += self._classes[name] if left is None or 1 + self._cost[following] <= left else []
-        mask_V = torch.zeros(scores.shape[1], dtype=torch.bool, device=scores.device)
-        mask_V[torch.tensor(ids, dtype=torch.long, device=scores.device)] = True
+        mask_V = torch.zeros(size, dtype=torch.bool)
+        mask_V[torch.tensor(ids, dtype=torch.long)] = True
         return mask_V
 
-    def _mask(self, state: str, left: int | None, scores: torch.Tensor) -> torch.Tensor:
+    def _mask(self, state: str, left: int | None, size: int) -> torch.Tensor:
         """Return which tokens [V] may follow `state` with `left` tokens remaining."""
         classes = tuple(
             name
             for name, following in self._rules[state]
             if left is None or state == "done" or 1 + self._cost[following] <= left
         )
-        key = (classes, scores.shape[1], scores.device)
+        key = (classes, size)
         if key not in self._masks:
-            mask_V = torch.zeros(scores.shape[1], dtype=torch.bool, device=scores.device)
+            mask_V = torch.zeros(size, dtype=torch.bool)
             for name in classes:
-                mask_V[torch.tensor(self._classes[name], dtype=torch.long, device=scores.device)] = True
+                mask_V[torch.tensor(self._classes[name], dtype=torch.long)] = True
             self._masks[key] = mask_V
         return self._masks[key]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from coord_codec.counts import counted
 from coord_data.finding import Finding
 from coord_data.raw_boxes import ClassNumbers
 
@@ -25,7 +26,8 @@ def shifted_classes(numbers: ClassNumbers | None) -> list[Finding]:
             count = sum(numbers.used.values())
             message = f"class numbers seem one too {direction}: each object would get the name of a neighbouring class"
             evidence = (
-                f"{numbers.used[beyond]} of {count} objects have class {beyond}, names go from {first} "
+                f"{numbers.used[beyond]} of {counted(count, 'object has', 'objects have')} class {beyond}, "
+                f"names go from {first} "
                 f"({numbers.names[first]}) to {last} ({numbers.names[last]}), and no object has class {unused}"
             )
             return [Finding("class_numbers", "error", message, evidence, count, _correction(numbers, step))]

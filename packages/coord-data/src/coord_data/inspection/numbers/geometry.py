@@ -8,6 +8,7 @@ from itertools import chain
 
 import numpy as np
 
+from coord_codec.counts import counted, fixed
 from coord_data.finding import Finding, Severity
 from coord_data.inspection.numbers.differences import command, differences, reading_of, shifted
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample
@@ -78,8 +79,13 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
         return []
     message = "the pixels do not confirm the boxes: they are loose, or wrong in a way that is not detected"
     if images < ENOUGH:
-        message = f"{images} images are too few to confirm the position of the boxes from the pixels"
-    evidence = f"edges at the sides of boxes: z {own.z:.1f} on {images} images, {SIGNIFICANT:g} would confirm them"
+        message = (
+            f"{counted(images, 'image is', 'images are')} too few to confirm the position of the boxes from the pixels"
+        )
+    evidence = (
+        f"edges at the sides of boxes: z {fixed(own.z, 1)} on {counted(images, 'image')}, {SIGNIFICANT:g} "
+        f"would confirm them"
+    )
     return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
 
 
@@ -90,7 +96,7 @@ def _offset_findings(
     findings = []
     for offset in offsets:
         evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
-        evidence += f", z {offset.z:.1f}"
+        evidence += f", z {fixed(offset.z, 1)}"
         code, severity, message, changes = _describe(offset, size)
         findings.append((Finding(code, severity, message, evidence, len(raw), ""), changes))
     return findings
@@ -124,7 +130,8 @@ def _differences(raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool) -
     """Return the findings about order, unit and orientation, without the command."""
     evidence = (
         f"{own.inside:.0%} of the boxes lie inside their images as stated, {meaning.inside:.0%} corrected; edges at "
-        f"their sides: z {own.z:.1f} as stated, {meaning.z:.1f} corrected, {len(meaning.evidence_I)} images"
+        f"their sides: z {fixed(own.z, 1)} as stated, {fixed(meaning.z, 1)} corrected, "
+        f"{counted(len(meaning.evidence_I), 'image')}"
     )
     if not certain:
         evidence += "; inferred from the range of the numbers, not confirmed by the pixels: look at the page first"
@@ -139,7 +146,8 @@ def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample:
     if pairs is None:
         return []
     evidence = (
-        f"boxes do not lie on edges of their own images (z {own.z:.1f}), but on those of other images (z {pairs.z:.1f})"
+        f"boxes do not lie on edges of their own images (z {fixed(own.z, 1)}), but on those of other images (z "
+        f"{fixed(pairs.z, 1)})"
     )
     kept_n = np.isin(sample.image_n, list(pairs.image_of))
     owner_n = np.array([pairs.image_of[image] for image in sample.image_n[kept_n].tolist()], np.int64)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from coord_codec.counts import fixed
 from coord_data.finding import SPOILS, Finding, by_share
 from coord_data.inspection.numbers.differences import command, differences, reading_of
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
@@ -98,7 +99,9 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
     listed = "; ".join(message for _, message in changes)
     message = f"the boxes of at least {count} of {total} images are unlike the others: {listed}"
     first = raw.files[int(np.flatnonzero(leaves_I)[0])]
-    evidence = f"edges at their sides: z {meaning.z:.1f} corrected, {own_part.z:.1f} as stated; at those of the "
+    evidence = (
+        f"edges at their sides: z {fixed(meaning.z, 1)} corrected, {fixed(own_part.z, 1)} as stated; at those of the "
+    )
     evidence += f"others {z_value(own.evidence_I[stays_i]):.1f} as stated; the first: {first}"
     fix = _apart(reading_of(part, own_part, meaning))
     numbers_N4 = raw.numbers_N4.copy()

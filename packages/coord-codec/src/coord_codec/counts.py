@@ -1,0 +1,49 @@
+"""Numbers with their nouns, for messages."""
+
+from __future__ import annotations
+
+import re
+
+_NOUNS = re.compile(r"\b(annotation|box|image|label|line|object|outline|path|point|prediction|record)(e?s)\b")
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun.
+
+    Args:
+        count: the number
+        noun: the noun of one, with its verb if there is one
+        plural: that of several; by default the noun with an s
+
+    Example:
+        >>> counted(1, "box", "boxes"), counted(2, "box", "boxes"), counted(0, "image")
+        ('1 box', '2 boxes', '0 images')
+        >>> counted(1, "image has", "images have")
+        '1 image has'
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def counted_note(count: int, note: str) -> str:
+    """Return a number with the note that it counts, written for several; its first noun becomes singular for 1.
+
+    Example:
+        >>> counted_note(1, "boxes of zero area"), counted_note(2, "truncated objects, kept")
+        ('1 box of zero area', '2 truncated objects, kept')
+    """
+    return f"{count:,} {_NOUNS.sub(lambda noun: noun[1], note, count=1) if count == 1 else note}"
+
+
+def fixed(value: float, decimals: int, sign: str = "") -> str:
+    """Return a number with a fixed number of decimals; what is rounded to 0 has no minus.
+
+    Args:
+        value: the number
+        decimals: number of decimals
+        sign: `+` for a sign in front of positive numbers as well
+
+    Example:
+        >>> fixed(-0.001, 2), fixed(-0.006, 2), fixed(0.25, 3, "+")
+        ('0.00', '-0.01', '+0.250')
+    """
+    return f"{round(value, decimals) + 0.0:{sign}.{decimals}f}"

@@ -1,0 +1,95 @@
+"""Boxes of supervision and torchmetrics score as the same boxes in COCO's format."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from coord_eval import InputError, load_ground_truth, score
+
+TRUTH = {
+    "images": [{"id": 3, "file_name": "a.jpg", "width": 99, "height": 99}, {"id": 5, "file_name": "b.jpg"}],
+    "categories": [{"id": 1, "name": "cat"}, {"id": 7, "name": "dog"}],
+    "annotations": [
+        {"id": 1, "image_id": 3, "category_id": 1, "bbox": [10, 10, 30, 40]},
+        {"id": 2, "image_id": 3, "category_id": 7, "bbox": [50, 50, 20, 20]},
+        {"id": 3, "image_id": 5, "category_id": 7, "bbox": [0, 0, 20, 20]},
+    ],
+}
+RESULTS = [
+    {"image_id": 3, "category_id": 1, "bbox": [10, 10, 30, 38], "score": 0.9},
+    {"image_id": 3, "category_id": 1, "bbox": [60, 10, 30, 38], "score": 0.95},
+    {"image_id": 5, "category_id": 7, "bbox": [1, 0, 20, 20], "score": 0.4},
+]
+
+
+def rows_of(image):
+    return [row for row in RESULTS if row["image_id"] == image]
+
+
+def corners(rows):
+    return np.array([[x, y, x + w, y + h] for x, y, w, h in (row["bbox"] for row in rows)], np.float32)
+
+
+def detections(image, named=False):
+    rows = rows_of(image)
+    names = {1: "cat", 7: "dog"}
+    return SimpleNamespace(
+        xyxy=corners(rows),
+        confidence=np.array([row["score"] for row in rows], np.float32),
+        class_id=np.array([0 if named else row["category_id"] for row in rows]),
+        data={"class_name": np.array([names[row["category_id"]] for row in rows])} if named else {},
+    )
+
+
+def dictionary(image):
+    rows = rows_of(image)
+    labels = np.array([row["category_id"] for row in rows])
+    return {"boxes": corners(rows), "scores": np.array([row["score"] for row in rows]), "labels": labels}
+
+
+@pytest.mark.parametrize(
+    "predictions",
+    [
+        [(3, detections(3)), (5, detections(5))],
+        {3: detections(3, named=True), 5: detections(5, named=True)},
+        {3: dictionary(3), 5: dictionary(5)},
+        [dictionary(3) | {"image_id": 3}, dictionary(5) | {"image_id": np.int64(5)}],
+    ],
+    ids=["supervision", "supervision, names", "torchmetrics", "torchmetrics, image_id"],
+)
+def test_score_of_library_boxes_equals_that_of_coco_results(predictions):
+    assert score(TRUTH, predictions).coco == pytest.approx(score(TRUTH, RESULTS).coco, abs=1e-9)
+
+
+def test_torchmetrics_targets_and_predictions_are_joined_by_position():
+    targets = [
+        {"boxes": [[10, 10, 40, 50], [50, 50, 70, 70]], "labels": [1, 7], "iscrowd": [0, 0], "area": [1200, 400]},
+        {"boxes": [[0, 0, 20, 20]], "labels": [7]},
+    ]
+    assert load_ground_truth(targets).category_ids == (1, 7)
+    found, expected = score(targets, [dictionary(3), dictionary(5)]), score(TRUTH, RESULTS)
+    assert found.coco == pytest.approx(expected.coco, abs=1e-9)
+
+
+def test_library_boxes_without_confidence_are_noted():
+    boxes = detections(3)
+    boxes.confidence = None
+    assert any("score 1" in note for note in score(TRUTH, [(3, boxes)]).notes)
+
+
+@pytest.mark.parametrize(
+    ("predictions", "named"),
+    [
+        (detections(3), "image"),
+        ([detections(3)], "image"),
+        ([(3, detections(3)), (5, "x")], r"predictions\[1\]"),
+        ([dictionary(3) | {"scores": [1.0]}], "scores"),
+        ([dictionary(3) | {"labels": [1]}], "labels"),
+        ([dictionary(3) | {"boxes": [[4, 4, 1, 1], [0, 0, 1, 1]]}], "boxes"),
+        ([dictionary(3) | {"boxes": "x"}], "boxes"),
+    ],
+)
+def test_faulty_library_boxes_are_input_errors(predictions, named):
+    with pytest.raises(InputError, match=named):
+        score(TRUTH, predictions)

@@ -1,0 +1,221 @@
+"""A CUDA device simulated in the memory of the CPU: which calls would fail on a real one, and which would wait for it.
+
+Tensors on the simulated device hold ordinary memory and say that they are on `cuda:0`. Every call of torch's Python
+functions inside `SimulatedDevice` is looked at:
+
+- **mismatches**: operands on two devices, an index on the wrong one, `numpy()` of a tensor on the device. All of them
+  are errors on a real device.
+- **waits**: calls whose result the CPU needs, so that it waits until the device has finished (`item`, `tolist`,
+  `nonzero`, masks as indices, copies to the CPU).
+
+Values are real, so results compare with those of the CPU. The built-in derivatives of torch are taken as right; the
+backward pass of `torch.autograd.Function`s written in Python is looked at after `watch_backward`. Kernels, streams,
+memory and precisions of a real device are not simulated.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable
+from unittest import mock
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+DEVICE = torch.device("cuda:0")
+
+_READS = {
+    *("item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__format__", "__contains__"),
+    *("nonzero", "argwhere", "unique", "masked_select", "equal", "allclose", "is_nonzero"),
+}
+"""Functions whose result, or the size of it, the CPU needs."""
+
+_TAKES_BOTH = {"copy_", "__setitem__", "__getitem__", "index_put_", "type_as", "__get__", "__set__", "backward"}
+"""Functions that take tensors of two devices."""
+
+
+class DeviceTensor(torch.Tensor):
+    """A tensor that counts as one on the simulated device."""
+
+
+def on_device(value):
+    """Return the tensors in `value`, a tensor or nested containers of them, as tensors on the device."""
+    return tree_map(lambda x: _tagged(x) if isinstance(x, torch.Tensor) else x, value)
+
+
+def move(module):
+    """Put parameters and buffers of a module on the device, in place; returns the module."""
+    moved = {}  # tied parameters stay tied
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                new = torch.nn.Parameter(_tagged(parameter.data), requires_grad=parameter.requires_grad)
+                part._parameters[name] = moved.setdefault(parameter, new)
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                part._buffers[name] = _tagged(buffer)
+    return module
+
+
+def watch_backward(loss):
+    """Look at the backward pass of `loss` too: gradients arrive at functions written in Python as device tensors."""
+    seen, waiting = set(), [loss.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            node.register_prehook(lambda grads: tuple(None if g is None else _tagged(g) for g in grads))
+        waiting += [before for before, _ in node.next_functions]
+    return loss
+
+
+class SimulatedDevice(TorchFunctionMode):
+    """Look at every call of torch's functions, and count mismatches and waits by the line that makes the call.
+
+    Attributes:
+        mismatches: (function, line) to the number of calls that would fail
+        waits: (function, line) to the number of calls that would wait
+
+    Example:
+        >>> with SimulatedDevice() as device:
+        ...     _ = on_device(torch.ones(2)) + torch.ones(2)
+        >>> sum(device.mismatches.values()), sum(device.waits.values())
+        (1, 0)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mismatches: Counter[tuple[str, str]] = Counter()
+        self.waits: Counter[tuple[str, str]] = Counter()
+        # Code asks whether there is a device before it uses one.
+        self._patches = [
+            mock.patch.object(torch.cuda, "is_available", return_value=True),
+            mock.patch.object(torch.cuda, "device_count", return_value=1),
+            mock.patch.object(torch.cuda, "current_device", return_value=0),
+            mock.patch.object(torch.cuda, "synchronize"),
+            mock.patch.object(torch.cuda, "empty_cache"),
+        ]
+
+    def __enter__(self):
+        for patch in self._patches:
+            patch.start()
+        return super().__enter__()
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        for patch in self._patches:
+            patch.stop()
+
+    def waits_of(self, *packages: str) -> Counter[tuple[str, str]]:
+        """Return the waits of lines of these packages, named as in `coord_losses`."""
+        return Counter({key: n for key, n in self.waits.items() if key[1].startswith(packages)})
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", str(func))
+        if name == "__get__" and isinstance(args[0], DeviceTensor):
+            attribute = getattr(getattr(func, "__self__", None), "__name__", "")
+            if attribute in (known := {"device": DEVICE, "is_cuda": True, "is_cpu": False}):
+                return known[attribute]
+        if name in ("to", "cpu", "cuda"):
+            return self._moved(func, name, args, kwargs)
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        of_device = any(isinstance(x, DeviceTensor) for x in tensors)
+        if of_device:
+            self._look_at(name, args, kwargs, tensors)
+        asked = kwargs.get("device")
+        if asked is not None:
+            kwargs["device"] = torch.device("cpu")
+        out = _run(func, args, kwargs)
+        if asked is not None:
+            tagged = _is_device(asked)
+        elif name == "copy_":
+            tagged = isinstance(args[0], DeviceTensor)
+        else:
+            tagged = of_device
+        return on_device(out) if tagged else out
+
+    def _look_at(self, name, args, kwargs, tensors) -> None:
+        elsewhere = any(not isinstance(x, DeviceTensor) and x.dim() for x in tensors)
+        if elsewhere and name not in _TAKES_BOTH:
+            self._count(self.mismatches, name)
+        if name in ("__getitem__", "__setitem__"):
+            indices = [x for x in tree_leaves(args[1]) if isinstance(x, torch.Tensor)]
+            if any(x.dtype in (torch.bool, torch.uint8) and x.dim() for x in indices):
+                self._count(self.waits, "mask as index")
+            if not isinstance(args[0], DeviceTensor) and any(isinstance(x, DeviceTensor) for x in indices):
+                self._count(self.mismatches, "index on the device")
+        if name == "numpy":
+            self._count(self.mismatches, name)
+        if name in _READS:
+            self._count(self.waits, name)
+        if name == "copy_" and isinstance(args[1], DeviceTensor) and not isinstance(args[0], DeviceTensor):
+            self._count(self.waits, "copy to the CPU")
+        if name == "repeat_interleave" and len(tensors) > 1 and "output_size" not in kwargs:
+            self._count(self.waits, name)
+
+    def _moved(self, func, name, args, kwargs):
+        asked = [a for a in (*args[1:], kwargs.get("device")) if isinstance(a, (str, torch.device))]
+        like = [a for a in (*args[1:], kwargs.get("other")) if isinstance(a, torch.Tensor)]
+        was = isinstance(args[0], DeviceTensor)
+        if name != "to":
+            final = name == "cuda"
+        elif asked:
+            final = _is_device(asked[0])
+        else:
+            final = isinstance(like[0], DeviceTensor) if like else was
+        if was and not final:
+            self._count(self.waits, "copy to the CPU")
+        if name == "cuda":
+            out = args[0]
+        else:
+            on_cpu = tuple(
+                torch.device("cpu") if a in asked and not isinstance(a, torch.Tensor) else a for a in args[1:]
+            )
+            out = _run(
+                func, (args[0], *on_cpu), kwargs | ({"device": torch.device("cpu")} if "device" in kwargs else {})
+            )
+        return _tagged(out) if final else _untagged(out)
+
+    @staticmethod
+    def _count(counter: Counter[tuple[str, str]], name: str) -> None:
+        counter[name, _calling_line()] += 1
+
+
+def _tagged(tensor):
+    return tensor if isinstance(tensor, DeviceTensor) else tensor.as_subclass(DeviceTensor)
+
+
+def _untagged(tensor):
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(torch.Tensor)
+
+
+def _run(func, args, kwargs):
+    with torch._C.DisableTorchFunctionSubclass():
+        return func(*args, **kwargs)
+
+
+def _is_device(device) -> bool:
+    try:
+        return torch.device(device).type == "cuda"
+    except (RuntimeError, TypeError):
+        return False
+
+
+def _calling_line() -> str:
+    """Return package, file and line of the innermost caller outside torch and this file."""
+    for frame in reversed(traceback.extract_stack()):
+        if "/torch/" in frame.filename or frame.filename == __file__:
+            continue
+        return f"{_short(frame.filename.split('/'))}:{frame.lineno}"
+    return "?"
+
+
+def _short(parts: Iterable[str]) -> str:
+    parts = list(parts)
+    root = max((i for i, part in enumerate(parts) if part in ("src", "site-packages")), default=len(parts) - 3)
+    return "/".join(parts[root + 1 :])
