@@ -36,9 +36,9 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
     if root is None and comparison.runs:
         root = comparison.runs[first].truth.root
     method = (
-        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, 95 % confidence "
-        "intervals; p from a permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at most 5 % of "
-        "comparisons of equal runs have one below .05"
+        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, 95 % intervals; "
+        "p from a permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at "
+        "most 5 % of comparisons of equal runs have one below .05"
     )
     parts = [notes(comparison.notes)]
     for run in others:
