@@ -47,11 +47,12 @@ def measure(
         results.append({"image_id": i, "image": f"{i}.jpg", "width": 640, "height": 480, "text": text})
     evaluation = score(truth, results)
     _ = evaluation.to_json()  # all metrics, so that the next time is that of the page
+    print(f"{images:,} images, {len(evaluation.detections):,} boxes, {shown} images on the page", flush=True)
     start = time.perf_counter()
     page = evaluation.write_report(
         out, image_root=lambda name: files[int(name.split(".")[0]) % len(files)], max_overlays=shown
     )
-    print(f"{images:,} images, {len(evaluation.detections):,} boxes, {shown} images on the page")
+
     print(f"written in {time.perf_counter() - start:.1f} s, {page.stat().st_size / 1e6:.1f} MB")
     browser = runpy.run_path(str(ROOT / "tests" / "chromium.py"))
     if browser["BROWSER"] is None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
@@ -22,7 +23,7 @@ from coord_trainer.console import say
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.watch import WATCHED, WATCHED_IMAGES
+from coord_trainer.watch import WATCHED_IMAGES
 
 
 class SubsetScorer:
@@ -33,14 +34,18 @@ class SubsetScorer:
         images: the images scored after training; the subset is spread evenly over them
         processor: of the model
         vocab: the tokenizer's coordinate tokens
+        kept: file for the boxes of the first few images
     """
 
-    def __init__(self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None) -> None:
+    def __init__(
+        self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None, kept: Path
+    ) -> None:
         section = config.evaluation
         total = min(len(images), section.limit or len(images))
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config = config
+        self._kept = kept
         self._decoding = section.decoding[0]
         self._max_new_tokens = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
@@ -62,16 +67,16 @@ class SubsetScorer:
         data = self._config.data
         format = "json" if data.style == "json" else data.markers
         scale = float(CoordGrid().scale)
-        answered = {record["image_id"]: record for record in answers}
+        answered = {record["image"]: record for record in answers}
         images = []
         for instance in self.images.instances[:WATCHED_IMAGES]:
-            record = answered.get(instance.image_id, {})
+            record = answered.get(instance.image, {})
             parsed = parse_answer(record.get("text") or "", format, scale=scale, geometry=data.geometry)
             boxes = [[o.desc, *o.box] for o in parsed]
             truth = [[target.desc, *target.bbox] for target in instance.targets]
             file = str((self.images.root / instance.image).resolve())
             images.append({"image": instance.image, "file": file, "truth": truth, "boxes": boxes})
-        with (self._config.run.dir / WATCHED).open("a", encoding="utf-8") as out:
+        with self._kept.open("a", encoding="utf-8") as out:
             out.write(json.dumps({"step": step, "images": images}) + "\n")
 
 
