@@ -108,6 +108,15 @@ def test_whole_checkpoint_of_another_vocabulary_is_exit_code_2(groups, predict, 
     assert "0123456789abcdef: other coordinate tokens, ids or markers" in error.splitlines()[-1]
 
 
+def test_checkpoint_whose_chat_template_was_edited_is_exit_code_2(groups, predict, tmp_path):
+    copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "edited")
+    template = copied / "chat_template.jinja"
+    template.write_text("{{ 'Hello. ' }}" + template.read_text())
+    code, error, _, answers = predict(checkpoint=copied)
+    assert (code, answers) == (2, None)
+    assert "its chat template asks with another prompt" in error and "it has 'Hello. " in error
+
+
 def test_checkpoint_without_a_card_is_asked_as_the_configuration_says(groups, predict, tmp_path):
     result = list(groups.values())[-1][0]
     copied = shutil.copytree(result.checkpoint, tmp_path / "bare")

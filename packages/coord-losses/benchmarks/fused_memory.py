@@ -6,6 +6,7 @@ all gradients are. Time is that of the fastest pass; on a machine that is busy u
 
     python packages/coord-losses/benchmarks/fused_memory.py           # H 1024, N 512 and 2048, frozen head
     python packages/coord-losses/benchmarks/fused_memory.py --hidden 2048 --rows 4096 --passes 1
+    python packages/coord-losses/benchmarks/fused_memory.py --vocab 152670 248320    # Qwen3-VL's and Qwen3.5's
     python packages/coord-losses/benchmarks/fused_memory.py --cases trained_cross_entropy trained_known_a
     uv run --with liger-kernel --with cut-cross-entropy \
         python packages/coord-losses/benchmarks/fused_memory.py --cases all
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -28,8 +30,8 @@ import torch
 from coord_codec import CoordVocab
 from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
 
-VOCAB_SIZE = 152_670  # Qwen3-VL's, the wildcard and the 1000 coordinate tokens included
-VOCAB = CoordVocab(151_670)
+QWEN3_VL = 152_670
+"""Vocabulary size of Qwen3-VL with the wildcard and the 1000 coordinate tokens, which are the last rows."""
 EVERYTHING = ObjectiveConfig.mixed(box_weight=1.0)
 FULL = ("cross_entropy", "trained_cross_entropy")
 CASES = {
@@ -53,14 +55,15 @@ CASES = {
 DEFAULT_CASES = [case for case in CASES if not case.startswith("trained") and case not in ("liger", "cce")]
 
 
-def batch(rows: int, hidden: int, device: str, dtype: torch.dtype) -> tuple:
+def batch(rows: int, hidden: int, vocab_size: int, device: str, dtype: torch.dtype) -> tuple:
     """Return a batch a quarter of whose rows are coordinates, in objects of four."""
     torch.manual_seed(0)
-    weight = torch.empty(VOCAB_SIZE, hidden, dtype=dtype, device=device).normal_(0, 0.02)
+    weight = torch.empty(vocab_size, hidden, dtype=dtype, device=device).normal_(0, 0.02)
     states = torch.randn(rows, hidden, device=device).to(dtype)
-    targets = torch.randint(0, 151_000, (rows,), device=device)
+    vocab = CoordVocab(vocab_size - 1000)
+    targets = torch.randint(0, vocab.first_id - 1, (rows,), device=device)
     coords = rows // 16 * 4
-    targets[:coords] = torch.randint(VOCAB.ids[0], VOCAB.ids[-1] + 1, (coords,), device=device)
+    targets[:coords] = torch.randint(vocab.ids[0], vocab.ids[-1] + 1, (coords,), device=device)
     corners = torch.rand(coords // 4, 2, 2, device=device)
     boxes = torch.cat([corners.amin(1), corners.amax(1)], dim=1)
     slots = torch.arange(coords, device=device).view(-1, 4)
@@ -75,21 +78,21 @@ def forward_backward(case: str, chunk_vocab: int | None, states, weight, targets
         "b": ObjectiveConfig.group_b(),
         "all": EVERYTHING,
     }
-    plain = case.removeprefix("trained_")
+    plain, vocab = case.removeprefix("trained_"), CoordVocab(len(weight) - 1000)
     form, name = plain.rsplit("_", 1) if "_" in plain else (plain, "")
 
     def cross_entropy() -> None:
         torch.nn.functional.cross_entropy((states @ weight.T).float(), targets).backward()
 
     def readable() -> None:
-        CoordObjective(configs[name], VOCAB)(states @ weight.T, targets, objects).total().backward()
+        CoordObjective(configs[name], vocab)(states @ weight.T, targets, objects).total().backward()
 
     def fused() -> None:
-        objective = CoordObjective(configs[name], VOCAB)
+        objective = CoordObjective(configs[name], vocab)
         objective.fused(states, weight, targets, objects, chunk_vocab=chunk_vocab).total().backward()
 
     def known() -> None:
-        objective, counts = CoordObjective(configs[name], VOCAB), {"tokens": len(targets)}
+        objective, counts = CoordObjective(configs[name], vocab), {"tokens": len(targets)}
         objective.fused(states, weight, targets, objects, denominators=counts).total(counts).backward()
 
     @torch.no_grad()
@@ -151,7 +154,7 @@ def reset_peak(device: str) -> None:
 def measure(case: str, rows: int, args: argparse.Namespace) -> dict[str, float]:
     """Measure one case, in the child process."""
     torch.set_num_threads(args.threads)
-    states, weight, targets, objects = batch(rows, args.hidden, args.device, getattr(torch, args.dtype))
+    states, weight, targets, objects = batch(rows, args.hidden, args.vocab[0], args.device, getattr(torch, args.dtype))
     states.requires_grad_()
     weight.requires_grad_(case.startswith("trained"))
     warm_states, warm_weight = torch.randn(8, 64, requires_grad=True), torch.randn(2000, 64)
@@ -173,9 +176,9 @@ def measure(case: str, rows: int, args: argparse.Namespace) -> dict[str, float]:
     return {"mb": peak_mb(args.device) - before, "s": best}
 
 
-def report(rows: int, args: argparse.Namespace, results: dict[str, dict[str, float]]) -> None:
+def report(rows: int, vocab_size: int, args: argparse.Namespace, results: dict[str, dict[str, float]]) -> None:
     """Print a table of one batch size, with ratios to full logits and to the products alone."""
-    print(f"\nN={rows}, H={args.hidden}, V={VOCAB_SIZE}, {args.dtype}, {args.device}, {args.threads} threads\n")
+    print(f"\nN={rows}, H={args.hidden}, V={vocab_size}, {args.dtype}, {args.device}, {args.threads} threads\n")
     print("| case | extra MB | of full logits | s | of full logits | of the products |")
     print("|---|---|---|---|---|---|")
     for case, found in results.items():
@@ -191,6 +194,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[512, 2048], help="supervised rows N")
     parser.add_argument("--hidden", type=int, default=1024)
+    parser.add_argument("--vocab", type=int, nargs="+", default=[QWEN3_VL], help="vocabulary sizes V")
     parser.add_argument("--chunk-vocab", type=int, help="columns of a block (default: the objective's own choice)")
     parser.add_argument("--cases", nargs="+", choices=[*CASES, "all"], default=DEFAULT_CASES)
     parser.add_argument("--passes", type=int, default=2)
@@ -210,11 +214,11 @@ def main() -> None:
     if args.child:
         print(json.dumps(measure(args.child, args.rows[0], args)))
         return
-    for rows in args.rows:
+    for vocab_size, rows in product(args.vocab, args.rows):
         results = {}
         for case in args.cases:
-            options = {k: v for k, v in vars(args).items() if v and k not in ("rows", "cases", "child")}
-            options |= {"rows": rows, "child": case}
+            options = {k: v for k, v in vars(args).items() if v and k not in ("rows", "vocab", "cases", "child")}
+            options |= {"rows": rows, "vocab": vocab_size, "child": case}
             command = [sys.executable, __file__]
             command += [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -222,8 +226,8 @@ def main() -> None:
                 print(f"{case}: {(done.stderr.strip().splitlines() or ['killed'])[-1]}", file=sys.stderr)
                 continue
             results[case] = json.loads(done.stdout)
-            print(f"N={rows} {case}: {results[case]}", file=sys.stderr, flush=True)
-        report(rows, args, results)
+            print(f"V={vocab_size} N={rows} {case}: {results[case]}", file=sys.stderr, flush=True)
+        report(rows, vocab_size, args, results)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
 
+from coord_trainer.config.run_config import load_run_config
 from coord_trainer.detect import command
 from coord_trainer.detect.image_sources import find_sources
 from coord_trainer.detect.session import answer_sources
+from coord_trainer.model.card import make_card
 
 TRAINER = Path(__file__).parents[2]
 
@@ -274,6 +276,25 @@ def test_setting_that_does_nothing_for_a_server_is_refused(run, tmp_path, words,
     url = "http://127.0.0.1:9/v1"
     code, error, _ = run("predict", "photos", "--out", "found", "--endpoint", url, "--model", "m", *words)
     assert code == 2 and told in error and not (tmp_path / "found").exists()
+
+
+@pytest.mark.parametrize("stated", ["card", "chat template"])
+def test_server_of_a_model_that_thinks_is_asked_for_no_thoughts(run, tmp_path, stated):
+    make_images(tmp_path / "photos", a=(4, 4))
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    settings = {"enable_thinking": False}
+    if stated == "card":
+        make_card(load_run_config(None, [], trains=False), {}, None, "prompt", settings).write(model)
+    else:
+        (model / "chat_template.jinja").write_text("{% if enable_thinking %}<think>{% endif %}")
+    words = ["predict", model, "photos", "--out", "found", "--no-draw", "--model", "m", "evaluation.max_new_tokens=9"]
+    with served(lambda number, request: (200, chat_reply(f"<think>well</think>{TEXT}"))) as (url, requests):
+        code, error, told = run(*map(str, words), "--endpoint", url)
+    assert code == 0, error
+    assert [request["chat_template_kwargs"] for request in requests] == [settings]
+    assert "1 answer began with thoughts" in told and "ignore chat_template_kwargs" in told
 
 
 def test_wrong_server_leaves_a_folder_that_the_right_one_is_taken_for(run, tmp_path):

@@ -101,7 +101,13 @@ def test_only_the_answer_is_supervised(kind, bases, tmp_path):
 def test_family_is_planned(kind, bases, capsys):
     from coord_trainer.preview import dry_run
 
-    figures = dry_run(run_config(bases(kind)))
+    family, config = FAMILIES[kind], run_config(bases(kind))
+    rates = {"vit_lr": 1e-5, "aligner_lr": 2e-5, "learning_rate": 3e-5}
+    figures = dry_run(config.model_copy(update={"training": config.training | rates}))
+    groups = {lr: [g["example"] for g in figures["groups"] if g["lr"] == lr] for lr in rates.values()}
+    assert all(f".{family.vision_tower}." in name and family.merger not in name for name in groups[1e-5])
+    assert any(f".{family.merger}." in name for name in groups[2e-5])
+    assert any(f".{family.language_model}." in name for name in groups[3e-5]) and all(groups.values())
     told = capsys.readouterr().out
     assert figures["parameters"]["offsets"] > 0
     if reason := FAMILIES[kind].cannot.get("memory"):
@@ -116,14 +122,28 @@ def opened(base, folder, **sections):
     return open_run(run_config(base, **sections), folder, str(base), evaluates=False, outline=True)
 
 
+def test_rate_of_a_part_that_is_not_trained_is_refused(bases):
+    from coord_trainer.preview import dry_run
+
+    config = run_config(bases("qwen2_vl"))
+    training = config.training | {"freeze_vit": True, "vit_lr": 1e-5}
+    with pytest.raises(InputError, match=r"training.vit_lr is 1e-05, but no trained parameter lies in model.visual"):
+        dry_run(config.model_copy(update={"training": training}))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, tmp_path):
     from swift.model import MODEL_MAPPING
+
+    from coord_trainer.swift.trainer import idle_vision
 
     family, model = family_of(bases(kind)), opened(bases(kind), tmp_path).model
     assert sum(p.numel() for p in model.get_submodule(family.merger).parameters()) > 0
     assert model.get_submodule(family.head) is model.get_output_embeddings()
     parts = MODEL_MAPPING[family.entry].model_arch
+    idle = idle_vision(model, (family.vision_tower, family.merger))
+    tower = [*model.get_submodule(family.vision_tower).parameters(), *model.get_submodule(family.merger).parameters()]
+    assert {id(parameter) for parameter in idle} == {id(parameter) for parameter in tower}
     assert parts.vision_tower == [family.vision_tower] and family.merger in parts.aligner
     assert parts.language_model == [family.language_model, family.head]
     assert model.get_submodule(family.vision_tower).config.spatial_merge_size == family.merge_size
@@ -150,7 +170,7 @@ def test_default_system_turn_of_the_chat_template_is_refused_unless_it_is_traine
     with pytest.raises(InputError) as refused:
         opened(base, tmp_path)
     told = str(refused.value)
-    assert "from token 1 on: training has 'user" in told and "the chat template has 'system" in told
+    assert "from token 1 on: training has 'user" in told and "its chat template has 'system" in told
     assert "training.system" in told
     settings = run_config(base).training
     assert opened(base, tmp_path, training=settings | {"system": "You are a helpful assistant."}).family.name

@@ -66,6 +66,20 @@ def test_settings_that_were_not_given_come_from_the_card(folder):
     assert (kept.evaluation.decoding, kept.evaluation.limit) == ((Decoding(),), 3)
 
 
+def test_prompt_that_the_chat_template_renders_otherwise_is_refused(tmp_path):
+    card = make_card(trained(), SIZES, FINGERPRINT, "<user>Where?<answer>", {"enable_thinking": False})
+    card.write(tmp_path)
+    card = read_card(tmp_path)
+    assert card.chat_template_kwargs == {"enable_thinking": False}
+    card.check_rendered_prompt("<user>Where?<answer>", tmp_path)
+    with pytest.raises(InputError, match=r"from character 1 on: it has 'system>Hi.*has 'user>Where.*chat_template"):
+        card.check_rendered_prompt("<system>Hi<user>Where?<answer>", tmp_path)
+    with pytest.raises(InputError, match=r"from character 20 on: it has '<think>', .*has 'nothing'"):
+        card.check_rendered_prompt("<user>Where?<answer><think>", tmp_path)
+    make_card(trained(), SIZES, FINGERPRINT).write(tmp_path)  # of an older version
+    read_card(tmp_path).check_rendered_prompt("anything", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("written", "decoding"),
     [

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coord_codec import InputError
     from coord_codec.images import ImageError, ImageFacts, decode_image, image_facts, to_rgb
+    from coord_eval.calibration import Calibration, fit_calibration
     from coord_eval.ceiling import CeilingSettings, oracle_predictions
     from coord_eval.comparison import Comparison, Difference, compare
     from coord_eval.detections import Detections
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
     from coord_eval.export import to_coco_results, to_fiftyone, to_supervision, write_exports
     from coord_eval.expressions import ExpressionScores, score_expression_files, score_expressions
+    from coord_eval.fusion.ensemble import Ensemble, fuse_predictions
+    from coord_eval.fusion.fuse import Fusion, fuse
     from coord_eval.ground_truth import GroundTruth, load_ground_truth
     from coord_eval.intake.answers import AnswerSettings
     from coord_eval.intake.joining import LabelSettings
@@ -32,11 +35,16 @@ if TYPE_CHECKING:
     from coord_eval.report_page import ReportSection
     from coord_eval.resampling.bootstrap import Resamples, ResamplingSettings, resample
     from coord_eval.scoring import ScoreKeywords, score
+    from coord_eval.thresholds import Threshold, ThresholdCurve, threshold_curve
 
 # Modules are imported on first use, so that `coord-eval --help` and the parser do not load NumPy.
 _MODULES = {
     "coord_codec": ("InputError",),
     "coord_eval.comparison": ("Comparison", "Difference", "compare"),
+    "coord_eval.fusion.fuse": ("Fusion", "fuse"),
+    "coord_eval.fusion.ensemble": ("Ensemble", "fuse_predictions"),
+    "coord_eval.calibration": ("Calibration", "fit_calibration"),
+    "coord_eval.thresholds": ("Threshold", "ThresholdCurve", "threshold_curve"),
     "coord_eval.ground_truth": ("GroundTruth", "load_ground_truth"),
     "coord_eval.detections": ("Detections",),
     "coord_eval.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
@@ -71,15 +79,18 @@ __all__ = [
     "SCORE_SOURCES",
     "Answer",
     "AnswerSettings",
+    "Calibration",
     "CeilingSettings",
     "CocoParams",
     "Comparison",
     "Detections",
     "Difference",
     "Drop",
+    "Ensemble",
     "Evaluation",
     "ExpressionScores",
     "Figure",
+    "Fusion",
     "GroundTruth",
     "ImageError",
     "ImageFacts",
@@ -96,9 +107,14 @@ __all__ = [
     "ScoredObject",
     "Shown",
     "TextFormat",
+    "Threshold",
+    "ThresholdCurve",
     "compare",
     "decode_image",
     "diagnose",
+    "fit_calibration",
+    "fuse",
+    "fuse_predictions",
     "image_facts",
     "load_ground_truth",
     "oracle_predictions",
@@ -112,6 +128,7 @@ __all__ = [
     "score_expressions",
     "score_lvis",
     "scored_objects",
+    "threshold_curve",
     "to_coco_results",
     "to_fiftyone",
     "to_rgb",

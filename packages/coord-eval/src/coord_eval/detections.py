@@ -5,9 +5,12 @@ Shapes: D detections; boxes are `xywh` in pixels, as in COCO.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+
+Box = tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +26,9 @@ class Detections:
         rank_D: position of the object within its answer, from 0
         unknown: the labels that the ground truth does not have, indexed by `category_D - K`
         shapes: points in pixels of each detection, empty for a box; an empty tuple if all detections are boxes
+        asked: by image the parts of it that the model was given, `x, y, width, height` in pixels, None for all of it;
+            empty if it was given all of every image
+        part_D: index of each detection's part in `asked`; 0 if that is empty
     """
 
     image_D: np.ndarray
@@ -32,6 +38,8 @@ class Detections:
     rank_D: np.ndarray
     unknown: tuple[str, ...] = ()
     shapes: tuple[tuple[tuple[float, float], ...], ...] = ()
+    asked: Mapping[int, tuple[Box | None, ...]] = field(default_factory=dict)
+    part_D: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.image_D)
@@ -40,7 +48,8 @@ class Detections:
         """Return the selected detections; `rows` is an index array, a mask or a slice."""
         columns = ("image_D", "category_D", "boxes_D4", "scores_D", "rank_D")
         shapes = tuple(self.shapes[d] for d in np.arange(len(self))[rows]) if self.shapes else ()
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=shapes)
+        part_D = None if self.part_D is None else self.part_D[rows]
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=shapes, part_D=part_D)
 
     def with_constant_score(self) -> Detections:
         """Return the same boxes with all scores set to 1."""

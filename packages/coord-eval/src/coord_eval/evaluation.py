@@ -82,6 +82,8 @@ class Evaluation(Scored):
         coco_own: AP and AR with the caller's parameters, empty without any
         intervals: metrics with their 95 % confidence intervals over images, empty without a bootstrap
         shapes: scores of shapes other than boxes, see `coord_eval.shapes.scores.score_shapes`; empty for boxes
+        fusion: the rule by which near-duplicates were fused, and the counts of `coord_eval.Fusion`; empty without one
+        calibrated: whether a calibration has mapped the scores to probabilities
     """
 
     coco: dict[str, float] = of_row("coco")
@@ -108,6 +110,8 @@ class Evaluation(Scored):
     grid: CoordGrid = CoordGrid()
     ceiling_settings: CeilingSettings = CeilingSettings()
     params: CocoParams | None = None
+    fusion: dict[str, Any] = field(default_factory=dict)
+    calibrated: bool = False
 
     @cached_property
     def backend_scores(self) -> CocoScores:
@@ -182,6 +186,10 @@ class Evaluation(Scored):
             values["metrics"] = registered
         if self.shapes:
             values["shapes"] = self.shapes
+        if self.fusion:
+            values["fusion"] = self.fusion
+        if self.calibrated:
+            values["calibrated"] = True
         return {**values, "join": asdict(self.join), "notes": list(self.notes)}
 
     def to_json(self) -> str:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_codec.counts import counted
 from coord_eval.arguments import expect
+from coord_eval.calibration import Calibration
 from coord_eval.ceiling import CeilingSettings, no_ceiling
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
+from coord_eval.fusion.detections import FusionRule, fuse_detections, fusion_note
 from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import Collected, collect, collector_paused
@@ -66,6 +69,8 @@ def score(
     resampling: ResamplingSettings = ResamplingSettings(),
     lenient: bool = False,
     params: CocoParams | None = None,
+    fuse: str | None = None,
+    calibration: Calibration | str | Path | None = None,
     progress: Progress | None = None,
     diagnose: bool | None = None,
     **keywords: Unpack[ScoreKeywords],
@@ -89,6 +94,9 @@ def score(
         resampling: number and seed of the bootstrap resamples for confidence intervals
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
         params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
+        fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf`, `nms` or `soft-nms`,
+            see `coord_eval.fuse`; a note counts them
+        calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
         progress: called with the name of a stage, the number of steps done and their total
         diagnose: whether other interpretations of the numbers are tried, which the notes then name; None: if AP is
             below .02
@@ -120,6 +128,9 @@ def score(
         if name != "params" or value is not None:
             expect(name, value, kind)
     answers, ceiling, labels, resampling = _with_keywords((answers, ceiling, labels, resampling), keywords)
+    if fuse is not None:
+        expect("fuse", fuse, str)
+    rule = FusionRule.parse(fuse) if fuse else None
     report = progress or silent
 
     # Reading
@@ -131,6 +142,19 @@ def score(
 
     # Parsing, joining with the images, ranking
     collected = collect(truth, loaded, answers, labels, score_source, report)
+
+    # Near-duplicates
+    fusion: dict[str, Any] = {}
+    if rule is not None:
+        fused, counts = fuse_detections([collected.detections], rule, geometry_of(answers.geometry), truth.sizes_I2)
+        collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
+        fusion = {"rule": str(rule), **counts}
+
+    # Calibration
+    if calibration is not None:
+        fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
+        detections, note = fitted.applied(collected.detections, truth.categories, collected.score_source, fusion)
+        collected = replace(collected, detections=detections, notes=(*collected.notes, note))
 
     # Scores; what is not computed here is computed on first use
     report("score", 1, 3)
@@ -153,6 +177,8 @@ def score(
         grid=answers.grid,
         ceiling_settings=ceiling,
         params=params,
+        fusion=fusion,
+        calibrated=calibration is not None,
     )
     _ = evaluation.coco, evaluation.coco_own  # errors of the backend and of the parameters are raised here
     report("score", 2, 3)

@@ -137,7 +137,7 @@ def test_score_leniently_leaves_out_faulty_records(coco_set, files, tmp_path, ca
     assert main(command) == 2
     assert "image_id: 4711 is not the id of an image" in capsys.readouterr().err
     assert main([*command, "--lenient"]) == 0
-    assert "note: 1 faults in the ground truth" in capsys.readouterr().out
+    assert "note: 1 fault in the ground truth" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,78 @@
 """The prompt: how a model is asked, and that training shows it the same tokens.
 
-ms-swift's template writes the prompts that train, the processor's chat template those that ask. A chat template that
-adds a system turn, or was edited by hand, would let a model answer another prompt than it was trained on.
+ms-swift's template writes the prompts that train, the processor's chat template those that ask, in this process and
+behind a server. A chat template that adds a system turn, or was edited by hand, would let a model answer another prompt
+than it was trained on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 from coord_codec import InputError
+from coord_codec.files import read_json, read_text
 
 _ANSWER = "a"
 _SHOWN = 12
 """Number of tokens that are shown from the first difference on."""
+
+
+def prompt_settings(chat_template: Any) -> dict[str, Any]:
+    """Return the settings with which a chat template asks for an answer without thoughts.
+
+    Templates of models that think write an empty thought; the others do not know the setting. A server takes the
+    settings as `chat_template_kwargs` of a request; without them its model would begin to think.
+
+    Example:
+        >>> prompt_settings("{% if enable_thinking is false %}<think></think>{% endif %}")
+        {'enable_thinking': False}
+    """
+    return {"enable_thinking": False} if "enable_thinking" in str(chat_template) else {}
+
+
+def read_chat_template(folder: Path) -> str:
+    """Return the chat template in the folder of a checkpoint, without its tokenizer; empty if there is none."""
+    if (path := folder / "chat_template.jinja").is_file():
+        return read_text(path)
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        if (path := folder / name).is_file() and (template := read_json(path).get("chat_template")):
+            return str(template)
+    return ""
+
+
+def prompt_text(
+    processor: Any, system: str | None, prompt: str, *, settings: Mapping[str, Any] | None = None, as_request=False
+) -> str:
+    """Return the prompt of one image as text, with one placeholder for the image.
+
+    Args:
+        processor: a processor, or a tokenizer, with a chat template
+        system: the system message, None for none
+        prompt: the user's message beside the image
+        settings: of the chat template; None for those of answers without thoughts
+        as_request: state the system message as text, as requests to a server do, not as a list of parts
+
+    Raises:
+        InputError: there is no chat template.
+    """
+    asked = [{"type": "image"}, {"type": "text", "text": prompt}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": asked}]
+    if system:
+        content = system if as_request else [{"type": "text", "text": system}]
+        messages.insert(0, {"role": "system", "content": content})
+    if processor.chat_template is None:
+        raise InputError(
+            "model.path: the checkpoint has no chat template, so that its answers could not be asked for; copy "
+            "chat_template.jinja of an instruction-tuned checkpoint of the same family into its folder"
+        )
+    settings = prompt_settings(processor.chat_template) if settings is None else settings
+    return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **settings)
 
 
 def prompt_tokens(processor: Any, system: str | None, images: Sequence[Image.Image], prompt: str) -> Any:
@@ -31,24 +87,14 @@ def prompt_tokens(processor: Any, system: str | None, images: Sequence[Image.Ima
     Raises:
         InputError: the processor has no chat template.
     """
-    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": prompt}]}]
-    if system:
-        messages.insert(0, {"role": "system", "content": [{"type": "text", "text": system}]})
-    if processor.chat_template is None:
-        raise InputError(
-            "model.path: the checkpoint has no chat template, so that its answers could not be asked for; copy "
-            "chat_template.jinja of an instruction-tuned checkpoint of the same family into its folder"
-        )
-    # Templates of models that think write an empty thought; the others do not know the setting.
-    thinking = {"enable_thinking": False} if "enable_thinking" in str(processor.chat_template) else {}
-    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **thinking)
+    text = prompt_text(processor, system, prompt)
     return processor(
         text=[text] * len(images), images=list(images), padding=True, padding_side="left", return_tensors="pt"
     )
 
 
-def check_prompt(encode: Callable[..., dict[str, Any]], processor: Any, system: str | None, prompt: str) -> None:
-    """Compare the prompts of training and of asking token by token, for one small image.
+def check_prompt(encode: Callable[..., dict[str, Any]], processor: Any, system: str | None, prompt: str) -> str | None:
+    """Compare the prompts of training, of asking and of a server token by token, for one small image.
 
     Args:
         encode: encodes a conversation as training does
@@ -56,22 +102,50 @@ def check_prompt(encode: Callable[..., dict[str, Any]], processor: Any, system: 
         system: the configured system message, None for none
         prompt: the user's message beside the image
 
+    Returns:
+        What a request to a server has to state for the same prompt; None if it has to state nothing.
+
     Raises:
         InputError: they differ; the message shows both from the first difference on.
     """
+    # This process: the ids up to the answer.
     image = Image.new("RGB", (64, 64))
     messages = [{"role": "user", "content": f"<image>{prompt}"}, {"role": "assistant", "content": _ANSWER}]
     encoded = encode({"messages": messages, "images": [image]})
     trained, labels = list(encoded["input_ids"]), list(encoded["labels"])
     trained = trained[: next(i for i, label in enumerate(labels) if label != -100)]
     asked = prompt_tokens(processor, system, [image], prompt)["input_ids"][0].tolist()
-    if trained == asked:
-        return
+    if trained != asked:
+        raise _difference(
+            "its chat template", trained, asked, processor.tokenizer, "the chat template in the checkpoint's folder"
+        )
+
+    # A server: it may use the tokenizer's chat template, and takes the system message as text.
+    text = prompt_text(processor, system, prompt)
+    for owner, name in ((processor, "a server"), (processor.tokenizer, "a server that uses the tokenizer's template")):
+        if owner.chat_template is None:
+            continue
+        settings = prompt_settings(processor.chat_template)
+        served = prompt_text(owner, system, prompt, settings=settings, as_request=True)
+        if served != text:
+            ids = (processor.tokenizer(one, add_special_tokens=False)["input_ids"] for one in (text, served))
+            raise _difference(name, *ids, processor.tokenizer, "chat_template in tokenizer_config.json")
+    if (unset := prompt_text(processor, system, prompt, settings={})) == text:
+        return None
+    place = next(i for i, (one, other) in enumerate(zip_longest(text, unset)) if one != other)
+    return (
+        f"prompt: it ends with {text[place:]!r}, for answers without thoughts; a request to a server has to state "
+        f"chat_template_kwargs={json.dumps(settings)}, as predict --endpoint does, since the prompt would end with "
+        f"{unset[place:]!r} without it"
+    )
+
+
+def _difference(name: str, trained: list[int], asked: list[int], tokenizer: Any, place_to_correct: str) -> InputError:
     place = next(i for i, (one, other) in enumerate(zip_longest(trained, asked)) if one != other)
-    shown = [processor.tokenizer.decode(ids[place : place + _SHOWN]) or "the answer" for ids in (trained, asked)]
-    raise InputError(
-        f"model.path: the checkpoint would be trained with another prompt than its chat template asks with; they "
-        f"differ from token {place} on: training has {shown[0]!r}, the chat template has {shown[1]!r}. If it is a "
+    shown = [tokenizer.decode(ids[place : place + _SHOWN]) or "the answer" for ids in (trained, asked)]
+    return InputError(
+        f"model.path: the checkpoint would be trained with another prompt than {name} asks with; they "
+        f"differ from token {place} on: training has {shown[0]!r}, {name} has {shown[1]!r}. If it is a "
         "system message that differs, state it as training.system, which both then use; else correct "
-        "chat_template.jinja in the checkpoint's folder"
+        f"{place_to_correct}"
     )

@@ -94,7 +94,8 @@ class SwiftArgument:
     @property
     def choices(self) -> tuple[str, ...]:
         """The allowed values, if they are listed."""
-        return tuple(self.values.split(", ")) if self.values[:1].isalpha() else ()
+        is_range = ".." in self.values or self.values.startswith(">")
+        return tuple(self.values.split(", ")) if self.values and not is_range else ()
 
     @property
     def expected(self) -> str:
@@ -248,6 +249,13 @@ def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> l
             "training.target_modules has no effect with training.target_regex, which ms-swift uses instead; leave one "
             "of the two out"
         )
+    if "quant_method" in values and "quant_bits" not in values:
+        problems.append("training.quant_method has no effect without training.quant_bits: 4; set both or neither")
+    if "quant_bits" in values and shards_weights(values.get("deepspeed")):
+        problems.append(
+            f"training.quant_bits is {values['quant_bits']} and training.deepspeed is {values['deepspeed']}: ZeRO "
+            "stage 3 would shard weights in 4 bits, which was not tried; use stage 2"
+        )
     size = values.get("max_shard_size")
     if size is not None and not _SIZE.fullmatch(size):
         problems.append(f"training.max_shard_size: expected a size such as 5GB or 500MB, found {size!r}")
@@ -296,7 +304,8 @@ def shards_weights(deepspeed: Any) -> bool:
 
 def _missing_packages(values: Mapping[str, Any]) -> list[str]:
     required: list[tuple[str, Any, str]] = []
-    for name, package in (("use_liger_kernel", "liger_kernel"), ("deepspeed", "deepspeed")):
+    packages = {"use_liger_kernel": "liger_kernel", "deepspeed": "deepspeed", "quant_method": "bitsandbytes"}
+    for name, package in packages.items():
         if values.get(name):
             required.append((name, values[name], package))
     if re.search(r"8bit|32bit|bnb|paged", str(values.get("optim", ""))):

@@ -12,6 +12,7 @@ from typing import Any
 from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
+from coord_trainer.answers.prompt import prompt_settings, read_chat_template
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
@@ -117,6 +118,8 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
     resolved = config if folder is None else as_trained(config, folder)
     if card is None:
         say(f"no {CARD_FILE} of the served model: prompt, markers and limits are the configuration's, unchecked")
+    template_settings = card.chat_template_kwargs if card is not None else {}
+    template_settings = template_settings or (prompt_settings(read_chat_template(folder)) if folder is not None else {})
     data = resolved.data
     decoding = config.evaluation.decoding[0]
     if "decoding" in config.evaluation.model_fields_set and decoding.grammar != "none":
@@ -134,6 +137,7 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
         request.concurrency,
         request.timeout,
         constraint=_constraint(request, resolved, folder),
+        chat_template_kwargs=template_settings,
     )
     return Detector(engine, resolved, frozenset(request.labels))
 
@@ -175,6 +179,7 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
         "endpoint": (request.endpoint or "").rstrip("/") or None,
         "prompt": config.data.prompt,
         "system": detector.engine.system if served else None,
+        "chat_template_kwargs": dict(detector.engine.chat_template_kwargs) if served else None,
         "answers": [config.data.style, config.data.markers, config.data.geometry],
         "decoding": " ".join(filter(None, ("server", request.server, decoding))) if served else decoding,
         "labels": sorted(detector.labels if served else detector.engine.names),
@@ -193,6 +198,12 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     answers = f"{counted(len(good), 'image')} answered ({answered.new:,} now)"
     found = counted(boxes, "box", "boxes")
     say(f"{answers}, {found}: {request.out / 'predictions.jsonl'}")
+    thoughts = sum("</think>" in record["text"] for record in good)
+    if thoughts and request.endpoint and detector.engine.chat_template_kwargs:
+        say(
+            f"  {counted(thoughts, 'answer')} began with thoughts, which training did not show: the server seems to "
+            f"ignore chat_template_kwargs={json.dumps(dict(detector.engine.chat_template_kwargs))}"
+        )
     uses_tokens = detector.reading["boxes"] == "tokens"
     without_distributions = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
     if without_distributions:

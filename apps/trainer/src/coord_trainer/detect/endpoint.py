@@ -49,6 +49,7 @@ class EndpointEngine:
         retries: number of retries after a temporary error (429, 5xx) or a lost connection, with growing pauses
         grid: the grid of the coordinates
         constraint: fields of the request that constrain the answer by a grammar, as the server expects them
+        chat_template_kwargs: settings of the server's chat template, without which it would ask with another prompt
     """
 
     url: str
@@ -62,6 +63,7 @@ class EndpointEngine:
     retries: int = 4
     grid: CoordGrid = CoordGrid()
     constraint: Mapping[str, Any] = field(default_factory=dict)
+    chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def _client(self) -> Any:
@@ -84,6 +86,7 @@ class EndpointEngine:
         messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
         if self.system:
             messages.insert(0, {"role": "system", "content": self.system})
+        settings = {"chat_template_kwargs": dict(self.chat_template_kwargs)} if self.chat_template_kwargs else {}
         try:
             reply = self._client.chat.completions.create(
                 model=self.name,
@@ -93,6 +96,7 @@ class EndpointEngine:
                 logprobs=True,
                 top_logprobs=_TOP,
                 extra_body={"skip_special_tokens": False, "spaces_between_special_tokens": False}
+                | settings
                 | dict(self.constraint),
             )
         except APIStatusError as error:

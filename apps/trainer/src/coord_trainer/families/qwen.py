@@ -12,10 +12,6 @@ _CANNOT_PACK = MappingProxyType(
         "data.packing=false"
     }
 )
-_CANNOT_SIMULATE = MappingProxyType(
-    {"memory": "the simulation computes the vision tower of Qwen3-VL, which differs from this one's"}
-)
-
 ROWS = (
     Family("Qwen3-VL", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl"),
     Family(
@@ -43,21 +39,7 @@ ROWS = (
         cannot=_CANNOT_PACK,
     ),
     Family(
-        "Qwen2.5-VL",
-        "qwen2_5_vl",
-        swift_model="qwen2_5_vl",
-        swift_template="qwen2_5_vl",
-        patch_size=14,
-        system=_SYSTEM,
-        cannot=_CANNOT_SIMULATE,
+        "Qwen2.5-VL", "qwen2_5_vl", swift_model="qwen2_5_vl", swift_template="qwen2_5_vl", patch_size=14, system=_SYSTEM
     ),
-    Family(
-        "Qwen2-VL",
-        "qwen2_vl",
-        swift_model="qwen2_vl",
-        swift_template="qwen2_vl",
-        patch_size=14,
-        system=_SYSTEM,
-        cannot=_CANNOT_SIMULATE,
-    ),
+    Family("Qwen2-VL", "qwen2_vl", swift_model="qwen2_vl", swift_template="qwen2_vl", patch_size=14, system=_SYSTEM),
 )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -47,6 +49,9 @@ class ModelCard(_Part):
         format: version of the file format
         prompt: the user's message beside the image
         system: the system message, None for none
+        rendered_prompt: both as the chat template of training renders them, with the placeholder of one image; None if
+            an older card does not state it
+        chat_template_kwargs: settings of the chat template that a request has to state for this prompt
         markers: the family of object markers
         style: whether an answer is marked objects or JSON
         form: whether coordinates are tokens or plain numbers
@@ -65,6 +70,8 @@ class ModelCard(_Part):
     format: Literal[1] = 1
     prompt: str
     system: str | None = None
+    rendered_prompt: str | None = None
+    chat_template_kwargs: dict[str, Any] = {}
     markers: str
     style: Literal["markers", "json"]
     form: Literal["tokens", "numbers"]
@@ -83,7 +90,8 @@ class ModelCard(_Part):
         """Write coordexp.json to a checkpoint's folder, atomically."""
         # Older versions can read the card of a model of boxes.
         unused = {"geometry", "max_vertices"} if geometry_of(self.geometry).is_box else set()
-        unused |= {"noise_objects"} if self.noise_objects is None else set()
+        unused |= {name for name in ("noise_objects", "rendered_prompt") if getattr(self, name) is None}
+        unused |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=unused) + "\n")
 
     def check_fingerprint(self, found: str | None, where: Path) -> None:
@@ -99,6 +107,24 @@ class ModelCard(_Part):
                 f"{self.fingerprint}: other coordinate tokens, ids or markers; use the tokenizer that it was saved with"
             )
 
+    def check_rendered_prompt(self, found: str, where: Path) -> None:
+        """Raise `InputError` if a chat template renders another prompt than the one of training.
+
+        Args:
+            found: prompt and system message of this card as the chat template of the checkpoint renders them now
+            where: the folder of the chat template
+        """
+        expected = self.rendered_prompt
+        if expected is None or found == expected:
+            return
+        pairs = enumerate(zip_longest(expected, found))
+        start = next(i for i, (one, other) in pairs if one != other)
+        raise InputError(
+            f"{where}: its chat template asks with another prompt than the checkpoint was trained with, from character "
+            f"{start} on: it has {found[start : start + 80] or 'nothing'!r}, the {CARD_FILE} of the checkpoint has "
+            f"{expected[start : start + 80] or 'nothing'!r}; restore the chat_template.jinja of training"
+        )
+
 
 def installed_version(name: str) -> str | None:
     """Return the version of an installed distribution; None if it is not installed."""
@@ -108,19 +134,29 @@ def installed_version(name: str) -> str | None:
         return None
 
 
-def make_card(config: RunConfig, sizes: Mapping[str, int | None], fingerprint: str | None) -> ModelCard:
+def make_card(
+    config: RunConfig,
+    sizes: Mapping[str, int | None],
+    fingerprint: str | None,
+    rendered_prompt: str | None = None,
+    chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
+) -> ModelCard:
     """Return the card of a run's checkpoints.
 
     Args:
         config: of the run
         sizes: `size` of the image processor, with the run's limits
         fingerprint: of the tokenizer's coordinate tokens and the run's markers; None if there are none
+        rendered_prompt: prompt and system message as the chat template renders them
+        chat_template_kwargs: settings that it renders them with, if they are not its defaults
     """
     tokens = config.custom.coord_tokens.enabled
     grid = CoordGrid()
     return ModelCard(
         **{name: getattr(config.data, name) for name in _OF_DATA},
         system=system_text(config),
+        rendered_prompt=rendered_prompt,
+        chat_template_kwargs=dict(chat_template_kwargs),
         form="tokens" if tokens else "numbers",
         pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
         decoding=config.evaluation.decoding[0].name,

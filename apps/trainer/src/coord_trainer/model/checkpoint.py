@@ -15,6 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
+from coord_trainer.answers.prompt import prompt_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
@@ -55,6 +56,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
             card.check_fingerprint(fingerprint, Path(source))
+            card.check_rendered_prompt(prompt_text(processor, card.system, card.prompt), Path(source))
         model = AutoModelForImageTextToText.from_pretrained(
             source,
             dtype=getattr(torch, config.model.dtype),
@@ -165,7 +167,27 @@ def count_parameters(model: torch.nn.Module) -> dict[str, int]:
     """Return the number of all parameters, of trained ones, and of coordinate offsets."""
     offsets = offset_parameters(model)
     return {
-        "all": sum(p.numel() for p in model.parameters()),
+        "all": sum(p.numel() * _numbers_in(p) for p in model.parameters()),
         "trained": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "offsets": sum(table.numel() for tables in offsets.values() for table in tables),
     }
+
+
+def report_quantised(model: torch.nn.Module) -> None:
+    """Print how much of a base is in 4 bits.
+
+    Raises:
+        InputError: nothing is, since it has no linear layer outside vision tower and head.
+    """
+    quantised = sum(2 * p.numel() for p in model.parameters() if _numbers_in(p) == 2)
+    if not quantised:
+        raise InputError("training.quant_bits: no layer of the model can be loaded in 4 bits; leave it out")
+    say(
+        f"training.quant_bits: {quantised:,} of {count_parameters(model)['all']:,} parameters are in 4 bits while "
+        "training: linear layers of the language model. Answers, scores and exports use the base as it is on disk"
+    )
+
+
+def _numbers_in(parameter: torch.nn.Parameter) -> int:
+    """Return how many numbers an element holds: bitsandbytes packs two of 4 bits into a byte."""
+    return 2 if type(parameter).__name__ == "Params4bit" else 1

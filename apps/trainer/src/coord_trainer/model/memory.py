@@ -22,6 +22,7 @@ from transformers.vision_utils import (
     get_vision_attention_seqlens,
     get_vision_interpolation_indices_and_weights,
     get_vision_position_ids,
+    get_vision_window_index,
 )
 
 from coord_losses import CoordObjective, ObjectSlots, global_denominators, supervised_rows
@@ -164,9 +165,10 @@ def simulate_step(
 
     Args:
         model: on the meta device, with or without PEFT
-        family: of the model, which must be one that can be simulated
+        family: of the model
         optimizer: of its trained parameters
-        batch: `input_ids` [B, T], `pixel_values` [P, D], `image_grid_thw` [images, 3]; only shapes of the first two
+        batch: `input_ids` [B, T] and what the model takes of images, such as `pixel_values` [P, D] and
+            `image_grid_thw` [images, 3]; values are used of the grid alone
         rows: number of supervised rows, N
         loss: memory of head and loss
     """
@@ -186,7 +188,7 @@ def simulate_step(
         input_bytes = live.now - weights
         for _ in range(2):
             live.peak = live.now
-            hidden_BTH = _hidden(vision, text, inputs)
+            hidden_BTH = _hidden(core, text, inputs)
             _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], head.weight, loss).backward()
             del hidden_BTH
             for parameter in trained:
@@ -202,36 +204,40 @@ def simulate_step(
 
 
 def _meta_inputs(batch: dict[str, Tensor], vision: nn.Module) -> dict[str, Any]:
-    grid = batch["image_grid_thw"]
-    indices, shares = get_vision_interpolation_indices_and_weights(
-        grid,
-        num_grid_per_side=vision.num_grid_per_side,
-        mode=vision.interpolation_mode,
-        align_corners=vision.interpolation_align_corners,
-        spatial_merge_size=vision.config.spatial_merge_size,
-    )
-    positions = get_vision_position_ids(grid, vision.spatial_merge_size)
-    lengths, longest = get_vision_attention_seqlens(grid, vision.config)
-    return {
-        "pixels": batch["pixel_values"].to("meta"),
-        "ids": batch["input_ids"].to("meta"),
-        "vision": {
-            "grid_thw": grid,
-            "interp_indices": indices.to("meta"),
-            "interp_weights": shares.to("meta"),
-            "position_ids": positions.to("meta"),
-            "cu_seqlens": lengths,
-            "max_seqlen": longest,
-        },
-    }
+    """Return ids and arguments of `get_image_features`, with what a tower would compute from values of the grid."""
+    images: dict[str, Any] = {"pixel_values": batch["pixel_values"].to("meta")}
+    if "image_sizes" in batch:
+        images["image_sizes"] = batch["image_sizes"]
+    if "image_grid_thw" in batch:
+        grid, merge = batch["image_grid_thw"], vision.config.spatial_merge_size
+        lengths, longest = get_vision_attention_seqlens(grid, vision.config)
+        computed = {"position_ids": get_vision_position_ids(grid, merge)}
+        images |= {"image_grid_thw": grid, "cu_seqlens": lengths, "max_seqlen": longest}
+        if hasattr(vision, "num_grid_per_side"):  # it learns an embedding of positions
+            computed["interp_indices"], computed["interp_weights"] = get_vision_interpolation_indices_and_weights(
+                grid,
+                num_grid_per_side=vision.num_grid_per_side,
+                mode=vision.interpolation_mode,
+                align_corners=vision.interpolation_align_corners,
+                spatial_merge_size=merge,
+            )
+        if hasattr(vision, "window_size"):  # most of its layers attend within windows
+            computed["window_index"], images["cu_window_seqlens"] = get_vision_window_index(
+                grid, spatial_merge_size=merge, window_size=vision.window_size, patch_size=vision.patch_size
+            )
+        images |= {name: value.to("meta") for name, value in computed.items()}
+    return {"ids": batch["input_ids"].to("meta"), "images": images}
 
 
-def _hidden(vision: nn.Module, text: nn.Module, inputs: dict[str, Any]) -> Tensor:
+def _hidden(core: nn.Module, text: nn.Module, inputs: dict[str, Any]) -> Tensor:
     ids_BT = inputs["ids"]
-    patches_PD = inputs["pixels"].to(vision.dtype)
-    images = vision(patches_PD, **dict(inputs["vision"])).pooler_output
-    embeds_BTH = text.embed_tokens(ids_BT)
+    features = core.get_image_features(**inputs["images"]).pooler_output
+    images = features.flatten(0, -2) if isinstance(features, Tensor) else torch.cat([*features])
+    embeds_BTH = text.get_input_embeddings()(ids_BT)
     places = torch.empty(*ids_BT.shape, 1, dtype=torch.bool, device="meta").expand_as(embeds_BTH)
     embeds_BTH = embeds_BTH.masked_scatter(places, images.to(embeds_BTH.dtype))
-    positions = torch.empty(4, *ids_BT.shape, dtype=torch.long, device="meta")
+    rotary = getattr(text.config, "rope_parameters", None) or {}
+    # Qwen's positions in an image are text, time, row and column.
+    rows = (4,) if "mrope_section" in rotary else ()
+    positions = torch.empty(*rows, *ids_BT.shape, dtype=torch.long, device="meta")
     return text(inputs_embeds=embeds_BTH, position_ids=positions, use_cache=False).last_hidden_state

@@ -20,10 +20,10 @@ from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
-from coord_trainer.answers.prompt import check_prompt
+from coord_trainer.answers.prompt import check_prompt, prompt_settings, prompt_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import set_single_rank_environment, swift_log, world_size
+from coord_trainer.console import say, set_single_rank_environment, swift_log, world_size
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.lengths import Lengths
 from coord_trainer.data.mixture import Mixture
@@ -32,7 +32,7 @@ from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.families.family import Family
 from coord_trainer.families.table import family_of
 from coord_trainer.model.card import ModelCard, make_card, system_text
-from coord_trainer.model.checkpoint import offset_ids, set_pixels
+from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
 from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
@@ -110,7 +110,11 @@ class OpenRun:
     def card(self) -> ModelCard:
         """How answers are to be generated with the checkpoints of this run."""
         fingerprint = self.vocab.fingerprint(markers=self.markers) if self.vocab is not None else None
-        return make_card(self.config, dict(self.processor.image_processor.size), fingerprint)
+        processor, system = self.processor, system_text(self.config)
+        rendered = prompt_text(processor, system, self.config.data.prompt)
+        is_default = rendered == prompt_text(processor, system, self.config.data.prompt, settings={})
+        settings = {} if is_default else prompt_settings(processor.chat_template)
+        return make_card(self.config, dict(processor.image_processor.size), fingerprint, rendered, settings)
 
     @property
     def longest_sample(self) -> int:
@@ -221,6 +225,7 @@ class OpenRun:
                 card=self.card,
                 answers=answers,
                 sources=len(samples.mixture.sources),
+                vision=(self.family.vision_tower, self.family.merger),
                 non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             )
             finished = pipeline.main()
@@ -269,6 +274,8 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
+    if config.training.get("quant_bits") and not outline:
+        report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
     attend_to_images_together(pipeline.model, family.vision_tower)
     if config.data.packing and config.model.attention == "sdpa":
@@ -284,7 +291,9 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
 
     # Prompt: training shows the model what it will be asked.
     with opened.any_length():
-        check_prompt(opened.encode, pipeline.processor, system_text(config), config.data.prompt)
+        note = check_prompt(opened.encode, pipeline.processor, system_text(config), config.data.prompt)
+    if note is not None:
+        say(note)
     return opened
 
 

@@ -41,6 +41,14 @@ class CoordOptimizer(MultimodalOptimizerCallback):
         """Build swift's parameter groups, then move the offset tables into groups of their own."""
         model = self.trainer.model if model is None else model
         optimizer = super().create_optimizer(model=model)
+        rates = {group["lr"] for group in optimizer.param_groups}
+        for key, part in (("vit_lr", "vision_tower"), ("aligner_lr", "aligner")):
+            if (rate := getattr(self.args, key)) is not None and rate not in rates:
+                names = ", ".join(getattr(model.model_meta.model_arch, part))
+                raise InputError(
+                    f"training.{key} is {rate}, but no trained parameter lies in {names}: it is frozen, or has no "
+                    "adapter (training.target_modules); leave the setting out, or train that part"
+                )
         name = self.args.optimizer
         groups = build_param_groups(name, model, optimizer.param_groups, self.trainer.offset_config)
         optimizer.param_groups = list(groups)

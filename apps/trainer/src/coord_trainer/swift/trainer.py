@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,6 +59,7 @@ class TrainingParts:
     card: ModelCard | None = None
     answers: AnswerSchedule | None = None
     sources: int = 1
+    vision: tuple[str, ...] = ("model.visual",)
     seen: list[int] = field(default_factory=list)
     """Filled at the end of training: samples of each source, over all ranks and including those before a resume."""
 
@@ -252,7 +253,7 @@ class CoordTrainer(Seq2SeqTrainer):
             slots,
             want_diagnostics,
             fused=self._parts.fused,
-            idle=() if "pixel_values" in inputs else idle_vision(unwrapped),
+            idle=() if "pixel_values" in inputs else idle_vision(unwrapped, self._parts.vision),
             denominators=denominators,
         )
         with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
@@ -334,9 +335,19 @@ class CoordTrainer(Seq2SeqTrainer):
         return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
 
 
-def idle_vision(model: nn.Module) -> tuple[nn.Parameter, ...]:
-    """Return the trained parameters of the vision tower, which a batch without images does not use."""
-    return tuple(p for name, p in model.named_parameters() if p.requires_grad and "visual" in name.split("."))
+def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> tuple[nn.Parameter, ...]:
+    """Return the trained parameters of the vision tower and the merger, which a batch without images does not use.
+
+    Args:
+        model: with or without PEFT
+        names: of these parts in the model; one may lie within another
+
+    Raises:
+        AttributeError: the model has no such part.
+    """
+    core = model.get_base_model() if hasattr(model, "get_base_model") else model
+    parameters = [p for name in names for p in core.get_submodule(name).parameters() if p.requires_grad]
+    return tuple({id(parameter): parameter for parameter in parameters}.values())
 
 
 def active_head(model: nn.Module) -> Head:

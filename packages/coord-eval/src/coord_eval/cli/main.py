@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from coord_codec.files import InputError, write_text
 from coord_codec.plugins import import_plugins
 from coord_eval.cli import options
+from coord_eval.cli.improve import EXAMPLES_OF_CALIBRATE, EXAMPLES_OF_FUSE, calibrate, fuse
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
 
 _INTERRUPTED = 130
@@ -65,6 +66,8 @@ examples:
   coord-eval view --ground-truth instances.json --predictions predictions.jsonl --out images --count 40
   coord-eval lvis --ground-truth lvis_v1_val.json --predictions predictions.jsonl
   coord-eval expressions --ground-truth refcoco_val.jsonl --predictions predictions.jsonl
+  coord-eval fuse a.jsonl b.jsonl --out fused.jsonl
+  coord-eval calibrate --ground-truth instances.json --predictions predictions.jsonl --out calibration.json
 
 exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interrupted""",
 )
@@ -98,7 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # What a model wrote may have no form in the terminal's encoding: other scripts, and lone surrogates in UTF-8.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        typer.main.get_command(app)(args=options.repeat_options(words, "--iou", "--max-dets"), prog_name="coord-eval")
+        typer.main.get_command(app)(
+            args=options.repeat_options(words, "--iou", "--max-dets", "--weight"), prog_name="coord-eval"
+        )
     except SystemExit as exit_:
         code = int(exit_.code or 0)
     except KeyboardInterrupt:
@@ -165,6 +170,8 @@ def score(
 
 
 app.command(epilog=EXAMPLES_OF_PARSE)(parse)
+app.command(epilog=EXAMPLES_OF_FUSE)(fuse)
+app.command(epilog=EXAMPLES_OF_CALIBRATE)(options.takes(options.answers, options.scoring)(calibrate))
 
 
 @app.command(

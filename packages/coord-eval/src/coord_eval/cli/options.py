@@ -108,36 +108,53 @@ Thresholds = Annotated[
 ]
 
 
+BoxSource = Annotated[
+    Literal["tokens", "expected", "median", "best_iou"],
+    Option(
+        help="Source of the boxes: the tokens of the text, coord_expected, or coord_quantiles (the medians, or the "
+        "box of the highest expected IoU)."
+    ),
+]
+ScoreSource = Annotated[
+    Literal[
+        "auto",
+        "expected_iou",
+        "hit_probability",
+        "coord_logprobs",
+        "coord_desc_logprobs",
+        "coord_min",
+        "stated",
+        "emission_rank",
+        "constant",
+    ],
+    Option(help="Score by which boxes are sorted."),
+]
+
+
 def answers(
     format: Format = "auto",
     scale: SetScale = None,
-    boxes: Annotated[
-        Literal["tokens", "expected", "median", "best_iou"],
-        Option(
-            help="Source of the boxes: the tokens of the text, coord_expected, or coord_quantiles (the medians, or the "
-            "box of the highest expected IoU)."
-        ),
-    ] = "tokens",
+    boxes: BoxSource = "tokens",
     synonyms: Annotated[
         Path | None, Option(metavar="FILE", help='Other names of categories: JSON {"category": ["other name"]}.')
     ] = None,
-    score_source: Annotated[
-        Literal[
-            "auto",
-            "expected_iou",
-            "hit_probability",
-            "coord_logprobs",
-            "coord_desc_logprobs",
-            "coord_min",
-            "stated",
-            "emission_rank",
-            "constant",
-        ],
-        Option(help="Score by which boxes are sorted."),
-    ] = "auto",
+    score_source: ScoreSource = "auto",
 ) -> dict[str, Any]:
     """Return the keyword arguments of the scoring functions that concern the text of answers."""
     return {**locals(), "synonyms": _read_synonyms(synonyms)}
+
+
+def _fusion_rule(text: str | None) -> str | None:
+    if text is not None:
+        from coord_eval.fusion.detections import FusionRule
+
+        FusionRule.parse(text)
+    return text
+
+
+def fusion_option(help_text: str) -> Any:
+    """Return the option of a method of fusion, with an IoU."""
+    return Option(callback=_fusion_rule, metavar="nms|soft-nms|wbf[:IOU]", help=help_text)
 
 
 def scoring(
@@ -159,9 +176,22 @@ def scoring(
         list[str] | None,
         Option("--ignore-label", metavar="L", help="A label that names no object, such as noise; repeatable."),
     ] = None,
+    fuse: Annotated[
+        str | None, fusion_option("Fuse near-duplicates of one label within each answer, before it is scored.")
+    ] = None,
+    calibration: Annotated[
+        Path | None, Option(metavar="FILE", help="Map scores to probabilities, as `coord-eval calibrate` fitted them.")
+    ] = None,
 ) -> dict[str, Any]:
     """Return the further keyword arguments of `coord_eval.score`, which `answers` does not return."""
     return {**locals(), "ignored_labels": ignored_labels or ()}
+
+
+def refuse_input_as_output(out: Path, *inputs: Path) -> None:
+    """Refuse to write a result over one of the files that it is made of."""
+    for path in inputs:
+        if out.resolve() == path.resolve():
+            raise InputError(f"--out: {out} is one of the inputs, which would be overwritten; name another file")
 
 
 def parameters(

@@ -144,6 +144,7 @@ def collect_answers(
     ranks: Counter[int] = Counter()
     for i in indices:
         image, prediction = images[i], predictions[i]
+        part = table.part(image, prediction.tile)
         if not answers[i].objects:
             continue
         left, top, width, height = prediction.tile or (0.0, 0.0, *ground_truth.size_of(image))
@@ -153,6 +154,7 @@ def collect_answers(
             x1, y1, x2, y2 = item.box
             box = (left + x1 * width, top + y1 * height, (x2 - x1) * width, (y2 - y1) * height)
             table.add(image, category, layer, item.desc, box, score, ranks[image])
+            table.part_of.append(part)
             table.shapes.append(tuple((left + x * width, top + y * height) for x, y in item.points))
             ranks[image] += 1
     health = format_health([answers[i] for i in indices], [predictions[i] for i in indices])
@@ -202,6 +204,15 @@ class _Table:
         self.unknown: Counter[str] = Counter()
         self.unknown_index: dict[str, int] = {}
         self.shapes: list[tuple[tuple[float, float], ...]] = []
+        self.asked: dict[int, list[tuple[float, ...] | None]] = {}
+        self.part_of: list[int] = []
+
+    def part(self, image: int, tile: tuple[float, ...] | None) -> int:
+        """Return the index of a part of an image among those that the model was given."""
+        asked = self.asked.setdefault(image, [])
+        if tile not in asked:
+            asked.append(tile)
+        return asked.index(tile)
 
     def add(
         self, image: int, category: int | None, layer: str, label: str, box: Sequence[float], score: float, rank: int
@@ -221,6 +232,9 @@ class _Table:
         detections = Detections(
             image_D, category_D, table[:, 2:6], table[:, 6], rank_D, tuple(self.unknown_index), shapes
         )
+        if any(parts != [None] for parts in self.asked.values()):
+            asked = {image: tuple(parts) for image, parts in self.asked.items()}
+            detections = replace(detections, asked=asked, part_D=np.array(self.part_of, np.int64))
         unknown = dict(self.unknown.most_common())
         return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes))
 

@@ -10,7 +10,7 @@ Shapes: B weightings or resamples, I images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,6 +124,14 @@ def interval(value: float, draws_B: np.ndarray, share: bool = False) -> dict[str
     return {"value": value, "low": max(low, 0.0) if share else low, "high": min(high, 1.0) if share else high}
 
 
+def draw_weights(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the number of times [B, I] that each image is drawn in some resamples, until there are enough."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, resamples, _CHUNK):
+        drawn = (rng.integers(0, images, images) for _ in range(min(_CHUNK, resamples - start)))
+        yield np.stack([np.bincount(chosen, minlength=images) for chosen in drawn])
+
+
 FEW_OBJECTS = 10
 """A label with fewer objects has an AP that is too high on average."""
 
@@ -177,11 +185,10 @@ def resample(
         raise InputError(f"bootstrap: expected images and at least one resample, found {images} and {resamples}")
     compute = prepare_figures(evaluation, metrics)
     point = {name: float(values_B[0]) for name, values_B in compute(np.ones((1, images), np.int32)).items()}
-    rng = np.random.default_rng(seed)
-    parts = []
-    for start in range(0, resamples, _CHUNK):
-        drawn = (rng.integers(0, images, images) for _ in range(min(_CHUNK, resamples - start)))
-        parts.append(compute(np.stack([np.bincount(chosen, minlength=images) for chosen in drawn])))
+    parts, done = [], 0
+    for weights_BI in draw_weights(images, resamples, seed):
+        parts.append(compute(weights_BI))
+        done += len(weights_BI)
         if progress:
-            progress("bootstrap", min(start + _CHUNK, resamples), resamples)
+            progress("bootstrap", done, resamples)
     return Resamples(point, {name: np.concatenate([part[name] for part in parts]) for name in point}, seed)

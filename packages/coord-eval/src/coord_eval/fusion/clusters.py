@@ -1,0 +1,189 @@
+"""Groups boxes of one label that are one object: weighted boxes fusion, with boxes that a tile's edge has cut.
+
+Boxes are taken by descending score. Each joins the group whose fused box it overlaps most, if by more than a threshold,
+and the group's box becomes the mean of its members, weighted by score (Solovyev et al. 2021).
+
+A side of a box is cut if it lies on an inner edge of its view's region: the object may go on beyond it. Such a side has
+no vote on where the object ends; if all members are cut there, the outermost counts. Two boxes of which one is cut are
+one object if the box that they give together, seen through the region of either, is the box that was found there.
+
+Shapes: N boxes, K groups; boxes and regions are `x1, y1, x2, y2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coord_eval.overlaps import box_iou
+
+_LEAST_WEIGHT = 1e-12
+"""Weight of a box of score 0 in the mean, so that a group of such boxes has one."""
+Similarity = Callable[[Sequence[int], Sequence[Sequence[int]]], np.ndarray]
+"""Function of the members of a group and those of K groups that returns their similarity [K]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Boxes of one label.
+
+    Attributes:
+        box_N4: the boxes
+        score_N: scores times the weights of the views
+        cut_N4: whether each side lies on an inner edge of the view's region
+        region_N4: the part of the image that the view shows
+    """
+
+    box_N4: np.ndarray
+    score_N: np.ndarray
+    cut_N4: np.ndarray
+    region_N4: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.box_N4)
+
+    @property
+    def by_score(self) -> np.ndarray:
+        """Indices by descending score, ties in the given order."""
+        return np.argsort(-self.score_N, kind="stable")
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Boxes that are one object.
+
+    Attributes:
+        members: their indices, by descending score
+        box_4: the fused box
+        cut_4: whether each side is cut in all members
+    """
+
+    members: tuple[int, ...]
+    box_4: np.ndarray
+    cut_4: np.ndarray
+
+
+def group_boxes(
+    boxes: Boxes, threshold: float, *, join_only: bool = False, similarity: Similarity | None = None
+) -> list[Group]:
+    """Group the boxes of one label.
+
+    Args:
+        boxes: the boxes
+        threshold: IoU above which a box joins a group
+        join_only: whether boxes that no edge has cut stay alone
+        similarity: another measure than the IoU of boxes, for what no edge has cut
+    """
+    groups = _Groups(boxes, threshold, join_only, similarity)
+    for n in boxes.by_score.tolist():
+        groups.add(n)
+    if boxes.cut_N4.any():
+        groups.join_cut()
+    return [
+        Group(tuple(members), groups.box_K4[k], groups.weight_K4[k] == 0)
+        for k, members in enumerate(groups.members)
+        if members
+    ]
+
+
+class _Groups:
+    """The groups: sums over the members whose side is not cut, and the outermost sides and regions of all members."""
+
+    def __init__(self, boxes: Boxes, threshold: float, join_only: bool, similarity: Similarity | None) -> None:
+        self._threshold, self._join_only, self._similarity = threshold, join_only, similarity
+        self._weight_N4 = np.where(boxes.cut_N4, 0.0, np.maximum(boxes.score_N, _LEAST_WEIGHT)[:, None])
+        self._boxes, self._any_cut = boxes, bool(boxes.cut_N4.any())
+        self._gap = 1e-6 * float(np.ptp(boxes.region_N4)) if len(boxes) else 0.0
+        self.members: list[list[int]] = []
+        self.sum_K4, self.weight_K4, self.outer_K4, self.region_K4, self.box_K4 = np.zeros((5, len(boxes), 4))
+
+    def add(self, n: int) -> None:
+        """Add a box to the most similar group, or as a group of its own."""
+        k = len(self.members)
+        self.members.append([n])
+        self.weight_K4[k] = self._weight_N4[n]
+        self.sum_K4[k] = self._weight_N4[n] * self._boxes.box_N4[n]
+        self.outer_K4[k] = self.box_K4[k] = self._boxes.box_N4[n]
+        self.region_K4[k] = self._boxes.region_N4[n]
+        if (best := self._nearest(k, slice(0, k))) is not None:
+            self._merge(best, k)
+            self.members.pop()
+
+    def join_cut(self) -> None:
+        """Join groups with a cut side to others, until none fits: an object may span more than two tiles."""
+        joined = True
+        while joined:
+            joined = False
+            for k, members in enumerate(self.members):
+                if not members or self.weight_K4[k].all():
+                    continue
+                if (best := self._nearest(k, slice(None, len(self.members)))) is not None:
+                    self._merge(best, k)
+                    joined = True
+
+    def _merge(self, into: int, k: int) -> None:
+        self.members[into] += self.members[k]
+        self.members[k] = []
+        for table in (self.sum_K4, self.weight_K4):
+            table[into] += table[k]
+        for table in (self.outer_K4, self.region_K4):
+            table[into] = _outer(table[into], table[k])
+        self.box_K4[into] = _sides(self.sum_K4[into], self.weight_K4[into], self.outer_K4[into])
+
+    def _nearest(self, k: int, others: slice) -> int | None:
+        """Return the group most similar to group k, None if none is similar enough."""
+        box_K4 = self.box_K4[others]
+        if not len(box_K4):
+            return None
+        if self._join_only:
+            similarity_K = np.zeros(len(box_K4))
+        elif self._similarity is None:
+            similarity_K = _iou(box_K4, self.box_K4[k])
+        else:
+            similarity_K = self._similarity(self.members[k], self.members[others])
+        if self._any_cut:
+            cut_K = (self.weight_K4[others] == 0).any(axis=1) | (self.weight_K4[k] == 0).any()
+            similarity_K = np.where(cut_K, self._agreement(k, others), similarity_K)
+            similarity_K[[i for i, members in enumerate(self.members[others]) if i == k or not members]] = -1
+        best = int(similarity_K.argmax())
+        return best if similarity_K[best] > self._threshold else None
+
+    def _agreement(self, k: int, others: slice) -> np.ndarray:
+        """Return how well the box that two groups give together agrees with what was found in the region of either."""
+        region_K4, region_4 = self.region_K4[others], self.region_K4[k]
+        fused_K4 = _sides(
+            self.sum_K4[others] + self.sum_K4[k],
+            self.weight_K4[others] + self.weight_K4[k],
+            _outer(self.outer_K4[others], self.outer_K4[k]),
+        )
+        common_K4 = _inner(region_K4, region_4)
+        adjoining_K = (common_K4[:, 2:] - common_K4[:, :2] >= -self._gap).all(axis=1)
+        agreement_K = np.minimum(
+            _iou(_inner(fused_K4, region_K4), self.box_K4[others]), _iou(_inner(fused_K4, region_4), self.box_K4[k])
+        )
+        return np.where(adjoining_K, agreement_K, 0.0)
+
+
+def _sides(sum_4: np.ndarray, weight_4: np.ndarray, outer_4: np.ndarray) -> np.ndarray:
+    sides: np.ndarray = np.divide(sum_4, weight_4, out=np.array(outer_4, np.float64), where=weight_4 > 0)
+    return sides
+
+
+def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the smallest box [..., 4] around two."""
+    return np.concatenate([np.minimum(a[..., :2], b[..., :2]), np.maximum(a[..., 2:], b[..., 2:])], axis=-1)
+
+
+def _inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return the part [..., 4] that two boxes have in common; its sides are swapped if there is none."""
+    return np.concatenate([np.maximum(a[..., :2], b[..., :2]), np.minimum(a[..., 2:], b[..., 2:])], axis=-1)
+
+
+def _iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return box_iou(_xywh(a), _xywh(b))
+
+
+def _xywh(box: np.ndarray) -> np.ndarray:
+    return np.concatenate([box[..., :2], np.maximum(box[..., 2:] - box[..., :2], 0)], axis=-1)

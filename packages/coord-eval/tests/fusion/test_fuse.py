@@ -1,0 +1,261 @@
+"""Fusion against references written naively here, a published answer, and exact cases of tiles."""
+
+import math
+import random
+
+import pytest
+
+from coord_eval import InputError, ScoredObject, fuse
+
+
+def iou(a, b):
+    width = min(a[2], b[2]) - max(a[0], b[0])
+    height = min(a[3], b[3]) - max(a[1], b[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    return width * height / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - width * height)
+
+
+def naive_wbf(views, weights, threshold):
+    """Algorithm 1 of Solovyev et al., with the rescaling of the published package."""
+    fused = []
+    for label in sorted({o["desc"] for view in views for o in view}):
+        boxes = [
+            (o["score"] * w, o["bbox"])
+            for view, w in zip(views, weights, strict=True)
+            for o in view
+            if o["desc"] == label
+        ]
+        clusters = []
+        for score, box in sorted(boxes, key=lambda item: -item[0]):
+            means = [[sum(s * b[i] for s, b in c) / sum(s for s, _ in c) for i in range(4)] for c in clusters]
+            best = max(range(len(clusters)), key=lambda k: iou(means[k], box), default=None)
+            if best is not None and iou(means[best], box) > threshold:
+                clusters[best].append((score, box))
+            else:
+                clusters.append([(score, box)])
+        for c in clusters:
+            total = sum(s for s, _ in c)
+            mean = [sum(s * b[i] for s, b in c) / total for i in range(4)]
+            fused.append((label, total / len(c) * min(len(c), len(views)) / sum(weights), *mean))
+    return sorted(fused)
+
+
+def naive_soft_nms(objects, threshold, sigma):
+    left, done = [(o["score"], o["bbox"]) for o in objects], []
+    while left:
+        left.sort(key=lambda item: -item[0])
+        score, box = left.pop(0)
+        done.append((score, *box))
+        factors = [iou(box, other) for _, other in left]
+        factors = [math.exp(-o * o / sigma) if sigma else 1 - o if o > threshold else 1 for o in factors]
+        left = [(s * f, other) for (s, other), f in zip(left, factors, strict=True)]
+    return sorted(done)
+
+
+def random_views(seed, labels="ab"):
+    draw = random.Random(seed)
+    centres = [(draw.uniform(0, 0.6), draw.uniform(0, 0.6), draw.choice(labels)) for _ in range(5)]
+
+    def box():
+        x, y, label = draw.choice(centres)
+        x, y = x + draw.gauss(0, 0.03), y + draw.gauss(0, 0.03)
+        sides = draw.uniform(0.1, 0.3), draw.uniform(0.2, 0.3)
+        return {"desc": label, "bbox": [x, y, x + sides[0], y + sides[1]], "score": draw.uniform(0.05, 1)}
+
+    return [[box() for _ in range(draw.randint(0, 9))] for _ in range(draw.randint(1, 4))]
+
+
+def rows(fusion):
+    return sorted((o.desc, o.score, *o.box) for o in fusion.objects)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_wbf_equals_the_naive_reference(seed):
+    views, threshold = random_views(seed), (0.55, 0.4, 0.7)[seed % 3]
+    weights = [1 + (seed + v) % 3 for v in range(len(views))] if seed % 2 else None
+    fusion = fuse(views, iou=threshold, weights=weights)
+    expected = naive_wbf(views, weights or [1] * len(views), threshold)
+    assert [row[0] for row in rows(fusion)] == [row[0] for row in expected]
+    for found, row in zip(rows(fusion), expected, strict=True):
+        assert found[1:] == pytest.approx(row[1:], abs=1e-9)
+    places = [place for members in fusion.members for place in members]
+    assert sorted(places) == [(v, i) for v, view in enumerate(views) for i in range(len(view))]
+    for row, view in zip(fusion.counts["views"], views, strict=True):
+        assert row["boxes"] == len(view) == row["merged"] + row["duplicate"] + row["alone"]
+
+
+def test_wbf_equals_the_published_package():
+    # ensemble-boxes 1.0.9, with weights=[2, 1, 1] and iou_thr=0.5; it accumulates in single precision.
+    views = [
+        "0 .101 .458 .466 .669 .664; 0 .553 .515 .489 .703 .697; 0 .493 .448 .483 .665 .65; "
+        "1 .283 .222 .015 .417 .195; 0 .392 .473 .47 .67 .645",
+        "0 .767 .037 .208 .232 .403; 1 .707 .333 .186 .552 .362; 1 .716 .205 .033 .42 .211; "
+        "0 .517 .461 .485 .654 .669; 1 .3 .31 .132 .539 .343",
+        "1 .386 .313 .171 .489 .345; 0 .462 .045 .223 .264 .416; 0 .101 .029 .235 .21 .412; "
+        "0 .478 .485 .467 .693 .646; 0 .668 .501 .459 .675 .671",
+    ]
+    published = [
+        ("0", 0.2765, 0.515, 0.489, 0.703, 0.697),
+        ("0", 0.3325, 0.03917, 0.21526, 0.24145, 0.4082),
+        ("0", 0.45438, 0.4704, 0.47302, 0.67026, 0.65574),
+        ("1", 0.3205, 0.21251, 0.02505, 0.41868, 0.20394),
+        ("1", 0.34825, 0.3225, 0.17021, 0.53174, 0.3532),
+    ]
+
+    def objects(text):
+        for row in text.split("; "):
+            label, score, *box = row.split()
+            yield {"desc": label, "score": float(score), "bbox": list(map(float, box))}
+
+    fusion = fuse([list(objects(text)) for text in views], iou=0.5, weights=[2, 1, 1])
+    for found, row in zip(rows(fusion), published, strict=True):
+        assert found[0] == row[0]
+        assert found[1:] == pytest.approx(row[1:], abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("sigma", [None, 0.5])
+def test_soft_nms_equals_the_naive_reference(seed, sigma):
+    objects = [o for view in random_views(seed, "a") for o in view]
+    found = sorted((o.score, *o.box) for o in fuse([objects], method="soft-nms", iou=0.3, sigma=sigma).objects)
+    assert found == [pytest.approx(row, abs=1e-9) for row in naive_soft_nms(objects, 0.3, sigma)]
+
+
+def test_nms_keeps_the_best_of_overlapping_boxes_of_a_label():
+    objects = [o for view in random_views(3) for o in view]
+    left, expected = sorted(objects, key=lambda o: -o["score"]), []
+    for o in left:
+        if not any(k["desc"] == o["desc"] and iou(k["bbox"], o["bbox"]) > 0.4 for k in expected):
+            expected.append(o)
+    fusion = fuse([objects], method="nms", iou=0.4)
+    assert rows(fusion) == sorted((o["desc"], o["score"], *o["bbox"]) for o in expected)
+    assert fusion.counts["views"][0]["duplicate"] == len(objects) - len(expected)
+
+
+LEFT, RIGHT, WHOLE = (0, 0, 0.6, 1), (0.4, 0, 1, 1), None
+THIRDS = [(0, 0, 1 / 3, 1), (1 / 3, 0, 2 / 3, 1), (2 / 3, 0, 1, 1)]
+QUARTERS = [(0, 0, 0.5, 0.5), (0.5, 0, 1, 0.5), (0, 0.5, 0.5, 1), (0.5, 0.5, 1, 1)]
+
+
+@pytest.mark.parametrize("method", ["wbf", "nms"])
+@pytest.mark.parametrize(
+    ("regions", "boxes", "expected"),
+    [
+        pytest.param([LEFT, RIGHT], [(0.3, 0.2, 0.6, 0.5), (0.4, 0.2, 0.7, 0.5)], [(0.3, 0.2, 0.7, 0.5)], id="overlap"),
+        pytest.param(
+            [LEFT, RIGHT, WHOLE],
+            [(0.3, 0.2, 0.6, 0.5), (0.4, 0.2, 0.7, 0.5), (0.3, 0.2, 0.7, 0.5)],
+            [(0.3, 0.2, 0.7, 0.5)],
+            id="beside the whole image",
+        ),
+        pytest.param(
+            [LEFT, RIGHT], [(0.5, 0.2, 0.6, 0.5), (0.5, 0.2, 0.7, 0.5)], [(0.5, 0.2, 0.7, 0.5)], id="whole in one tile"
+        ),
+        pytest.param(
+            THIRDS,
+            [(0.1, 0.2, 1 / 3, 0.5), (1 / 3, 0.2, 2 / 3, 0.5), (2 / 3, 0.2, 0.9, 0.5)],
+            [(0.1, 0.2, 0.9, 0.5)],
+            id="over three adjoining tiles",
+        ),
+        pytest.param(
+            QUARTERS,
+            [(0.3, 0.4, 0.5, 0.5), (0.5, 0.4, 0.8, 0.5), (0.3, 0.5, 0.5, 0.9), (0.5, 0.5, 0.8, 0.9)],
+            [(0.3, 0.4, 0.8, 0.9)],
+            id="over a corner",
+        ),
+        pytest.param(
+            [THIRDS[0], THIRDS[2]],
+            [(0.1, 0.2, 1 / 3, 0.5), (2 / 3, 0.2, 0.9, 0.5)],
+            [(0.1, 0.2, 1 / 3, 0.5), (2 / 3, 0.2, 0.9, 0.5)],
+            id="tiles apart",
+        ),
+        pytest.param(
+            [LEFT, RIGHT],
+            [(0.3, 0.2, 0.6, 0.5), (0.4, 0.6, 0.7, 0.9)],
+            [(0.3, 0.2, 0.6, 0.5), (0.4, 0.6, 0.7, 0.9)],
+            id="other heights",
+        ),
+        pytest.param(
+            [LEFT, RIGHT],
+            [(0.3, 0.2, 0.595, 0.5), (0.7, 0.2, 0.9, 0.5)],
+            [(0.3, 0.2, 0.595, 0.5), (0.7, 0.2, 0.9, 0.5)],
+            id="cut in one tile, another object in the other",
+        ),
+        pytest.param([LEFT, RIGHT], [(0, 0.2, 0.3, 1)], [(0, 0.2, 0.3, 1)], id="at the border of the image"),
+    ],
+)
+def test_boxes_cut_by_the_edge_of_a_tile_are_joined(method, regions, boxes, expected):
+    for scores in ([0.9, 0.5, 0.7, 0.6], [0.5, 0.6, 0.9, 0.7]):
+        views = [[{"desc": "cat", "bbox": b, "score": s}] for b, s in zip(boxes, scores, strict=False)]
+        views += [[]] * (len(regions) - len(views))
+        fusion = fuse(views, method=method, regions=regions)
+        assert sorted(o.box for o in fusion.objects) == [pytest.approx(box) for box in expected]
+        in_pixels = [[{**o, "bbox": [v * 200 for v in o["bbox"]]} for o in view] for view in views]
+        places = [region and [v * 200 for v in region] for region in regions]
+        scaled = fuse(in_pixels, method=method, regions=places, frame=(200, 200))
+        assert scaled.members == fusion.members
+
+
+def test_score_of_an_object_is_shared_by_the_views_that_show_it():
+    small = {"desc": "cat", "bbox": [0.1, 0.1, 0.2, 0.2], "score": 0.8}
+    (alone,) = fuse([[small], [], []], regions=[LEFT, RIGHT, WHOLE]).objects
+    assert alone.score == pytest.approx(0.4)  # the left tile and the whole image show it, one of them found it
+    (both,) = fuse([[small], [], [small]], regions=[LEFT, RIGHT, WHOLE]).objects
+    assert both.score == pytest.approx(0.8)
+
+
+def shape(coordinates, score, box=(0.1, 0.1, 0.5, 0.5)):
+    return ScoredObject("ship", box, score, (), (), coordinates)
+
+
+def test_shapes_are_fused_by_their_own_measure():
+    # Almost upright boxes whose topmost corner, with which they begin, is another one.
+    one = (0.2, 0.2, 0.6, 0.21, 0.6, 0.61, 0.2, 0.6)
+    other = (0.6, 0.2, 0.6, 0.6, 0.2, 0.61, 0.2, 0.21)
+    (fused,) = fuse([[shape(one, 0.5)], [shape(other, 0.5)]], geometry="oriented", size=(100, 100)).objects
+    assert fused.coordinates == pytest.approx((0.2, 0.205, 0.6, 0.205, 0.6, 0.605, 0.2, 0.605))
+    assert fused.box == pytest.approx((0.2, 0.205, 0.6, 0.605))
+    # Of outlines with any number of vertices that of the highest score stands for all.
+    triangle, square = (0.1, 0.1, 0.5, 0.5, 0.1, 0.5), (0.1, 0.1, 0.3, 0.3, 0.5, 0.5, 0.1, 0.5)
+    (fused,) = fuse([[shape(triangle, 0.4)], [shape(square, 0.6)]], geometry="polygon", size=(64, 64)).objects
+    assert (fused.coordinates, fused.score) == (square, 0.5)
+    # Boxes around these overlap and their outlines do not.
+    upper = (0.1, 0.1, 0.5, 0.1, 0.5, 0.49)
+    assert len(fuse([[shape(triangle, 0.4)], [shape(upper, 0.6)]], geometry="polygon", size=(64, 64)).objects) == 2
+    # Points are one object within 2 % of the diagonal.
+    points = [shape((0.5, 0.5), 0.9), shape((0.51, 0.5), 0.3), shape((0.55, 0.5), 0.5)]
+    fusion = fuse([points], geometry="point", size=(100, 100))
+    assert [o.coordinates for o in fusion.objects] == [pytest.approx((0.5025, 0.5)), (0.55, 0.5)]
+
+
+CAT = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "score": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"method": "mean"}, "method: expected one of wbf, nms, soft-nms"),
+        ({"iou": 1.5}, "iou: expected a number from 0 to 1"),
+        ({"weights": [1, 2]}, "weights"),
+        ({"regions": [(0, 0, 0.5, 1), None]}, "regions: expected one for each of 1 views, found 2"),
+        ({"regions": [(0.5, 0, 0.5, 1)]}, r"regions\[0\]: expected x1 < x2"),
+        ({"geometry": "polygon"}, "size: shapes of the geometry polygon"),
+        ({"views": [[{**CAT, "score": None}]]}, r"views\[0\]\[0\].score"),
+        ({"views": [[{**CAT, "score": -0.1}]]}, r"views\[0\]\[0\].score: expected a number of at least 0"),
+        ({"views": [[{"desc": "cat", "score": 1}]]}, r"views\[0\]\[0\].bbox_xyxy"),
+        ({"views": [["cat"]]}, r"views\[0\]\[0\]: expected a ScoredObject or a record, found str"),
+    ],
+)
+def test_fuse_names_what_is_wrong(keywords, message):
+    with pytest.raises(InputError, match=message):
+        fuse(**{"views": [[CAT]], **keywords})
+
+
+def test_boxes_without_area_are_dropped_and_low_scores_left_out():
+    flat, faint = {**CAT, "bbox": [0.1, 0.1, 0.1, 0.5]}, {**CAT, "score": 0.01}
+    fusion = fuse([[CAT, flat, faint]], min_score=0.05)
+    assert [o.score for o in fusion.objects] == [0.5]
+    assert (fusion.counts["views"][0]["dropped"], fusion.counts["left_out"]) == (1, 1)
+    assert fuse([[], []]).objects == ()
+    assert fuse([[{**CAT, "score": 0.0}, {**CAT, "score": 0.0}]]).objects[0].box == pytest.approx((0.1, 0.1, 0.5, 0.5))

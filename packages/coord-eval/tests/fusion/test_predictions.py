@@ -1,0 +1,141 @@
+"""Fusion within one set of answers (`score --fuse`), and of several files (`coord-eval fuse`)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coord_codec import Instance
+from coord_eval import InputError, fuse, fuse_predictions, score
+from coord_eval.cli.main import main
+
+
+def test_score_with_fusion_equals_the_score_of_fused_boxes(coco_set, noisy_results):
+    results = noisy_results(coco_set, 1)
+    by_image = {}
+    for row in results:
+        x, y, w, h = row["bbox"]
+        item = {"desc": str(row["category_id"]), "bbox": [x, y, x + w, y + h], "score": row["score"]}
+        by_image.setdefault(row["image_id"], []).append(item)
+    fused = [
+        {
+            "image_id": i,
+            "category_id": int(o.desc),
+            "bbox": [o.box[0], o.box[1], o.box[2] - o.box[0], o.box[3] - o.box[1]],
+        }
+        | {"score": o.score}
+        for i, items in by_image.items()
+        for o in fuse([items], method="nms", iou=0.6).objects
+    ]
+    assert len(fused) < len(results)
+    evaluation = score(coco_set, results, fuse="nms:0.6")
+    assert evaluation.detection == score(coco_set, fused).detection
+    assert evaluation.fusion["rule"] == "nms:0.6"
+    assert (evaluation.fusion["boxes"], evaluation.fusion["objects"]) == (len(results), len(fused))
+    assert f"fused by nms:0.6: {len(results)} boxes became {len(fused)}" in evaluation.notes
+    assert evaluation.to_dict()["fusion"] == evaluation.fusion
+
+
+def test_score_with_fusion_removes_near_duplicates_of_shapes():
+    square, moved = "[100, 100, 500, 100, 500, 500, 100, 500]", "[110, 100, 510, 100, 510, 500, 110, 500]"
+    text = f'[{{"polygon_2d": {square}, "label": "cat"}}, {{"polygon_2d": {moved}, "label": "cat"}}]'
+    shape = {"type": "polygon", "coordinates": [0.1, 0.1, 0.5, 0.1, 0.5, 0.5, 0.1, 0.5]}
+    cat = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "geometry": shape}
+    truth = [Instance(image="a.jpg", image_id=1, width=100, height=100, objects=[cat])]
+    answers = [{"image_id": 1, "text": text}]
+    before = score(truth, answers, scale=1000, geometry="polygon")
+    after = score(truth, answers, scale=1000, geometry="polygon", fuse="nms")
+    assert (len(before.detections), len(after.detections)) == (2, 1)
+    assert [pytest.approx(point) for point in after.detections.shapes[0]] == [(10, 10), (50, 10), (50, 50), (10, 50)]
+    assert after.shapes["AP"] == pytest.approx(1.0)
+
+
+def answer(image_id, boxes, **fields):
+    items = [{"bbox_2d": box, "label": label, "confidence": score} for label, box, score in boxes]
+    return {"image_id": image_id, "text": json.dumps(items), "finish_reason": "stop", **fields}
+
+
+def read(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+A = [answer(1, [("cat", [100, 100, 500, 500], 0.9), ("dog", [600, 600, 900, 900], 0.4)]), answer(2, [])]
+B = [answer(1, [("Cat", [100, 100, 500, 600], 0.3)]), answer(3, [("cat", [0, 0, 1000, 1000], 0.8)])]
+
+
+def test_fuse_files_writes_answers_that_score_reads(tmp_path, capsys):
+    for name, records in (("a.jsonl", A), ("b.jsonl", B)):
+        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    a, b, out = (str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", "fused.jsonl"))
+    assert main(["fuse", f"a={a}", f"b={b}", "--scale", "1000", "--out", out]) == 0
+    printed = capsys.readouterr().out
+    assert "4 boxes of 3 images became 3" in printed
+    assert "b: 1 of 3 images have no answer and count as if it had found nothing there: 2" in printed
+    records = read(out)
+    assert [record["image_id"] for record in records] == [1, 2, 3]
+    assert json.loads(records[0]["text"]) == [
+        {"bbox_2d": [0.1, 0.1, 0.5, 0.525], "label": "cat", "confidence": 0.6},
+        {"bbox_2d": [0.6, 0.6, 0.9, 0.9], "label": "dog", "confidence": 0.2},
+    ]
+    images = [{"id": i, "file_name": f"{i}.jpg", "width": 100, "height": 100} for i in (1, 2, 3)]
+    objects = [(1, 1, [10, 10, 40, 42.5]), (1, 2, [60, 60, 30, 30]), (3, 1, [0, 0, 100, 100])]
+    truth = {
+        "images": images,
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+        "annotations": [{"id": n, "image_id": i, "category_id": k, "bbox": b} for n, (i, k, b) in enumerate(objects)],
+    }
+    evaluation = score(truth, out)
+    assert evaluation.score_source == "stated"
+    assert evaluation.coco["AP"] == pytest.approx(1.0)
+    # A file is not overwritten by what is made of it.
+    assert main(["fuse", a, b, "--out", a]) == 2
+    assert read(a) == A
+
+
+def test_fuse_results_lists_by_category_id():
+    row = {"image_id": 1, "category_id": 3, "bbox": [10.0, 10.0, 40.0, 40.0], "score": 0.9}
+    low = {**row, "bbox": [10.0, 10.0, 40.0, 44.0], "score": 0.3}
+    other = {**row, "category_id": 4}
+    ensemble = fuse_predictions({"a": [row, other], "b": [low]})
+    assert [(r["category_id"], r["score"], r["bbox"]) for r in ensemble.records] == [
+        (3, pytest.approx(0.6), pytest.approx([10, 10, 40, 41])),
+        (4, 0.45, [10, 10, 40, 40]),
+    ]
+    assert ensemble.counts["files"]["b"]["merged"] == 1
+
+
+def test_fuse_joins_images_by_id_and_by_name():
+    named = [{"image": "a.jpg", "text": "[]"}, {"image": "c.jpg", "text": "[]"}]
+    ensemble = fuse_predictions({"a": [answer(7, [], image="a.jpg")], "b": named})
+    assert [(r.get("image_id"), r["image"]) for r in ensemble.records] == [(7, "a.jpg"), (None, "c.jpg")]
+    assert [row["missing"] for row in ensemble.counts["files"].values()] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"a": A, "b": [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "score": 1}]}, "a holds answers with"),
+        ({"a": A, "b": [answer(9, [])]}, "no image has predictions in two of a, b"),
+        ({"a": [answer(1, [], tile=[0, 0, 10, 10])]}, "tiles and shapes need the size of their image"),
+    ],
+)
+def test_fuse_files_refuses_what_cannot_be_fused(files, message):
+    with pytest.raises(InputError, match=message):
+        fuse_predictions(files)
+
+
+def test_score_with_fusion_joins_boxes_cut_by_the_edge_of_a_tile():
+    # The left tile and the right one show half of a cat each; a third answer is about the whole image.
+    left = answer(1, [("cat", [750, 200, 1000, 500], 0.8)], tile=[0, 0, 120, 100])
+    right = answer(1, [("cat", [0, 200, 250, 500], 0.8)], tile=[120, 0, 80, 100])
+    truth = [Instance(image="a.jpg", image_id=1, width=200, height=100, objects=[{"desc": "cat", "bbox": CAT}])]
+    evaluation = score(truth, [left, right], scale=1000, fuse="wbf")
+    assert evaluation.detections.boxes_D4.tolist() == [pytest.approx([90, 20, 50, 30])]
+    assert evaluation.mean_iou == pytest.approx(1.0)
+    assert evaluation.notes[-1].endswith("2 boxes became 1, 2 of 2 that the edge of a tile cuts were joined")
+    # A tile that was asked about without an answer lowers the score of what another view found in it.
+    whole, empty = answer(1, [("cat", [150, 200, 300, 500], 0.8)]), answer(1, [], tile=[0, 0, 120, 100])
+    assert score(truth, [whole, empty], scale=1000, fuse="wbf").detections.scores_D.tolist() == [pytest.approx(0.4)]
+
+
+CAT = [0.45, 0.2, 0.7, 0.5]
