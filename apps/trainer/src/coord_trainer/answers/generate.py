@@ -136,23 +136,8 @@ def answer_images(
     markers = marker_ids(data, tokenizer)
     inputs = prompt_inputs(checkpoint, list(images), data.prompt)
     prompt_length = inputs["input_ids"].shape[1]
-    grammar: LogitsProcessor | None = None
-    if decoding.grammar != "none":
-        allowed_names = names if decoding.grammar == "names" else None
-        filled_to = data.noise_objects if decoding.filled else None
-        shared = {"max_objects": filled_to or data.max_objects, "min_objects": filled_to or 0, "geometry": data.shape}
-        if data.style == "json":
-            form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=allowed_names, **shared)
-            grammar = MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
-        else:
-            grammar = CoordGrammar.for_tokenizer(
-                tokenizer,
-                data.markers,
-                prompt_length=prompt_length,
-                max_new_tokens=max_new_tokens,
-                descriptions=allowed_names,
-                **shared,
-            )
+    filled_to = data.noise_objects if decoding.filled else None
+    grammar = grammar_of(tokenizer, data, decoding.grammar, prompt_length, max_new_tokens, names, filled_to)
     recorder = StepRecorder(checkpoint.vocab, grammar, free_scores=decoding.filled)
     ids_BT = checkpoint.model.generate(
         **inputs,
@@ -165,6 +150,43 @@ def answer_images(
     )
     answers, statistics = ids_BT[:, prompt_length:].tolist(), recorder.read()
     return [answer_record(checkpoint, ids, statistics, row, markers) for row, ids in enumerate(answers)]
+
+
+def grammar_of(
+    tokenizer: Any,
+    data: DataSection,
+    grammar: str,
+    prompt_length: int,
+    max_new_tokens: int,
+    names: set[str] | None = None,
+    filled_to: int | None = None,
+) -> LogitsProcessor | None:
+    """Return the logits processor of one batch that keeps answers to a grammar; None for the grammar `none`.
+
+    Args:
+        tokenizer: of the checkpoint
+        data: markers, style, geometry and number of objects
+        grammar: `none`, `markers` or `names`
+        prompt_length: tokens before the answers
+        max_new_tokens: of an answer
+        names: the only allowed descriptions, for `names`
+        filled_to: the number of objects of every answer; None for up to `data.max_objects`
+    """
+    if grammar == "none":
+        return None
+    allowed = names if grammar == "names" else None
+    shared = {"max_objects": filled_to or data.max_objects, "min_objects": filled_to or 0, "geometry": data.shape}
+    if data.style == "json":
+        form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=allowed, **shared)
+        return MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
+    return CoordGrammar.for_tokenizer(
+        tokenizer,
+        data.markers,
+        prompt_length=prompt_length,
+        max_new_tokens=max_new_tokens,
+        descriptions=allowed,
+        **shared,
+    )
 
 
 def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ def run_sections(
         lines = [line for _, line in read_json_lines(metrics)]
         warning = find_overfitting(lines, overfitting_after)
         warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
-        sections.append(ReportSection("Training", warning + _curves(lines, trained) + _scores_during_training(lines)))
+        curves = _reward_curves(lines) or _curves(lines, trained)
+        sections.append(ReportSection("Training", warning + curves + _scores_during_training(lines)))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
     return sections
@@ -64,15 +65,47 @@ def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None)
         "Learning rate": {"learning_rate": "learning rate"},
         "Gradient norm before clipping": {"grad_norm": "gradient norm"},
     }
+    return _charts(shown, lines) or "<p>Fewer than two log lines: nothing to draw.</p>"
+
+
+def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]], zeros: bool = False) -> str:
+    """Return a chart for each title, of the logged values with at least two points; `zeros` keeps values of 0."""
     charts = []
     for title, curves in shown.items():
-        logged = {name: [(line["step"], line[key]) for line in lines if line.get(key)] for key, name in curves.items()}
+        logged = {
+            name: [(line["step"], line[key]) for line in lines if line.get(key) or (zeros and key in line)]
+            for key, name in curves.items()
+        }
         series = {name: tuple(zip(*points, strict=True)) for name, points in logged.items() if len(points) > 1}
         if series:
             charts.append(figure(line_chart(series, title, x_label="step", width=560, height=260), title))
-    if not charts:
-        return "<p>Fewer than two log lines: nothing to draw.</p>"
-    return f'<div class="charts">{"".join(charts)}</div>'
+    return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
+
+
+_REWARD_CURVES = {
+    "Reward of sampled answers": {
+        "reward": "reward",
+        "reward_std": "standard deviation among the answers to an image",
+        "eval_AP": "AP of decoded answers to scored images",
+    },
+    "Sampled answers, means": {
+        "answers/objects": "objects",
+        "answers/boxes": "boxes",
+        "answers/hits": "hits at IoU .5",
+        "answers/duplicates": "duplicates",
+        "answers/dropped": "dropped pieces",
+    },
+}
+
+
+def _reward_curves(lines: list[dict[str, Any]]) -> str:
+    """Return the charts of a run that was trained by rewards; empty for another."""
+    if not any("reward" in line for line in lines):
+        return ""
+    parts = sorted({name for line in lines for name in line if name.startswith("answers/reward_")})
+    kinds = {name: name.removeprefix("answers/reward_") for name in parts}
+    shown = {**_REWARD_CURVES, "Kinds of reward": kinds if len(kinds) > 1 else {}}
+    return _charts(shown, lines, zeros=True) or "<p>Fewer than two log lines: nothing to draw.</p>"
 
 
 def _scores_during_training(lines: list[dict[str, Any]]) -> str:

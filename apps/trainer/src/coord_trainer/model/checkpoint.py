@@ -96,7 +96,10 @@ def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, s
 def set_pixels(processor: Any, data: DataSection) -> None:
     """Set the run's pixel limits in the processor, which is saved with the checkpoint, so that inference uses them."""
     limits = {"shortest_edge": data.min_pixels, "longest_edge": data.max_pixels}
-    size = {**dict(processor.image_processor.size), **{k: v for k, v in limits.items() if v is not None}}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    if not limits:
+        return
+    size = {**dict(processor.image_processor.size), **limits}
     processor.image_processor.size = {key: value for key, value in size.items() if value is not None}
 
 
