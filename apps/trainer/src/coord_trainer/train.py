@@ -31,6 +31,7 @@ from coord_trainer.training.callbacks import (
 )
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import Interruption, StopAtBoundary, TrainingClock, seconds_of
+from coord_trainer.watch import WATCHED
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def train_model(
                 callbacks=_callbacks(config, folder, opened.family, samples, interruption, clock),
                 resume_from=resumed,
                 workers=workers,
-                answers=_answer_schedule(config, opened, scored),
+                answers=_answer_schedule(config, folder, opened, scored),
             )
         seconds = clock.seconds
         new = _report_trained(opened, mixture, trained)
@@ -192,12 +193,14 @@ def _callbacks(
     )
 
 
-def _answer_schedule(config: RunConfig, opened: OpenRun, scored: ImageSet | None) -> AnswerSchedule | None:
+def _answer_schedule(
+    config: RunConfig, folder: Path, opened: OpenRun, scored: ImageSet | None
+) -> AnswerSchedule | None:
     """Return the schedule of AP measurements during training; None if there are none."""
     section = config.evaluation
     if section.ap_steps is None or scored is None:
         return None
-    scorer = SubsetScorer(config, scored, opened.processor, opened.vocab)
+    scorer = SubsetScorer(config, scored, opened.processor, opened.vocab, folder / WATCHED)
     say(
         f"  AP of the answers to {counted(len(scorer.images), 'image')} is measured every "
         f"{counted(section.ap_steps, 'step')}"

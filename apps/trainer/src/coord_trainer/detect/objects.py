@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, ImageDraw, ImageOps
 
 from coord_codec import Geometry, InputError, geometry_of
-from coord_eval.html import PALETTE
+from coord_codec.html import PALETTE, label_slots
 from coord_trainer.views.finish import Finish
 
 if TYPE_CHECKING:
@@ -111,13 +111,14 @@ class ImageDetections(Sequence[DetectedObject]):
     def __iter__(self) -> Iterator[DetectedObject]:
         return iter(self.objects)
 
-    def drawn(self, longest_side: int | None = None) -> Image.Image:
+    def drawn(self, longest_side: int | None = None, slots: Mapping[str, int] | None = None) -> Image.Image:
         """Return the image with its boxes or shapes, labels and scores.
 
         An image with a longer side of up to 160 pixels is enlarged by an integer factor, since labels would cover it.
 
         Args:
             longest_side: the longer side in pixels to which a larger image is reduced
+            slots: place of the colour of each label in `PALETTE`; None chooses them by the text of the labels
 
         Raises:
             ValueError: if the image was not kept
@@ -130,10 +131,10 @@ class ImageDetections(Sequence[DetectedObject]):
         scale = canvas.width / self.image.width
         line = max(1, round(max(canvas.size) / 320))
         draw = ImageDraw.Draw(canvas)
-        colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys(o.label for o in self))}
+        places = label_slots(o.label for o in self) if slots is None else slots
         size = 6 + max(canvas.size) / 60  # legible on the page too, which shows reduced images
         for item in self:
-            colour = colours[item.label]
+            colour = PALETTE[places[item.label]]
             x1, y1, x2, y2 = (value * scale for value in item.box)
             points = [(x * scale, y * scale) for x, y in item.placed]
             if not item.points:

@@ -154,6 +154,7 @@ class RunTrainer:
         with failing_together(device):
             if self.args.process_index == 0:
                 scores = scorer.score(answers)
+                scorer.keep(self.state.global_step, answers)
         return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
 
     def _determine_best_metric(self, metrics, trial) -> bool:
