@@ -31,7 +31,7 @@ from coord_trainer.training.callbacks import (
 )
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import Interruption, StopAtBoundary, TrainingClock, seconds_of
-from coord_trainer.watch import WATCHED
+from coord_trainer.watched import WATCHED
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,9 @@ from coord_codec.files import read_json, read_json_lines, write_text
 from coord_codec.html import Drawn, figure, image_svg, label_slots, page, safe, section, tiles
 from coord_codec.images import ImageError, data_url, decode_image
 from coord_trainer.console import say
+from coord_trainer.watched import WATCHED
 
 PAGE = "watch.html"
-WATCHED = "watched.jsonl"
-"""Boxes of a few images at each measurement of AP during training, a line each."""
-WATCHED_IMAGES = 4
 _STEPS_SHOWN = 5
 _SIDE = 360
 

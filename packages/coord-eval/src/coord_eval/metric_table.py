@@ -409,6 +409,10 @@ def figure_of(name: str) -> Figure:
 
     Raises:
         InputError: if no metric has such a figure
+
+    Example:
+        >>> figure_of("AP").goal
+        'high'
     """
     for row in _table.values():
         for figure in row.figures:

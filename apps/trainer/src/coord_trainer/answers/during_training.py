@@ -23,7 +23,7 @@ from coord_trainer.console import say
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.watch import WATCHED_IMAGES
+from coord_trainer.watched import WATCHED_IMAGES
 
 
 class SubsetScorer:

@@ -21,10 +21,11 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json_lines, write_text
 from coord_data.image_set import ImageSet
+from coord_trainer.answers.finish import BOXES_FILE, FUSED, Finish, read_options
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
-from coord_trainer.answers.prompt import prompt_tokens
+from coord_trainer.answers.objects import read_objects
 from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
@@ -32,11 +33,10 @@ from coord_trainer.config.decoding import QUANTILE_LEVELS, Decoding, prediction_
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
-from coord_trainer.detect.objects import read_objects
 from coord_trainer.model.card import read_card
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+from coord_trainer.model.prompt import prompt_tokens
 from coord_trainer.views.asking import answer_views
-from coord_trainer.views.finish import BOXES_FILE, FUSED, Finish, read_options
 from coord_trainer.views.table import check_views
 from coord_trainer.views.view import Question
 

@@ -22,7 +22,7 @@ from coord_trainer.detect.records import prediction_records
 from coord_trainer.model.card import calibration_key, read_card
 
 if TYPE_CHECKING:
-    from coord_eval.calibration import Calibration
+    from coord_eval import Calibration
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ def calibrate_model(
     if failed := [record for record in records if record["finish_reason"] == "error"]:
         first = f"{failed[0]['image']}: {failed[0]['error']}"
         say(f"  {counted(len(failed), 'image')} cannot be answered; the first, {first}")
-    from coord_eval import score
-    from coord_eval.calibration import fit_calibration
+    from coord_eval import fit_calibration, score
 
     evaluation = score(sources.truth, records, diagnose=False, **detector.reading)
     section = detector.config.evaluation

@@ -14,18 +14,18 @@ from PIL import Image
 from coord_codec import InputError
 from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
+from coord_trainer.answers.finish import Finish, Threshold, read_options
+from coord_trainer.answers.objects import ImageDetections, one_line, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
-from coord_trainer.detect.objects import ImageDetections, one_line, read_objects
 from coord_trainer.model.card import follow_card, read_card
 from coord_trainer.views.asking import answer_views
-from coord_trainer.views.finish import Finish, Threshold, read_options
 from coord_trainer.views.table import check_views
 from coord_trainer.views.view import Question
 
 if TYPE_CHECKING:
-    from coord_eval.calibration import Calibration
+    from coord_eval import Calibration
 
 _LEAST_BATCH = 8
 """Number of views of few images that are answered together, at least."""

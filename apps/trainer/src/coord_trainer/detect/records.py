@@ -13,9 +13,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
+from coord_trainer.answers.finish import FUSED
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.image_sources import ImageSource
-from coord_trainer.views.finish import FUSED
 
 _PIXEL_STEP = 1.15
 """Images whose pixel counts differ by less than this factor share a batch: their prompts are about equally long."""

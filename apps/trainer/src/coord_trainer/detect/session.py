@@ -19,13 +19,13 @@ from tqdm import tqdm
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import parse_json_line, read_json, write_text
+from coord_trainer.answers.finish import BOXES_FILE
 from coord_trainer.answers.resumable_file import cut_torn_lines, json_line
 from coord_trainer.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.image_sources import SESSION, Sources, is_session
 from coord_trainer.detect.records import file_stamp, prediction_records
 from coord_trainer.detect.written import remove_tracked
-from coord_trainer.views.finish import BOXES_FILE
 
 PREDICTIONS = "predictions.jsonl"
 EARLIER = "earlier.jsonl"

@@ -18,7 +18,7 @@ from coord_trainer.config.decoding import Decoding, decoding_named
 from coord_trainer.config.run_config import RunConfig, check_run_config
 
 if TYPE_CHECKING:
-    from coord_eval.calibration import Calibration
+    from coord_eval import Calibration
 
 _OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects", "noise_objects")
 """Settings of the section `data` that the card states under the same names."""
@@ -109,7 +109,7 @@ class ModelCard(_Part):
         """
         if (found := self.calibrations.get(calibration_key(decoding, views))) is None:
             return None
-        from coord_eval.calibration import Calibration
+        from coord_eval import Calibration
 
         return Calibration.from_dict(found, f"{folder / CARD_FILE}: calibrations")
 

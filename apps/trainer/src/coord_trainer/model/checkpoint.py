@@ -15,12 +15,12 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
-from coord_trainer.answers.prompt import prompt_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card, system_text
+from coord_trainer.model.prompt import prompt_text
 from coord_trainer.model.vision_tower import multiply_patches
 
 

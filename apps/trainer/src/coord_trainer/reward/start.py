@@ -6,8 +6,7 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.files import read_json
-from coord_eval.rewards import REWARDS
-from coord_eval.rewards.reward import reward_weights
+from coord_eval.rewards import REWARDS, reward_weights
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.reward import REWARD_RULES
 from coord_trainer.config.rules import first_contradiction

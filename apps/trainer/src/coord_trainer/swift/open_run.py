@@ -20,7 +20,6 @@ from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
-from coord_trainer.answers.prompt import check_prompt, prompt_settings, prompt_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say, set_single_rank_environment, swift_log, world_size
@@ -35,6 +34,7 @@ from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
+from coord_trainer.model.prompt import check_prompt, prompt_settings, prompt_text
 from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
 from coord_trainer.training.faults import NonFiniteLoss
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coord_codec import geometry_of
-from coord_trainer.data.sides import names_a_side
+from coord_trainer.sides import names_a_side
 from coord_trainer.views.view import Look, Question, View, no_argument
 
 

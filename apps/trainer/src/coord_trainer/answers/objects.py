@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from coord_codec import Geometry, InputError, geometry_of
 from coord_codec.html import PALETTE, label_slots
-from coord_trainer.views.finish import Finish
+from coord_trainer.answers.finish import Finish
 
 if TYPE_CHECKING:
     import supervision
