@@ -78,6 +78,7 @@ _NEXT_SENTENCE = re.compile(
 _ARTICLE = re.compile(r"(?:an?|the|his|her|its|their|another|two|three|four|some|several)\s", re.IGNORECASE)
 _PHRASE = re.compile(rf"(?:[a-z]+\s+){{1,4}}?(?={_ARTICLE.pattern})")
 """Words of a caption between the object before and the article of the next one."""
+_ENDS = frozenset(".!?;")
 _AT = re.compile(
     r"(.+?)(?:\s+(?:is|are))?(?:\s+(?:located|positioned|found))?\s+at|(.+?)\s+[a-z]+s\s+from", re.IGNORECASE
 )
@@ -125,7 +126,7 @@ def clean_label(words: str) -> tuple[str, bool]:
         text = named[-1] if named else ""
     if _GENERIC.fullmatch(text):
         return "", trimmed
-    if ends := [found.end() for found in _NEXT_SENTENCE.finditer(text)]:
+    if not _ENDS.isdisjoint(text) and (ends := [found.end() for found in _NEXT_SENTENCE.finditer(text)]):
         trimmed, last = True, text[ends[-1] :]
         if _GENERIC.fullmatch(last) or last.lower() in ("it", "its"):  # the sentence before names what it is about
             last = _strip(text[ends[-2] if len(ends) > 1 else 0 : ends[-1]])
