@@ -125,3 +125,17 @@ def test_read_predictions_takes_parquet(tmp_path):
 
     parquet.write_table(pyarrow.Table.from_pylist(RESULTS), tmp_path / "p.parquet")
     assert read_predictions(tmp_path / "p.parquet") == from_records(RESULTS)
+
+
+def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
+    cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}
+    truth = [{"image": "a.jpg", "image_id": 1, "width": 100, "height": 50, "objects": [cat]}]
+    stated = {"desc": "cat", "bbox_xyxy": [10, 10, 50, 30], "score": 0.75}
+    record = {"image_id": 1, "width": 100, "height": 50, "text": "no box", "objects": [stated], "finish_reason": "stop"}
+    assert score(truth, [record])["AP"] == 0
+    evaluation = score(truth, [record | {"fused": {}}])
+    assert evaluation["AP"] == pytest.approx(1) and evaluation.detections.scores_D.tolist() == [0.75]
+    assert any("fused" in note for note in evaluation.notes)
+    for faulty in ({"width": None}, {"objects": None}, {"objects": [{"desc": "cat"}]}):
+        with pytest.raises(InputError, match=r"predictions\[0\], (fused|objects\[0\])"):
+            score(truth, [record | {"fused": {}} | faulty])

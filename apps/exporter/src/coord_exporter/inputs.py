@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from coord_codec.files import InputError, read_json
-from coord_exporter.checkpoint.read import read_object
+from coord_exporter.checkpoint.read import CARD_FILE, read_object
 
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 _STEPS = re.compile(r"checkpoint-(\d+)")
@@ -78,9 +78,13 @@ def _decoding(row: dict) -> object:
 
 
 def _is_complete(checkpoint: Path) -> bool:
-    """Return whether all files of the trainer's manifest exist with their sizes; other trainers write no manifest."""
+    """Return whether all files of the trainer's manifest exist with their sizes; other trainers write no manifest.
+
+    The card may have another size, since a calibration is added to it.
+    """
     manifest = checkpoint / "complete.json"
     if not manifest.is_file():
         return not (checkpoint.parent.parent / "manifest.json").exists()
     files = read_object(manifest)
-    return all((path := checkpoint / name).is_file() and path.stat().st_size == size for name, size in files.items())
+    sizes = {name: (checkpoint / name).stat().st_size for name in files if (checkpoint / name).is_file()}
+    return all(name in sizes and (sizes[name] == size or name == CARD_FILE) for name, size in files.items())

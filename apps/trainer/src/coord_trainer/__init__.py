@@ -12,10 +12,13 @@ __all__ = [
     "Detector",
     "Family",
     "InputError",
+    "Look",
     "RunConfig",
+    "View",
     "apply_coord_template_adapter",
     "load_run_config",
     "register_family",
+    "register_view",
     "train_and_score",
 ]
 
@@ -25,9 +28,12 @@ _MODULES = {
     "Detector": "detect.detector",
     "RunConfig": "config.run_config",
     "Family": "families.family",
+    "Look": "views.view",
+    "View": "views.view",
     "apply_coord_template_adapter": "swift.template",
     "load_run_config": "config.run_config",
     "register_family": "families.table",
+    "register_view": "views.table",
     "train_and_score": "run",
 }
 

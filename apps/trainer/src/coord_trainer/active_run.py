@@ -35,12 +35,14 @@ class Run:
     Args:
         config: of the run
         folder: the run folder, which `open_folder` creates
+        command: the command that resumes it
 
     Attributes:
         interruption: the signal that was received, if any
     """
 
-    def __init__(self, config: RunConfig, folder: Path) -> None:
+    def __init__(self, config: RunConfig, folder: Path, command: str = "train") -> None:
+        self._command = command
         self.config = config
         self.folder = folder
         self.interruption = Interruption()
@@ -51,7 +53,7 @@ class Run:
         """Handle signals, and refuse a folder that cannot be written to."""
         with ExitStack() as stack:
             stack.enter_context(self.interruption)
-            stack.enter_context(explain_resume(self.folder))
+            stack.enter_context(explain_resume(self.folder, self._command))
             if is_first():
                 refuse_unwritable(self.folder)
             self._stack = stack.pop_all()

@@ -23,6 +23,8 @@ AP = "eval_AP"
 
 _WEIGHTS = ("adapter_config.json", "config.json")
 """A folder with weights has one of these files."""
+CARD_FILE = "coordexp.json"
+"""The settings that a checkpoint was trained with, and its calibration."""
 COMPLETE = "complete.json"
 """The manifest of a checkpoint's files."""
 _NAME = re.compile(r"checkpoint-(\d+)")
@@ -53,7 +55,7 @@ def fault_of(checkpoint: Path) -> str | None:
         file = checkpoint / name
         if not file.is_file():
             return f"{name} is missing"
-        if file.stat().st_size != size:
+        if file.stat().st_size != size and name != CARD_FILE:  # `calibrate` writes to the card, atomically
             return f"{name} has {file.stat().st_size:,} of {size:,} bytes"
         if file.suffix == ".safetensors" and (fault := _header_fault(file)):
             return f"{name} cannot be read ({fault})"

@@ -53,7 +53,7 @@ def test_training_section_draws_the_terms_that_were_logged(tmp_path):
     lines = [{"step": step, "train_total_loss": 3.0 / step, "train_text_loss": 0.0} for step in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (section,) = run_sections(tmp_path)
-    assert section.title == "Training" and section.html.startswith("<svg")
+    assert section.title == "Training" and "<svg" in section.html
     assert ">total<" in section.html and ">text<" not in section.html
     (tmp_path / "metrics.jsonl").write_text(json.dumps(lines[0]) + "\n")
     assert "nothing to draw" in run_sections(tmp_path)[0].html

@@ -57,11 +57,11 @@ def test_batch_that_does_not_fit_into_memory_is_halved(asked, monkeypatch):
     image, batches = heldout.image(0), []
     answer_images = local.answer_images
 
-    def one_at_a_time(checkpoint, images, *words):
+    def one_at_a_time(checkpoint, images, *words, **named):
         batches.append(len(images))
         if len(images) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return answer_images(checkpoint, images, *words)
+        return answer_images(checkpoint, images, *words, **named)
 
     monkeypatch.setattr(local, "answer_images", one_at_a_time)
     assert [found.text for found in detector.detect([image] * 3)] == [detector(image).text] * 3

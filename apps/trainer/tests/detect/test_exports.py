@@ -12,10 +12,10 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from coord_codec import InputError, read_annotations
+from coord_trainer.answers.objects import DetectedObject, ImageDetections
 from coord_trainer.detect.exports import EXPORTS, coco_results, write_export
 from coord_trainer.detect.gallery import draw_answers
 from coord_trainer.detect.image_sources import find_sources
-from coord_trainer.detect.objects import DetectedObject, ImageDetections
 
 OBJECTS = [
     {"desc": "dog", "bbox_xyxy": [10.0, 20.0, 30.0, 60.0], "score": 0.5},

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -146,8 +147,38 @@ def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, tmp_pat
     assert {id(parameter) for parameter in idle} == {id(parameter) for parameter in tower}
     assert parts.vision_tower == [family.vision_tower] and family.merger in parts.aligner
     assert parts.language_model == [family.language_model, family.head]
-    assert model.get_submodule(family.vision_tower).config.spatial_merge_size == family.merge_size
-    assert model.get_submodule(family.vision_tower).config.patch_size == family.patch_size
+    vision = model.get_submodule(family.vision_tower).config
+    assert vision.patch_size in (family.patch_size, [family.patch_size] * 2)
+    merge = getattr(vision, "spatial_merge_size", None) or 1 / model.config.downsample_ratio
+    assert merge == family.merge_size
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, tmp_path):
+    """Also of an image twelve times as wide as high, which the processor leaves larger: no side is under one patch."""
+    limited = "pixels" not in FAMILIES[kind].cannot
+    run = opened(bases(kind), tmp_path, data={"max_pixels": 64 * 64} if limited else {})
+    lengths = run.measure()
+    image_token = run.processor.tokenizer.convert_tokens_to_ids(FAMILIES[kind].image_token)
+    for size in ((64, 64), (300, 25), (90, 160)):
+        prompt = {"role": "user", "content": "<image>" + run.config.data.prompt}
+        images = [Image.new("RGB", size)]
+        ids = run.encode({"messages": [prompt, {"role": "assistant", "content": "a"}], "images": images})["input_ids"]
+        assert len(ids) == lengths.around + lengths.image(*size) + lengths.answer("a")
+        if limited and max(size) < 4 * min(size):
+            side = FAMILIES[kind].patch_size * FAMILIES[kind].merge_size
+            assert 0 < ids.count(image_token) * side**2 <= 64 * 64
+
+
+def test_image_limits_are_refused_for_a_family_with_tiles(bases, tmp_path):
+    with pytest.raises(InputError, match=r"data\.max_pixels: InternVL3 has no limits of the image size"):
+        opened(bases("internvl"), tmp_path, data={"max_pixels": 64 * 64})
+
+
+def test_part_that_the_model_does_not_have_is_refused(bases, tmp_path, monkeypatch):
+    monkeypatch.setitem(FAMILIES, "qwen3_vl", replace(FAMILIES["qwen3_vl"], vision_tower="model.vision_tower"))
+    with pytest.raises(InputError, match=r"vision_tower: Qwen3VL.* has no module 'model.vision_tower'"):
+        opened(bases("qwen3_vl"), tmp_path)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "packing" in FAMILIES[kind].cannot])
@@ -193,16 +224,17 @@ def test_chat_template_that_asks_otherwise_is_refused(kind, change, bases, tmp_p
 
 
 def test_family_of_a_plugin_file_is_opened(bases, tmp_path, monkeypatch):
+    base = bases("qwen2_vl")
     monkeypatch.delitem(FAMILIES, "qwen2_vl")
     with pytest.raises(InputError, match="found 'qwen2_vl'"):
-        opened(bases("qwen2_vl"), tmp_path)
+        opened(base, tmp_path)
     (tmp_path / "own.py").write_text(
         "from coord_trainer import Family, register_family\n"
         "register_family(Family('Own', 'qwen2_vl', swift_model='qwen2_vl', swift_template='qwen2_vl',\n"
         "    patch_size=14, system='You are a helpful assistant.'))\n"
     )
     custom = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"plugins": [str(tmp_path / "own.py")]}}
-    assert opened(bases("qwen2_vl"), tmp_path, custom=custom).family.name == "Own"
+    assert opened(base, tmp_path, custom=custom).family.name == "Own"
 
 
 def test_second_record_of_a_model_type_is_refused():
@@ -212,7 +244,7 @@ def test_second_record_of_a_model_type_is_refused():
 
 
 def test_record_with_an_unknown_refusal_is_refused():
-    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing, found 'video'"):
+    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels, found 'video'"):
         Family("Mine", "mine", swift_model="qwen3_vl", swift_template="qwen3_vl", cannot={"video": "no"})
 
 

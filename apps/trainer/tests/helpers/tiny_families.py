@@ -45,10 +45,61 @@ def chat_template(kind, template):
     return SYSTEM + template if FAMILIES[kind].system else template
 
 
+INTERNVL_TOKENS = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>"}
+TILE = 56
+
+
+def write(model, processor, out):
+    tokenizer = processor.tokenizer
+    model.generation_config.eos_token_id = tokenizer.eos_token_id
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    processor.save_pretrained(out)
+    model.save_pretrained(out)
+    return model
+
+
+def build_internvl(tokenizer, sizes, out):
+    """Write a tiny InternVL3 to `out`: images are cut into up to four tiles, and shown whole in a last one."""
+    import transformers
+
+    chat_template = build_processor(tokenizer, sizes).chat_template
+    tokenizer.save_pretrained(out)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(
+        out, extra_special_tokens=INTERNVL_TOKENS | {"video_token": "<video>"}
+    )
+    tokens = TILE**2 // 28**2
+    processor = transformers.InternVLProcessor(
+        transformers.GotOcr2ImageProcessor(size={"height": TILE, "width": TILE}, max_patches=4, crop_to_patches=True),
+        tokenizer,
+        transformers.InternVLVideoProcessor(size={"height": TILE, "width": TILE}),
+        image_seq_length=tokens,
+        chat_template=chat_template.replace("<|vision_start|><|image_pad|><|vision_end|>", "<IMG_CONTEXT>\n"),
+    )
+    layers = {"hidden_size": HIDDEN, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": HEADS}
+    config = transformers.InternVLConfig(
+        text_config=layers
+        | {
+            "model_type": "qwen2",
+            "vocab_size": -(-len(tokenizer) // 64) * 64,
+            "num_key_value_heads": HEADS,
+            "pad_token_id": tokenizer.pad_token_id,
+            "tie_word_embeddings": True,
+        },
+        vision_config=layers | {"image_size": [TILE, TILE], "patch_size": [14, 14]},
+        image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
+        image_seq_length=tokens,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(0)
+    return write(transformers.InternVLForConditionalGeneration(config).to(torch.float32), processor, out)
+
+
 def build(kind, tokenizer, sizes, out):
     """Write the checkpoint of a family to `out`; `sizes` are the limits of its images."""
     import transformers
 
+    if kind == "internvl":
+        return build_internvl(tokenizer, sizes, out)
     family = FAMILIES[kind]
     prefix, text, vision, rope = CLASSES[kind]
     processor = build_processor(tokenizer, sizes)
@@ -94,9 +145,4 @@ def build(kind, tokenizer, sizes, out):
         tie_word_embeddings=True,
     )
     torch.manual_seed(0)
-    model = getattr(transformers, f"{prefix}ForConditionalGeneration")(config).to(torch.float32)
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    processor.save_pretrained(out)
-    model.save_pretrained(out)
-    return model
+    return write(getattr(transformers, f"{prefix}ForConditionalGeneration")(config).to(torch.float32), processor, out)

@@ -10,7 +10,7 @@ from coord_trainer.swift.doctor import Seam, read_seams
 ROOT = Path(__file__).parents[4]
 BOUNDARY = ROOT / "apps" / "trainer" / "src" / "coord_trainer" / "swift"
 COMPARES_WITH_PLAIN_SWIFT = {ROOT / "apps" / "trainer" / "benchmarks" / "step.py"}
-PUBLIC = {"args", "config", "encode", "evaluate", "log", "trainer"}
+PUBLIC = {"args", "config", "encode", "engine", "evaluate", "generate", "log", "trainer"}
 """Names of seams that mean other things elsewhere."""
 
 

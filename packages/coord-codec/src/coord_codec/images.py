@@ -15,6 +15,7 @@ of them. Pillow (`pip install coord-eval[report]`) is imported with the first im
 
 from __future__ import annotations
 
+import base64
 import os
 import warnings
 from collections.abc import Iterator
@@ -154,6 +155,13 @@ def decode_image(
 
     with _opened(source, max_pixels, at_most) as stored:
         return to_rgb(ImageOps.exif_transpose(stored))
+
+
+def data_url(image: Image.Image, quality: int = 80) -> str:
+    """Return an image as a JPEG inside a data URL, for a page that requests nothing."""
+    buffer = BytesIO()
+    image.save(buffer, "JPEG", quality=quality)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 def to_rgb(image: Image.Image) -> Image.Image:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coord_eval.intake.joining import LabelSettings
     from coord_eval.intake.ranking import SCORE_SOURCES
     from coord_eval.lvis import LvisScores, score_lvis
-    from coord_eval.metric_table import METRICS, register_metric, unregister_metric
+    from coord_eval.metric_table import METRICS, figure_of, register_metric, unregister_metric
     from coord_eval.metrics.coco import COCO_KEYS
     from coord_eval.metrics.coco_own import CocoParams
     from coord_eval.metrics.metric import Figure, Metric, Need, Shown, ratio_over_images
@@ -63,7 +63,7 @@ _MODULES = {
     "coord_eval.evaluation": ("Evaluation",),
     "coord_eval.intake.answers": ("AnswerSettings",),
     "coord_eval.intake.joining": ("LabelSettings",),
-    "coord_eval.metric_table": ("METRICS", "register_metric", "unregister_metric"),
+    "coord_eval.metric_table": ("METRICS", "figure_of", "register_metric", "unregister_metric"),
     "coord_eval.metrics.metric": ("Figure", "Metric", "Need", "Shown", "ratio_over_images"),
     "coord_eval.diagnosis.answers": ("diagnose",),
     "coord_eval.lvis": ("LvisScores", "score_lvis"),
@@ -112,6 +112,7 @@ __all__ = [
     "compare",
     "decode_image",
     "diagnose",
+    "figure_of",
     "fit_calibration",
     "fuse",
     "fuse_predictions",

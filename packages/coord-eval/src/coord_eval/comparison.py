@@ -5,24 +5,22 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.counts import counted, fixed
+from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import columns, page, safe, section, table
 from coord_eval.arguments import expect
+from coord_eval.comparison_page import comparison_page
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metric_table import figure_of, headline
-from coord_eval.report_page import headline_first
+from coord_eval.report.photograph import ImageRoot
 from coord_eval.resampling.bootstrap import CONFIDENCE, Resamples, few_objects_note, interval, resample
 from coord_eval.resampling.permutation import exchange_p_values
-
-_MAX_CLASSES = 30
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,11 @@ class Difference:
     p: float | None = None
     differs: bool = False
 
+    @property
+    def p_text(self) -> str:
+        """The adjusted p-value as text, with a mark where the runs differ; empty for an exploratory metric."""
+        return "" if self.p is None else f"{self.p:.3f}{' *' if self.differs else ''}"
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
@@ -61,6 +64,7 @@ class Comparison:
         notes: conditions that matter when interpreting the metrics
         resamples: number of resamples
         seed: seed of the resamples
+        runs: the evaluations, from which the report draws images; not a part of `to_dict`
     """
 
     metrics: dict[str, dict[str, dict[str, float]]]
@@ -70,17 +74,25 @@ class Comparison:
     notes: tuple[str, ...]
     resamples: int
     seed: int
+    runs: Mapping[str, Evaluation] = field(default_factory=dict, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, values unrounded."""
-        return asdict(self)
+        values = asdict(replace(self, runs={}))
+        del values["runs"]
+        return values
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
-    def write_report(self, folder: str | Path) -> Path:
+    def write_report(self, folder: str | Path, *, image_root: str | ImageRoot | None = None) -> Path:
         """Write `comparison.json` and `comparison.html`; return the path of the latter.
+
+        Args:
+            folder: created if missing
+            image_root: folder of the images, or a function from the name of an image to its file; by default the
+                folder of the ground truth
 
         Raises:
             OSError: if the folder cannot be written
@@ -88,7 +100,7 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "comparison.json", self.to_json())
-        write_text(folder / "comparison.html", page("Comparison", _body(self)))
+        write_text(folder / "comparison.html", comparison_page(self, image_root))
         return folder / "comparison.html"
 
 
@@ -139,6 +151,7 @@ def compare(
         notes=(*notes, *_smallest_p_note(p_values, resamples), *_notes_of_runs(runs)),
         resamples=resamples,
         seed=seed,
+        runs=dict(runs),
     )
 
 
@@ -212,41 +225,3 @@ def _class_gains(first: Evaluation, other: Evaluation) -> dict[str, float]:
         if row["AP"] >= 0 and before >= 0:
             gains[name] = row["AP"] - before
     return dict(sorted(gains.items(), key=lambda item: -abs(item[1])))
-
-
-def p_text(difference: Difference) -> str:
-    """Return the adjusted p-value as text, with a mark where the runs differ."""
-    return "" if difference.p is None else f"{difference.p:.3f}{' *' if difference.differs else ''}"
-
-
-def _body(comparison: Comparison) -> str:
-    runs = list(comparison.metrics)
-    method = (
-        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, 95 % "
-        "confidence intervals; p from a "
-        "permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at most 5 % of "
-        "comparisons of equal runs have one below .05"
-    )
-    rows = {}
-    for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
-        cells = (comparison.metrics[run].get(metric) for run in runs)
-        shown = ("n/a" if c is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**c) for c in cells)
-        rows[metric] = (metric, *shown)
-    parts = [f"<p>{safe(method)}.</p>", *(f"<p>{safe(note)}</p>" for note in comparison.notes)]
-    parts.append(section("Metrics", headline_first(("", *runs), rows)))
-    head = ("", "difference", "paired 95 % interval", "better in", "p (Holm)")
-    for run, differences in comparison.differences.items():
-        rows = {
-            name: (
-                name,
-                fixed(d.value, 4, "+"),
-                f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]",
-                f"{100 * d.share_better:.1f} %",
-                p_text(d),
-            )
-            for name, d in differences.items()
-        }
-        gains = [(name, fixed(gain, 3, "+")) for name, gain in list(comparison.class_gains[run].items())[:_MAX_CLASSES]]
-        by_class = table(("label", "AP gained"), gains) if gains else ""
-        parts.append(section(f"{run} against {runs[0]}", columns(f"<div>{headline_first(head, rows)}</div>", by_class)))
-    return "\n".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,19 +14,19 @@ import numpy as np
 
 from coord_codec import CoordGrid, geometry_of
 from coord_codec.counts import counted
-from coord_codec.html import safe, table
+from coord_codec.html import fragment, notes
 from coord_eval.ceiling import CeilingSettings
 from coord_eval.computed import computed
 from coord_eval.intake.collecting import collector_paused
 from coord_eval.intake.joining import JoinReport
 from coord_eval.matching import Scored
-from coord_eval.metric_table import METRICS, all_metrics, all_shown, headline
+from coord_eval.metric_table import METRICS, all_metrics, all_shown
 from coord_eval.metrics.coco import COCO_KEYS, CocoScores, coco_scores
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.metrics.metric import point
 from coord_eval.parse.answer import Answer
 from coord_eval.report.photograph import ImageRoot
-from coord_eval.report_page import ReportSection, write_report
+from coord_eval.report_page import MAX_OVERLAYS, ReportSection, figures_html, tiles_html, write_report
 from coord_eval.resampling.bootstrap import figures
 
 SCHEMA_VERSION = 1
@@ -176,9 +176,7 @@ class Evaluation(Scored):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the headline figures and the notes."""
-        rows = [(name, f"{self[name]:.3f}") for name in headline()]
-        notes = "".join(f"<li>{safe(note)}</li>" for note in self.notes)
-        return table(("", "value"), rows) + (f"<ul>{notes}</ul>" if notes else "")
+        return fragment(tiles_html(self) + figures_html(self) + notes(self.notes))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents of `evaluation.json`: plain types, unrounded values."""
@@ -207,7 +205,8 @@ class Evaluation(Scored):
         image_root: str | ImageRoot | None = None,
         title: str | None = None,
         sections: Sequence[ReportSection] = (),
-        max_overlays: int = 12,
+        max_overlays: int = MAX_OVERLAYS,
+        facts: Mapping[str, object] | None = None,
     ) -> Path:
         """Write `evaluation.json` and `report.html` into a folder, each atomically.
 
@@ -218,6 +217,7 @@ class Evaluation(Scored):
             title: heading of the report
             sections: further sections, shown in front of the others
             max_overlays: maximum number of images drawn with ground truth and answer
+            facts: what is named below the heading besides the date, for example the run and the model
 
         Returns:
             The path of `report.html`.
@@ -226,7 +226,7 @@ class Evaluation(Scored):
             OSError: if the folder cannot be written
         """
         return write_report(
-            self, folder, image_root=image_root, title=title, sections=sections, max_overlays=max_overlays
+            self, folder, image_root=image_root, title=title, sections=sections, max_overlays=max_overlays, facts=facts
         )
 
 

@@ -1,6 +1,6 @@
 """Building blocks of the HTML report, for your own pages.
 
-A page is one HTML file without scripts that requests nothing: images and charts are embedded. Pass text from a model or
+A page is one HTML file that requests nothing: style, script, images and charts are embedded. Pass text from a model or
 a file through `safe`.
 
 Example:
@@ -10,9 +10,9 @@ Example:
     <!doctype html>
 """
 
-from coord_codec.html import number, page, safe, section, table
+from coord_codec.html import PALETTE, number, page, safe, section, table
 from coord_eval.report.overlay import overlay
-from coord_eval.report.plot import INK, PALETTE, Chart, box_rows, chart, legend, line_chart
+from coord_eval.report.plot import INK, Chart, box_rows, chart, forest_plot, legend, line_chart
 
 __all__ = [
     "INK",
@@ -20,6 +20,7 @@ __all__ = [
     "Chart",
     "box_rows",
     "chart",
+    "forest_plot",
     "legend",
     "line_chart",
     "number",

@@ -23,6 +23,7 @@ from coord_eval.metrics.metric import OBJECTS, Figure, Metric, Need, Shown
 from coord_eval.metrics.sums import Measure
 from coord_eval.report import metric_html as html
 from coord_eval.report import metric_lines as lines
+from coord_eval.report.confusion import confusion_main, confusions
 
 PROBABILITIES = Need("scores that are probabilities", detection.are_probabilities)
 SIZES = Need("image sizes", lambda scored: scored.truth.sizes_known)
@@ -94,7 +95,7 @@ _ROWS = (
         figures=tuple(
             Figure(name, headline=name in ("AP", "AP50", "AP75")) for name in COCO_KEYS if name[-1] not in "sml"
         ),
-        shown=Shown(COCO, html.coco_table, lines.coco_lines, html.coco_tiles, lines.coco_brief),
+        shown=Shown(COCO, html.coco_table, lines.coco_lines, html.coco_tiles, lines.coco_brief, html.coco_main),
     ),
     Metric(
         name="coco_by_size",
@@ -154,7 +155,9 @@ _ROWS = (
         measure=_rates_of("matches"),
         named=_named_rates(),
         figures=_rate_figures(headline=("precision", "recall", "f1", "f1_75", "f1_miou")),
-        shown=Shown(PRECISION, html.detection_table, lines.detection_lines, html.detection_tiles),
+        shown=Shown(
+            PRECISION, html.detection_table, lines.detection_lines, html.detection_tiles, main=html.detection_main
+        ),
     ),
     Metric(
         name="detection_class_agnostic",
@@ -189,7 +192,7 @@ _ROWS = (
         "a curve is its AP",
         place="top",
         value=lambda evaluation: pr_curves(evaluation.backend_scores),
-        shown=Shown("Precision and recall", html.pr_curves),
+        shown=Shown(COCO, html.pr_curves),
     ),
     Metric(
         name="macro",
@@ -235,7 +238,7 @@ _ROWS = (
             for unit in ("pixels", "bins")
             for edge in breakdowns.EDGES
         ),
-        shown=Shown(BREAKDOWNS, html.bias_table),
+        shown=Shown(BREAKDOWNS, html.bias_table, main=html.bias_main),
     ),
     Metric(
         name="by_size",
@@ -277,7 +280,7 @@ _ROWS = (
         value=lambda evaluation: detection.ScoreCurve(evaluation).table(),
         measure=detection.f1_at_thresholds,
         figures=tuple(Figure(detection.f1_name(t)) for t in detection.SCORE_THRESHOLDS),
-        shown=Shown(BY_SCORE, html.score_curve),
+        shown=Shown(BY_SCORE, html.score_curve, main=html.score_main),
     ),
     Metric(
         name="reliability",
@@ -302,7 +305,7 @@ _ROWS = (
         figures=tuple(Figure(f"cost_{kind}", "low", is_share=False) for kind in errors.ERROR_KINDS),
         needs=OBJECTS,
         absent={},
-        shown=Shown("Error kinds and their cost", html.errors),
+        shown=Shown("Error kinds and their cost", html.errors, main=html.errors_main),
     ),
     Metric(
         name="confusion",
@@ -311,7 +314,7 @@ _ROWS = (
         value=errors.confusion,
         measure=errors.confused_shares,
         figures=(Figure("confused_*_as_*", "low"),),
-        shown=Shown("Confusion of labels", html.confusions),
+        shown=Shown("Confusion of labels", confusions, main=confusion_main),
     ),
     Metric(
         name="per_class",
@@ -320,7 +323,7 @@ _ROWS = (
         value=lambda evaluation: coco.scores_by_class(
             evaluation.truth, evaluation.detections, evaluation.backend_scores
         ),
-        shown=Shown(CLASSES, html.class_table),
+        shown=Shown(CLASSES, html.class_table, main=html.classes_main),
     ),
 )
 
@@ -406,6 +409,10 @@ def figure_of(name: str) -> Figure:
 
     Raises:
         InputError: if no metric has such a figure
+
+    Example:
+        >>> figure_of("AP").goal
+        'high'
     """
     for row in _table.values():
         for figure in row.figures:

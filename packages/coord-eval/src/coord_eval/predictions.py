@@ -44,6 +44,8 @@ class Prediction:
             equal shares of its distribution, with the median in the middle
         label: label that the prompt asked for, given to boxes without a label of their own
         tile: `x, y, width, height` in pixels of the part of the image that the model was given, None for all of it
+        objects: the objects that stand in place of those of the text, in [0, 1], since they come from several answers
+            or were chosen among them: the `objects` of a record that has `fused`; None for those of the text
     """
 
     text: str
@@ -61,6 +63,16 @@ class Prediction:
     coord_quantiles: tuple[tuple[float, ...], ...] | None = None
     label: str | None = None
     tile: tuple[float, ...] | None = None
+    objects: tuple[StatedObject, ...] | None = None
+
+
+class StatedObject(NamedTuple):
+    """An object that a record states beside the text: label, box and points in [0, 1], and score."""
+
+    desc: str
+    box: tuple[float, float, float, float]
+    score: float
+    points: tuple[tuple[float, float], ...] = ()
 
 
 class CocoResult(NamedTuple):
@@ -253,10 +265,33 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
         coord_quantiles=_quantiles(record.get("coord_quantiles"), f"{where}, coord_quantiles"),
         label=label,
         tile=tile,
+        objects=_stated_objects(record, size, where),
         width=size.get("width"),
         height=size.get("height"),
         input_size=(input_width, input_height) if input_width and input_height else None,
     )
+
+
+def _stated_objects(
+    record: Mapping[str, Any], size: Mapping[str, float], where: str
+) -> tuple[StatedObject, ...] | None:
+    """Return the objects of a record that were fused of several answers; None if the record has no `fused`."""
+    if record.get("fused") is None:
+        return None
+    rows = record.get("objects")
+    if not isinstance(rows, list | tuple) or not {"width", "height"} <= size.keys():
+        raise InputError(f"{where}, fused: expected objects, and the width and height of the image beside it")
+    objects = []
+    for i, row in enumerate(rows):
+        place = f"{where}, objects[{i}]"
+        if not isinstance(row, Mapping) or not isinstance(row.get("desc"), str):
+            raise InputError(f"{place}: expected desc, bbox_xyxy and score, found {row!r:.80}")
+        x1, y1, x2, y2 = finite_numbers(row.get("bbox_xyxy"), 4, f"{place}, bbox_xyxy")
+        width, height = size["width"], size["height"]
+        points = tuple((float(x) / width, float(y) / height) for x, y in row.get("points_xy", ()))
+        score = finite_numbers([row.get("score")], 1, f"{place}, score")[0]
+        objects.append(StatedObject(row["desc"], (x1 / width, y1 / height, x2 / width, y2 / height), score, points))
+    return tuple(objects)
 
 
 def _logprobs(value: object, where: str) -> tuple[float, ...] | None:

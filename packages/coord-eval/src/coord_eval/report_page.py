@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,15 +13,22 @@ import numpy as np
 from coord_codec import geometry_of
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import columns, number, page, safe, section, table
+from coord_codec.html import columns, notes, number, page, safe, section, table, tiles
 from coord_eval.metric_table import all_metrics, headline
-from coord_eval.metrics.detection import image_table
-from coord_eval.report.overlay import LEGEND, draw, shown_name
+from coord_eval.metrics.errors import classify_errors
+from coord_eval.metrics.metric import Metric
+from coord_eval.report.distributions import distribution_charts
+from coord_eval.report.findings import costly_errors, findings_html
+from coord_eval.report.images import choose_images, f1_of_images, images_html
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
+
+
+MAX_OVERLAYS = 200
+"""Most images of a report, unless the caller says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -43,43 +51,66 @@ def write_report(
     image_root: str | ImageRoot | None = None,
     title: str | None = None,
     sections: Sequence[ReportSection] = (),
-    max_overlays: int = 12,
+    max_overlays: int = MAX_OVERLAYS,
+    facts: Mapping[str, object] | None = None,
 ) -> Path:
     """Write `evaluation.json` and `report.html`; see `Evaluation.write_report`."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root or evaluation.truth.root
+    kinds = classify_errors(evaluation)
+    findings = costly_errors(evaluation, kinds)
+    f1_I = f1_of_images(evaluation)
+    chosen = choose_images(f1_I, findings, max_overlays) if max_overlays > 0 else []
+    images, shown = images_html(evaluation, root, chosen, f1_I, kinds) if chosen else ("", [])
+    first = findings_html(findings, frozenset(shown))
+    health = evaluation.format
+    parsed = f"{health['parsed']} of {health['answers']} parsed" if health["answers"] else ""
     parts = [
-        _tiles(evaluation),
-        _notes(evaluation.notes),
+        tiles_html(evaluation),
+        figures_html(evaluation),
+        notes(evaluation.notes),
+        section("What to look at first", first, f"{len(findings)} findings") if findings else "",
+        section("Images", images, f"{len(shown)} of {len(f1_I)}") if images else "",
         *(section(part.title, part.html) for part in sections),
         section("Shapes", _shape_table(evaluation.shapes)) if evaluation.shapes else "",
-        *_metric_sections(evaluation, headline=True),
-        section("Answers: parsing and format", _format_tables(evaluation)),
-        section("Images", _images(evaluation, root, max_overlays)) if max_overlays > 0 else "",
+        *_metric_sections(evaluation),
+        _distributions(evaluation),
+        section("Answers: parsing and format", _format_tables(evaluation), parsed, folded=True),
         _intervals(evaluation),
-        *_metric_sections(evaluation, headline=False),
     ]
-    html = page(title or "Evaluation", "\n".join(part for part in parts if part))
+    about = {"date": time.strftime("%Y-%m-%d %H:%M"), **(facts or {})}
+    html = page(title or "Evaluation", "\n".join(part for part in parts if part), facts=about)
     write_text(folder / "evaluation.json", evaluation.to_json())
     write_text(folder / "report.html", html)
     return folder / "report.html"
 
 
-def _metric_sections(evaluation: Evaluation, headline: bool) -> list[str]:
-    """Return a section for each heading of the table of metrics: those with headline figures, or the others."""
+def _metric_sections(evaluation: Evaluation) -> list[str]:
+    """Return a section for each heading of the table of metrics, those with headline figures first.
+
+    Tables of the others are folded behind their heading; charts are not.
+    """
     if not evaluation.has_boxes:
         return []
-    leading = {row.shown.section for row in all_metrics() if row.shown and any(f.headline for f in row.figures)}
-    contents: dict[str, list[str]] = {}
+    contents: dict[str, list[Metric]] = {}
     for row in all_metrics():
-        if row.shown and row.shown.html and (row.shown.section in leading) == headline:
-            contents.setdefault(row.shown.section, []).append(_shown(row.shown.html, evaluation))
-    return [
-        section(title, "".join(shown) if headline or len(shown) == 1 else columns(*shown))
-        for title, parts in contents.items()
-        if (shown := [part for part in parts if part])
-    ]
+        if row.shown and row.shown.html:
+            contents.setdefault(row.shown.section, []).append(row)
+    leading = {row.shown.section for row in all_metrics() if row.shown and any(f.headline for f in row.figures)}
+    parts = []
+    for title, rows in sorted(contents.items(), key=lambda item: item[0] not in leading):
+        shown = [html for row in rows if row.shown and row.shown.html and (html := _shown(row.shown.html, evaluation))]
+        mains = [row.shown.main(evaluation) for row in rows if row.shown and row.shown.main]
+        if shown:
+            folded = title not in leading and not any("<figure" in html or "matrix" in html for html in shown)
+            parts.append(section(title, columns(*shown), next((main for main in mains if main), ""), folded))
+    return parts
+
+
+def _distributions(evaluation: Evaluation) -> str:
+    shown = _shown(distribution_charts, evaluation) if evaluation.has_boxes else ""
+    return section("Where the boxes lie", shown, f"mean IoU {number(evaluation.mean_iou)}") if shown else ""
 
 
 def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
@@ -97,7 +128,8 @@ def _intervals(evaluation: Evaluation) -> str:
     }
     if not rows or not evaluation.has_boxes:
         return ""
-    return section("95 % confidence intervals (bootstrap over images)", headline_first(("", "value", "interval"), rows))
+    html = headline_first(("", "value", "interval"), rows)
+    return section("95 % confidence intervals (bootstrap over images)", html, f"{len(rows)} figures", folded=True)
 
 
 def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
@@ -109,30 +141,40 @@ def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]
     return table(head, first) + more if rows else ""
 
 
-def _tiles(evaluation: Evaluation) -> str:
+def tiles_html(evaluation: Evaluation) -> str:
     """Return the headline numbers at the top of the report."""
     health = evaluation.format
     shapes = evaluation.shapes
-    tiles = [
+    cells = [
         (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}") for k in _ap_names(shapes)[:2]
     ]
     if evaluation.has_boxes:
-        tiles += [
+        cells += [
             tile for row in all_metrics() if row.shown and row.shown.tiles for tile in row.shown.tiles(evaluation)
         ]
     if health["answers"]:
         share = 100 * health["parsed"] / health["answers"]
-        tiles.append(("Answers parsed", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
-    cells = (
-        f"<div><span>{safe(name)}</span><b>{safe(value)}</b><small>{safe(below)}</small></div>"
-        for name, value, below in tiles
-    )
-    return f'<div class="tiles">{"".join(cells)}</div>'
+        cells.append(("Answers parsed", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
+    return tiles(cells)
 
 
-def _notes(notes: Sequence[str]) -> str:
-    items = "".join(f"<li>{safe(note)}</li>" for note in notes)
-    return f'<ul class="notes">{items}</ul>' if items else ""
+def figures_html(evaluation: Evaluation) -> str:
+    """Return the headline figures in one paragraph of text, with their intervals and the ceiling."""
+    if not evaluation.has_boxes:
+        return ""
+    parts = []
+    for name in headline():
+        value, row = evaluation[name], evaluation.intervals.get(name)
+        if np.isnan(value):
+            continue
+        text = f"{name} {number(value)}"
+        if row:
+            text += f" [{row['low']:.3f}, {row['high']:.3f}]"
+        if name in evaluation.ceiling:
+            text += f" (ceiling {number(evaluation.ceiling[name])})"
+        parts.append(text)
+    remark = ". Brackets: 95 % interval over images" if evaluation.intervals else ""
+    return f'<p class="figures">{safe("; ".join(parts))}{remark}.</p>'
 
 
 def _shape_table(shapes: Mapping[str, Any]) -> str:
@@ -179,37 +221,3 @@ def _format_tables(evaluation: Evaluation) -> str:
     if unknown := list(evaluation.unknown_labels.items())[:15]:
         tables.append(table(("unknown labels", "count"), [(name.strip() or "(no label)", n) for name, n in unknown]))
     return columns(*tables)
-
-
-def _f1_of_shapes(evaluation: Evaluation) -> np.ndarray:
-    """Return F1 of each image at the lowest threshold of the shapes' measure, 1 without objects and detections."""
-    pairs = evaluation.shape_pairs
-    assert pairs is not None
-    hits_I = evaluation.sum_detections(pairs.similarity_D > 0)
-    all_I = evaluation.sum_detections(pairs.similarity_D >= 0) + evaluation.objects_per_image
-    return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
-
-
-def _images(evaluation: Evaluation, root: ImageRoot | None, limit: int) -> str:
-    """Draw the images with the lowest and the highest F1, with ground truth and answer."""
-    f1_I = _f1_of_shapes(evaluation) if evaluation.shapes else np.array([r["f1"] for r in image_table(evaluation)])
-    order = np.argsort(f1_I, kind="stable")
-    if len(order) > limit:
-        half = limit // 2
-        order = np.concatenate([order[: limit - half], order[len(order) - half :]])
-    figures = []
-    problems: dict[str, list[str]] = {}
-    for image in order.tolist():
-        svg, problem = draw(evaluation, image, root)
-        name = shown_name(evaluation, image)
-        if problem:
-            problems.setdefault(problem, []).append(name)
-        text = safe(evaluation.answers.get(image, ("",))[0], keep="\n\t")
-        answer = f"<details><summary>answer</summary><pre>{text}</pre></details>" if text else ""
-        figures.append(f"<figure>{svg}<figcaption>{safe(name)}: F1 {f1_I[image]:.2f}</figcaption>{answer}</figure>")
-    notes = [
-        f"{names[0]}: {problem}" if len(names) == 1 else f"{len(names)} images, the first {names[0]}: {problem}"
-        for problem, names in problems.items()
-    ]
-    legend = f'<p class="legend">{LEGEND}. Sorted by F1, lowest first.</p>'
-    return legend + _notes(notes[:5]) + f'<div class="images">{"".join(figures)}</div>'

@@ -57,7 +57,7 @@ def test_score_of_empty_results_is_zero_and_exits_0(files, tmp_path):
 
 def test_view_writes_the_requested_number_of_images(files, tmp_path):
     assert main(["view", *files, "--out", str(tmp_path / "v"), "--count", "7"]) == 0
-    assert (tmp_path / "v" / "report.html").read_text().count("<figure>") == 7
+    assert (tmp_path / "v" / "report.html").read_text().count('<figure class="shot"') == 7
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The public pieces of the report."""
 
+import base64
+import hashlib
 import re
 
 import pytest
@@ -14,20 +16,22 @@ def test_public_names_are_there_and_documented():
     assert all(getattr(html, name).__doc__ for name in html.__all__)
 
 
-def test_page_runs_nothing_and_fetches_nothing():
+def test_page_runs_its_own_script_alone_and_fetches_nothing():
     text = page("<script>x</script>", section("a & b", table(("", "n"), [("<i>", 3)])), style="i { top: 0 }")
-    assert "default-src 'none'" in text
-    assert "<script" not in text
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in text and "default-src 'none'" in text
     assert "a &amp; b" in text
     assert "&lt;i&gt;</td><td class=n>3" in text
     assert text.count("i { top: 0 }") == 1
-    assert "{" not in re.sub(r"<style>.*</style>", "", text, flags=re.DOTALL)
+    assert "{" not in re.sub(r"<style>.*</style>|<script>.*</script>", "", text, flags=re.DOTALL)
 
 
-def test_page_fits_a_narrow_screen():
-    text = page("", "")
-    assert all(int(pixels) <= 300 for pixels in re.findall(r"minmax\((\d+)px", text))  # no grid is wider than the page
-    assert re.search(r"@media \(max-width: \d+px\) {[^}]*td:first-child { min-width", text)  # no letter a line
+def test_page_lists_its_sections_under_names_of_their_own():
+    text = page("", section("A b", "", "AP .5") + section("A b", "") + section("<i>", ""))
+    links = re.findall(r'<li><a href="#([^"]+)">(.*?)</a>', text)
+    assert links == [("a-b", "A b"), ("a-b-2", "A b"), ("i", "&lt;i&gt;")]
+    assert all(text.count(f'<section id="{name}">') == 1 for name, _ in links)
 
 
 def test_safe_text_cannot_leave_its_place():

@@ -37,7 +37,7 @@ def test_chart_leaves_the_settings_of_matplotlib_alone_and_is_not_changed_by_the
 
 
 def test_chart_points_lie_where_their_values_are():
-    with chart("F1", width=300, height=200) as drawn:
+    with chart("F1", width=300, height=200, ink="#888888") as drawn:
         drawn.axes.plot([0, 1, 4], [0, 1, 2])
         drawn.axes.set(xlim=(0, 4), ylim=(0, 2))
     (line,) = paths(drawn.svg, f"stroke: {PALETTE[0]}")
@@ -90,4 +90,4 @@ def test_box_rows_draw_percentiles_from_top_to_bottom():
 def test_legend_names_each_colour_once():
     html = legend({"<A>": "#2563eb", "B": "#d97706"})
     assert html.count("<span>") == 2
-    assert '<i style="background:#2563eb"></i>&lt;A&gt;' in html
+    assert '<i style="background:var(--s0,#2563eb)"></i>&lt;A&gt;' in html

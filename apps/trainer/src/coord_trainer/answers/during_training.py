@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
 
-from coord_codec import CoordVocab
+from coord_codec import CoordGrid, CoordVocab
 from coord_data.image_set import ImageSet
+from coord_eval import parse_answer
 from coord_trainer.answers.generate import predict
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.token_limit import token_limit
@@ -20,6 +23,7 @@ from coord_trainer.console import say
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.packed_attention import attend_by_sample
+from coord_trainer.watched import WATCHED_IMAGES
 
 
 class SubsetScorer:
@@ -30,14 +34,18 @@ class SubsetScorer:
         images: the images scored after training; the subset is spread evenly over them
         processor: of the model
         vocab: the tokenizer's coordinate tokens
+        kept: file for the boxes of the first few images
     """
 
-    def __init__(self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None) -> None:
+    def __init__(
+        self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None, kept: Path
+    ) -> None:
         section = config.evaluation
         total = min(len(images), section.limit or len(images))
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config = config
+        self._kept = kept
         self._decoding = section.decoding[0]
         self._max_new_tokens = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
@@ -53,6 +61,23 @@ class SubsetScorer:
     def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
         """Return AP and AP50 of the answers; see `headline`."""
         return headline(score_predictions(self._config, answers, self.images, self._decoding))
+
+    def keep(self, step: int, answers: list[dict[str, Any]]) -> None:
+        """Append the boxes answered to the first few images to the run folder, for the page of `watch`."""
+        data = self._config.data
+        format = "json" if data.style == "json" else data.markers
+        scale = float(CoordGrid().scale)
+        answered = {record["image"]: record for record in answers}
+        images = []
+        for instance in self.images.instances[:WATCHED_IMAGES]:
+            record = answered.get(instance.image, {})
+            parsed = parse_answer(record.get("text") or "", format, scale=scale, geometry=data.geometry)
+            boxes = [[o.desc, *o.box] for o in parsed]
+            truth = [[target.desc, *target.bbox] for target in instance.targets]
+            file = str((self.images.root / instance.image).resolve())
+            images.append({"image": instance.image, "file": file, "truth": truth, "boxes": boxes})
+        with self._kept.open("a", encoding="utf-8") as out:
+            out.write(json.dumps({"step": step, "images": images}) + "\n")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ Shapes: B answers, V vocabulary, K coordinate tokens.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,19 +19,26 @@ from tqdm import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError
+from coord_codec.files import read_json_lines, write_text
 from coord_data.image_set import ImageSet
+from coord_trainer.answers.finish import BOXES_FILE, FUSED, Finish, read_options
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
-from coord_trainer.answers.prompt import prompt_tokens
-from coord_trainer.answers.resumable_file import append_answers, make_folder
+from coord_trainer.answers.objects import read_objects
+from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import QUANTILE_LEVELS, Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
+from coord_trainer.model.card import read_card
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+from coord_trainer.model.prompt import prompt_tokens
+from coord_trainer.views.asking import answer_views
+from coord_trainer.views.table import check_views
+from coord_trainer.views.view import Question
 
 _ANSWER_SETTINGS = {
     *("prompt", "markers", "style", "geometry", "max_vertices", "max_objects", "noise_objects"),
@@ -51,11 +59,17 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     written: dict[Decoding, Path] = {}
     count = 0
     (first, _), *others = prediction_files(config.evaluation.decoding, out.parent)
+    views = config.evaluation.views
+    question = question_about(config, images, largest_image(opened.processor))
+    check_views(views, question)
+    card = read_card(checkpoint)
     for decoding, path in ((first, out), *others):
         make_folder(path.parent)
+        finish = Finish(views, question, card and card.calibration_of(decoding, views, checkpoint))
         source = written.setdefault(decoding.generation, path)
         if source != path:
             shutil.copyfile(source, path)  # the same answers; only their boxes are computed in another way
+            finish_file(path, finish, config, decoding)
             continue
         depends_on = {
             "weights": weight_files(checkpoint),
@@ -63,12 +77,15 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
             "asked": [decoding.name, max_new_tokens, opened.system, config.model.dtype],
             "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
         }
+        if views:
+            depends_on["views"] = [list(views), question.labels, question.class_prompt]
 
-        def answer_from(start: int, decoding: Decoding = decoding) -> Iterator[dict[str, Any]]:
+        def answer_from(start: int, decoding: Decoding = decoding, finish: Finish = finish) -> Iterator[dict[str, Any]]:
             chosen = range(len(images))[: config.evaluation.limit][start:]
-            return predict(opened, config, images, decoding, max_new_tokens, chosen)
+            return predict(opened, config, images, decoding, max_new_tokens, chosen, finish)
 
         count = append_answers(path, depends_on, answer_from)
+        finish_file(path, finish, config, decoding)
     return count
 
 
@@ -79,17 +96,26 @@ def predict(
     decoding: Decoding,
     max_new_tokens: int,
     chosen: Sequence[int] | None = None,
+    finish: Finish | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the record of predictions.jsonl for each image, or for the `chosen` indices alone; see `answer_images`."""
+    """Yield the record of predictions.jsonl for each image, or for the `chosen` indices alone; see `answer_images`.
+
+    With `finish` the raw answers to its views lie in the record, which are not fused yet.
+    """
+    finish = finish or Finish()
+
+    def ask(asked: Sequence[Image.Image], prompt: str | None, pixels: float) -> list[dict[str, Any]]:
+        further: dict[str, Any] = {} if prompt is None and pixels == 1 else {"prompt": prompt, "pixels": pixels}
+        return answer_images(checkpoint, asked, config.data, decoding, max_new_tokens, names, **further)
+
     chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
     batch_size = config.evaluation.batch_size
     names = images.words if decoding.grammar == "names" else None
     bar = tqdm(total=len(chosen), desc=f"generating ({decoding.name})", unit="img", mininterval=0.5, leave=None)
     for start in range(0, len(chosen), batch_size):
         indices = chosen[start : start + batch_size]
-        answers = answer_images(
-            checkpoint, [images.image(i) for i in indices], config.data, decoding, max_new_tokens, names
-        )
+        opened = [images.image(i) for i in indices]
+        answers = answer_views(finish.views, opened, finish.question, ask, batch_size)
         for index, answer in zip(indices, answers, strict=True):
             instance = images.instances[index]
             yield {
@@ -103,6 +129,11 @@ def predict(
     bar.close()
 
 
+def largest_image(processor: Any) -> int | None:
+    """Return the number of pixels above which a processor reduces images; None if it has no limit."""
+    return dict(processor.image_processor.size).get("longest_edge")
+
+
 @torch.inference_mode()
 def answer_images(
     checkpoint: LoadedCheckpoint,
@@ -111,6 +142,9 @@ def answer_images(
     decoding: Decoding,
     max_new_tokens: int,
     names: set[str] | None = None,
+    *,
+    prompt: str | None = None,
+    pixels: float = 1.0,
 ) -> list[dict[str, Any]]:
     """Generate answers to a batch of images; returns text, finish reason and probabilities of each.
 
@@ -124,6 +158,8 @@ def answer_images(
         decoding: how to decode
         max_new_tokens: see `token_limit`
         names: the only allowed descriptions, if the decoding limits them
+        prompt: the user's message, None for that of `data`
+        pixels: factor of the processor's limits on the size of an image
 
     Raises:
         InputError: the decoding limits names and there are none.
@@ -134,25 +170,10 @@ def answer_images(
             "evaluation.decoding.grammar: names limits answers to the names in the annotations; there are none"
         )
     markers = marker_ids(data, tokenizer)
-    inputs = prompt_inputs(checkpoint, list(images), data.prompt)
+    inputs = prompt_inputs(checkpoint, list(images), prompt or data.prompt, pixels)
     prompt_length = inputs["input_ids"].shape[1]
-    grammar: LogitsProcessor | None = None
-    if decoding.grammar != "none":
-        allowed_names = names if decoding.grammar == "names" else None
-        filled_to = data.noise_objects if decoding.filled else None
-        shared = {"max_objects": filled_to or data.max_objects, "min_objects": filled_to or 0, "geometry": data.shape}
-        if data.style == "json":
-            form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=allowed_names, **shared)
-            grammar = MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
-        else:
-            grammar = CoordGrammar.for_tokenizer(
-                tokenizer,
-                data.markers,
-                prompt_length=prompt_length,
-                max_new_tokens=max_new_tokens,
-                descriptions=allowed_names,
-                **shared,
-            )
+    filled_to = data.noise_objects if decoding.filled else None
+    grammar = grammar_of(tokenizer, data, decoding.grammar, prompt_length, max_new_tokens, names, filled_to)
     recorder = StepRecorder(checkpoint.vocab, grammar, free_scores=decoding.filled)
     ids_BT = checkpoint.model.generate(
         **inputs,
@@ -167,9 +188,69 @@ def answer_images(
     return [answer_record(checkpoint, ids, statistics, row, markers) for row, ids in enumerate(answers)]
 
 
-def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str) -> Any:
+def question_about(config: RunConfig, images: ImageSet, max_pixels: int | None) -> Question:
+    """Return the question that is asked about the images of a set; its labels are their classes, or their words."""
+    data = config.data
+    labels = tuple(sorted(images.classes or images.words))
+    return Question(data.prompt, data.class_prompt, labels, data.geometry, max_pixels)
+
+
+def finish_file(path: Path, finish: Finish, config: RunConfig, decoding: Decoding) -> None:
+    """Fuse and calibrate the boxes of a file of answers, if anything does, and write boxes.json beside it."""
+    if not finish.changes:
+        return
+    options = read_options(config, decoding)
+    records = [record for _, record in read_json_lines(path)]
+    for record in records:
+        if record["finish_reason"] != "error":
+            detections = read_objects(record, None, (), finish, **options)
+            record |= {"objects": [item.to_record() for item in detections], FUSED: dict(detections.fused)}
+    write_text(path, "".join(map(json_line, records)))
+    counts = [record[FUSED] for record in records if FUSED in record]
+    write_text(path.with_name(BOXES_FILE), json.dumps(finish.to_record(counts), indent=1) + "\n")
+
+
+def grammar_of(
+    tokenizer: Any,
+    data: DataSection,
+    grammar: str,
+    prompt_length: int,
+    max_new_tokens: int,
+    names: set[str] | None = None,
+    filled_to: int | None = None,
+) -> LogitsProcessor | None:
+    """Return the logits processor of one batch that keeps answers to a grammar; None for the grammar `none`.
+
+    Args:
+        tokenizer: of the checkpoint
+        data: markers, style, geometry and number of objects
+        grammar: `none`, `markers` or `names`
+        prompt_length: tokens before the answers
+        max_new_tokens: of an answer
+        names: the only allowed descriptions, for `names`
+        filled_to: the number of objects of every answer; None for up to `data.max_objects`
+    """
+    if grammar == "none":
+        return None
+    allowed = names if grammar == "names" else None
+    shared = {"max_objects": filled_to or data.max_objects, "min_objects": filled_to or 0, "geometry": data.shape}
+    if data.style == "json":
+        form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=allowed, **shared)
+        return MatchedGrammar(tokenizer, form, prompt_length=prompt_length)
+    return CoordGrammar.for_tokenizer(
+        tokenizer,
+        data.markers,
+        prompt_length=prompt_length,
+        max_new_tokens=max_new_tokens,
+        descriptions=allowed,
+        **shared,
+    )
+
+
+def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str, pixels: float = 1.0) -> Any:
     """Return the model's inputs for `images`: the checkpoint's system message, and each image with the prompt."""
-    return prompt_tokens(checkpoint.processor, checkpoint.system, images, prompt).to(checkpoint.model.device)
+    inputs = prompt_tokens(checkpoint.processor, checkpoint.system, images, prompt, pixels)
+    return inputs.to(checkpoint.model.device)
 
 
 class StepRecorder(LogitsProcessor):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,21 @@ import numpy as np
 
 from coord_codec import CoordGrid, InputError
 from coord_codec.counts import counted
-from coord_codec.files import read_json, read_json_lines, write_text
+from coord_codec.files import write_text
+from coord_codec.html import safe
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
-from coord_eval.html import line_chart, safe, table
-from coord_losses import registered_terms
 from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.resumable_file import make_folder, unfinished
+from coord_trainer.answers.run_sections import run_sections, trained_keys
 from coord_trainer.answers.summary import LEFT_OUT
 from coord_trainer.answers.verdict import memorising_verdict
-from coord_trainer.checkpoints import answer_scores, is_complete, steps_of
+from coord_trainer.checkpoints import is_complete, steps_of
 from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.load import load_scored, report_sets
 from coord_trainer.data.noise import ignored_labels
-from coord_trainer.training.metrics import find_overfitting
 
 CHECKPOINT_SCORES = "convergence.json"
 """The file with the scores of every checkpoint of a run, written if `evaluation.each_checkpoint` is set."""
@@ -89,12 +88,19 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
         say(verdict)
         sections = [ReportSection("Memorising", f"<p>{safe(verdict)}</p>"), *sections]
     what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
+    facts = {
+        "run": folder.name,
+        "model": config.model.path.name if config.model.path else "tiny, built for the run",
+        "losses": config.custom.loss_in_words,
+        "decoding": main.name,
+    }
     evaluation.write_report(
         folder,
         image_root=lambda name: images.root / name,  # what was read may be shown, wherever it lies
-        title=f"{counted(len(images), 'image')}, {what[config.evaluation.images]}",
+        title=f"{folder.name}: {counted(len(images), 'image')}, {what[config.evaluation.images]}",
         sections=sections,
         max_overlays=config.evaluation.overlays,
+        facts=facts,
     )
     return evaluation
 
@@ -191,107 +197,3 @@ def best_checkpoint(rows: list[dict[str, Any]]) -> str:
     if best is last:
         return f"best checkpoint by AP: the last one, {last['AP']:.3f}"
     return f"best checkpoint by AP: checkpoint-{best['step']}, {best['AP']:.3f}; the last one has {last['AP']:.3f}"
-
-
-def trained_keys(config: RunConfig) -> set[str]:
-    """Return the names, in metrics.jsonl after `coord_diag/`, of the loss terms that have a weight."""
-    terms = registered_terms()
-    return {terms[name].log_key for name in config.custom.objective.weights}
-
-
-def run_sections(
-    folder: Path, overfitting_after: int = 3, trained: Collection[str] | None = None
-) -> list[ReportSection]:
-    """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json.
-
-    Args:
-        folder: the run folder
-        overfitting_after: evaluations without a lower loss until the warning
-        trained: the terms with a weight, see `trained_keys`; None for all that are logged
-    """
-    sections = []
-    metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
-    if metrics.exists():
-        lines = [line for _, line in read_json_lines(metrics)]
-        warning = find_overfitting(lines, overfitting_after)
-        warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
-        sections.append(ReportSection("Training", warning + _curves(lines, trained) + _scores_during_training(lines)))
-    if manifest.exists():
-        sections.append(ReportSection("Run", _facts(read_json(manifest))))
-    return sections
-
-
-def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None) -> str:
-    table = [term for term in registered_terms().values() if term.trainable]
-    losses = {f"train_{term.loss_key}": term.title for term in table if term.loss_key}
-    terms = {f"coord_diag/{term.log_key}": term.title for term in table}
-    untrained = [term for term in table if trained is not None and term.log_key not in trained]
-    measured = {f"coord_diag/{term.log_key}": term.title for term in untrained}
-    shown = {
-        "Loss curves": {
-            "train_total_loss": "total",
-            "eval_total_loss": "total, evaluation",
-            **losses,
-            "coord_diag/loss": "other terms",
-        },
-        "Loss terms, without their weights": {key: title for key, title in terms.items() if key not in measured},
-        "Terms of weight 0: measured, not trained": measured,
-    }
-    charts = []
-    for title, curves in shown.items():
-        logged = {name: [(line["step"], line[key]) for line in lines if line.get(key)] for key, name in curves.items()}
-        series = {name: tuple(zip(*points, strict=True)) for name, points in logged.items() if len(points) > 1}
-        if series:
-            charts.append(line_chart(series, title, x_label="step", width=640))
-    return "\n".join(charts) or "<p>Fewer than two log lines: nothing to draw.</p>"
-
-
-def _scores_during_training(lines: list[dict[str, Any]]) -> str:
-    scores = answer_scores(lines)
-    if not scores:
-        return ""
-    step, best = max(scores, key=lambda score: score[1])
-    text = f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
-    points = {"AP": tuple(zip(*scores, strict=True))}
-    return text + (line_chart(points, "AP during training", x_label="step", width=640) if len(scores) > 1 else "")
-
-
-def _source(source: dict[str, Any], manifest: dict[str, Any]) -> str:
-    seen = manifest.get("samples_seen", {}).get(source["name"])
-    return (
-        f"{source['records']:,} {source['kind']}, {source['share']:.1%} of the samples, digest {source['digest']}"
-        + ("" if seen is None else f"; {counted(seen, 'sample')} seen")
-    )
-
-
-def _facts(manifest: dict[str, Any]) -> str:
-    """Return a table of the run's facts in manifest.json: parameters, steps, data and versions."""
-    rows = []
-    if parameters := manifest.get("parameters"):
-        share = parameters["trained"] / max(parameters["all"], 1)
-        trained = f"{parameters['trained']:,} of {parameters['all']:,} ({share:.1%})"
-        offsets = f", {parameters['offsets']:,} of them coordinate offsets" if parameters["offsets"] else ""
-        rows.append(("trained parameters", trained + offsets))
-    if "steps" in manifest:
-        earlier = manifest.get("resumed_from")
-        note = f"; {earlier['steps']:,} in {earlier['training_seconds']:.0f} s before it was resumed" if earlier else ""
-        rows.append(("steps", f"{manifest['steps']:,} in {manifest['training_seconds']:.0f} s{note}"))
-    rows.append(("seed", manifest["seed"]))
-    if terms := manifest.get("loss_terms"):
-        rows.append(("loss terms and their weights", terms))
-    for name, data in manifest.get("data", {}).items():
-        left_out = (
-            f"; {counted(data['problems'], 'record')} left out, see problems.jsonl" if data.get("problems") else ""
-        )
-        rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
-        if len(sources := data.get("sources", ())) > 1:
-            rows += [(f"source {source['name']}", _source(source, manifest)) for source in sources]
-    if count := manifest.get("failed_evaluations", {}).get("count"):
-        rows.append(("evaluations that failed", f"{count:,}; the last: {manifest['failed_evaluations']['which'][-1]}"))
-    if manifest.get("fingerprint"):
-        rows.append(("fingerprint of the vocabulary", manifest["fingerprint"]))
-    if revision := (manifest.get("git") or {}).get("revision"):
-        changes = " with changes" if manifest["git"]["changed"] else ""
-        rows.append(("revision", f"{revision[:12]}{changes}"))
-    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
-    return table(("", ""), rows) + f"<p>{safe(versions)}</p>"

@@ -11,13 +11,18 @@ import typer
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_trainer.answers.resumable_file import unfinished
+from coord_trainer.checkpoints import CARD_FILE
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import (
     Checkpoint,
     ConfigFile,
+    MinScore,
     NewPlace,
     Overrides,
+    Precision,
+    Recall,
     Strict,
+    Views,
     find_model_and_config,
     load_libraries,
     must_not_exist,
@@ -38,6 +43,7 @@ def evaluate(
     out: NewPlace,
     overrides: Overrides = None,
     config: ConfigFile = None,
+    views: Views = None,
     strict: Strict = False,
 ) -> None:
     """Generate answers for the images selected by evaluation.images with a checkpoint, score them, write a report.
@@ -49,7 +55,9 @@ def evaluate(
     if not unfinished(out).is_file():
         must_not_exist(out)
     checkpoint, config = find_model_and_config(checkpoint, config)
-    resolved = resolve_config(config, overrides, strict, checkpoint)
+    from coord_trainer.detect.arguments import as_setting
+
+    resolved = resolve_config(config, [*(overrides or []), *as_setting(views)], strict, checkpoint)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint
 
@@ -96,6 +104,10 @@ def predict(
             help="Constrain the server of --endpoint to well-formed answers, in the syntax of vllm or sglang."
         ),
     ] = None,
+    views: Views = None,
+    min_score: MinScore = None,
+    precision: Precision = None,
+    recall: Recall = None,
     force: Annotated[bool, typer.Option("--force", help="Delete the answers in --out and start anew.")] = False,
     draw: Annotated[bool, typer.Option(help="Draw the images and write index.html.")] = True,
     strict: Strict = False,
@@ -107,11 +119,14 @@ def predict(
     Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import check_options, check_settings, split_words
+    from coord_trainer.detect.arguments import as_setting, check_options, check_settings, check_thresholds, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
+    settings += as_setting(views)
+    check_thresholds(min_score, precision, recall)
     options = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
     options |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
+    options |= {"--min-score": min_score, "--precision": precision, "--recall": recall}
     is_given = {word: value is not None for word, value in options.items()} | {"--force": force, "--no-draw": not draw}
     check_options(sources, endpoint is not None, is_given)
     if timeout is not None and not timeout <= _LONGEST_REQUEST:  # also refuses nan
@@ -143,8 +158,41 @@ def predict(
         force=force,
         draw=draw,
         strict=strict,
+        threshold={"min_score": min_score, "precision": precision, "recall": recall},
     )
     answer_request(request, resolved)
+
+
+@app.command()
+def calibrate(
+    model: Checkpoint,
+    annotations: Annotated[Path, typer.Argument(help="Annotated images that the model was not trained on.")],
+    overrides: Overrides = None,
+    *,
+    images: Annotated[Path | None, typer.Option(help="The folder of the images of the annotations.")] = None,
+    config: ConfigFile = None,
+    views: Views = None,
+    strict: Strict = False,
+) -> None:
+    """Fit a map from scores to the probability of an IoU above .5, and write it into the model's coordexp.json.
+
+    `predict`, `evaluate`, `demo` and `Detector` then give such probabilities, and take --precision and --recall. Scores
+    of fused views have a map of their own: name the same --views. 50 images are enough for one map of all classes.
+
+    Example: uv run apps/trainer calibrate runs/a val.json --images val --views mirror
+    """
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.arguments import as_setting, check_settings
+
+    settings = [*(overrides or []), *as_setting(views)]
+    resolved = load_run_config(config, settings, trains=False)
+    check_settings(settings, endpoint=False, decodings=len(resolved.evaluation.decoding))
+    load_libraries()
+    from coord_trainer.detect.calibrate import calibrate_model, calibration_lines
+
+    for line in calibration_lines(calibrate_model(model, annotations, images, resolved, strict)):
+        say(line)
+    say(f"written into the {CARD_FILE} of {model}")
 
 
 @app.command()
@@ -195,6 +243,10 @@ def demo(
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7860,
+    views: Views = None,
+    min_score: MinScore = None,
+    precision: Precision = None,
+    recall: Recall = None,
 ) -> None:
     """Open a page that shows boxes, scores and the answer for an image dropped on it (needs the extra demo).
 
@@ -204,16 +256,18 @@ def demo(
 
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import check_settings
+    from coord_trainer.detect.arguments import as_setting, check_settings, check_thresholds
 
+    overrides = [*(overrides or []), *as_setting(views)]
+    check_thresholds(min_score, precision, recall)
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
-    resolved = load_run_config(config, overrides or [], trains=False)
-    check_settings(overrides or [], endpoint=False, decodings=len(resolved.evaluation.decoding))
+    resolved = load_run_config(config, overrides, trains=False)
+    check_settings(overrides, endpoint=False, decodings=len(resolved.evaluation.decoding))
     locate_model(model)
     load_libraries()
     from coord_trainer.detect.demo import serve_demo
     from coord_trainer.detect.detector import Detector
 
-    detector = Detector.load(model, resolved)
+    detector = Detector.load(model, resolved, min_score=min_score, precision=precision, recall=recall)
     serve_demo(detector, host, port)

@@ -37,6 +37,21 @@ Checkpoint = Annotated[
 ]
 
 
+Views = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="VIEW",
+        help="A further view of each image, fused with the others: mirror, scale:1.25, tiles:640x640, tiles:auto, "
+        "classes; may be repeated.",
+    ),
+]
+MinScore = Annotated[float | None, typer.Option(help="Leave out boxes with a lower score; 0 keeps all.")]
+Precision = Annotated[
+    float | None, typer.Option(help="Keep the boxes with this precision, of a model that `calibrate` has calibrated.")
+]
+Recall = Annotated[float | None, typer.Option(help="Keep the boxes with this recall, likewise.")]
+
+
 def resolve_config(
     config: Path | None, overrides: list[str] | None, strict: bool, checkpoint: Path | None = None
 ) -> RunConfig:

@@ -12,7 +12,7 @@ from coord_losses import registered_terms
 from coord_trainer.comparison.results import SCALE, GroupComparison, best_decodings, corners, edge_errors
 
 _SIDES = ("x1", "y1", "x2", "y2")
-_TRUTH_COLOUR = "#1c2430"
+_TRUTH_COLOUR = INK
 
 
 def loss_curves(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
@@ -79,7 +79,7 @@ def distributions(comparison: GroupComparison, colours: Mapping[str, str]) -> st
             group: _share([SCALE * corners(e, e.detections.boxes_D4, e.detections.image_D) for e in seeds], edges),
         }
         both = {**colours, "ground truth": _TRUTH_COLOUR}
-        title = f"{group}: bins answered, ground truth in black"
+        title = f"{group}: bins answered, ground truth in grey"
         charts.append(_figure(title, _outlines(edges, shares, both, "bin", "share of coordinates")))
     errors = {group: np.concatenate([edge_errors(e) for e in seeds]) for group, seeds in scored.items()}
     sides = [

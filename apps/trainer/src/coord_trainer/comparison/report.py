@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,9 +13,11 @@ import numpy as np
 
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
+from coord_codec.html import columns as side_by_side
+from coord_codec.html import fate_legend, figure, notes, page, safe, scrolled, section
 from coord_data.image_set import ImageSet
-from coord_eval.html import PALETTE, legend, overlay, page, safe, section
-from coord_eval.metric_table import figure_of
+from coord_eval import figure_of
+from coord_eval.html import PALETTE, forest_plot, legend, overlay
 from coord_trainer.comparison.charts import curves, distributions, loss_curves
 from coord_trainer.comparison.plan import differing_settings
 from coord_trainer.comparison.results import (
@@ -32,28 +35,18 @@ from coord_trainer.comparison.results import (
 from coord_trainer.config.decoding import Decoding
 
 _SHOWN_IMAGES = 6
-_HELD_OUT = {
+_OVER_STEPS = {
     "AP/none": "AP of free answers",
     "AP/markers": "AP under the grammar",
-    "eval_coord_diag/coord_token_ce": "CE per coordinate token, held out (nats, full vocabulary)",
-    "eval_coord_diag/coord_error_bins": "expected distance from the true bin, held out",
-    "eval_coord_diag/coord_vocab_mass": "mass on coordinate tokens, held out",
-    "eval_text_loss": "text CE, held out",
+    "eval_coord_diag/coord_token_ce": "CE per coordinate token, {images} (nats, full vocabulary)",
+    "eval_coord_diag/coord_error_bins": "expected distance from the true bin, {images}",
+    "eval_coord_diag/coord_vocab_mass": "mass on coordinate tokens, {images}",
+    "eval_text_loss": "text CE, {images}",
 }
 """Metrics of the scored images during training, with their titles in the report."""
+_REACHED = 0.5
+"""AP whose first step is listed for each group."""
 _STYLE = """
-main { max-width: 1700px; }
-section table { font-size: 12.5px; }
-th:not(.n), td:not(.n) { white-space: nowrap; }
-td, th { padding-left: 4px; padding-right: 4px; }
-td.n, th.n { padding-left: 10px; }
-th.n { white-space: normal; overflow-wrap: normal; }
-svg.chart { max-width: 100%; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(400px, 100%), 1fr));
-  gap: 22px 28px; }
-.charts.four { grid-template-columns: repeat(auto-fit, minmax(min(300px, 100%), 1fr)); }
-.charts h3, .row h3 { font-size: 14px; margin: 0 0 4px; }
-.row { display: grid; gap: 10px; margin: 0 0 18px; }
 tr.first td { border-top: 2px solid var(--line); }
 td.best { font-weight: 650; }
 """
@@ -66,19 +59,24 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
     key = legend(colours)
     parts = {
         "Questions": _questions(comparison),
+        "Images that became better or worse": _changed_images(comparison, images),
         "Metrics": metric_table(comparison),
-        "Differences": difference_table(comparison),
+        "Differences": _differences(comparison),
         "Why free and constrained answers differ": _mass_table(comparison),
-        "Convergence": key + curves(comparison, colours, _HELD_OUT),
+        "Convergence": key + _steps_to_ap(comparison) + curves(comparison, colours, _curve_titles(comparison)),
         "Losses, term by term": key + loss_curves(comparison, colours),
         "Where the boxes lie": key + distributions(comparison, colours),
-        "The same images under each group": _same_images(comparison, images),
         "Settings": _settings_table(comparison),
     }
-    notes = "".join(f"<li>{safe(note)}</li>" for note in comparison.notes)
-    body = f'<ul class="notes">{notes}</ul>' if notes else ""
-    body += "\n".join(section(title, html) for title, html in parts.items() if html)
-    write_text(out / "report.html", page("Comparison", body, style=_STYLE))
+    body = notes(comparison.notes) + "\n".join(section(title, html) for title, html in parts.items() if html)
+    title = f"{counted(len(comparison.groups), 'group')} compared"
+    facts = {
+        "comparison": out.name,
+        "groups": ", ".join(colours),
+        "runs": len(comparison.runs),
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+    }
+    write_text(out / "report.html", page(title, body, _STYLE, facts))
     return out / "report.html"
 
 
@@ -130,7 +128,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, r
         return f"{start}{''.join(cell(tag, column, value) for column, value in enumerate(row))}</tr>"
 
     body = "".join(line("td", row) for row in rows)
-    return f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>"
+    return scrolled(f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>")
 
 
 def _with_interval(mean: float, half: float | None, sign: str = "") -> str:
@@ -142,6 +140,11 @@ def _decodings(comparison: GroupComparison) -> list[Decoding]:
     return list(dict.fromkeys(decoding for _, decoding in comparison.scored))
 
 
+def _undefined(mean: float, goal: str) -> bool:
+    """Return whether no metric of this size exists: COCO has -1 where no object is of this size."""
+    return bool(np.isnan(mean)) or (goal == "high" and mean < 0)
+
+
 def metric_table(comparison: GroupComparison) -> str:
     """Return the table of every metric's mean and interval over seeds, for every group and decoding."""
     used = _decodings(comparison)
@@ -151,14 +154,15 @@ def metric_table(comparison: GroupComparison) -> str:
         for key, entries in comparison.scored.items()
         for title in goals
     }
+    defined = [t for t in goals if not all(_undefined(m, goals[t]) for (_, n), (m, _) in summaries.items() if n == t)]
     rows = []
     for group in comparison.groups:
         own_decodings = [decoding for decoding in used if (group.name, decoding) in comparison.scored]
         for place, decoding in enumerate(own_decodings):
             row: list[Any] = ["" if place else group.name, decoding.name]
-            for title, goal in goals.items():
-                mean, half = summaries[(group.name, decoding), title]
-                if np.isnan(mean) or (goal == "high" and mean < 0):  # COCO has -1 where no object is of this size
+            for title in defined:
+                (mean, half), goal = summaries[(group.name, decoding), title], goals[title]
+                if _undefined(mean, goal):
                     row.append("n/a")
                     continue
                 rivals = [m for ((_, d), t), (m, _) in summaries.items() if (d, t) == (decoding, title)]
@@ -173,7 +177,7 @@ def metric_table(comparison: GroupComparison) -> str:
         "Answers are ranked by their own probabilities if they have them; these are not comparable between "
         "decodings, which the constant score does not depend on. Bold: the best mean of a decoding. "
         "<i>Any label</i>: localisation without class.</p>"
-        + _table(["group", "decoding", *goals, PARSED], rows, words=2, ruled=True)
+        + _table(["group", "decoding", *defined, PARSED], rows, words=2, ruled=True)
         + f"<p>{meanings}</p>"
     )
 
@@ -276,24 +280,66 @@ def _settings_table(comparison: GroupComparison) -> str:
     )
 
 
-def _same_images(comparison: GroupComparison, images: ImageSet) -> str:
-    """Show ground truth and answers on the same images, from the hardest to the easiest for the first group."""
+def _differences(comparison: GroupComparison) -> str:
+    """Return the differences from the first group as a forest plot and as a table; empty if no runs can be paired."""
+    rows = {
+        f"{group.name}, {decoding.name}": pair
+        for group in comparison.groups[1:]
+        for decoding in _decodings(comparison)
+        if (pair := paired_difference(comparison, group.name, decoding)) is not None
+    }
+    if not rows:
+        return ""
+    title = f"AP minus that of {comparison.groups[0].name}, with its 95 % interval over images"
+    points = {name: (pair.mean, pair.low, pair.high) for name, pair in rows.items()}
+    return side_by_side(figure(forest_plot(points, title), title), f"<div>{difference_table(comparison)}</div>")
+
+
+def _curve_titles(comparison: GroupComparison) -> dict[str, str]:
+    scored = comparison.groups[0].config.evaluation.images
+    images = {"heldout": "held out", "train": "training images"}[scored]
+    return {key: title.format(images=images) for key, title in _OVER_STEPS.items()}
+
+
+def _steps_to_ap(comparison: GroupComparison) -> str:
+    """Return the first step at which each seed of a group reached an AP of .5; empty without scores during training."""
+    rows = []
+    for group, logs in comparison.logs.items():
+        for key in ("AP/none", "AP/markers"):
+            curves_of_seeds = [[(line["step"], line[key]) for line in log if key in line] for log in logs]
+            if not any(curves_of_seeds):
+                continue
+            first = [next((step for step, ap in curve if ap >= _REACHED), None) for curve in curves_of_seeds]
+            shown = ", ".join("not reached" if step is None else f"{step:,}" for step in first)
+            rows.append([group, key.removeprefix("AP/"), shown])
+    return _table(["group", "grammar", f"steps to an AP of {_REACHED}, by seed"], rows, words=2) if rows else ""
+
+
+def _changed_images(comparison: GroupComparison, images: ImageSet) -> str:
+    """Show the images whose F1 differs most from that of the first group: the first half better, the others worse."""
     best = best_decodings(comparison)
     shown = {group: comparison.scored[group, best[group]][0].evaluation for group in best}
+    first, *others = shown
     f1 = {group: image_f1(evaluation) for group, evaluation in shown.items()}
-    order = np.argsort(next(iter(f1.values())), kind="stable")
-    places = np.unique(np.linspace(0, len(order) - 1, _SHOWN_IMAGES).round().astype(int))
-    rows = []
-    for image in order[places].tolist():
-        cells = [
-            f"<figure>{overlay(evaluation, image, lambda name: images.root / name)[0]}"
-            f"<figcaption>{safe(group)}: F1 {f1[group][image]:.2f}</figcaption></figure>"
-            for group, evaluation in shown.items()
-        ]
-        columns = f"grid-template-columns:repeat({len(shown)},minmax(120px,300px))"
-        rows.append(f'<div class="row" style="{columns}">{"".join(cells)}</div>')
-    return (
-        '<p class="legend"><i class="truth"></i>ground truth <i class="hit"></i>answer, IoU ≥ .50 with its label '
-        '<i class="false"></i>answer, false. First seed; from the worst to the best image of the first group.</p>'
-        + "".join(rows)
-    )
+    half = _SHOWN_IMAGES // 2
+    parts = []
+    missing = None
+    for other in others:
+        change_I = f1[other] - f1[first]
+        order = np.argsort(-change_I, kind="stable").tolist()
+        better = [image for image in order[:half] if change_I[image] > 0]
+        worse = [image for image in order[::-1][:half] if change_I[image] < 0]
+        parts.append(f"<h3>{safe(other)} against {safe(first)}</h3>")
+        if not better and not worse:
+            parts.append("<p>No image has another F1.</p>")
+        for image in (*better, *worse):
+            cells = []
+            for group in (first, other):
+                svg, problem = overlay(shown[group], image, lambda name: images.root / name)
+                missing = missing or problem
+                cells.append(figure(svg, f"{group}: F1 {f1[group][image]:.2f}"))
+            parts.append(f'<div class="row">{"".join(cells)}</div>')
+    if not others:
+        return ""
+    note = f"<p>Boxes without their images: {safe(missing)}.</p>" if missing else ""
+    return f"{fate_legend()}<p>First seed; the images with the largest change of F1.</p>{note}{''.join(parts)}"

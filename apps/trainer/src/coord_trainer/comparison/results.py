@@ -14,8 +14,7 @@ from tqdm import tqdm
 from coord_codec import CoordGrid
 from coord_codec.files import read_json, read_json_lines
 from coord_data.image_set import ImageSet
-from coord_eval import METRICS, Evaluation, resample
-from coord_eval.metric_table import figure_of
+from coord_eval import METRICS, Evaluation, figure_of, resample
 from coord_trainer.answers.score import CHECKPOINT_SCORES, score_predictions
 from coord_trainer.comparison.plan import Group, PlannedRun
 from coord_trainer.config.decoding import Decoding, prediction_files

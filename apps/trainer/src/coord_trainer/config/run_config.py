@@ -21,6 +21,7 @@ from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
 from coord_trainer.config.former_keys import in_present_keys
 from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
+from coord_trainer.config.reward import RewardSection
 from coord_trainer.config.rules import first_contradiction
 from coord_trainer.config.sections import (
     DATA_RULES,
@@ -34,6 +35,7 @@ from coord_trainer.config.sections import (
 from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table, check_training, did_you_mean, yaml_word
 from coord_trainer.console import say_once
 from coord_trainer.elsewhere import pointer
+from coord_trainer.views.table import VIEWS
 
 _MERGE_ERRORS = (OmegaConfBaseException, TypeError)
 """OmegaConf raises a TypeError where a list would replace a section."""
@@ -52,6 +54,9 @@ class RunConfig(Section):
     evaluation: EvaluationSection = Field(
         default_factory=EvaluationSection, description="what is generated and scored after training"
     )
+    reward: RewardSection = Field(
+        default_factory=RewardSection, description="how answers are sampled and rewarded (command `reward`)"
+    )
 
     @field_validator("training")
     @classmethod
@@ -61,14 +66,17 @@ class RunConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _knows_its_geometry(cls, values: Any) -> Any:
-        """Import the plugins first if the geometry is none of those that are known, since one of them may add it."""
+    def _knows_its_rows(cls, values: Any) -> Any:
+        """Import the plugins first if geometry or views are none of those that are known, since they may add them."""
         name, plugins = _at(values, "data", "geometry"), _at(values, "custom", "coord_objective", "plugins")
-        if not isinstance(name, str) or name in GEOMETRIES:
+        views = _at(values, "evaluation", "views") or ()
+        is_known = not isinstance(name, str) or name in GEOMETRIES
+        named = [str(word).partition(":")[0] for word in views] if isinstance(views, (list, tuple)) else []
+        if is_known and VIEWS.keys() >= set(named):
             return values
         if isinstance(plugins, (list, tuple)):
             import_plugins((plugin for plugin in plugins if isinstance(plugin, str)), "custom.coord_objective.plugins")
-        if name not in GEOMETRIES:
+        if not is_known and name not in GEOMETRIES:
             raise ValueError(
                 f"data.geometry: expected one of {', '.join(GEOMETRIES)}, found {name!r}; one of your own is added by "
                 "a file that calls coord_codec.register_geometry and is named in custom.coord_objective.plugins"
@@ -199,7 +207,7 @@ def _message(item: Any) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return f"{field}: unknown key{_near(item['loc'])}"
-    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
+    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.", "reward.")):
         return message  # the validator has named the fields itself
     value, kind = item.get("input"), item["type"]
     message = _EXPECTED.get(kind, message[:1].lower() + message[1:])

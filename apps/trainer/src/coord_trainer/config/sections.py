@@ -14,6 +14,7 @@ from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt
 from coord_trainer.config.decoding import Decoding, supported
 from coord_trainer.config.rules import Rule
 from coord_trainer.config.swift_arguments import shards_weights
+from coord_trainer.views.table import views_of
 
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
 DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
@@ -337,6 +338,12 @@ class EvaluationSection(Section):
         description="how answers are generated and read: one decoding, or a list of them, of which the first is the "
         "run's",
     )
+    views: tuple[str, ...] = Field(
+        (),
+        description="further views of each image that are answered and fused with the answer to the image itself: "
+        "`mirror`, `scale:1.25` (a factor), `tiles:640x640` or `tiles:auto` (overlapping tiles), `classes` (a question "
+        "for each known label), or views of your own; each multiplies the time",
+    )
     overfitting_after: PositiveInt = Field(
         3, description="number of consecutive rises of the evaluation loss, while training's falls, until a warning"
     )
@@ -353,6 +360,17 @@ class EvaluationSection(Section):
     each_checkpoint: bool = Field(
         False, description="generate and score answers of every saved checkpoint, not only of the last"
     )
+
+    @field_validator("views", mode="before")
+    @classmethod
+    def _words(cls, value: Any) -> Any:
+        return [word for word in value.split(",") if word] if isinstance(value, str) else value
+
+    @field_validator("views")
+    @classmethod
+    def _known_views(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        views_of(value)
+        return value
 
     @field_validator("decoding", mode="before")
     @classmethod

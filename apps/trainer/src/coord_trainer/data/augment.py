@@ -18,7 +18,7 @@ from torchvision.tv_tensors import BoundingBoxes, wrap
 from coord_codec import Instance, Object
 from coord_codec.records import phrase_of
 from coord_trainer.config.data_sources import AugmentConfig
-from coord_trainer.data.queries import names_a_side
+from coord_trainer.data.queries import refers_to_sides
 
 _TRIES = 20
 
@@ -40,7 +40,7 @@ def augment(image: Image.Image, instance: Instance, config: AugmentConfig, seed:
     width, height, flipped = image.width, image.height, False
     full_window = window = (0, 0, height, width)
     keep_all = phrase_of(instance) is not None
-    if draw.random() < config.flip and not names_a_side(instance):
+    if draw.random() < config.flip and not refers_to_sides(instance):
         image, boxes, flipped = functional.horizontal_flip(image), functional.horizontal_flip(boxes), True
     if draw.random() < config.crop and (crop := _draw_crop(boxes, config.min_crop, draw, keep_all)) is not None:
         window, kept_indices = crop

@@ -23,7 +23,7 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.console import is_first, say
 from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.mixture import Mixture, MixtureSource
-from coord_trainer.data.queries import names_a_side
+from coord_trainer.data.queries import refers_to_sides
 from coord_trainer.data.shapes import draw_set, keep, sets_in
 
 
@@ -100,7 +100,7 @@ def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> M
 def _images_source(name: str, images: ImageSet, section: DataSection, weight: float | None = None) -> MixtureSource:
     """Return the first `limit` images of a source, with a note on how many of them are not mirrored."""
     selected = images.first(section.limit)
-    with_sides = sum(map(names_a_side, selected.instances)) if section.augment.flip else 0
+    with_sides = sum(map(refers_to_sides, selected.instances)) if section.augment.flip else 0
     if with_sides:
         note = f"{counted(with_sides, 'record contains', 'records contain')} left or right, not mirrored (augment.flip)"
         selected = replace(selected, notes=(*selected.notes, note))

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coord_codec import Instance
 from coord_codec.records import ABSENT, UNCERTAIN, descriptions_in, phrase_of
 from coord_trainer.config.sections import DataSection
-
-_SIDES = re.compile("left|right", re.IGNORECASE)
-_NO_SIDES = re.compile(
-    "(?<![a-z])(?:leftover|leftist|cleft|righteous|rightful|bright|fright|upright|copyright|outright|downright|alright|"
-    "birthright|forthright|wright|cartwright|playwright|shipwright|wheelwright)",
-    re.IGNORECASE,
-)
-"""Words that contain left or right but name no side; turn_left, leftEye and rightarm do name one."""
+from coord_trainer.sides import names_a_side
 
 _MODES = ("all", "per_class", "class_list")
 LONGEST_LIST = 5
@@ -44,15 +36,15 @@ class Query:
         return instance.model_copy(update={"objects": kept})
 
 
-def names_a_side(instance: Instance) -> bool:
+def refers_to_sides(instance: Instance) -> bool:
     """Return whether the phrase or a description of a record contains left or right in English.
 
     Example:
-        >>> names_a_side(Instance(image="a.jpg", objects=(), query="the leftmost cat"))
+        >>> refers_to_sides(Instance(image="a.jpg", objects=(), query="the leftmost cat"))
         True
     """
     texts = (phrase_of(instance) or "", *(target.desc for target in instance.objects))
-    return any(_SIDES.search(_NO_SIDES.sub("", text)) is not None for text in texts)
+    return any(map(names_a_side, texts))
 
 
 def _known_absent(instance: Instance, classes: Sequence[str]) -> list[str]:

@@ -11,8 +11,8 @@ from coord_trainer.checkpoints import locate_model
 
 _MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
-    r"|training\.system|evaluation\.(limit|max_new_tokens|readings|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
-    r"|custom\.coord_objective\.plugins"
+    r"|training\.system|evaluation\.(limit|max_new_tokens|readings|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
+    r"|custom\.coord_objective\.plugins|data\.class_prompt"
 )
 _PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.batch_size"
 _SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
@@ -38,7 +38,8 @@ def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) 
         if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
             raise InputError(
                 f"{name}: it has no effect on how images are answered; these settings have: evaluation.limit, "
-                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, model.dtype, model.attention, "
+                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, evaluation.views, model.dtype, "
+                "model.attention, "
                 "and, where no coordexp.json says how the model was trained, data.prompt, data.max_objects, "
                 "data.max_pixels and the like"
             )
@@ -64,6 +65,28 @@ def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bo
             f"{name}: no images are named; predict MODEL SRC... --out DIR answers them, and without SRC the "
             "configuration's are answered into one file"
         )
+
+
+def as_setting(views: Sequence[str] | None) -> list[str]:
+    """Return the setting that the options --views stand for; nothing without any."""
+    words = [word for option in views or () for word in option.split(",") if word]
+    return [f"evaluation.views=[{','.join(words)}]"] if words else []
+
+
+def check_thresholds(min_score: float | None, precision: float | None, recall: float | None) -> None:
+    """Refuse more than one threshold, and values that are none.
+
+    Raises:
+        InputError: if there is one
+    """
+    given = {"--min-score": min_score, "--precision": precision, "--recall": recall}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(f"{' and '.join(named)}: each states which boxes are kept; give one of them")
+    for name in named:
+        if not 0 <= (value := given[name] or 0.0) <= 1 or (name != "--min-score" and not value):
+            least = "from 0" if name == "--min-score" else "above 0 and up"
+            raise InputError(f"{name}: expected a number {least} to 1, found {value}")
 
 
 def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tuple[str, ...], list[str]]:

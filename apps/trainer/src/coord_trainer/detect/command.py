@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_trainer.answers.prompt import prompt_settings, read_chat_template
+from coord_trainer.answers.finish import BOXES_FILE, FUSED, finish_lines, has_distributions
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import coco_results, exports_in, write_export
 from coord_trainer.detect.image_sources import Sources, find_sources
-from coord_trainer.detect.objects import has_distributions
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, answer_sources, remove_made
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
+from coord_trainer.model.prompt import prompt_settings, read_chat_template
+from coord_trainer.views.table import check_views
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Request:
         force: whether to discard earlier answers
         draw: whether to draw the images
         strict: whether a bad record of the annotations is an error
+        threshold: `min_score`, `precision` and `recall`, of which at most one is not None
     """
 
     model: Path | None
@@ -59,6 +61,7 @@ class Request:
     force: bool = False
     draw: bool = True
     strict: bool = False
+    threshold: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def answer_request(request: Request, config: RunConfig) -> Answered:
@@ -75,7 +78,8 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     say(f"{counted(len(sources.images), 'image')} below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")
-    detector = _endpoint(request, config) if request.endpoint else _local(request, config, sources)
+    detector = _endpoint(request, config, sources) if request.endpoint else _local(request, config, sources)
+    detector = detector.with_threshold(**request.threshold)
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
         sources = _sources(request, config, geometry)
@@ -106,7 +110,7 @@ def _model(request: Request) -> Path:
     return request.model
 
 
-def _endpoint(request: Request, config: RunConfig) -> Detector:
+def _endpoint(request: Request, config: RunConfig, sources: Sources) -> Detector:
     from coord_trainer.detect.endpoint import EndpointEngine, check_key, checked_url
 
     url = checked_url(request.endpoint or "")
@@ -139,7 +143,11 @@ def _endpoint(request: Request, config: RunConfig) -> Detector:
         constraint=_constraint(request, resolved, folder),
         chat_template_kwargs=template_settings,
     )
-    return Detector(engine, resolved, frozenset(request.labels))
+    detector = Detector(engine, resolved, frozenset(request.labels), names=sources.labels)
+    if folder is not None:
+        return detector.calibrated_as(folder)
+    check_views(resolved.evaluation.views, detector.finish.question)
+    return detector
 
 
 def _max_new_tokens(request: Request, config: RunConfig, folder: Path | None) -> int:
@@ -173,6 +181,7 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
     config = detector.config
     served = request.endpoint is not None
     decoding = config.evaluation.decoding[0].name
+    finish = detector.finish
     return {
         "model": detector.engine.name if served else str(locate_model(_model(request)).resolve()),
         "weights": None if served else weight_files(locate_model(_model(request))),
@@ -186,6 +195,9 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
         "dtype": None if served else config.model.dtype,
         "max_new_tokens": detector.engine.max_new_tokens,
         "pixels": [config.data.min_pixels, config.data.max_pixels],
+        "views": [*finish.views, *(finish.question.labels if "classes" in finish.views else ())],
+        "calibration": finish.calibration and finish.calibration.rests_on,
+        "min_score": finish.threshold.value,
     }
 
 
@@ -217,6 +229,7 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
             f"  {counted(truncated, 'answer was', 'answers were')} cut off at {limit} tokens "
             "(evaluation.max_new_tokens)"
         )
+    _report_finish(request, detector, good)
     _report_outside_grammar(request, detector, good)
     _report_dropped(good)
     if failed:
@@ -274,6 +287,18 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
         return records
     numbers = {instance.image: number for number, instance in enumerate(sources.truth.instances)}
     return [record | {"image_id": numbers[record["image"]]} for record in records]
+
+
+def _report_finish(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> None:
+    """Print what was fused and left out, and write boxes.json, if boxes are not those of the answers alone."""
+    finish = detector.finish
+    if not finish.changes:
+        remove_made(request.out, [BOXES_FILE])
+        return
+    summary = finish.to_record([record[FUSED] for record in records if FUSED in record])
+    write_text(request.out / BOXES_FILE, json.dumps(summary, indent=1) + "\n")
+    for line in finish_lines(summary):
+        say(f"  {line}")
 
 
 def _report_outside_grammar(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> None:

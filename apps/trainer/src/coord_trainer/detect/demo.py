@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import PurePath
 from typing import Any
 
 from coord_codec import InputError
@@ -39,8 +40,9 @@ def build_demo(detector: Detector) -> Any:
     def _error(message: str) -> Exception:
         return gr.Error(message, print_exception=False)  # shown on the page only, since it is the visitor's mistake
 
-    with gr.Blocks(title=f"coordexp: {detector.engine.name}", analytics_enabled=False) as page:
-        gr.Markdown(f"### What does `{detector.engine.name}` find?")
+    name = PurePath(detector.engine.name).name  # a checkpoint's folders are the server's own business
+    with gr.Blocks(title=f"coordexp: {name}", analytics_enabled=False) as page:
+        gr.Markdown(f"### What does `{name}` find?")
         with gr.Row():
             with gr.Column():
                 image = gr.Image(type="pil", image_mode=None, label="Image")  # unconverted: `open_image` makes it RGB

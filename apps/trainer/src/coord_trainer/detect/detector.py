@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from PIL import Image
 
-from coord_codec import CoordGrid, InputError
+from coord_codec import InputError
 from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
+from coord_trainer.answers.finish import Finish, Threshold, read_options
+from coord_trainer.answers.objects import ImageDetections, one_line, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
-from coord_trainer.data.noise import ignored_labels
-from coord_trainer.detect.objects import ImageDetections, one_line, read_objects
 from coord_trainer.model.card import follow_card, read_card
+from coord_trainer.views.asking import answer_views
+from coord_trainer.views.table import check_views
+from coord_trainer.views.view import Question
+
+if TYPE_CHECKING:
+    from coord_eval import Calibration
+
+_LEAST_BATCH = 8
+"""Number of views of few images that are answered together, at least."""
 
 
 class Engine(Protocol):
@@ -30,8 +39,15 @@ class Engine(Protocol):
     concurrency: int
     """Number of concurrent requests; 1 for an engine that answers batches."""
 
-    def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
+    def answer(
+        self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
+    ) -> list[dict[str, Any]]:
         """Return text, finish reason and probabilities for each image.
+
+        Args:
+            images: upright and RGB
+            prompt: the user's message; None for the usual one
+            pixels: factor of the model's limits on the size of an image
 
         Raises:
             ValueError: if an image of the batch cannot be answered
@@ -48,16 +64,31 @@ class Detector:
         config: prompt, markers, decoding and limits
         labels: the only labels allowed in answers; empty for no limit
         free: `config` as it is without a limit on labels
+        names: labels of the images, which the view `classes` asks for if `labels` is empty
+        calibration: the map of scores to probabilities, None without one
+        threshold: the least score of a box
     """
 
     engine: Engine
     config: RunConfig
     labels: frozenset[str] = frozenset()
     free: RunConfig | None = None
+    names: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+    threshold: Threshold = field(default_factory=Threshold)
 
     @classmethod
     def load(
-        cls, model: str | Path, config: RunConfig | None = None, names: Sequence[str] = (), labels: Sequence[str] = ()
+        cls,
+        model: str | Path,
+        config: RunConfig | None = None,
+        names: Sequence[str] = (),
+        labels: Sequence[str] = (),
+        *,
+        views: str | Sequence[str] = (),
+        min_score: float | None = None,
+        precision: float | None = None,
+        recall: float | None = None,
     ) -> Detector:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
 
@@ -66,13 +97,23 @@ class Detector:
             config: the settings of the user; those not set are taken from the checkpoint's card
             names: class names, for a decoding that limits answers to them
             labels: the only labels allowed in answers; empty for no limit
+            views: further views of each image, such as `mirror`, instead of those of the configuration
+            min_score: boxes with a lower score are left out
+            precision: the precision of the boxes that are kept, which a calibrated model turns into a least score
+            recall: their recall, likewise; at most one of the three
 
         Raises:
-            InputError: if there is no complete checkpoint, the configuration contradicts it, or a label is invalid
+            InputError: if there is no complete checkpoint, the configuration contradicts it, a label is invalid, a view
+                does not suit the question, or the model is not calibrated and a precision or recall is asked for
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
-        free = resolved
+        if views:
+            words = views.split(",") if isinstance(views, str) else list(views)
+            values = resolved.model_dump(mode="json")
+            values["evaluation"]["views"] = words
+            resolved = check_run_config(values, "views", trains=False)
+        free, known = resolved, tuple(names)
         allowed = check_labels(labels)
         if allowed:
             resolved = _limit_to_names(resolved)
@@ -86,7 +127,36 @@ class Detector:
         limit = resolved.evaluation.max_new_tokens
         limit = limit or token_limit(resolved, loaded.processor.tokenizer, names, of_run=False)
         engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))
-        return cls(engine, resolved, frozenset(allowed), free)
+        detector = cls(engine, resolved, frozenset(allowed), free, known).calibrated_as(folder)
+        return detector.with_threshold(min_score=min_score, precision=precision, recall=recall)
+
+    def calibrated_as(self, folder: Path) -> Detector:
+        """Return the detector with the calibration that the card in a checkpoint's folder has for its views.
+
+        Raises:
+            InputError: if a view does not suit the question
+        """
+        check_views(self.config.evaluation.views, self.finish.question)
+        card = read_card(folder)
+        section = self.config.evaluation
+        return replace(self, calibration=card and card.calibration_of(section.decoding[0], section.views, folder))
+
+    def with_threshold(self, **asked: float | None) -> Detector:
+        """Return the detector with a least score, from one of `min_score`, `precision` and `recall`.
+
+        Raises:
+            InputError: see `Finish.with_threshold`
+        """
+        return replace(self, threshold=self.finish.with_threshold(**asked).threshold)
+
+    @property
+    def finish(self) -> Finish:
+        """What becomes of the boxes of an answer."""
+        data, section = self.config.data, self.config.evaluation
+        labels = self.labels or getattr(self.engine, "names", None) or self.names
+        limit = getattr(self.engine, "max_pixels", None) or data.max_pixels
+        question = Question(data.prompt, data.class_prompt, tuple(sorted(labels)), data.geometry, limit)
+        return Finish(section.views, question, self.calibration, self.threshold)
 
     def __call__(self, image: Any) -> ImageDetections:
         """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.
@@ -114,10 +184,25 @@ class Detector:
                 raise InputError(f"images[{number}]: there is no answer: {record.get('error')}")
         return [self.read(record, image) for record, image in zip(records, opened, strict=True)]
 
-    def answers(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
+    def answers(self, images: Sequence[Image.Image], at_once: int | None = None) -> list[dict[str, Any]]:
+        """Return the answers to images and to their views.
+
+        Args:
+            images: upright and RGB
+            at_once: number of images, views among them, that are answered together; None for the number of images, or
+                of requests, but at least 8
+        """
+        if not images:
+            return []
+        size = at_once or max(len(images), self.engine.concurrency, _LEAST_BATCH)
+        finish = self.finish
+        return answer_views(finish.views, images, finish.question, self._answers, size)
+
+    def _answers(self, images: Sequence[Image.Image], prompt: str | None, pixels: float) -> list[dict[str, Any]]:
         """Return the engine's answers; halves a batch that fails, so that only the image at fault has none."""
+        usual = prompt is None and pixels == 1
         try:
-            return self.engine.answer(images) if images else []
+            return self.engine.answer(images) if usual else self.engine.answer(images, prompt, pixels)
         except InputError:
             raise
         except (ValueError, MemoryError) as error:
@@ -125,11 +210,11 @@ class Detector:
                 reason = next(iter(str(error).splitlines()), "") or type(error).__name__
                 return [{"text": None, "finish_reason": "error", "error": reason}]
         half = len(images) // 2
-        return self.answers(images[:half]) + self.answers(images[half:])
+        return self._answers(images[:half], prompt, pixels) + self._answers(images[half:], prompt, pixels)
 
     def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> ImageDetections:
         """Return the objects of an answered record of predictions.jsonl; `image` is kept for drawing."""
-        return read_objects(record, image, self.labels, **self.reading)
+        return read_objects(record, image, self.labels, self.finish, **self.reading)
 
     def asking(self, prompt: str | None = None, labels: Sequence[str] | None = None) -> Detector:
         """Return a detector with the same weights and another prompt or other labels.
@@ -156,17 +241,14 @@ class Detector:
         tokenizer = self.engine.checkpoint.processor.tokenizer
         limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
         engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
-        return Detector(engine, config, allowed, free)
+        asking = replace(self, engine=engine, config=config, labels=allowed, free=free)
+        check_views(config.evaluation.views, asking.finish.question)
+        return asking
 
     @property
     def reading(self) -> dict[str, Any]:
         """Keyword arguments of `read_objects` that follow from the configuration."""
-        tokens = self.config.custom.coord_tokens.enabled
-        decoding = self.config.evaluation.decoding[0]
-        scale = None if tokens else float(CoordGrid().scale)
-        data = self.config.data
-        ignored = ignored_labels(data)
-        return {"boxes": decoding.score_boxes, "scale": scale, "geometry": data.geometry, "ignored_labels": ignored}
+        return read_options(self.config, self.config.evaluation.decoding[0])
 
 
 def check_labels(labels: Sequence[str]) -> tuple[str, ...]:

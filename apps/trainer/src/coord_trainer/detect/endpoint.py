@@ -72,17 +72,20 @@ class EndpointEngine:
         key = os.environ.get(_KEY) or "none"
         return OpenAI(base_url=self.url, api_key=key, timeout=self.timeout, max_retries=self.retries)
 
-    def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
-        """Request the answers to all images, at most `concurrency` at a time."""
+    def answer(
+        self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
+    ) -> list[dict[str, Any]]:
+        """Request the answers to all images, at most `concurrency` at a time; a server has its own limits of pixels."""
+        message = prompt or self.prompt
         if len(images) == 1:
-            return [self._request(images[0])]
+            return [self._request(images[0], message)]
         with ThreadPoolExecutor(self.concurrency) as pool:
-            return list(pool.map(self._request, images))
+            return list(pool.map(lambda image: self._request(image, message), images))
 
-    def _request(self, image: Image.Image) -> dict[str, Any]:
+    def _request(self, image: Image.Image, prompt: str) -> dict[str, Any]:
         from openai import APIStatusError, OpenAIError
 
-        content = [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": self.prompt}]
+        content = [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": prompt}]
         messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
         if self.system:
             messages.insert(0, {"role": "system", "content": self.system})

@@ -16,8 +16,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 from coord_codec.files import write_text
+from coord_trainer.answers.objects import DetectedObject, one_line
 from coord_trainer.detect.file_names import places_of
-from coord_trainer.detect.objects import DetectedObject, one_line
 from coord_trainer.detect.written import tracked_names, write_tracked
 
 Records = Sequence[Mapping[str, Any]]

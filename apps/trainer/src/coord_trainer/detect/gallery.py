@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import io
+import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from coord_codec.counts import counted
 from coord_codec.files import write_text
+from coord_codec.html import Card, Drawn, coloured_text, gallery, image_svg, label_slots, page, section, table, tiles
+from coord_codec.html.boxes import MAX_SIDE
+from coord_codec.images import data_url
 from coord_eval import ImageError, decode_image
-from coord_eval.html import page, safe, section, table
+from coord_trainer.answers.objects import DetectedObject, ImageDetections
 from coord_trainer.detect.file_names import places_of
 from coord_trainer.detect.image_sources import Sources
-from coord_trainer.detect.objects import DetectedObject, ImageDetections
 from coord_trainer.detect.session import DRAWN, PAGE, Answered
 from coord_trainer.detect.written import write_tracked_files
 
@@ -30,9 +33,12 @@ def draw_answers(answered: Answered, sources: Sources) -> Path:
         sources: their images
     """
     paths = {source.name: source.path for source in sources.images}
-    figures = []
+    cards: list[Card] = []
     records = [record for record in answered.records if "objects" in record]
     places = places_of((record["image"] for record in records), answered.folder / DRAWN, ".jpg")
+
+    frequent = Counter(item["desc"] for record in records for item in record["objects"]).most_common()
+    slots = label_slots(label for label, _ in frequent)
 
     def draw(part: Path) -> Path:
         (part / DRAWN).mkdir()
@@ -47,39 +53,60 @@ def draw_answers(answered: Answered, sources: Sources) -> Path:
             )
             name = places[record["image"]].relative_to(answered.folder)
             (part / name).parent.mkdir(parents=True, exist_ok=True)
-            detections.drawn(1600).save(part / name, "JPEG", quality=88)
-            if len(figures) < SHOWN:
-                figures.append(_figure(record["image"], detections, name.as_posix()))
+            detections.drawn(1600, slots).save(part / name, "JPEG", quality=88)
+            if len(cards) < SHOWN:
+                cards.append(_card(record["image"], detections, name.as_posix(), slots))
         return part / DRAWN
 
     write_tracked_files(answered.folder, draw, keep=places.values())
-    labels = Counter(item["desc"] for record in records for item in record["objects"])
-    found = counted(labels.total(), "box", "boxes")
-    body = section(
-        "Found",
-        f"<p>{counted(len(records), 'image')} answered, {found}; {counted(len(answered.failed), 'image')} without an "
-        "answer.</p>" + table(("label", "boxes"), labels.most_common(40)),
-    )
-    if answered.failed:
-        rows = [(record["image"], record.get("error", "")) for record in answered.failed[:SHOWN]]
-        body += section("Without an answer", table(("image", "reason"), rows))
-    note = ""
-    if len(records) > len(figures):
-        note = f"<p>The first {counted(len(figures), 'image')}; all are in {DRAWN}/.</p>"
-    body += section("Images", note + f'<div class="images">{"".join(figures)}</div>')
-    write_text(answered.folder / PAGE, page(f"{found} in {counted(len(records), 'image')}", body))
+    write_text(answered.folder / PAGE, _page(answered, records, cards))
     return answered.folder / PAGE
 
 
-def _figure(name: str, detections: ImageDetections, link: str) -> str:
-    buffer = io.BytesIO()
-    detections.drawn(480).save(buffer, "JPEG", quality=80)
-    data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    caption = f"{safe(name)}: {counted(len(detections), 'box', 'boxes')}"
-    if detections.finish_reason == "length":
-        caption += ", cut off by the length limit"
-    url = quote(link, errors="surrogateescape")  # keeps the bytes of a name that is not UTF-8
-    return (
-        f'<figure><a href="{url}"><img alt="{safe(name)}" style="width:100%;border-radius:8px" '
-        f'src="data:image/jpeg;base64,{data}"></a><figcaption>{caption}</figcaption></figure>'
+def _page(answered: Answered, records: list[dict[str, Any]], cards: list[Card]) -> str:
+    labels = Counter(item["desc"] for record in records for item in record["objects"])
+    boxes = sum(labels.values())
+    body = tiles(
+        [
+            ("Images answered", f"{len(records):,}", f"{len(answered.failed):,} without an answer"),
+            ("Boxes", f"{boxes:,}", counted(len(labels), "label")),
+        ]
+    )
+    note = f"<p>The first {len(cards):,} images; all are in {DRAWN}/.</p>" if len(records) > len(cards) else ""
+    sorts = (("in the order of the images", False), ("least confident box", False), ("most boxes", True))
+    images = note + gallery(cards, labels=list(labels), sorts=sorts)
+    body += section("Images", images, f"{len(cards):,} of {len(records):,}")
+    body += section("Labels", table(("label", "boxes"), labels.most_common(), sortable=True), f"{len(labels):,}", True)
+    if answered.failed:
+        rows = [(record["image"], record.get("error", "")) for record in answered.failed[:SHOWN]]
+        body += section("Without an answer", table(("image", "reason"), rows), f"{len(answered.failed):,}")
+    facts = {"folder": answered.folder.name, "date": time.strftime("%Y-%m-%d %H:%M")}
+    return page(f"{boxes:,} boxes in {len(records):,} images", body, facts=facts)
+
+
+def _card(name: str, detections: ImageDetections, link: str, slots: Mapping[str, int]) -> Card:
+    assert detections.image is not None
+    thumbnail = detections.image.copy()
+    thumbnail.thumbnail((MAX_SIDE, MAX_SIDE))
+    width, height = detections.size
+    drawn = [
+        Drawn(
+            item.label,
+            tuple(v / side for v, side in zip(item.box, (width, height) * 2, strict=True)),
+            tip=f"{item.label}, score {item.score:.3g}",
+            slot=slots[item.label],
+            points=[(x / width, y / height) for x, y in item.points],
+            kind=item.kind if item.points else None,
+        )
+        for item in detections
+    ]
+    truncated = ", cut off by the length limit" if detections.finish_reason == "length" else ""
+    places = {label: place for place, label in enumerate(slots)}
+    return Card(
+        image_svg(name, detections.size, drawn, data_url(thumbnail)),
+        f"{name}: {counted(len(detections), 'box', 'boxes')}{truncated}",
+        f"<details><summary>answer</summary>{coloured_text(detections.text, ())}</details>",
+        [("", places[label], "") for label in dict.fromkeys(item.label for item in detections)],
+        (0, min((item.score for item in detections), default=1), len(detections)),
+        link=quote(link, errors="surrogateescape"),  # keeps the bytes of a name that is not UTF-8
     )

@@ -25,11 +25,27 @@ class LocalEngine:
     names: frozenset[str] = frozenset()
     concurrency: int = 1
 
-    def answer(self, images: Sequence[Image.Image]) -> list[dict[str, Any]]:
+    @property
+    def max_pixels(self) -> int | None:
+        """Images with more pixels are reduced before the model sees them."""
+        return dict(self.checkpoint.processor.image_processor.size).get("longest_edge")
+
+    def answer(
+        self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
+    ) -> list[dict[str, Any]]:
         """Generate the answers to all images as one batch."""
         decoding = self.config.evaluation.decoding[0]
         names = set(self.names) if decoding.grammar == "names" else None
         try:
-            return answer_images(self.checkpoint, images, self.config.data, decoding, self.max_new_tokens, names)
+            return answer_images(
+                self.checkpoint,
+                images,
+                self.config.data,
+                decoding,
+                self.max_new_tokens,
+                names,
+                prompt=prompt,
+                pixels=pixels,
+            )
         except torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from error

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from coord_eval import ImageError, ImageFacts, decode_image, image_facts
+from coord_trainer.answers.finish import FUSED
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.image_sources import ImageSource
 
@@ -31,7 +32,7 @@ def prediction_records(detector: Detector, sources: Sequence[ImageSource], batch
         batch: images in a batch; ignored by an engine with concurrent requests, which takes single images
     """
     if detector.engine.concurrency > 1:
-        yield from _concurrently(lambda source: _records(detector, [source]), sources, detector.engine.concurrency)
+        yield from _concurrently(lambda source: _records(detector, [source], 1), sources, detector.engine.concurrency)
         return
     readable: list[tuple[ImageSource, int]] = []
     failed: list[Record] = []
@@ -42,7 +43,7 @@ def prediction_records(detector: Detector, sources: Sequence[ImageSource], batch
         else:
             failed.append(facts)
     yield failed
-    yield from (_records(detector, group) for group in _batches(readable, batch))
+    yield from (_records(detector, group, batch) for group in _batches(readable, batch))
 
 
 def _concurrently(work: Callable[[ImageSource], Any], sources: Sequence[ImageSource], count: int) -> Iterator[Any]:
@@ -89,11 +90,12 @@ def _batches(sources: Sequence[tuple[ImageSource, int]], size: int) -> Iterator[
         yield from (similar[start : start + size] for start in range(0, len(similar), size))
 
 
-def _records(detector: Detector, sources: Sequence[ImageSource]) -> list[Record]:
+def _records(detector: Detector, sources: Sequence[ImageSource], batch: int) -> list[Record]:
     decoded = [(source, _read_or_error(decode_image, source)) for source in sources]
     records = [record for _, record in decoded if isinstance(record, dict)]
     opened = [(source, image) for source, image in decoded if not isinstance(image, dict)]
-    answers = detector.answers([image for _, image in opened])
+    one_at_a_time = detector.engine.concurrency > 1  # several images are asked about beside this one
+    answers = detector.answers([image for _, image in opened], at_once=1 if one_at_a_time else max(len(opened), batch))
     for (source, image), answer in zip(opened, answers, strict=True):
         facts = {"image_id": source.image_id, "image": source.name, "width": image.width, "height": image.height}
         record = {**facts, "file": file_stamp(source.path), **answer}
@@ -101,6 +103,7 @@ def _records(detector: Detector, sources: Sequence[ImageSource]) -> list[Record]
             detections = detector.read(record)
             record["objects"] = [item.to_record() for item in detections]
             record |= {"dropped": dict(detections.dropped)} if detections.dropped else {}
+            record |= {FUSED: dict(detections.fused)} if detections.fused else {}
         records.append(record)
     return records
 

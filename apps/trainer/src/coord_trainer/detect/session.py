@@ -19,6 +19,7 @@ from tqdm import tqdm
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import parse_json_line, read_json, write_text
+from coord_trainer.answers.finish import BOXES_FILE
 from coord_trainer.answers.resumable_file import cut_torn_lines, json_line
 from coord_trainer.console import all_ranks_done, first_rank_first, is_first, rank, say, world_size
 from coord_trainer.detect.detector import Detector
@@ -33,7 +34,7 @@ RESULTS = "coco_results.json"
 DRAWN = "drawn"
 PAGE = "index.html"
 SCORED = ("report.html", "evaluation.json")
-_MADE_ANEW = (RESULTS, DRAWN, PAGE, *SCORED)
+_MADE_ANEW = (RESULTS, BOXES_FILE, DRAWN, PAGE, *SCORED)
 """Output that every call writes again."""
 
 Record = dict[str, Any]
@@ -175,7 +176,8 @@ def remove_made(folder: Path, names: Iterable[str]) -> None:
 
 def _check_settings(session: Path, settings: Mapping[str, Any]) -> None:
     """Check that the existing answers were generated with these settings."""
-    earlier = read_json(session) if session.is_file() else {}
+    # Earlier versions knew no views and no threshold.
+    earlier = {"views": [], "min_score": 0.0, "calibration": None, **read_json(session)} if session.is_file() else {}
     for name, value in settings.items():
         if name in earlier and earlier[name] != value:
             raise InputError(

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-_REFUSED = {"packing", "memory"}
+_REFUSED = {"packing", "memory", "pixels"}
 """Keys of `Family.cannot`."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """What distinguishes one architecture from another, among those whose image processor gives a grid of patches.
+    """What distinguishes one architecture from another.
 
     Attributes:
         name: in messages
@@ -20,11 +20,12 @@ class Family:
         swift_model: name of ms-swift's model entry, whose loader is used
         swift_template: name of ms-swift's template, from which ours is derived
         shared_template: name of another family's template of ours that is used; None for one of its own
-        vision_start: text before the image placeholder in a prompt
-        image_token: the placeholder, which is repeated for each merged patch
-        vision_end: text after the image placeholder
+        vision_start: text before the image token in a prompt
+        image_token: stands for an image in a prompt; the checkpoint's processor repeats it for each merged patch, and
+            may put text of its own around it
+        vision_end: text after the image token
         vision_tower: name of the vision tower's module in the model
-        merger: name of the module that projects merged patches to the language model's width
+        merger: name of the module that projects merged patches to the language model's width, in the tower or beside it
         language_model: name of the language model's module
         head: name of the output head's module
         patch_size: side of a patch in pixels
@@ -32,7 +33,10 @@ class Family:
         native_markers: family of object markers that pretrained checkpoints know; None for none
         system: system message that the published chat template adds if none is given; None for none
         empty_thought: text that begins an answer without thoughts; empty for models that do not think
-        cannot: what the family cannot do, with the reason: `packing`, `memory` (of a step in the dry run)
+        cannot: what the family cannot do, with the reason: `packing`, `memory` (of a step in the dry run), `pixels`
+            (limits of the image size)
+        image_inputs: what the image processor outputs for the model, of all images of a batch one after the other
+        token_types: name of the model's input that is 1 at image tokens and 0 elsewhere; None for none
 
     Raises:
         ValueError: `cannot` has another key.
@@ -56,6 +60,8 @@ class Family:
     system: str | None = None
     empty_thought: str = ""
     cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    image_inputs: tuple[str, ...] = ("pixel_values", "image_grid_thw")
+    token_types: str | None = "mm_token_type_ids"
 
     def __post_init__(self) -> None:
         if unknown := set(self.cannot) - _REFUSED:

@@ -1,5 +1,6 @@
 """The rows of Qwen's vision-language families."""
 
+from dataclasses import replace
 from types import MappingProxyType
 
 from coord_trainer.families.family import Family
@@ -12,34 +13,31 @@ _CANNOT_PACK = MappingProxyType(
         "data.packing=false"
     }
 )
+_QWEN3 = Family("Qwen3-VL", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl")
+_QWEN3_5 = Family(
+    "Qwen3.5",
+    "qwen3_5",
+    swift_model="qwen3_5",
+    swift_template="qwen3_5",
+    empty_thought=_EMPTY_THOUGHT,
+    cannot=_CANNOT_PACK,
+)
+_QWEN2_5 = Family(
+    "Qwen2.5-VL", "qwen2_5_vl", swift_model="qwen2_5_vl", swift_template="qwen2_5_vl", patch_size=14, system=_SYSTEM
+)
+
+
+def _experts(dense: Family) -> Family:
+    """Return the record of the mixture-of-experts models of a family."""
+    kind = f"{dense.model_type}_moe"
+    return replace(dense, name=f"{dense.name}-MoE", model_type=kind, swift_model=kind, shared_template=dense.template)
+
+
 ROWS = (
-    Family("Qwen3-VL", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl"),
-    Family(
-        "Qwen3-VL-MoE",
-        "qwen3_vl_moe",
-        swift_model="qwen3_vl_moe",
-        swift_template="qwen3_vl",
-        shared_template="qwen3_vl_coord",
-    ),
-    Family(
-        "Qwen3.5",
-        "qwen3_5",
-        swift_model="qwen3_5",
-        swift_template="qwen3_5",
-        empty_thought=_EMPTY_THOUGHT,
-        cannot=_CANNOT_PACK,
-    ),
-    Family(
-        "Qwen3.5-MoE",
-        "qwen3_5_moe",
-        swift_model="qwen3_5_moe",
-        swift_template="qwen3_5",
-        shared_template="qwen3_5_coord",
-        empty_thought=_EMPTY_THOUGHT,
-        cannot=_CANNOT_PACK,
-    ),
-    Family(
-        "Qwen2.5-VL", "qwen2_5_vl", swift_model="qwen2_5_vl", swift_template="qwen2_5_vl", patch_size=14, system=_SYSTEM
-    ),
-    Family("Qwen2-VL", "qwen2_vl", swift_model="qwen2_vl", swift_template="qwen2_vl", patch_size=14, system=_SYSTEM),
+    _QWEN3,
+    _experts(_QWEN3),
+    _QWEN3_5,
+    _experts(_QWEN3_5),
+    _QWEN2_5,
+    replace(_QWEN2_5, name="Qwen2-VL", model_type="qwen2_vl", swift_model="qwen2_vl", swift_template="qwen2_vl"),
 )

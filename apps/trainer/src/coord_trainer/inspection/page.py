@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coord_codec.counts import counted
-from coord_codec.html import number, safe
-from coord_data.inspection.page import TRUTH, Page, drawing, figure, histogram, image_grid, solid
+from coord_codec.html import Drawn, gallery, number, safe
+from coord_data.inspection.page import SORTS, Page, card, histogram, slots_of
 from coord_trainer.inspection.shown import ModelView, ShownImage, Token
 
-_DECODED = "#2563eb"
 _ROLES = {
     "prompt": ("#e8ebef", "prompt, no loss"),
     "image": ("#d9d2ea", "image, no loss"),
@@ -20,6 +19,11 @@ _ROLES = {
     "beyond": ("#e0605a", "beyond training.max_length"),
 }
 """Colour and name of each role; tokens with a loss are drawn paler the smaller their weight is."""
+_REMARKS = {
+    "Quantisation ceiling": "AP of the usable annotations as answers",
+    "Ceiling of all given objects": "the same where refused objects and those beyond data.max_objects are missed",
+}
+"""What lowers each ceiling."""
 _UNLEARNT = ("prompt", "image", "unlearnt", "beyond")
 _STYLE = """
 .tokens span { display: inline-block; padding: 0 3px; margin: 1px; border-radius: 3px; white-space: pre-wrap;
@@ -37,7 +41,7 @@ def model_page(shown: Sequence[ShownImage], ceilings: Mapping[str, float], view:
     """
     title = "Images as the model receives them" if view else "Images"
     return Page(
-        tiles=tuple((name, number(ap), "AP of the annotations used as predictions") for name, ap in ceilings.items()),
+        tiles=tuple((name, number(ap), _REMARKS.get(name, "AP")) for name, ap in ceilings.items()),
         images=(title, _images(shown, view is not None)),
         sections=(("Lengths", _lengths(view)),) if view else (),
         style=_STYLE,
@@ -46,10 +50,7 @@ def model_page(shown: Sequence[ShownImage], ceilings: Mapping[str, float], view:
 
 def _images(shown: Sequence[ShownImage], tokens: bool) -> str:
     source = "token ids" if tokens else "target text"
-    legend = (
-        f'<p class="key"><span><i style="background:{TRUTH}"></i>annotation</span><span>'
-        f'<i style="background:{_DECODED}"></i>parsed from the {source}</span></p>'
-    )
+    legend = f"<p>Dashed: annotation; solid: parsed from the {source}. Colours stand for labels.</p>"
     key = "".join(f'<span style="background:{colour}">{name}</span> ' for colour, name in _ROLES.values())
     weights = [t.weight for item in shown for t in item.tokens if t.weight]
     largest = max(weights, default=1.0)
@@ -58,7 +59,8 @@ def _images(shown: Sequence[ShownImage], tokens: bool) -> str:
         "the tooltip of each token states its weight"
     )
     legend += f'<p class="tokens">{key}; {explanation}</p>' if tokens else ""
-    figures = []
+    cards = []
+    names = list(dict.fromkeys(desc for item in shown for desc, _ in (*item.truth, *item.decoded)))
     for item in shown:
         deviation = "an object is missing" if item.off_by is None else f"at most {item.off_by:.2f} px apart"
         origin = "augmented as in the first epoch," if item.augmented else "file"
@@ -67,9 +69,13 @@ def _images(shown: Sequence[ShownImage], tokens: bool) -> str:
         answer = _tokens(item.tokens, largest) if item.tokens else f"<pre>{safe(item.text)}</pre>"
         objects = counted(len(item.truth), "object")
         details = f"<details><summary>{objects}: prompt and answer</summary>{answer}</details>"
-        outlines = [(item.truth, solid(TRUTH)), (item.decoded, f'stroke="{_DECODED}" stroke-dasharray="5 3"')]
-        figures.append(figure(drawing(item.name, item.image, outlines), caption, details))
-    return legend + image_grid(figures)
+        drawn = [
+            Drawn(desc, box, fate, slot=slot, named=fate == "plain")
+            for boxes, fate in ((item.truth, "truth"), (item.decoded, "plain"))
+            for (desc, box), slot in zip(boxes, slots_of(boxes, names), strict=True)
+        ]
+        cards.append(card(item.name, item.image, drawn, caption, names, details))
+    return legend + gallery(cards, labels=names, sorts=SORTS)
 
 
 def _tokens(tokens: Sequence[Token], largest: float) -> str:

@@ -133,32 +133,38 @@ def _shown(
 ) -> ShownImage:
     tokenizer = opened.processor.tokenizer
     answer_ids = [t for t, label in zip(sample["input_ids"], sample["labels"], strict=True) if label != -100]
-    text = tokenizer.decode(answer_ids, skip_special_tokens=False).split("<|im_end|>")[0]
-    image = image_of_patches(sample["pixel_values"], sample["image_grid_thw"], opened.processor.image_processor)
+    text = tokenizer.decode(answer_ids, skip_special_tokens=False).split(tokenizer.eos_token)[0]
+    image = image_of_pixels(sample["pixel_values"], sample.get("image_grid_thw"), opened.processor.image_processor)
     size = (instance.width or image.width, instance.height or image.height)
-    tokens = tuple(_tokens(config, tokenizer, sample, opened.longest_sample))
+    tokens = tuple(_tokens(config, opened, sample))
     truth, decoded = _named(objects), _parsed(config, text)
     return ShownImage(instance.image, image, size, truth, decoded, text, tokens, config.data.augment.active)
 
 
-def image_of_patches(pixel_values: Any, grid_thw: Any, processor: Any) -> Image.Image:
-    """Assemble an image from the patches that a Qwen-VL image processor outputs.
+def image_of_pixels(pixel_values: Any, grid_thw: Any | None, processor: Any) -> Image.Image:
+    """Assemble an image from what an image processor outputs.
 
     Args:
-        pixel_values: [patches, channels x frames x side x side], normalised
-        grid_thw: frames, rows and columns of patches
+        pixel_values: [patches, channels x frames x side x side], or of a processor without a grid [tiles, channels,
+            height, width], of which the last shows the whole image; normalised
+        grid_thw: frames, rows and columns of patches; None without a grid
         processor: the image processor, for patch sizes, mean and standard deviation
     """
-    merge, side = processor.merge_size, processor.patch_size
-    _, rows, columns = (int(v) for v in grid_thw[0].tolist())
-    patches = np.asarray(pixel_values, np.float32)[: rows * columns]
-    parts = patches.reshape(rows // merge, columns // merge, merge, merge, 3, -1, side, side)[:, :, :, :, :, 0]
-    pixels = parts.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * side, columns * side, 3)
+    pixels = np.asarray(pixel_values, np.float32)
+    if grid_thw is None:
+        pixels = pixels[-1].transpose(1, 2, 0)
+    else:
+        merge, side = processor.merge_size, processor.patch_size
+        _, rows, columns = (int(v) for v in grid_thw[0].tolist())
+        grid = (rows // merge, columns // merge, merge, merge, 3, -1, side, side)
+        parts = pixels[: rows * columns].reshape(grid)[:, :, :, :, :, 0]
+        pixels = parts.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * side, columns * side, 3)
     pixels = pixels * np.array(processor.image_std) + np.array(processor.image_mean)
     return Image.fromarray(np.clip(np.rint(pixels * 255), 0, 255).astype(np.uint8))
 
 
-def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any], limit: int) -> list[Token]:
+def _tokens(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> list[Token]:
+    tokenizer, limit, image_token = opened.processor.tokenizer, opened.longest_sample, opened.family.image_token
     layout = sample["coord_layout"]
     roles = dict.fromkeys(layout.desc_positions, "description") if layout is not None else {}
     text_weight, object_weights = loss_weights(config.custom.objective, sample["coord_boxes"] or [])
@@ -169,11 +175,11 @@ def _tokens(config: RunConfig, tokenizer: Any, sample: dict[str, Any], limit: in
     image_tokens, in_answer = 0, False
     for position, (token, label) in enumerate(zip(sample["input_ids"], sample["labels"], strict=True)):
         text = tokenizer.convert_ids_to_tokens(token)
-        if text == "<|image_pad|>":
+        if text == image_token:
             image_tokens += 1
             continue
         if image_tokens:
-            tokens.append(Token(f"<|image_pad|> x {image_tokens}", "image", 0.0))
+            tokens.append(Token(f"{image_token} x {image_tokens}", "image", 0.0))
             image_tokens = 0
         if label == -100 or position >= limit:
             role = "beyond" if position >= limit else "unlearnt" if in_answer else "prompt"

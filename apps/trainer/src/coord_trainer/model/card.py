@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coord_codec import CoordGrid, geometry_of
 from coord_codec.files import InputError, read_json, read_text, write_text
-from coord_trainer.config.decoding import decoding_named
+from coord_trainer.checkpoints import CARD_FILE
+from coord_trainer.config.decoding import Decoding, decoding_named
 from coord_trainer.config.run_config import RunConfig, check_run_config
 
-CARD_FILE = "coordexp.json"
+if TYPE_CHECKING:
+    from coord_eval import Calibration
+
 _OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects", "noise_objects")
 """Settings of the section `data` that the card states under the same names."""
 
@@ -65,6 +68,8 @@ class ModelCard(_Part):
         grid: of the coordinates
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         versions: of the packages that wrote the checkpoint
+        calibrations: maps of scores to probabilities, as `coord_eval.Calibration.to_dict` writes them, by
+            `calibration_key`; empty until `calibrate` was called
     """
 
     format: Literal[1] = 1
@@ -85,6 +90,7 @@ class ModelCard(_Part):
     grid: GridSize
     fingerprint: str | None = None
     versions: dict[str, str] = {}
+    calibrations: dict[str, dict[str, Any]] = {}
 
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder, atomically."""
@@ -92,7 +98,20 @@ class ModelCard(_Part):
         unused = {"geometry", "max_vertices"} if geometry_of(self.geometry).is_box else set()
         unused |= {name for name in ("noise_objects", "rendered_prompt") if getattr(self, name) is None}
         unused |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
+        unused |= set() if self.calibrations else {"calibrations"}
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=unused) + "\n")
+
+    def calibration_of(self, decoding: Decoding, views: Sequence[str], folder: Path) -> Calibration | None:
+        """Return the calibration for boxes of a decoding, and for the same views; None if there is none.
+
+        Raises:
+            InputError: if it is damaged
+        """
+        if (found := self.calibrations.get(calibration_key(decoding, views))) is None:
+            return None
+        from coord_eval import Calibration
+
+        return Calibration.from_dict(found, f"{folder / CARD_FILE}: calibrations")
 
     def check_fingerprint(self, found: str | None, where: Path) -> None:
         """Raise `InputError` if a tokenizer is not the one that the checkpoint was trained with.
@@ -124,6 +143,16 @@ class ModelCard(_Part):
             f"{start} on: it has {found[start : start + 80] or 'nothing'!r}, the {CARD_FILE} of the checkpoint has "
             f"{expected[start : start + 80] or 'nothing'!r}; restore the chat_template.jinja of training"
         )
+
+
+def calibration_key(decoding: Decoding, views: Sequence[str]) -> str:
+    """Return the key of a calibration: how boxes are read, and the views that are fused.
+
+    Example:
+        >>> calibration_key(Decoding(grammar="markers", boxes="best_iou"), ["mirror"])
+        'best_iou mirror'
+    """
+    return " ".join((decoding.boxes, *sorted(views)))
 
 
 def installed_version(name: str) -> str | None:

@@ -15,12 +15,12 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
-from coord_trainer.answers.prompt import prompt_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card, system_text
+from coord_trainer.model.prompt import prompt_text
 from coord_trainer.model.vision_tower import multiply_patches
 
 
@@ -96,7 +96,10 @@ def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, s
 def set_pixels(processor: Any, data: DataSection) -> None:
     """Set the run's pixel limits in the processor, which is saved with the checkpoint, so that inference uses them."""
     limits = {"shortest_edge": data.min_pixels, "longest_edge": data.max_pixels}
-    size = {**dict(processor.image_processor.size), **{k: v for k, v in limits.items() if v is not None}}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    if not limits:
+        return
+    size = {**dict(processor.image_processor.size), **limits}
     processor.image_processor.size = {key: value for key, value in size.items() if value is not None}
 
 

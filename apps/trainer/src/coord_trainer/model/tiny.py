@@ -167,8 +167,13 @@ def _smooth_start(model, vocab: CoordVocab, config: TinyModelConfig) -> None:
         positions.copy_(smooth_rows_2d(config.position_side, positions.shape[1], config.position_std))
 
 
-def train_tokenizer(texts: list[str]) -> Qwen2Tokenizer:
-    """Train a byte-level BPE in which each word of `texts` is a token; add special, coordinate and marker tokens."""
+def train_tokenizer(texts: list[str], coordinates: bool = True) -> Qwen2Tokenizer:
+    """Train a byte-level BPE in which each word of `texts` is a token; add special, coordinate and marker tokens.
+
+    Args:
+        texts: what is to be written with few tokens
+        coordinates: add coordinate and marker tokens; without them it is like that of a published checkpoint
+    """
     from tokenizers import AddedToken, trainers
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers import Qwen2Tokenizer
@@ -186,6 +191,8 @@ def train_tokenizer(texts: list[str]) -> Qwen2Tokenizer:
         eos_token="<|im_end|>",
         extra_special_tokens=_SPECIALS,
     )
+    if not coordinates:
+        return tokenizer
     # Boxes are part of the answer, not control tokens: decoding with skip_special_tokens must keep them.
     plain = [WILDCARD_TOKEN, *coord_tokens(CoordGrid()), *MARKERS["obj"].tokens]
     tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in plain])

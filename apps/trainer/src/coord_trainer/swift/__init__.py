@@ -58,6 +58,8 @@ Model and template:
         the same for Qwen2.5-VL | Qwen2.5-VL cannot be loaded
     swift.model:MODEL_MAPPING["qwen2_vl"]
         the same for Qwen2-VL | Qwen2-VL cannot be loaded
+    swift.model:MODEL_MAPPING["internvl"]
+        the same for InternVL3 | InternVL3 cannot be loaded
     swift.model.model_arch:MultiModelKeys(arch_name)
         the name of the arrangement of a model's parts | no model entry can be registered
     transformers.models.qwen3_vl.modeling_qwen3_vl:Qwen3VLModelOutputWithPast
@@ -76,6 +78,8 @@ Model and template:
         the same for Qwen2.5-VL | no samples of Qwen2.5-VL can be encoded
     swift.template:TEMPLATE_MAPPING["qwen2_vl"]
         the same for Qwen2-VL | no samples of Qwen2-VL can be encoded
+    swift.template:TEMPLATE_MAPPING["internvl_hf"]
+        the same for InternVL3 | no samples of InternVL3 can be encoded
     swift.template.template_meta:TemplateMeta(template_type, template_cls, default_system, stop_words)
         replaced in that copy | no samples can be encoded
     swift.template.template_meta:TemplateMeta(non_thinking_prefix)
@@ -89,15 +93,17 @@ Model and template:
     swift.template:Template.normalize_bbox(inputs)
         replaced: boxes are coordinate tokens already | boxes are scaled twice
     swift.template:Template.replace_tag(media_type, index, inputs)
-        replaced: the placeholder without resizing | images are resized by another library
+        replaced: the image's tokens without resizing | images are resized by another library
     swift.template:Template._encode(inputs)
         extended: uses the checkpoint's own image processor | training and inference resize differently
-    swift.template:Template._extend_tokens(input_ids, labels, loss_scale, replace_idx_list, get_new_tokens, mm_mask)
-        expands the image placeholder in ids and labels | images and text do not line up
-    swift.template.templates.qwen:Qwen3VLTemplate.create_mm_token_type_ids(input_ids, mm_mask)
-        marks image tokens | transformers gives images the positions of text
-    swift.template.templates.qwen:Qwen3VLTemplate.requires_mm_token_type_ids
-        whether these marks are required | transformers gives images the positions of text
+    swift.template:Template.placeholder_tokens
+        set to the family's image token, of each checkpoint anew | truncation may cut an image in two
+    transformers:ProcessorMixin.replace_image_token(image_inputs, image_idx)
+        the tokens of an image | images and text do not line up
+    transformers:Qwen3VLProcessor._get_num_multimodal_tokens(image_sizes)
+        the number of these tokens without opening the image | too long samples are found during training only
+    transformers:ProcessorMixin.valid_processor_kwargs
+        how the processor calls its image processor | InternVL3 is trained on one tile of each image
     swift.template:Template#max_length
         the limit for the lengths of samples, checked before training | too long samples are found during training only
     swift.arguments:SftArguments(truncation_strategy)
@@ -152,4 +158,25 @@ PEFT:
         the trained copy of a head | the frozen head is used for the loss
     peft.utils:ModulesToSaveWrapper.active_adapters
         names the copy in use | the frozen head is used for the loss
+Rewards:
+    swift.arguments:RLHFArguments(rlhf_type, num_generations, reward_funcs, temperature, top_p, top_k, beta, epsilon)
+        holds the settings of rewards under swift's names | no pipeline of rewards can be made
+    swift.pipelines.train.rlhf:SwiftRLHF._get_trainer_kwargs()
+        extended: passes the reward function and callbacks to our trainer | answers are not rewarded
+    swift.pipelines.train.rlhf:SwiftRLHF.prepare_model(args, model, template)
+        extended: continues the adapter that training starts from | a new adapter is trained
+    swift.trainers:TrainerFactory.TRAINER_MAPPING["grpo"]
+        replaced: our trainer | checkpoints are not marked complete, and answers are not scored
+    swift.rlhf_trainers:GRPOTrainer._score_completions(samples)
+        extended: counts the samples of each source | the manifest lacks them
+    swift.rlhf_trainers:GRPOTrainer.log(logs)
+        extended: adds the means of the rewarded answers | metrics.jsonl holds only swift's values
+    swift.rlhf_trainers:GRPOTrainer#engine
+        its template samples answers within our limits | answers are sampled without grammar
+    swift.template:Template.generate(model)
+        extended: grammar and forbidden placeholders | answers are sampled without grammar
+    swift.rl_core.data:GRPOSample(extra)
+        holds the columns of a sample | the samples of each source are not counted
+    peft:set_peft_model_state_dict(model, peft_model_state_dict)
+        loads the adapter that training starts from | a new adapter is trained
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from PIL import Image
 from torch.utils.data import Dataset
@@ -20,7 +20,6 @@ from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
-from coord_trainer.answers.prompt import check_prompt, prompt_settings, prompt_text
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say, set_single_rank_environment, swift_log, world_size
@@ -35,6 +34,7 @@ from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
+from coord_trainer.model.prompt import check_prompt, prompt_settings, prompt_text
 from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
 from coord_trainer.training.faults import NonFiniteLoss
 
@@ -71,6 +71,17 @@ class OpenRun:
     vocab: CoordVocab | None
     markers: tuple[int, ...] | None
     pipeline: Any = field(repr=False)
+
+    samples: ClassVar[type[Samples]] = Samples
+    has_losses: ClassVar[bool] = True
+    command: ClassVar[str] = "train"
+
+    @classmethod
+    def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], outline: bool) -> Any:
+        """Return the pipeline of ms-swift with these arguments."""
+        from coord_trainer.swift.pipeline import open_pipeline
+
+        return open_pipeline(arguments, outline)
 
     @property
     def model(self) -> Any:
@@ -133,12 +144,12 @@ class OpenRun:
         Raises:
             InputError: even the prompt with a small image is longer than the limit.
         """
-        tokenizer, images = self.processor.tokenizer, self.processor.image_processor
+        processor, tokenizer = self.processor, self.processor.tokenizer
         size = 64
         answer = "a"
 
         def of_image(width: int, height: int) -> int:
-            return images.get_number_of_image_patches(height, width) // images.merge_size**2
+            return int(processor._get_num_multimodal_tokens(image_sizes=[(height, width)]).num_image_tokens[0])
 
         def of_answer(text: str) -> int:
             return len(tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -201,11 +212,9 @@ class OpenRun:
             workers: number of processes that encode samples; None takes the value of `training:`
             answers: schedule of AP measurements during training, None for none
         """
-        config, pipeline = self.config, self.pipeline
+        pipeline = self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
-
-            from coord_trainer.swift.trainer import TrainingParts
 
             take_over_loggers()
             arguments = pipeline.args.training_args
@@ -215,18 +224,13 @@ class OpenRun:
                 arguments.dataloader_persistent_workers = not samples.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
-            pipeline.parts = parts = TrainingParts(
-                objective=CoordObjective(config.custom.objective, self.vocab),
-                offset=config.custom.coord_offset,
-                fused=config.model.fused_head,
-                packing=config.data.packing,
+            pipeline.parts = parts = self.parts(
+                samples,
+                offset=self.config.custom.coord_offset,
                 callbacks=tuple(callbacks),
-                gradient_norms=config.run.gradient_norms,
                 card=self.card,
                 answers=answers,
                 sources=len(samples.mixture.sources),
-                vision=(self.family.vision_tower, self.family.merger),
-                non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             )
             finished = pipeline.main()
             unset_hf_deepspeed_config()  # models that are loaded later must not be sharded
@@ -235,8 +239,25 @@ class OpenRun:
         digests = parts.first_batches.values()
         return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
 
+    def parts(self, samples: Samples, **shared: Any) -> Any:
+        """Return what the run passes to the trainer of losses; `shared` is what all trainers take."""
+        from coord_trainer.swift.trainer import TrainingParts
 
-def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False) -> OpenRun:
+        config = self.config
+        return TrainingParts(
+            objective=CoordObjective(config.custom.objective, self.vocab),
+            fused=config.model.fused_head,
+            packing=config.data.packing,
+            gradient_norms=config.run.gradient_norms,
+            vision=(self.family.vision_tower, self.family.merger),
+            non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
+            **shared,
+        )
+
+
+def open_run(
+    config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False, kind: type[OpenRun] = OpenRun
+) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
     Args:
@@ -245,6 +266,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         base: the checkpoint's folder, or a hub id
         evaluates: whether there is a set to evaluate on
         outline: load the model without weights, on the meta device
+        kind: what the run trains by: losses, or rewards
 
     Raises:
         InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no
@@ -253,7 +275,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
     """
     # Load: swift is imported here, since it takes many seconds.
     with swift_log(folder / "swift.log") as take_over_loggers:
-        from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
+        from coord_trainer.swift.pipeline import swift_arguments
         from coord_trainer.swift.template import apply_coord_template_adapter, fetch_checkpoint, refuse_remote_code
 
         take_over_loggers()
@@ -270,10 +292,12 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
-        pipeline = open_pipeline(swift_arguments(config, folder, str(stored), family.entry, evaluates), outline)
+        arguments = swift_arguments(config, folder, str(stored), family.entry, evaluates)
+        pipeline = kind.open_pipeline(config, arguments, outline)
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
+    _check_parts(family, pipeline.model)
     if config.training.get("quant_bits") and not outline:
         report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
@@ -287,7 +311,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
         _install_offsets(config, family, pipeline, vocab, markers)
-    opened = OpenRun(config, family, folder, vocab, markers, pipeline)
+    opened = kind(config, family, folder, vocab, markers, pipeline)
 
     # Prompt: training shows the model what it will be asked.
     with opened.any_length():
@@ -304,7 +328,7 @@ def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet | Mixture, a
         target_writer(config, opened, source.data, source.images) if source.images is not None else None
         for source in mixture.sources
     ]
-    return Samples(mixture, opened.encode, writers, opened.markers, augments)
+    return opened.samples(mixture, opened.encode, writers, opened.markers, augments)
 
 
 def target_writer(config: RunConfig, opened: OpenRun, data: DataSection, images: ImageSet) -> TargetWriter:
@@ -327,6 +351,21 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     """Raise `InputError` if the run needs what the model family cannot do."""
     if config.data.packing and (reason := family.cannot.get("packing")):
         raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")
+    for name in ("min_pixels", "max_pixels"):
+        if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
+            raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
+
+
+def _check_parts(family: Family, model: Any) -> None:
+    """Raise `InputError` if the model has no part of a name that the family's record states."""
+    modules = dict(model.named_modules())
+    for part in ("vision_tower", "merger", "language_model", "head"):
+        name = getattr(family, part)
+        if name not in modules:
+            raise InputError(
+                f"the record of the model family {family.name}: {part}: {type(model).__name__} has no module {name!r}"
+                "; use a name that its named_modules() list"
+            )
 
 
 def _install_offsets(

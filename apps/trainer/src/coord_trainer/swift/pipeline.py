@@ -16,7 +16,6 @@ from typing import Any
 import swift
 import torch
 from safetensors import SafetensorError
-from swift.arguments import SftArguments
 from swift.optimizers import optimizers_map
 from swift.optimizers.base import OptimizerCallback
 from swift.optimizers.multimodal import MultimodalOptimizerCallback
@@ -85,8 +84,10 @@ class _OutlineSft(CoordSft):
             super()._prepare_model_tokenizer(return_dummy_model=True)
 
 
-def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
-    """Load model, processor and template as swift does; with `outline` the model is without weights (meta device).
+def open_pipeline(arguments: dict[str, Any], outline: bool = False, kind: type[SwiftSft] = CoordSft) -> Any:
+    """Load model, processor and template as swift does, for a pipeline of a `kind`.
+
+    With `outline` the model is without weights (meta device).
 
     Raises:
         InputError: a file of the checkpoint is missing or damaged.
@@ -101,14 +102,14 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False) -> CoordSft:
         if name not in optimizers_map:
             optimizers_map[name] = CoordOptimizer
     optimizers_map["muon"] = MuonOptimizer
-    parsed = SftArguments(**arguments)
+    parsed = kind.args_class(**arguments)
     if arguments.get("deepspeed"):
         # transformers has counted the ranks by now; while this is set, accelerate does not use DeepSpeed.
         os.environ.pop("ACCELERATE_USE_CPU", None)
         if world_size() > 1:  # ZeRO-3 shards while loading, and would assume one rank without this
             deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)
     try:
-        return (_OutlineSft if outline else CoordSft)(parsed)
+        return (_OutlineSft if outline else kind)(parsed)
     except (OSError, JSONDecodeError, SafetensorError) as error:
         if getattr(error, "errno", None) is not None:  # of the system, such as a full disk
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import torch
 from swift.model import MODEL_MAPPING, register_model
 from swift.template import TEMPLATE_MAPPING, Template, register_template
 from swift.utils import safe_snapshot_download
@@ -31,10 +32,11 @@ class CoordTemplate(Template):
     skip_bbox_norm = True
 
     def init_processor(self, processor) -> None:  # noqa: D102
+        self.placeholder_tokens = [self.family.image_token]  # swift writes ids into its list, that of the class
         super().init_processor(processor)
         if processor is not None:
             self.image_token_id = self.config.image_token_id
-            self.video_token_id = self.config.video_token_id
+            self.video_token_id = getattr(self.config, "video_token_id", None)
 
     def normalize_bbox(self, inputs) -> None:
         """Leave boxes unchanged, since they are coordinate tokens in the text already."""
@@ -44,25 +46,25 @@ class CoordTemplate(Template):
     def replace_tag(self, media_type, index, inputs):  # noqa: D102
         if media_type != "image":
             raise InputError(f"the coordinate template takes images only, found {media_type}")
-        return [self.family.placeholder]
+        if not hasattr(inputs, "expanded"):  # a server such as vLLM expands it
+            return [self.family.placeholder]
+        return [f"{self.family.vision_start}{inputs.expanded[index]}{self.family.vision_end}"]
 
     def _encode(self, inputs):
-        encoded = Template._encode(self, inputs)
-        ids, labels, scale = encoded["input_ids"], encoded["labels"], encoded.get("loss_scale")
-        if self.family.empty_thought and labels is not None:
-            labels = without_empty_thoughts(labels, self._tokenize(self.family.empty_thought))
-        mask = [False] * len(ids)
+        processor, family, media = self.processor, self.family, {}
         if inputs.images:
-            media = self.processor.image_processor(images=inputs.images, return_tensors="pt")
-            patches = media["image_grid_thw"].prod(dim=1) // self.processor.image_processor.merge_size**2
-            places = [i for i, token in enumerate(ids) if token == self.image_token_id]
-            ids, labels, scale, mask = self._extend_tokens(
-                ids, labels, scale, places, lambda i: [self.image_token_id] * int(patches[i]), mm_mask=mask
-            )
-            encoded.update(media)
-        encoded.update(input_ids=ids, labels=labels, loss_scale=scale)
-        if self.requires_mm_token_type_ids and any(mask):
-            encoded["mm_token_type_ids"] = self.create_mm_token_type_ids(ids, mask)
+            settings = processor.valid_processor_kwargs._defaults.get("images_kwargs", {})
+            media = processor.image_processor(images=inputs.images, return_tensors="pt", **settings)
+            inputs.expanded = [processor.replace_image_token(media, i) for i in range(len(inputs.images))]
+        encoded = Template._encode(self, inputs)
+        if family.empty_thought and encoded["labels"] is not None:
+            thought = self._tokenize(family.empty_thought)
+            encoded["labels"] = without_empty_thoughts(encoded["labels"], thought)
+        if inputs.images:
+            encoded |= {name: media[name] for name in family.image_inputs}
+            if family.token_types is not None:
+                is_image_1T = torch.tensor([encoded["input_ids"]]) == self.image_token_id
+                encoded[family.token_types] = is_image_1T.long()
         return encoded
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
@@ -44,84 +45,70 @@ _METRICS = "coord_metrics.json"
 _logger = logging.getLogger("swift.coord_trainer")
 
 
-@dataclass(frozen=True)
-class TrainingParts:
-    """What a run passes to the trainer besides swift's arguments."""
+@dataclass(frozen=True, kw_only=True)
+class RunParts:
+    """What a run passes to any trainer besides swift's arguments."""
 
-    objective: CoordObjective
     offset: CoordOffsetConfig
-    fused: bool = True
-    packing: bool = False
     callbacks: tuple[TrainerCallback, ...] = ()
-    gradient_norms: bool = False
-    non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
-    first_batches: BatchDigest = field(default_factory=BatchDigest)
     card: ModelCard | None = None
     answers: AnswerSchedule | None = None
     sources: int = 1
-    vision: tuple[str, ...] = ("model.visual",)
+    first_batches: BatchDigest = field(default_factory=BatchDigest)
     seen: list[int] = field(default_factory=list)
     """Filled at the end of training: samples of each source, over all ranks and including those before a resume."""
+
+
+@dataclass(frozen=True)
+class TrainingParts(RunParts):
+    """What a run passes to the trainer of losses."""
+
+    objective: CoordObjective
+    fused: bool = True
+    packing: bool = False
+    gradient_norms: bool = False
+    vision: tuple[str, ...] = ("model.visual",)
+    non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
 
 
 class LostPassError(RunError):
     """Raised if a forward pass of a sharded model fails on one rank, which ends training on all."""
 
 
-class CoordTrainer(Seq2SeqTrainer):
-    """swift's trainer with the coordinate objective on supervised rows."""
+class RunTrainer:
+    """What a run adds to a trainer of swift: callbacks, scores of answers, and checkpoints that are marked complete."""
 
-    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
-        self._parts, self._objective = coord_parts, coord_parts.objective
-        self.offset_config = coord_parts.offset
-        self._norms: dict[str, float] = {}
-        self._seen_S = torch.zeros(coord_parts.sources, dtype=torch.float64)
-        super().__init__(*args, **kwargs)
+    _parts: RunParts
+
+    def _join_run(self) -> None:
+        """Add the run's callbacks to a trainer that has been made."""
         # transformers must not apply the limit: it deletes older checkpoints before the new one is complete, and at
         # the end the last one if the limit is 1 and another is the best.
         self._kept_checkpoints, self.args.save_total_limit = self.args.save_total_limit, None
+        self._seen_S = torch.zeros(self._parts.sources, dtype=torch.float64)
         if self.args.deepspeed and not self.is_deepspeed_enabled:
             raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
-        weights = self._objective.config.weights
-        self._step_metrics = {mode: StepMetrics(weights, self.args.device) for mode in ("train", "eval")}
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
-        if coord_parts.answers is not None:
+        if self._parts.answers is not None:
             self.args.metric_for_best_model, self.args.greater_is_better = AP, True
-            self.add_callback(coord_parts.answers)
-        elif self.eval_dataset is not None:
-            self._check_best_metric()
-        for callback in coord_parts.callbacks:
+            self.add_callback(self._parts.answers)
+        for callback in self._parts.callbacks:
             self.add_callback(callback)
 
-    def get_use_logits_to_keep(self, default_value: bool = True) -> bool:
-        """Return False: swift would keep the same positions of all samples, but the row head selects the exact rows."""
-        return False
+    def _evaluation_losses(self) -> dict[str, float]:
+        """Compute the evaluation losses of a trainer that has some."""
+        return {}
 
-    def _get_data_collator(self, args, template):
-        return partial(
-            collate_samples,
-            collate=super()._get_data_collator(args, template),
-            vocab=self._objective.vocab,
-            packing=self._parts.packing,
-        )
+    def _forget_evaluation(self) -> None:
+        """Leave out what a failed evaluation has gathered."""
 
-    def get_eval_dataloader(self, eval_dataset=None):
-        """Return a loader that serves each sample once over all ranks; the usual one repeats some in the last batch."""
-        if self.args.world_size == 1:
-            return super().get_eval_dataloader(eval_dataset)
-        dataset = WholeRounds(self.eval_dataset if eval_dataset is None else eval_dataset, self.args.world_size)
-        sampler = BatchSamplerShard(
-            len(dataset), self.args.eval_batch_size, shuffle=False, drop_last=False, data_seed=None
-        )
-        return DataLoaderShard(
-            dataset,
-            device=self.accelerator.device,
-            batch_sampler=sampler,
-            collate_fn=self.data_collator,
-            num_workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-        )
+    def _sums_since_log(self) -> dict[str, Any]:
+        """Return what the next log line is made of, for a checkpoint."""
+        return {}
+
+    def _restore_sums(self, sums: dict[str, Any]) -> None:
+        """Continue with the sums of a checkpoint."""
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Compute the evaluation losses and, if they are due, the scores of answers.
@@ -155,9 +142,120 @@ class CoordTrainer(Seq2SeqTrainer):
         say(f"  step {self.state.global_step}: {message}; it is skipped, and training continues (see swift.log)")
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # it may have failed for lack of memory
-        self._step_metrics["eval"].clear()
+        self._forget_evaluation()
         self.log({"eval_failed": message})
         return {}
+
+    def _answer_scores(self) -> dict[str, float]:
+        scorer, device = self._parts.answers.scorer, self.args.device
+        with failing_together(device):
+            share = scorer.answer(self.model, self.args.process_index, self.args.world_size)
+        answers, scores = gather_lists(share), {}
+        with failing_together(device):
+            if self.args.process_index == 0:
+                scores = scorer.score(answers)
+                scorer.keep(self.state.global_step, answers)
+        return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
+
+    def _determine_best_metric(self, metrics, trial) -> bool:
+        """Leave the best checkpoint unchanged if its metric was not measured."""
+        name = self.args.metric_for_best_model or ""
+        return name.removeprefix("eval_") in {key.removeprefix("eval_") for key in metrics} and (
+            super()._determine_best_metric(metrics, trial)
+        )
+
+    def _save_checkpoint(self, *args, **kwargs):
+        """Save, mark the checkpoint as complete, and only then delete older ones."""
+        folder = Path(self.args.output_dir)
+        checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        sums = self._sums_since_log() | {"seen": self._samples_seen()}
+        if self.args.should_save:
+            (checkpoint / COMPLETE).unlink(missing_ok=True)  # before it is written again
+        try:
+            super()._save_checkpoint(*args, **kwargs)  # ends with a barrier
+        except BaseException:
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            raise
+        if self.args.should_save:
+            write_text(checkpoint / _METRICS, json.dumps(sums))
+            if self._parts.card is not None:
+                self._parts.card.write(checkpoint)
+            mark_complete(checkpoint)
+            rotate_checkpoints(str(folder), self._kept_checkpoints, self.state.best_model_checkpoint)
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        """Also load the sums since the last log line."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        path = Path(checkpoint or "") / _METRICS
+        if checkpoint is not None and path.is_file() and self.args.process_index == 0:
+            sums = read_json(path)
+            self._restore_sums(sums)
+            self._seen_S += torch.tensor(sums.get("seen", 0), dtype=self._seen_S.dtype)
+
+    def _samples_seen(self) -> list[int]:
+        """Return the samples of each source that were trained on, over all ranks and including before a resume."""
+        return [round(count) for count in self._sum_over_ranks(self._seen_S.to(self.args.device)).tolist()]
+
+    def train(self, *args, **kwargs):  # noqa: D102
+        output = super().train(*args, **kwargs)
+        self._parts.seen[:] = self._samples_seen()
+        return output
+
+    def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
+        return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
+
+
+class CoordTrainer(RunTrainer, Seq2SeqTrainer):
+    """swift's trainer with the coordinate objective on supervised rows."""
+
+    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
+        self._parts, self._objective = coord_parts, coord_parts.objective
+        self.offset_config = coord_parts.offset
+        self._norms: dict[str, float] = {}
+        super().__init__(*args, **kwargs)
+        weights = self._objective.config.weights
+        self._step_metrics = {mode: StepMetrics(weights, self.args.device) for mode in ("train", "eval")}
+        if coord_parts.answers is None and self.eval_dataset is not None:
+            self._check_best_metric()
+        self._join_run()
+
+    def _forget_evaluation(self) -> None:
+        self._step_metrics["eval"].clear()
+
+    def _sums_since_log(self) -> dict[str, Any]:
+        return self._step_metrics["train"].sums(self._sum_over_ranks)
+
+    def _restore_sums(self, sums: dict[str, Any]) -> None:
+        self._step_metrics["train"].restore(sums)
+
+    def get_use_logits_to_keep(self, default_value: bool = True) -> bool:
+        """Return False: swift would keep the same positions of all samples, but the row head selects the exact rows."""
+        return False
+
+    def _get_data_collator(self, args, template):
+        return partial(
+            collate_samples,
+            collate=super()._get_data_collator(args, template),
+            vocab=self._objective.vocab,
+            packing=self._parts.packing,
+        )
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        """Return a loader that serves each sample once over all ranks; the usual one repeats some in the last batch."""
+        if self.args.world_size == 1:
+            return super().get_eval_dataloader(eval_dataset)
+        dataset = WholeRounds(self.eval_dataset if eval_dataset is None else eval_dataset, self.args.world_size)
+        sampler = BatchSamplerShard(
+            len(dataset), self.args.eval_batch_size, shuffle=False, drop_last=False, data_seed=None
+        )
+        return DataLoaderShard(
+            dataset,
+            device=self.accelerator.device,
+            batch_sampler=sampler,
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
 
     def _evaluation_losses(self) -> dict[str, float]:
         device = self.args.device
@@ -189,23 +287,6 @@ class CoordTrainer(Seq2SeqTrainer):
                 "without another's part of the weights; continue with run.resume=true and a smaller "
                 "training.per_device_eval_batch_size, or training.eval_strategy=no"
             ) from error
-
-    def _answer_scores(self) -> dict[str, float]:
-        scorer, device = self._parts.answers.scorer, self.args.device
-        with failing_together(device):
-            share = scorer.answer(self.model, self.args.process_index, self.args.world_size)
-        answers, scores = gather_lists(share), {}
-        with failing_together(device):
-            if self.args.process_index == 0:
-                scores = scorer.score(answers)
-        return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
-
-    def _determine_best_metric(self, metrics, trial) -> bool:
-        """Leave the best checkpoint unchanged if its metric was not measured."""
-        name = self.args.metric_for_best_model or ""
-        return name.removeprefix("eval_") in {key.removeprefix("eval_") for key in metrics} and (
-            super()._determine_best_metric(metrics, trial)
-        )
 
     def _check_best_metric(self) -> None:
         logged = (*always_logged(self._step_metrics["eval"], "eval_"), "eval_loss")
@@ -277,43 +358,6 @@ class CoordTrainer(Seq2SeqTrainer):
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
 
-    def _save_checkpoint(self, *args, **kwargs):
-        """Save, mark the checkpoint as complete, and only then delete older ones."""
-        folder = Path(self.args.output_dir)
-        checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        sums = self._step_metrics["train"].sums(self._sum_over_ranks) | {"seen": self._samples_seen()}
-        if self.args.should_save:
-            (checkpoint / COMPLETE).unlink(missing_ok=True)  # before it is written again
-        try:
-            super()._save_checkpoint(*args, **kwargs)  # ends with a barrier
-        except BaseException:
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            raise
-        if self.args.should_save:
-            write_text(checkpoint / _METRICS, json.dumps(sums))
-            if self._parts.card is not None:
-                self._parts.card.write(checkpoint)
-            mark_complete(checkpoint)
-            rotate_checkpoints(str(folder), self._kept_checkpoints, self.state.best_model_checkpoint)
-
-    def _load_optimizer_and_scheduler(self, checkpoint):
-        """Also load the sums since the last log line."""
-        super()._load_optimizer_and_scheduler(checkpoint)
-        path = Path(checkpoint or "") / _METRICS
-        if checkpoint is not None and path.is_file() and self.args.process_index == 0:
-            sums = read_json(path)
-            self._step_metrics["train"].restore(sums)
-            self._seen_S += torch.tensor(sums.get("seen", 0), dtype=self._seen_S.dtype)
-
-    def _samples_seen(self) -> list[int]:
-        """Return the samples of each source that were trained on, over all ranks and including before a resume."""
-        return [round(count) for count in self._sum_over_ranks(self._seen_S.to(self.args.device)).tolist()]
-
-    def train(self, *args, **kwargs):  # noqa: D102
-        output = super().train(*args, **kwargs)
-        self._parts.seen[:] = self._samples_seen()
-        return output
-
     def _logs_next(self) -> bool:
         step = self.state.global_step + 1
         return step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0
@@ -329,9 +373,6 @@ class CoordTrainer(Seq2SeqTrainer):
     def _log_line(self, mode: str, prefix: str) -> dict[str, float]:
         metrics = self._step_metrics[mode]
         return log_line(metrics, metrics.flush(self._sum_over_ranks), prefix)
-
-    def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
-        return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
 
 
 def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> tuple[nn.Parameter, ...]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import io
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,30 +15,41 @@ from PIL import Image
 from coord_codec import CoordGrid, Instance
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import page, safe, section, table
-from coord_codec.images import ImageError, decode_image
+from coord_codec.html import (
+    Card,
+    Drawn,
+    columns,
+    figure,
+    gallery,
+    image_svg,
+    label_slots,
+    page,
+    safe,
+    section,
+    table,
+    tiles,
+)
+from coord_codec.images import ImageError, data_url, decode_image
 from coord_data.finding import Finding
 from coord_data.inspection.examine import Examination
 
 Named = tuple[str, tuple[float, ...]]
 """A description and its corners in [0, 1]."""
 
-TRUTH = "#0f766e"
-"""Colour of the boxes of the annotations."""
 _SIDE = 480  # longer side of a drawing, in SVG units
 _SMALL = 160  # longer side of the images of a pair
 _PAIRS = 100  # pairs of each finding that are drawn; the others are listed
 _CLASSES = 60  # listed at most
 _BINS = 16  # rows of a histogram at most
 STYLE = """
-.findings td, .findings th { text-align: left; white-space: normal; padding: 5px 18px 5px 0;
-  overflow-wrap: break-word; }
-.findings td:nth-child(-n+2) { white-space: nowrap; font-weight: 600; }
+.findings td, .findings th { text-align: left; white-space: normal; padding: 5px 18px 5px 0; }
+.findings td:nth-child(-n+2) { white-space: nowrap; font-weight: 600; min-width: 0; }
 .bars table { width: 100%; margin: 0; }
-.bars th, .bars td { border: 0; padding: 1px 10px 1px 0; font-size: 12px; white-space: nowrap; }
-.bars td { width: 100%; }
-.bars i { display: inline-block; height: 10px; border-radius: 2px; background: #2563eb; margin-right: 6px; }
-.pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(340px, 1fr)); gap: 14px; margin: 0 0 12px; }
+.bars th, .bars td { border: 0; padding: 1px 10px 1px 0; font-size: 12px; white-space: nowrap; min-width: 0; }
+.bars td { width: 100%; max-width: none; }
+.bars i { display: inline-block; height: 10px; border-radius: 2px; background: var(--s0); margin-right: 6px; }
+.pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(340px, 100%), 1fr)); gap: 14px;
+  margin: 0 0 12px; }
 .pairs img { max-width: 48%; border-radius: 6px; vertical-align: top; }
 """
 
@@ -53,12 +63,16 @@ class Page:
         images: the section about images, title and HTML; the images with their boxes if None
         sections: title and HTML of further sections
         style: CSS of these parts
+        facts: what is named below the heading
+        title: heading of the page
     """
 
     tiles: tuple[tuple[str, object, str], ...] = ()
     images: tuple[str, str] | None = None
     sections: tuple[tuple[str, str], ...] = ()
     style: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    title: str = "Data inspected"
 
 
 def write_page(path: Path, examination: Examination, added: Page, shown: Sequence[Instance]) -> None:
@@ -70,30 +84,38 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
         added: parts of another program
         shown: records whose images are shown, unless `added` brings its own section
     """
-    paired = [finding for finding in examination.findings if finding.pairs]
+    found = examination.findings
+    severities = Counter(finding.severity for finding in found)
+    summary = ", ".join(counted(n, severity) for severity, n in severities.items()) or "none"
+    paired = [f for f in found if f.pairs]
     distributions = [_classes(examination), _sizes(examination), _counts(examination)]
     parts = [
         _tiles(examination, added.tiles),
-        section("Findings", _findings(examination.findings)),
+        section("Findings", _findings(found), summary),
         section(*(added.images or ("Images", _images(shown, examination.root)))),
-        *(section(f"{finding.code}: {finding.message}", _pairs(finding, examination)) for finding in paired),
+        *(
+            section(
+                f"{finding.code}: {finding.message}", _pairs(finding, examination), counted(finding.count, "record")
+            )
+            for finding in paired
+        ),
         *(section(title, html) for title, html in added.sections),
-        section("Classes, sizes, object counts", "".join(distributions)),
+        section("Classes, sizes, object counts", columns(*distributions)),
     ]
-    write_text(path, page("Data inspected", "\n".join(parts), STYLE + added.style))
+    facts = {"images": examination.root.name or ".", "date": time.strftime("%Y-%m-%d %H:%M"), **added.facts}
+    write_text(path, page(added.title, "\n".join(parts), STYLE + added.style, facts))
 
 
 def _tiles(examination: Examination, further: Sequence[tuple[str, object, str]]) -> str:
     usable = sum(len(instance.targets) for instance in examination.usable)
     refused = len(examination.annotations.problems)
-    tiles = [
+    cells = [
         ("Images", len(examination.raw.files), f"{len(examination.usable)} usable"),
         ("Boxes", len(examination.raw), f"{usable} usable"),
         ("Refused", refused, "faults of records and objects, which are left out of training and scoring"),
         *further,
     ]
-    cells = (f"<div><span>{safe(a)}</span><b>{safe(b)}</b><small>{safe(c)}</small></div>" for a, b, c in tiles)
-    return f'<div class="tiles">{"".join(cells)}</div>'
+    return tiles(cells)
 
 
 def _findings(findings: Sequence[Finding]) -> str:
@@ -104,62 +126,48 @@ def _findings(findings: Sequence[Finding]) -> str:
 
 
 def _images(shown: Sequence[Instance], root: Path) -> str:
-    figures = []
+    names = list(dict.fromkeys(target.desc for instance in shown for target in instance.targets))
+    cards = []
     for instance in shown:
         image = decode_image(root / instance.image, at_most=(2 * _SIDE, 2 * _SIDE))
         boxes = [(target.desc, tuple(target.bbox)) for target in instance.targets]
         size = (instance.width or image.width, instance.height or image.height)
         caption = f"{instance.image}: {size[0]} x {size[1]}, {counted(len(boxes), 'object')}"
-        figures.append(figure(drawing(instance.image, image, [(boxes, solid(TRUTH))]), caption))
-    return image_grid(figures)
+        drawn = [Drawn(desc, box, slot=slot) for (desc, box), slot in zip(boxes, slots_of(boxes, names), strict=True)]
+        cards.append(card(instance.image, image, drawn, caption, names))
+    return gallery(cards, labels=names, sorts=SORTS)
 
 
-def solid(colour: str) -> str:
-    """Return the SVG attributes of a solid outline."""
-    return f'stroke="{colour}" stroke-width="3"'
+SORTS = (("in the order of the file", False), ("most objects", True), ("smallest object", False))
+"""Orders of the images of this page."""
 
 
-def figure(html: str, caption: str, details: str = "") -> str:
-    """Return a figure with a caption in plain text; the rest is HTML."""
-    return f"<figure>{html}<figcaption>{safe(caption)}</figcaption>{details}</figure>"
+def slots_of(boxes: Sequence[Named], names: Sequence[str]) -> list[int]:
+    """Return the place of the colour of each box; one label has one colour on the whole page."""
+    slots = label_slots(names)
+    return [slots[desc] for desc, _ in boxes]
 
 
-def image_grid(figures: Sequence[str]) -> str:
-    """Return figures side by side, or a sentence where there are none."""
-    return f'<div class="images">{"".join(figures)}</div>' if figures else "<p>No image can be shown.</p>"
-
-
-def drawing(name: str, image: Image.Image, outlines: Iterable[tuple[Sequence[Named], str]]) -> str:
-    """Return an image with boxes as SVG.
+def card(
+    name: str, image: Image.Image, drawn: Sequence[Drawn], caption: str, names: Sequence[str], details: str = ""
+) -> Card:
+    """Return an image of the gallery.
 
     Args:
         name: path of the image
         image: the image
-        outlines: boxes, and the SVG attributes of their outlines
+        drawn: boxes on it
+        caption: plain text below it
+        names: all labels of the page
+        details: HTML that folds below the caption
     """
     zoom = _SIDE / max(image.size)
     w, h = (max(1, round(side * zoom)) for side in image.size)
-    data = _embedded(image.resize((w, h), Image.Resampling.BILINEAR))
-    boxes = "".join(_box(named, (w, h), style) for objects, style in outlines for named in objects)
-    return (
-        f'<svg class="overlay" viewBox="0 0 {w} {h}" role="img" aria-label="{safe(name)}">'
-        f'<image width="{w}" height="{h}" href="{data}"/>{boxes}</svg>'
-    )
-
-
-def _embedded(image: Image.Image) -> str:
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=85)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
-
-
-def _box(named: Named, size: tuple[int, int], style: str) -> str:
-    desc, (x1, y1, x2, y2) = named
-    x, y, w, h = x1 * size[0], y1 * size[1], (x2 - x1) * size[0], (y2 - y1) * size[1]
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" fill="none" {style}>'
-        f"<title>{safe(desc)}</title></rect>"
-    )
+    data = data_url(image.resize((w, h), Image.Resampling.BILINEAR), quality=85)
+    areas = [(box.box[2] - box.box[0]) * (box.box[3] - box.box[1]) for box in drawn]
+    objects = [("", names.index(label), "") for label in dict.fromkeys(box.label for box in drawn)]
+    # The first order is that of the cards.
+    return Card(image_svg(name, (w, h), drawn, data), caption, details, objects, (0, len(drawn), min(areas, default=1)))
 
 
 def _pairs(finding: Finding, examination: Examination) -> str:
@@ -183,7 +191,7 @@ def _thumbnail(path: Path) -> str:
     except ImageError:  # of a large set, images that were not looked at may be missing
         return ""
     image.thumbnail((_SMALL, _SMALL))
-    return f'<img src="{_embedded(image)}" alt="{safe(path.name)}"> '
+    return f'<img src="{data_url(image, quality=85)}" alt="{safe(path.name)}"> '
 
 
 def _classes(examination: Examination) -> str:

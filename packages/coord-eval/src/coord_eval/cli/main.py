@@ -158,7 +158,8 @@ def score(
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
-    report = evaluation.write_report(out, image_root=images, title=title)
+    facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
+    report = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
     if export:
         write_exports(evaluation, out)
     if as_json:
@@ -190,6 +191,7 @@ def compare(
     resamples: Annotated[int, typer.Option(min=1, metavar="N", help="Number of resamples.")] = 1000,
     seed: options.Seed = 0,
     out: options.OutFolder = None,
+    images: options.ImageFolder = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare runs: sets of answers for the same images.
@@ -214,7 +216,7 @@ def compare(
             raise InputError(f"compare: every run is a COCO results list, on which {extra} has no effect; leave it out")
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
-        comparison.write_report(out)
+        comparison.write_report(out, image_root=images)
     if as_json:
         print(comparison.to_json())
     else:
@@ -247,7 +249,9 @@ def view(
     with options.Progress() as progress:
         evaluation = score(ground_truth, predictions, progress=progress, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
-    print(evaluation.write_report(out, image_root=images, max_overlays=count))
+    facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
+    title = f"Images of {predictions.stem}"
+    print(evaluation.write_report(out, image_root=images, title=title, max_overlays=count, facts=facts))
 
 
 @app.command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from coord_codec.counts import counted, counted_note, fixed
-from coord_eval.comparison import Comparison, p_text
+from coord_eval.comparison import Comparison
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.expressions import ExpressionScores
 from coord_eval.html import number
@@ -59,7 +59,7 @@ def comparison_lines(comparison: Comparison) -> Iterator[str]:
             yield (
                 f"  {name:9} {before:7.4f} -> {after:7.4f}  {fixed(d.value, 4, '+')} "
                 f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]  "
-                f"better in {100 * d.share_better:.1f} %  p {p_text(d)}"
+                f"better in {100 * d.share_better:.1f} %  p {d.p_text}"
             )
     yield "more metrics: --json, --out"
     yield (

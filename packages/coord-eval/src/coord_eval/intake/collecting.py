@@ -33,8 +33,8 @@ from coord_eval.intake.joining import (
     join,
 )
 from coord_eval.intake.ranking import choose_source, object_scores
-from coord_eval.parse.answer import Answer
-from coord_eval.predictions import CocoResult, Prediction
+from coord_eval.parse.answer import Answer, ParsedObject
+from coord_eval.predictions import CocoResult, Prediction, StatedObject
 
 
 @contextmanager
@@ -145,11 +145,15 @@ def collect_answers(
     for i in indices:
         image, prediction = images[i], predictions[i]
         part = table.part(image, prediction.tile)
-        if not answers[i].objects:
+        if prediction.objects is None:
+            objects: Sequence[ParsedObject | StatedObject] = answers[i].objects
+            scores = object_scores(source, answers[i], prediction) if objects else []
+        else:
+            objects, scores = prediction.objects, [item.score for item in prediction.objects]
+        if not objects:
             continue
         left, top, width, height = prediction.tile or (0.0, 0.0, *ground_truth.size_of(image))
-        scores = object_scores(source, answers[i], prediction)
-        for item, score in zip(answers[i].objects, scores, strict=True):
+        for item, score in zip(objects, scores, strict=True):
             category, layer = labels.match(item.desc)
             x1, y1, x2, y2 = item.box
             box = (left + x1 * width, top + y1 * height, (x2 - x1) * width, (y2 - y1) * height)
@@ -163,6 +167,7 @@ def collect_answers(
         *assumed_scale_notes(answers),
         *unrecognised_notes(answers, predictions),
         *_size_notes(ground_truth, predictions, images),
+        *_stated_notes([predictions[i] for i in indices]),
     ]
     return table.finish(source, health, joined, notes)
 
@@ -262,6 +267,12 @@ def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) 
         "repairs": _counts(repair for item in objects for repair in item.repairs),
         "formats": _counts(answer.format for answer in answers),
     }
+
+
+def _stated_notes(predictions: Sequence[Prediction]) -> list[str]:
+    """Return a note with the number of answers whose boxes are not those of their text."""
+    count = sum(prediction.objects is not None for prediction in predictions)
+    return [f"the boxes of {count} answers are the fused ones that the records state"] if count else []
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

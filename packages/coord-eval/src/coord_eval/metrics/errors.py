@@ -39,8 +39,15 @@ _LOCALISATION, _LABEL = 0, 1
 
 
 @dataclass(frozen=True, eq=False)
-class _Kinds:
-    """Kind of each false detection, its intended object, and masks of the found and the missed objects."""
+class ErrorKinds:
+    """What is wrong with each detection and object, at IoU .5 and in the order of the scores.
+
+    Attributes:
+        kind_D: index of the kind of each false detection in `ERROR_KINDS`, -1 for hits and ignored ones
+        target_D: the object that a false detection was meant for, -1 without one
+        found_N: whether a detection has found the object
+        missed_N: whether the object is missed and no false detection explains it
+    """
 
     kind_D: np.ndarray
     target_D: np.ndarray
@@ -55,7 +62,7 @@ def error_costs(scored: Scored) -> Measure:
     label is an error of the label, or background.
     """
     truth, detections, ranked = scored.truth, scored.detections, scored.ranked
-    kinds = _classify(scored)
+    kinds = classify_errors(scored)
     base = ApTable(truth, detections, ranked)
     repaired = {name: ApTable(truth, *_repair(name, scored, kinds)) for name in ERROR_KINDS}
     counts = {
@@ -77,7 +84,7 @@ def error_costs(scored: Scored) -> Measure:
     return measure
 
 
-def _repair(name: str, scored: Scored, kinds: _Kinds) -> tuple[Detections, RankedMatches]:
+def _repair(name: str, scored: Scored, kinds: ErrorKinds) -> tuple[Detections, RankedMatches]:
     """Return detections and matches as they would be without errors of one kind."""
     detections, matches = scored.detections, scored.ranked
     if name == "missed":
@@ -101,7 +108,7 @@ def _repair(name: str, scored: Scored, kinds: _Kinds) -> tuple[Detections, Ranke
     return (replace(detections, category_D=label_D), replace(matches, hit_TD=hit_D[None], ignored_TD=ignored_D[None]))
 
 
-def _classify(scored: Scored) -> _Kinds:
+def classify_errors(scored: Scored) -> ErrorKinds:
     """Find the kind of every detection that is neither a hit nor ignored."""
     truth, detections, matches = scored.truth, scored.detections, scored.ranked
     false_D = ~matches.hit_TD[0] & ~matches.ignored_TD[0]
@@ -137,7 +144,7 @@ def _classify(scored: Scored) -> _Kinds:
         target_D[rows_d] = objects_n[target]
         explains = conditions[0] | (~conditions[0] & conditions[1])
         explained_N[target_D[rows_d][explains]] = True
-    return _Kinds(kind_D, target_D, found_N, ~found_N & ~truth.crowd_N & ~explained_N)
+    return ErrorKinds(kind_D, target_D, found_N, ~found_N & ~truth.crowd_N & ~explained_N)
 
 
 BACKGROUND = "(background)"

@@ -68,6 +68,7 @@ class Shown:
         lines: lines of the console; None for none
         tiles: headline numbers at the top of the report
         brief: part of the one line that sums an evaluation up; empty for none
+        main: main figure of the section, beside its heading; empty for none
     """
 
     section: str
@@ -75,6 +76,7 @@ class Shown:
     lines: Callable[[Evaluation], Iterable[str]] | None = None
     tiles: Callable[[Evaluation], Sequence[Tile]] | None = None
     brief: Callable[[Evaluation], str] | None = None
+    main: Callable[[Evaluation], str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from coord_codec.counts import counted, fixed
-from coord_codec.html import number, safe, table
+from coord_codec.html import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name
-from coord_eval.metrics.errors import ERROR_KINDS, confused_name, confused_pairs
+from coord_eval.metrics.errors import ERROR_KINDS
 from coord_eval.metrics.metric import Tile
-from coord_eval.report.plot import INK, PALETTE, chart, line_chart
+from coord_eval.report.plot import INK, chart
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
@@ -30,8 +30,6 @@ _COCO_NAMES = {
     "ARm": "AR, medium objects",
     "ARl": "AR, large objects",
 }
-_MAX_CLASSES = 100
-
 _RATES = ("precision", "recall", "f1")
 
 
@@ -41,9 +39,10 @@ def coco_table(evaluation: Evaluation) -> str:
     kinds = (evaluation.coco, evaluation.coco_constant_score, evaluation.coco_class_agnostic, evaluation.ceiling)
     rows = [(name, *(number(kind.get(key, -1)) for kind in kinds)) for key, name in _COCO_NAMES.items()]
     return (
-        f"<p>Sorted by <b>{safe(source)}</b>: {safe(SCORE_SOURCES[source])}. Ceiling: the ground truth itself, encoded "
-        "and parsed back, with all scores set to 1. Any label: all labels replaced by one. Backend: "
-        f"{safe(evaluation.backend)}.</p>" + table(("", "scores", "all scores 1", "any label", "ceiling"), rows)
+        f"<div><p>Sorted by <b>{safe(source)}</b>: {safe(SCORE_SOURCES[source])}. Ceiling: the ground truth itself, "
+        "encoded and parsed back, with all scores set to 1. Any label: all labels replaced by one. Backend: "
+        f"{safe(evaluation.backend)}.</p>"
+        f"{table(('', 'scores', 'all scores 1', 'any label', 'ceiling'), rows)}</div>"
     )
 
 
@@ -101,12 +100,15 @@ def errors(evaluation: Evaluation) -> str:
 def pr_curves(evaluation: Evaluation) -> str:
     """Return the curves of precision against recall; empty without objects."""
     curves = evaluation.pr_curves
-    lines = {f"IoU {name}": (curves["recall"], ys) for name, ys in curves.items() if name != "recall"}
+    lines = {f"IoU {name}": ys for name, ys in curves.items() if name != "recall"}
     if not lines:
         return ""
     caption = "precision by recall, averaged over labels; the mean of a curve is its AP"
-    svg = line_chart(lines, caption, x_label="recall", y_label="precision")
-    return f"{svg}<p>{safe(caption)}.</p>"
+    with chart(caption, width=560, height=300) as drawn:
+        for name, ys in lines.items():
+            drawn.axes.plot(curves["recall"], ys, label=name)
+        drawn.axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="recall", ylabel="precision")
+    return figure(drawn.svg, f"{caption}.")
 
 
 def count_table(evaluation: Evaluation) -> str:
@@ -160,24 +162,27 @@ def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
 
 
 def score_curve(evaluation: Evaluation) -> str:
-    """Draw F1 against the score threshold; empty if all scores are equal."""
+    """Draw precision, recall and F1 against the score threshold; empty if all scores are equal."""
     curve = evaluation.analysis["f1_against_threshold"]
     if len(curve["points"]) < 2:
         return ""
     best = curve["best"]
-    caption = f"F1 against score threshold; best {best['f1']:.3f} at {best['threshold']:.3g}"
-    with chart(caption, width=374, height=230) as drawn:
+    caption = f"precision, recall and F1 against score threshold; best F1 {best['f1']:.3f} at {best['threshold']:.3g}"
+    with chart(caption, width=560, height=300) as drawn:
         scores = [row[0] for row in curve["points"]]
-        drawn.axes.plot(scores, [row[3] for row in curve["points"]], marker="o")
-        drawn.axes.set(ylim=(0, 1.02), xlabel="score threshold", ylabel="F1")
+        for column, name in enumerate(_RATES, start=1):
+            ys = [row[column] for row in curve["points"]]
+            drawn.axes.plot(scores, ys, label=name, linewidth=2.5 if name == "f1" else 1.2, color=PALETTE[3 - column])
+        drawn.axes.plot([best["threshold"]], [best["f1"]], marker="o", markersize=8, color=PALETTE[0])
+        drawn.axes.set(ylim=(0, 1.02), xlabel="score threshold")
         if min(scores) >= 0 and max(scores) <= 1:
             drawn.axes.set_xlim(-0.02, 1.02)
         bounds = {t: row for t in SCORE_THRESHOLDS if (row := evaluation.intervals.get(f1_name(t)))}
         if bounds:
             low, high = ([row[key] for row in bounds.values()] for key in ("low", "high"))
-            drawn.axes.fill_between(list(bounds), low, high, alpha=0.2)
-            caption += "; band: 95 % confidence interval over images"
-    return _figure(drawn.svg, caption)
+            drawn.axes.fill_between(list(bounds), low, high, alpha=0.2, color=PALETTE[0])
+            caption += "; band: 95 % confidence interval of F1 over images"
+    return figure(drawn.svg, caption)
 
 
 def reliability(evaluation: Evaluation) -> str:
@@ -186,42 +191,20 @@ def reliability(evaluation: Evaluation) -> str:
     if not found:
         return ""
     caption = f"reliability; expected calibration error {found['ece']:.3f}"
-    with chart(caption, width=374, height=230) as drawn:
+    with chart(caption, width=560, height=300) as drawn:
         drawn.axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1)
         drawn.axes.plot(*zip(*(row[3:5] for row in found["bins"]), strict=True), marker="o", color=PALETTE[0])
         drawn.axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), xlabel="mean score", ylabel="share of hits at IoU .50")
-    return _figure(drawn.svg, caption)
-
-
-def _figure(svg: str, caption: str) -> str:
-    return f"<figure>{svg}<figcaption>{safe(caption)}</figcaption></figure>"
-
-
-def confusions(evaluation: Evaluation) -> str:
-    """List the most frequent pairs of different labels; the table of error kinds covers background."""
-    confusion: dict[str, dict[str, int]] = evaluation.analysis["confusion"]
-    rows: list[tuple[object, ...]] = []
-    for true, predicted, count in confused_pairs(confusion):
-        row = evaluation.intervals.get(confused_name(true, predicted))
-        share = f"{count / sum(confusion[true].values()):.3f}"
-        shown = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
-        rows.append((true, predicted, count, share + shown))
-    head = ("ground-truth label", "predicted label", "count", "share of the label")
-    return table(head, rows) if rows else ""
+    return figure(drawn.svg, caption)
 
 
 def class_table(evaluation: Evaluation) -> str:
-    """Return AP and AP50 of the categories with the most objects; empty without any."""
+    """Return AP and AP50 of each category, those with most objects first; empty without any."""
     if not evaluation.per_class:
         return ""
     ranked = sorted(evaluation.per_class.items(), key=lambda item: -item[1]["objects"])
-    rows = [
-        (name, row["objects"], row["detections"], number(row["AP"]), number(row["AP50"]))
-        for name, row in ranked[:_MAX_CLASSES]
-    ]
-    rest = len(ranked) - len(rows)
-    more = f"<p>{rest} further classes are in evaluation.json.</p>" if rest else ""
-    return table(("class", "objects", "predicted boxes", "AP", "AP50"), rows) + more
+    rows = [(name, row["objects"], row["detections"], number(row["AP"]), number(row["AP50"])) for name, row in ranked]
+    return table(("class", "objects", "predicted boxes", "AP", "AP50"), rows, sortable=True)
 
 
 def further(name: str) -> Callable[[Evaluation], str]:
@@ -238,3 +221,34 @@ def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     if not isinstance(value, Mapping):
         return [(prefix, number(value) if isinstance(value, float) else str(value))]
     return [pair for key, part in value.items() for pair in flat(part, f"{prefix}.{key}" if prefix else str(key))]
+
+
+def coco_main(evaluation: Evaluation) -> str:
+    """Return AP."""
+    return f"AP {number(evaluation.coco['AP'])}"
+
+
+def detection_main(evaluation: Evaluation) -> str:
+    """Return F1 at IoU .5."""
+    return f"F1 {number(evaluation.detection['0.5']['f1'])}"
+
+
+def bias_main(evaluation: Evaluation) -> str:
+    """Return mean IoU."""
+    return f"mean IoU {number(evaluation.mean_iou)}"
+
+
+def score_main(evaluation: Evaluation) -> str:
+    """Return the best F1 and its threshold."""
+    best = evaluation.analysis["f1_against_threshold"]["best"]
+    return f"best F1 {best['f1']:.3f} at {best['threshold']:.3g}" if best else ""
+
+
+def errors_main(evaluation: Evaluation) -> str:
+    """Return the number of errors."""
+    return f"{sum(row['count'] for row in evaluation.analysis['errors'].values()):,} errors"
+
+
+def classes_main(evaluation: Evaluation) -> str:
+    """Return the number of classes."""
+    return f"{len(evaluation.per_class):,}"

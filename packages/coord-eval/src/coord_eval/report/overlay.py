@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from coord_codec import geometry_of
-from coord_codec.html import outline_svg, safe
+from coord_codec.html import Drawn, image_svg, label_slots
+from coord_codec.html.boxes import MAX_SIDE, Fate
 from coord_eval.matching import Scored
-from coord_eval.report.photograph import ImageRoot, photograph
+from coord_eval.report.photograph import SHARPNESS, ImageRoot, photograph
 
-MAX_SIDE = 480
-"""Longer side of a drawing, in units of the SVG."""
-LEGEND = (
-    '<i class="truth"></i>ground truth <i class="hit"></i>answer, IoU ≥ .50 with an object of its label '
-    '<i class="false"></i>answer, false'
-)
-"""HTML that explains the colours, for a paragraph of the CSS class `legend`."""
 _LONGEST_NAME = 120
-_TRUTH, _HIT, _FALSE = "#0f766e", "#2563eb", "#dc2626"
 
 
 def overlay(evaluation: Scored, image: int, root: ImageRoot | None = None) -> tuple[str, str | None]:
-    """Draw ground truth and answer over one image: objects dashed, hits and false boxes in different colours.
+    """Draw ground truth and answer over one image: colours stand for labels, line styles for hits and errors.
 
     Args:
         evaluation: the scored answers
@@ -43,45 +38,80 @@ def shown_name(evaluation: Scored, image: int) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
 
 
-def draw(evaluation: Scored, image: int, root: ImageRoot | None) -> tuple[str, str | None]:
-    """Draw like `overlay`; the reason does not contain the name of the image."""
-    truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
+def draw(
+    evaluation: Scored, image: int, root: ImageRoot | None, sharpness: float = SHARPNESS
+) -> tuple[str, str | None]:
+    """Draw like `overlay`; the reason does not contain the name of the image.
+
+    Args:
+        evaluation: the scored answers
+        image: index of the image in the ground truth
+        root: see `overlay`
+        sharpness: pixels of the embedded image per unit of the drawing
+    """
+    truth, detections = evaluation.truth, evaluation.detections
     objects_n, rows_d = np.nonzero(truth.image_N == image)[0], np.nonzero(detections.image_D == image)[0]
-    width, height = _size(evaluation, image, objects_n, rows_d)
-    zoom = MAX_SIDE / max(width, height)
-    w, h = max(round(width * zoom), 1), max(round(height * zoom), 1)
-    data, problem = photograph(root, truth.file_names[image], (w, h))
-    parts = [
-        f'<svg class="overlay" viewBox="0 0 {w} {h}" role="img" aria-label="{safe(shown_name(evaluation, image))}">'
-        f'<rect width="{w}" height="{h}" fill="#eef0f3"/>'
-    ]
-    if data:
-        parts.append(f'<image width="{w}" height="{h}" href="{data}"/>')
-    pairs = evaluation.shape_pairs
+    size = _size(evaluation, image, objects_n, rows_d)
+    zoom = MAX_SIDE / max(size)
+    pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
+    data, problem = photograph(root, truth.file_names[image], pixels, sharpness)
+    boxes = [*_objects(evaluation, objects_n, size), *_answers(evaluation, rows_d, size)]
+    return image_svg(shown_name(evaluation, image), size, boxes, data), problem
+
+
+def slots_of(evaluation: Scored) -> tuple[int, ...]:
+    """Return the place of the colour of each label: those of the categories, then those of unknown labels."""
+    counts = np.bincount(evaluation.truth.category_N, minlength=len(evaluation.truth.categories))
+    frequent = np.argsort(-counts, kind="stable").tolist()
+    return _slots((*evaluation.truth.categories, *evaluation.detections.unknown), tuple(frequent))
+
+
+@lru_cache(maxsize=8)
+def _slots(names: tuple[str, ...], first: tuple[int, ...]) -> tuple[int, ...]:
+    slots = label_slots([*(names[k] for k in first), *names])
+    return tuple(slots[name] for name in names)
+
+
+def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float]) -> list[Drawn]:
+    truth, pairs, slots = evaluation.truth, evaluation.shape_pairs, slots_of(evaluation)
     # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
-    hit_D = matches.iou_D >= 0.5 if pairs is None else pairs.similarity_D > 0
-    hit_N = matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
-    kind = next((geometry_of(shape.type) for shape in truth.shapes or () if shape is not None), geometry_of("box"))
-    for n in objects_n:
+    hit_N = evaluation.matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
+    drawn = []
+    for n in objects_n.tolist():
         name = truth.categories[truth.category_N[n]]
-        style = f'stroke="{_TRUTH}" stroke-dasharray="{"2 3" if truth.crowd_N[n] else "7 4"}"'
-        missed = not hit_N[n] and not truth.crowd_N[n]
-        tip = f"ground truth: {name}" + (", missed" if missed else "")
-        label = name if missed else ""
-        box, shape = truth.boxes_N4[n] * zoom, truth.shapes[n] if truth.shapes else None
-        points = [(x * w, y * h) for x, y in kind.outline(shape.coordinates)] if shape else []
-        outline = outline_svg(points, kind) if shape else ""
-        parts.append(_box(box, style=style, tip=tip, label=label, colour=_TRUTH, size=(w, h), outline=outline))
+        fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if hit_N[n] else "missed"
+        shape = truth.shapes[n] if truth.shapes else None
+        kind = geometry_of(shape.type) if shape else None
+        points = list(kind.outline(shape.coordinates)) if shape and kind else []
+        tip = f"ground truth: {name}{', missed' if fate == 'missed' else ''}"
+        box = _corners(truth.boxes_N4[n], size)
+        slot = slots[truth.category_N[n]]
+        drawn.append(Drawn(name, box, fate, tip, slot, fate == "missed", points, kind))
+    return drawn
+
+
+def _answers(evaluation: Scored, rows_d: np.ndarray, size: tuple[float, float]) -> list[Drawn]:
+    truth, detections, pairs = evaluation.truth, evaluation.detections, evaluation.shape_pairs
+    slots = slots_of(evaluation)
+    fit_D = evaluation.matches.iou_D if pairs is None else pairs.similarity_D
+    least = 0.5 if pairs is None else np.nextafter(0, 1)
+    measure = "IoU" if pairs is None else "similarity"
     names = [*truth.categories, *detections.unknown]
-    for d in rows_d:
-        name, colour = names[detections.category_D[d]], _HIT if hit_D[d] else _FALSE
-        fits = f"IoU {matches.iou_D[d]:.2f}" if pairs is None else f"similarity {pairs.similarity_D[d]:.2f}"
-        tip = f"answer: {name}, {fits}, score {detections.scores_D[d]:.3g}"
-        box = detections.boxes_D4[d] * zoom
-        points = [(x * zoom, y * zoom) for x, y in detections.shapes[d]] if detections.shapes else []
-        outline, style = outline_svg(points, kind) if points else "", f'stroke="{colour}"'
-        parts.append(_box(box, style=style, tip=tip, label=name, colour=colour, size=(w, h), outline=outline))
-    return "".join([*parts, "</svg>"]), problem
+    kind = next((geometry_of(shape.type) for shape in truth.shapes or () if shape is not None), None)
+    drawn = []
+    for d in rows_d.tolist():
+        name = names[detections.category_D[d]]
+        tip = f"answer: {name}, {measure} {fit_D[d]:.2f}, score {detections.scores_D[d]:.3g}"
+        points = [(x / size[0], y / size[1]) for x, y in detections.shapes[d]] if detections.shapes else []
+        fate: Fate = "hit" if fit_D[d] >= least else "false"
+        slot = slots[detections.category_D[d]]
+        drawn.append(Drawn(name, _corners(detections.boxes_D4[d], size), fate, tip, slot, points=points, kind=kind))
+    return drawn
+
+
+def _corners(box: np.ndarray, size: tuple[float, float]) -> tuple[float, float, float, float]:
+    x, y, w, h = (float(v) for v in box)
+    return (x / size[0], y / size[1], (x + w) / size[0], (y + h) / size[1])
 
 
 def _size(evaluation: Scored, image: int, objects_n: np.ndarray, rows_d: np.ndarray) -> tuple[float, float]:
@@ -95,23 +125,3 @@ def _size(evaluation: Scored, image: int, objects_n: np.ndarray, rows_d: np.ndar
     boxes = np.concatenate([truth.boxes_N4[objects_n], evaluation.detections.boxes_D4[rows_d]])
     right, bottom = (boxes[:, :2] + boxes[:, 2:]).max(axis=0, initial=1.0)
     return float(right), float(bottom)
-
-
-def _box(
-    box: np.ndarray, *, style: str, tip: str, label: str, colour: str, size: tuple[int, int], outline: str = ""
-) -> str:
-    """Draw a box, or `outline` instead, with its label above it and inside the drawing."""
-    x, y, w, h = (float(v) for v in box)
-    outline = outline or f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}"'
-    drawn = f'<g><title>{safe(tip)}</title>{outline} fill="none" stroke-width="2" {style}/>'
-    if label:
-        shown_label = label if len(label) <= 28 else label[:27] + "…"
-        # East Asian characters are about twice as wide as Latin ones.
-        label_width = sum(11.5 if ord(c) > 0x2E7F else 6.6 for c in shown_label) + 8
-        left = min(max(x, 0.0), max(size[0] - label_width, 0.0))
-        top = y - 16 if y >= 16 else min(y, size[1] - 16.0)
-        drawn += (
-            f'<rect x="{left:.1f}" y="{top:.1f}" width="{label_width:.1f}" height="16" fill="{colour}"/>'
-            f'<text x="{left + 4:.1f}" y="{top + 12:.1f}">{safe(shown_label)}</text>'
-        )
-    return drawn + "</g>"

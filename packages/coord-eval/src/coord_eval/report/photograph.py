@@ -6,12 +6,10 @@ formats that Pillow decodes itself are opened.
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from coord_codec.images import ImageError, decode_image
+from coord_codec.images import ImageError, data_url, decode_image
 
 MAX_PIXELS = 40_000_000
 """Largest decoded image, 120 MB as RGB; JPEG files may be larger, since they are decoded at a reduced size."""
@@ -28,7 +26,9 @@ ImageRoot = Path | Callable[[str], Path | None]
 """The folder of the images, or a function from the name of an image to its file, None for one that must not be read."""
 
 
-def photograph(root: ImageRoot | None, name: str, size: tuple[int, int]) -> tuple[str | None, str | None]:
+def photograph(
+    root: ImageRoot | None, name: str, size: tuple[int, int], sharpness: float = SHARPNESS
+) -> tuple[str | None, str | None]:
     """Return an image as a data URL, or None and the reason why it cannot be shown.
 
     Args:
@@ -36,7 +36,9 @@ def photograph(root: ImageRoot | None, name: str, size: tuple[int, int]) -> tupl
             function the file is read wherever it lies
         name: path of the image relative to the folder
         size: width and height of the drawing, in units of the SVG
+        sharpness: pixels of the embedded image per unit of the drawing
     """
+    pixels = (max(round(size[0] * sharpness), 1), max(round(size[1] * sharpness), 1))
     if root is None:
         return None, NOT_FOUND
     if not name:
@@ -44,11 +46,11 @@ def photograph(root: ImageRoot | None, name: str, size: tuple[int, int]) -> tupl
     try:
         if callable(root):
             file = root(name)
-            return _read(file, size) if file is not None and file.is_file() else (None, NOT_FOUND)
+            return _read(file, pixels) if file is not None and file.is_file() else (None, NOT_FOUND)
         path, problem = _find(root, name)
     except (OSError, ValueError, RuntimeError):  # an invalid file name, or a cycle of symbolic links
         return None, NOT_FOUND
-    return _read(path, size) if path else (None, problem)
+    return _read(path, pixels) if path else (None, problem)
 
 
 def _find(root: Path, name: str) -> tuple[Path | None, str | None]:
@@ -94,16 +96,13 @@ def _inside(candidates: list[Path], base: Path) -> tuple[list[Path], bool]:
     return list(files), outside
 
 
-def _read(path: Path, size: tuple[int, int]) -> tuple[str | None, str | None]:
+def _read(path: Path, pixels: tuple[int, int]) -> tuple[str | None, str | None]:
     try:
         from PIL import Image
     except ImportError:
         return None, NO_PILLOW
-    pixels = (round(size[0] * SHARPNESS), round(size[1] * SHARPNESS))
     try:
         image = decode_image(path, max_pixels=MAX_PIXELS, at_most=pixels)
     except ImageError as error:
         return None, f"{error} to show" if "too many" in str(error) else "cannot identify or read the image"
-    buffer = io.BytesIO()
-    image.resize(pixels, Image.Resampling.BILINEAR).save(buffer, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii"), None
+    return data_url(image.resize(pixels, Image.Resampling.BILINEAR)), None

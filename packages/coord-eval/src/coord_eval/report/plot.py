@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.html import printable, safe
+from coord_codec.html import PALETTE, printable, safe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PALETTE = ("#2563eb", "#d97706", "#0f766e", "#b91c5c", "#6d28d9", "#0284c7", "#65a30d", "#78350f", "#475569")
-"""Colours of series, in order; distinguishable with colour blindness (after Okabe and Ito 2008, darkened)."""
 INK = "#5c6878"
 """Default colour of axes and text: the page's colour of secondary text."""
 
@@ -66,7 +64,8 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
         panels: number of panels side by side
         width: width of each panel in pixels
         height: height of the chart in pixels
-        ink: colour of axes and text; `"#888888"` is legible on light and on dark pages
+        ink: colour of axes and text. The default is for a page, whose style then sets the colours of a light or a
+            dark theme; `"#888888"` is legible on both, for a file of its own
 
     Raises:
         MatplotlibMissingError: matplotlib is not installed
@@ -95,7 +94,7 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
             if handles:
                 fitting = int(width / (36 + 6.5 * max(map(len, labels))))
                 part.legend(handles, labels, loc="outside lower center", ncols=max(1, min(len(labels), fitting)))
-        drawn.svg = _svg(figure, alt)
+        drawn.svg = _themed(_svg(figure, alt)) if ink == INK else _svg(figure, alt)
 
 
 def line_chart(
@@ -128,6 +127,28 @@ def line_chart(
     return drawn.svg
 
 
+def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str:
+    """Draw differences with their intervals, a row each, the first at the top, and a line at 0; return the SVG.
+
+    Args:
+        rows: difference, lower and upper end of its interval, by the name of the row
+        alt: description for screen readers
+
+    Example:
+        >>> forest_plot({"AP": (0.02, 0.01, 0.03)}, "AP gained")[:4]
+        '<svg'
+    """
+    with chart(alt, width=560, height=60 + 26 * len(rows)) as drawn:
+        for place, (value, low, high) in enumerate(rows.values()):
+            colour = INK if low <= 0 <= high else PALETTE[0] if value > 0 else PALETTE[1]
+            drawn.axes.hlines(place, low, high, colors=colour, linewidth=2)
+            drawn.axes.plot([value], [place], marker="o", markersize=7, color=colour)
+        drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
+        drawn.axes.set_yticks(range(len(rows)), list(rows))
+        drawn.axes.set_ylim(len(rows) - 0.5, -0.5)
+    return drawn.svg
+
+
 def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequence[str] = PALETTE) -> None:
     """Draw a horizontal box plot with one row for each sample, the first at the top.
 
@@ -153,7 +174,10 @@ def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequen
 
 def legend(colours: Mapping[str, str]) -> str:
     """Return an HTML legend of names and colours, for several charts that share them."""
-    items = (f'<span><i style="background:{safe(colour)}"></i>{safe(name)}</span>' for name, colour in colours.items())
+    items = (
+        f'<span><i style="background:{_themed(safe(colour))}"></i>{safe(name)}</span>'
+        for name, colour in colours.items()
+    )
     return f'<p class="key">{"".join(items)}</p>'
 
 
@@ -205,6 +229,13 @@ def _svg(figure: Figure, alt: str) -> str:
         'stroke-linejoin="round">'
     )
     return opening + svg[svg.index(">") + 1 :].strip()
+
+
+def _themed(text: str) -> str:
+    """Leave colours of the palette and the ink to the style of the page."""
+    for place, colour in enumerate(PALETTE):
+        text = text.replace(colour, f"var(--s{place},{colour})")
+    return text.replace(INK, "currentColor")
 
 
 def _short_tag(match: re.Match[str]) -> str:

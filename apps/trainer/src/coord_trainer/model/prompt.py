@@ -75,7 +75,9 @@ def prompt_text(
     return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **settings)
 
 
-def prompt_tokens(processor: Any, system: str | None, images: Sequence[Image.Image], prompt: str) -> Any:
+def prompt_tokens(
+    processor: Any, system: str | None, images: Sequence[Image.Image], prompt: str, pixels: float = 1.0
+) -> Any:
     """Return the inputs of a batch, one image each, in the chat template's form for answers without thoughts.
 
     Args:
@@ -83,13 +85,18 @@ def prompt_tokens(processor: Any, system: str | None, images: Sequence[Image.Ima
         system: the system message, None for none
         images: upright and RGB
         prompt: the user's message beside the image
+        pixels: factor of the processor's limits on the size of an image
 
     Raises:
         InputError: the processor has no chat template.
     """
     text = prompt_text(processor, system, prompt)
+    limits = {}
+    if pixels != 1:
+        size = dict(processor.image_processor.size)
+        limits["size"] = {key: max(1, round(side * pixels)) for key, side in size.items()}
     return processor(
-        text=[text] * len(images), images=list(images), padding=True, padding_side="left", return_tensors="pt"
+        text=[text] * len(images), images=list(images), padding=True, padding_side="left", return_tensors="pt", **limits
     )
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image, ImageDraw, ImageOps
 
 from coord_codec import Geometry, InputError, geometry_of
-from coord_eval import scored_objects
-from coord_eval.html import PALETTE
+from coord_codec.html import PALETTE, label_slots
+from coord_trainer.answers.finish import Finish
 
 if TYPE_CHECKING:
     import supervision
@@ -91,6 +91,7 @@ class ImageDetections(Sequence[DetectedObject]):
         finish_reason: `stop`, or `length` if the answer was truncated
         dropped: number of pieces of the answer that were dropped, by reason
         image: the image if it is kept for drawing
+        fused: what was merged, by view, and what was left out; empty if all boxes are those of the answer
     """
 
     objects: tuple[DetectedObject, ...]
@@ -99,6 +100,7 @@ class ImageDetections(Sequence[DetectedObject]):
     finish_reason: str
     dropped: Mapping[str, int] = field(default_factory=dict)
     image: Image.Image | None = field(default=None, repr=False, compare=False)
+    fused: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -109,13 +111,14 @@ class ImageDetections(Sequence[DetectedObject]):
     def __iter__(self) -> Iterator[DetectedObject]:
         return iter(self.objects)
 
-    def drawn(self, longest_side: int | None = None) -> Image.Image:
+    def drawn(self, longest_side: int | None = None, slots: Mapping[str, int] | None = None) -> Image.Image:
         """Return the image with its boxes or shapes, labels and scores.
 
         An image with a longer side of up to 160 pixels is enlarged by an integer factor, since labels would cover it.
 
         Args:
             longest_side: the longer side in pixels to which a larger image is reduced
+            slots: place of the colour of each label in `PALETTE`; None chooses them by the text of the labels
 
         Raises:
             ValueError: if the image was not kept
@@ -128,10 +131,10 @@ class ImageDetections(Sequence[DetectedObject]):
         scale = canvas.width / self.image.width
         line = max(1, round(max(canvas.size) / 320))
         draw = ImageDraw.Draw(canvas)
-        colours = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys(o.label for o in self))}
+        places = label_slots(o.label for o in self) if slots is None else slots
         size = 6 + max(canvas.size) / 60  # legible on the page too, which shows reduced images
         for item in self:
-            colour = colours[item.label]
+            colour = PALETTE[places[item.label]]
             x1, y1, x2, y2 = (value * scale for value in item.box)
             points = [(x * scale, y * scale) for x, y in item.placed]
             if not item.points:
@@ -188,13 +191,12 @@ def one_line(label: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in label).split())
 
 
-def has_distributions(record: Mapping[str, Any]) -> bool:
-    """Return whether a record has mean and quantiles of its coordinates; a server without probabilities gives none."""
-    return record.get("coord_quantiles") is not None and record.get("coord_expected") is not None
-
-
 def read_objects(
-    record: Mapping[str, Any], image: Image.Image | None = None, labels: Collection[str] = (), **options: Any
+    record: Mapping[str, Any],
+    image: Image.Image | None = None,
+    labels: Collection[str] = (),
+    finish: Finish | None = None,
+    **options: Any,
 ) -> ImageDetections:
     """Return the objects of one record of predictions.jsonl.
 
@@ -202,11 +204,11 @@ def read_objects(
         record: a record with `text`, `width` and `height`; without distributions its boxes are the generated bins
         image: the image, kept for drawing
         labels: the only labels allowed, if any; objects with other labels are dropped as `other_label`
+        finish: how views are fused, and scores calibrated and compared with a threshold; None for none of it
         options: arguments of `coord_eval.scored_objects`
     """
-    if not has_distributions(record):
-        options |= {"boxes": "tokens"}
-    scored, dropped = scored_objects(record, **options)
+    finish = finish or Finish()
+    scored, dropped, fused = finish.objects(record, labels, **options)
     width, height = record["width"], record["height"]
     geometry = options.get("geometry", "box")
     objects = [
@@ -219,10 +221,13 @@ def read_objects(
             o.coordinates,
         )
         for o in scored
-        if not labels or o.desc in labels
     ]
-    if excluded := len(scored) - len(objects):
-        dropped = {**dropped, "other_label": excluded}
     return ImageDetections(
-        tuple(objects), (width, height), record.get("text") or "", record["finish_reason"], dropped, image
+        tuple(objects),
+        (width, height),
+        record.get("text") or "",
+        record["finish_reason"],
+        dropped,
+        image,
+        fused if finish.changes else {},
     )

@@ -1,0 +1,250 @@
+"""What becomes of the boxes of an answer: views are fused, scores calibrated, and boxes below a threshold left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from coord_codec import CoordGrid, InputError, geometry_of
+from coord_trainer.data.noise import ignored_labels
+from coord_trainer.views.asking import VIEWS_KEY, looks_of
+from coord_trainer.views.table import views_of
+from coord_trainer.views.view import WHOLE, Question, in_image
+
+if TYPE_CHECKING:
+    from coord_eval import Calibration
+    from coord_eval.objects import ScoredObject
+    from coord_trainer.config.decoding import Decoding
+    from coord_trainer.config.run_config import RunConfig
+
+BOXES_FILE = "boxes.json"
+"""The file beside predictions that counts what was fused, and states calibration and threshold."""
+FUSED = "fused"
+"""Key of a record under which the counts lie; where it is, `objects` are not those of the text alone."""
+IMAGE_WEIGHT = 1.5
+"""Weight of the image itself in the fusion, where each view has 1.
+
+Where a view misleads a model, as the mirror image misleads one that has memorised its images, boxes that only the view
+has come after those of the image; with equal weights they would be among them.
+"""
+_BY_VIEW = ("boxes", "merged", "duplicate", "alone", "dropped")
+_IN_ALL = ("boxes", "objects", "cut", "joined", "names_a_side", "below_threshold", "uncalibrated")
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """The least score of a box, and where it comes from.
+
+    Attributes:
+        value: boxes with a lower score are left out; 0 keeps all
+        asked: `min_score`, `precision` or `recall`, and the value that was asked for
+        expected: precision and recall to be expected, in all and for each class; empty without a calibration
+    """
+
+    value: float = 0.0
+    asked: tuple[str, float] | None = None
+    expected: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What becomes of the boxes of an answer.
+
+    Attributes:
+        views: the further views of each image, as words
+        question: what is asked
+        calibration: the map of scores to probabilities; None without one
+        threshold: the least score
+    """
+
+    views: tuple[str, ...] = ()
+    question: Question = field(default_factory=lambda: Question(""))
+    calibration: Calibration | None = None
+    threshold: Threshold = Threshold()
+
+    @property
+    def changes(self) -> bool:
+        """Whether boxes may differ from those of the answer."""
+        return bool(self.views or self.calibration or self.threshold.value)
+
+    def objects(
+        self, record: Mapping[str, Any], labels: Collection[str] = (), **options: Any
+    ) -> tuple[list[ScoredObject], dict[str, int], dict[str, Any]]:
+        """Return the objects of a record, the pieces of its answers that were dropped, and what was fused.
+
+        Args:
+            record: the answer to an image, with those to its views under `views`
+            labels: the only labels allowed, if any; objects with other labels are dropped as `other_label`
+            options: arguments of `coord_eval.scored_objects`
+        """
+        from coord_eval import fuse, scored_objects
+
+        # Reading: each view's objects, where they are in the image.
+        size = record["width"], record["height"]
+        geometry = options.get("geometry", "box")
+        shown = looks_of(self.views, *size, self.question)
+        answers = record.get(VIEWS_KEY, ())
+        if [word for word, _ in shown] != [answer["view"] for answer in answers]:
+            raise InputError(
+                f"{record.get('image')}: expected the answers of {len(shown)} views ({', '.join(self.views) or 'none'})"
+                f", found {len(answers)}; answer the images anew with --force"
+            )
+        words, views, regions = [""], [], [WHOLE]
+        counts: Counter[str] = Counter()
+        dropped: Counter[str] = Counter()
+        calibrated = self.calibration is not None
+        for answer in ({**record, VIEWS_KEY: ()}, *({**record, **answer, "tile": None} for answer in answers)):
+            found, pieces, has_source = self._read(answer, options, scored_objects)
+            calibrated = calibrated and has_source
+            dropped.update(pieces)
+            kept = [item for item in found if not labels or item.desc in labels]
+            if others := len(found) - len(kept):
+                dropped["other_label"] += others
+            views.append(kept)
+        first, *others_found = views
+        views = [first]
+        rules = dict(zip(self.views, views_of(self.views), strict=True))
+        for (word, look), found in zip(shown, others_found, strict=True):
+            kept = [item for item in found if rules[word].keeps(item.desc)]
+            counts["names_a_side"] += len(found) - len(kept)
+            back, region = look.back(*size), look.region(*size)
+            moved = [in_image(item, back, geometry) for item in kept]
+            if look.prompt is not None and word == words[-1]:  # the questions about one image are one view
+                views[-1] += moved
+                continue
+            words.append(word)
+            views.append(moved)
+            regions.append(region)
+
+        # Fusing: of the image alone, each box stays as it is.
+        if self.views:
+            weights = [IMAGE_WEIGHT, *[1.0] * (len(views) - 1)]
+            fused = fuse(views, weights=weights, regions=regions, geometry=geometry, **_size(geometry, size))
+            # By the weights, duplicates within the image's own answer can bring a score above 1.
+            objects = [item._replace(score=min(item.score, 1.0)) for item in fused.objects]
+            rows = fused.counts["views"]
+            counts.update({name: fused.counts[name] for name in ("boxes", "objects", "cut", "joined")})
+        else:
+            objects, rows = list(first), []
+            counts.update(boxes=len(first), objects=len(first))
+        by_view: dict[str, Counter[str]] = {}
+        for word, row in zip(words, rows, strict=False):
+            by_view.setdefault(word or "image", Counter()).update({name: row[name] for name in _BY_VIEW})
+
+        # Scores: calibrated, and compared with the threshold.
+        if calibrated and self.calibration is not None:
+            objects = self.calibration.apply(objects)
+        elif self.calibration is not None:
+            counts["uncalibrated"] += len(objects)
+        kept = [item for item in objects if item.score >= self.threshold.value]
+        counts["below_threshold"] += len(objects) - len(kept)
+        summary = {name: counts[name] for name in _IN_ALL if counts[name] or name in ("boxes", "objects")}
+        return kept, dict(dropped), {"views": {word: dict(row) for word, row in by_view.items()}, **summary}
+
+    def _read(self, answer: Mapping[str, Any], options: Mapping[str, Any], read: Any) -> tuple[Any, Any, bool]:
+        """Return objects, dropped pieces, and whether the scores are of the source that the calibration is for."""
+        if not has_distributions(answer):
+            options = {**options, "boxes": "tokens"}
+        if self.calibration is None:
+            return *read(answer, **options), False
+        try:
+            return *read(answer, **options, score_source=self.calibration.score_source), True
+        except InputError:  # a server gave no probabilities
+            return *read(answer, **options), False
+
+    def to_record(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the content of boxes.json: the counts of all records together, the calibration and the threshold."""
+        total: Counter[str] = Counter()
+        by_view: dict[str, Counter[str]] = {}
+        for row in counts:
+            total.update({name: row.get(name, 0) for name in _IN_ALL})
+            for word, values in row.get("views", {}).items():
+                by_view.setdefault(word, Counter()).update(values)
+        record: dict[str, Any] = {
+            "views": list(self.views),
+            "fusion": {"views": {word: dict(values) for word, values in by_view.items()}, **total} if counts else {},
+            "calibrated": self.calibration is not None,
+        }
+        if self.calibration is not None:
+            record["calibration"] = {"rests_on": dict(self.calibration.rests_on)}
+        if self.threshold.asked is not None:
+            name, value = self.threshold.asked
+            record["threshold"] = {name: value, "min_score": self.threshold.value, **self.threshold.expected}
+        return record
+
+    def with_threshold(
+        self, min_score: float | None = None, precision: float | None = None, recall: float | None = None
+    ) -> Finish:
+        """Return what keeps the boxes of at least a score, or of the score that gives a precision or recall.
+
+        Raises:
+            InputError: if several are given, one is out of range or cannot be reached, or there is no calibration
+        """
+        given = {"min_score": min_score, "precision": precision, "recall": recall}
+        asked = {name: value for name, value in given.items() if value is not None}
+        if len(asked) > 1:
+            raise InputError(
+                f"expected one of min_score, precision and recall, found {' and '.join(asked)}; choose one"
+            )
+        for name, value in asked.items():
+            if not 0 <= value <= 1:
+                raise InputError(f"{name}: expected a number from 0 to 1, found {value}")
+        if not asked:
+            return self
+        ((name, value),) = asked.items()
+        if name == "min_score":
+            return replace(self, threshold=Threshold(value, (name, value)))
+        if self.calibration is None:
+            views = f" --views {','.join(self.views)}" if self.views else ""
+            raise InputError(
+                f"{name}: the model's scores are not calibrated{' for these views' if views else ''}, so that no "
+                f"{name} can be promised; calibrate it first: uv run apps/trainer calibrate MODEL ANNOTATIONS{views}"
+            )
+        chosen = self.calibration.choose(**{name: value})
+        return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
+
+
+def finish_lines(record: Mapping[str, Any]) -> list[str]:
+    """Return what `Finish.to_record` says, in lines for the user."""
+    lines, fusion = [], record["fusion"]
+    for word, row in fusion.get("views", {}).items():
+        lines.append(
+            f"{word}: {row['boxes']:,} boxes, {row['merged']:,} merged with other views, {row['alone']:,} found by it "
+            f"alone, {row['duplicate']:,} duplicates within it"
+        )
+    if fusion.get("joined"):
+        lines.append(f"{fusion['joined']:,} of {fusion['cut']:,} boxes that a tile's edge cuts were joined with others")
+    if fusion.get("names_a_side"):
+        lines.append(f"{fusion['names_a_side']:,} boxes of the mirror image are left out: their labels name a side")
+    if fusion.get("uncalibrated"):
+        lines.append(f"{fusion['uncalibrated']:,} boxes have scores of another kind, which are not calibrated")
+    if rests_on := record.get("calibration", {}).get("rests_on"):
+        lines.append(f"scores are calibrated on {rests_on['images']:,} images with {rests_on['boxes']:,} boxes")
+    if threshold := record.get("threshold"):
+        line = f"boxes of a score below {threshold['min_score']:.4g} are left out: {fusion.get('below_threshold', 0):,}"
+        if expected := threshold.get("expected"):
+            line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
+            lines += [f"  {expected['note']}"] if expected.get("note") else []
+        lines.append(line)
+        for label, row in (threshold.get("expected") or {}).get("classes", {}).items():
+            lines.append(f"  {label}: precision {row['precision']:.3f}, recall {row['recall']:.3f}")
+    return lines
+
+
+def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
+    """Return the arguments of `coord_eval.scored_objects` that follow from a configuration."""
+    scale = None if config.custom.coord_tokens.enabled else float(CoordGrid().scale)
+    data = config.data
+    ignored = ignored_labels(data)
+    return {"boxes": decoding.score_boxes, "scale": scale, "geometry": data.geometry, "ignored_labels": ignored}
+
+
+def has_distributions(record: Mapping[str, Any]) -> bool:
+    """Return whether a record has mean and quantiles of its coordinates; a server without probabilities gives none."""
+    return record.get("coord_quantiles") is not None and record.get("coord_expected") is not None
+
+
+def _size(geometry: Any, size: tuple[int, int]) -> dict[str, Any]:
+    return {} if geometry_of(geometry).is_box else {"size": size}

@@ -1,0 +1,160 @@
+"""The trainer's sections of a report: curves from metrics.jsonl, and facts of the run from manifest.json."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from coord_codec.counts import counted
+from coord_codec.files import read_json, read_json_lines
+from coord_codec.html import figure, safe, table
+from coord_eval import ReportSection
+from coord_eval.html import line_chart
+from coord_losses import registered_terms
+from coord_trainer.checkpoints import answer_scores
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.training.metrics import find_overfitting
+
+
+def trained_keys(config: RunConfig) -> set[str]:
+    """Return the names, in metrics.jsonl after `coord_diag/`, of the loss terms that have a weight."""
+    terms = registered_terms()
+    return {terms[name].log_key for name in config.custom.objective.weights}
+
+
+def run_sections(
+    folder: Path, overfitting_after: int = 3, trained: Collection[str] | None = None
+) -> list[ReportSection]:
+    """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json.
+
+    Args:
+        folder: the run folder
+        overfitting_after: evaluations without a lower loss until the warning
+        trained: the terms with a weight, see `trained_keys`; None for all that are logged
+    """
+    sections = []
+    metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
+    if metrics.exists():
+        lines = [line for _, line in read_json_lines(metrics)]
+        warning = find_overfitting(lines, overfitting_after)
+        warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
+        curves = _reward_curves(lines) or _curves(lines, trained)
+        sections.append(ReportSection("Training", warning + curves + _scores_during_training(lines)))
+    if manifest.exists():
+        sections.append(ReportSection("Run", _facts(read_json(manifest))))
+    return sections
+
+
+def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None) -> str:
+    table = [term for term in registered_terms().values() if term.trainable]
+    losses = {f"train_{term.loss_key}": term.title for term in table if term.loss_key}
+    terms = {f"coord_diag/{term.log_key}": term.title for term in table}
+    untrained = [term for term in table if trained is not None and term.log_key not in trained]
+    measured = {f"coord_diag/{term.log_key}": term.title for term in untrained}
+    shown = {
+        "Loss curves": {
+            "train_total_loss": "total",
+            "eval_total_loss": "total, evaluation",
+            **losses,
+            "coord_diag/loss": "other terms",
+        },
+        "Loss terms, without their weights": {key: title for key, title in terms.items() if key not in measured},
+        "Terms of weight 0: measured, not trained": measured,
+        "Loss terms on the evaluation images": {f"eval_{key}": title for key, title in terms.items()},
+        "Learning rate": {"learning_rate": "learning rate"},
+        "Gradient norm before clipping": {"grad_norm": "gradient norm"},
+    }
+    return _charts(shown, lines) or "<p>Fewer than two log lines: nothing to draw.</p>"
+
+
+def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]], zeros: bool = False) -> str:
+    """Return a chart for each title, of the logged values with at least two points; `zeros` keeps values of 0."""
+    charts = []
+    for title, curves in shown.items():
+        logged = {
+            name: [(line["step"], line[key]) for line in lines if line.get(key) or (zeros and key in line)]
+            for key, name in curves.items()
+        }
+        series = {name: tuple(zip(*points, strict=True)) for name, points in logged.items() if len(points) > 1}
+        if series:
+            charts.append(figure(line_chart(series, title, x_label="step", width=560, height=260), title))
+    return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
+
+
+_REWARD_CURVES = {
+    "Reward of sampled answers": {
+        "reward": "reward",
+        "reward_std": "standard deviation among the answers to an image",
+        "eval_AP": "AP of decoded answers to scored images",
+    },
+    "Sampled answers, means": {
+        "answers/objects": "objects",
+        "answers/boxes": "boxes",
+        "answers/hits": "hits at IoU .5",
+        "answers/duplicates": "duplicates",
+        "answers/dropped": "dropped pieces",
+    },
+}
+
+
+def _reward_curves(lines: list[dict[str, Any]]) -> str:
+    """Return the charts of a run that was trained by rewards; empty for another."""
+    if not any("reward" in line for line in lines):
+        return ""
+    parts = sorted({name for line in lines for name in line if name.startswith("answers/reward_")})
+    kinds = {name: name.removeprefix("answers/reward_") for name in parts}
+    shown = {**_REWARD_CURVES, "Kinds of reward": kinds if len(kinds) > 1 else {}}
+    return _charts(shown, lines, zeros=True) or "<p>Fewer than two log lines: nothing to draw.</p>"
+
+
+def _scores_during_training(lines: list[dict[str, Any]]) -> str:
+    scores = answer_scores(lines)
+    if not scores:
+        return ""
+    step, best = max(scores, key=lambda score: score[1])
+    text = f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
+    points = {"AP": tuple(zip(*scores, strict=True))}
+    drawn = line_chart(points, "AP during training", x_label="step", width=560, height=260) if len(scores) > 1 else ""
+    return text + drawn
+
+
+def _source(source: dict[str, Any], manifest: dict[str, Any]) -> str:
+    seen = manifest.get("samples_seen", {}).get(source["name"])
+    return (
+        f"{source['records']:,} {source['kind']}, {source['share']:.1%} of the samples, digest {source['digest']}"
+        + ("" if seen is None else f"; {counted(seen, 'sample')} seen")
+    )
+
+
+def _facts(manifest: dict[str, Any]) -> str:
+    """Return a table of the run's facts in manifest.json: parameters, steps, data and versions."""
+    rows = []
+    if parameters := manifest.get("parameters"):
+        share = parameters["trained"] / max(parameters["all"], 1)
+        trained = f"{parameters['trained']:,} of {parameters['all']:,} ({share:.1%})"
+        offsets = f", {parameters['offsets']:,} of them coordinate offsets" if parameters["offsets"] else ""
+        rows.append(("trained parameters", trained + offsets))
+    if "steps" in manifest:
+        earlier = manifest.get("resumed_from")
+        note = f"; {earlier['steps']:,} in {earlier['training_seconds']:.0f} s before it was resumed" if earlier else ""
+        rows.append(("steps", f"{manifest['steps']:,} in {manifest['training_seconds']:.0f} s{note}"))
+    rows.append(("seed", manifest["seed"]))
+    if terms := manifest.get("loss_terms"):
+        rows.append(("loss terms and their weights", terms))
+    for name, data in manifest.get("data", {}).items():
+        left_out = (
+            f"; {counted(data['problems'], 'record')} left out, see problems.jsonl" if data.get("problems") else ""
+        )
+        rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
+        if len(sources := data.get("sources", ())) > 1:
+            rows += [(f"source {source['name']}", _source(source, manifest)) for source in sources]
+    if count := manifest.get("failed_evaluations", {}).get("count"):
+        rows.append(("evaluations that failed", f"{count:,}; the last: {manifest['failed_evaluations']['which'][-1]}"))
+    if manifest.get("fingerprint"):
+        rows.append(("fingerprint of the vocabulary", manifest["fingerprint"]))
+    if revision := (manifest.get("git") or {}).get("revision"):
+        changes = " with changes" if manifest["git"]["changed"] else ""
+        rows.append(("revision", f"{revision[:12]}{changes}"))
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    return table(("", ""), rows) + f"<p>{safe(versions)}</p>"

@@ -1,0 +1,30 @@
+"""The row of InternVL3 and InternVL3.5, in the form that transformers ships (`OpenGVLab/InternVL3-1B-hf`)."""
+
+from types import MappingProxyType
+
+from coord_trainer.families.family import Family
+
+ROWS = (
+    Family(
+        "InternVL3",
+        "internvl",
+        swift_model="internvl",
+        swift_template="internvl_hf",
+        vision_start="",
+        image_token="<IMG_CONTEXT>",
+        vision_end="\n",
+        image_inputs=("pixel_values",),
+        token_types=None,
+        vision_tower="model.vision_tower",
+        merger="model.multi_modal_projector",
+        patch_size=14,
+        native_markers=None,
+        cannot=MappingProxyType(
+            {
+                "packing": "its position ids do not tell where the samples of a row begin; set data.packing=false",
+                "memory": "the simulation computes vision towers of Qwen's kind",
+                "pixels": "its image processor cuts every image into tiles of one size",
+            }
+        ),
+    ),
+)

@@ -1,0 +1,37 @@
+"""The mirror image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coord_codec import geometry_of
+from coord_trainer.sides import names_a_side
+from coord_trainer.views.view import Look, Question, View, no_argument
+
+
+@dataclass(frozen=True)
+class Mirror(View):
+    """The image mirrored left to right; not for texts that name a side, which would mean another object."""
+
+    name = "mirror"
+    about = "the mirror image"
+    example = "mirror"
+
+    @classmethod
+    def parse(cls, argument: str | None) -> Mirror:  # noqa: D102
+        no_argument(cls, argument)
+        return cls()
+
+    def objection(self, question: Question) -> str | None:  # noqa: D102
+        for text in (question.prompt, *question.labels):
+            if names_a_side(text):
+                return f"{text!r:.80} names a side, and in the mirror image it means another object"
+        if geometry_of(question.geometry).named:
+            return f"points of the geometry {question.geometry} have names, such as left and right, which answers omit"
+        return None
+
+    def looks(self, width: int, height: int, question: Question) -> list[Look]:  # noqa: D102
+        return [Look(mirrored=True)]
+
+    def keeps(self, label: str) -> bool:  # noqa: D102
+        return not names_a_side(label)

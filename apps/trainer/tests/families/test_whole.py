@@ -1,0 +1,163 @@
+"""Every model family, tiny and random, from its base to served answers, through the command lines.
+
+A base without coordinate tokens is expanded, planned, inspected, trained with DoRA and offsets on photographs, resumed,
+asked, merged, asked again as a plain checkpoint, and served.
+"""
+
+import json
+import re
+import shutil
+from functools import cache
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tiny_families import build
+from tiny_run import read_lines, tiny_config
+
+from coord_trainer.families.table import FAMILIES
+
+pytest.importorskip("swift")
+pytestmark = [pytest.mark.slow, pytest.mark.shared]
+
+APPS = Path(__file__).parents[3]
+PROMPT = "Describe all objects in the image with their bounding boxes."
+COUNT, TOKENS = 4, 24
+KINDS = list(FAMILIES)
+TRAINED = (
+    "custom.coord_soft_ce_w1.enabled=true",
+    "custom.coord_offset.enabled=true",
+    "training.target_modules=[all-linear]",
+    "training.use_dora=true",
+    "training.per_device_train_batch_size=2",
+    "training.gradient_accumulation_steps=1",
+    "training.learning_rate=0.02",
+    "training.logging_steps=1",
+    "training.save_steps=10",
+    "evaluation.images=train",
+    f"evaluation.max_new_tokens={TOKENS}",
+    "evaluation.decoding={grammar: none}",
+    "run.threads=1",
+    "data.markers=obj",
+)
+
+
+@pytest.fixture(scope="module")
+def photographs(shared_dir, tmp_path_factory):
+    """Annotations of four photographs, and the folder of these images alone."""
+    folder = tmp_path_factory.mktemp("photographs")
+    document = json.loads((shared_dir / "coco_permissive33" / "instances.json").read_text())
+    document["images"] = document["images"][:COUNT]
+    kept = {image["id"] for image in document["images"]}
+    document["annotations"] = [row for row in document["annotations"] if row["image_id"] in kept]
+    (folder / "instances.json").write_text(json.dumps(document))
+    (folder / "images").mkdir()
+    for image in document["images"]:
+        shutil.copy(shared_dir / "coco_permissive33" / "images" / image["file_name"], folder / "images")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(forked):
+    """Run a command of an app in a fork; returns what it printed."""
+
+    def call(app, *words):
+        finished = forked(APPS / app, *words, OMP_NUM_THREADS="1")
+        assert finished.returncode == 0, finished.stdout[-2000:] + finished.stderr[-4000:]
+        return finished.stdout + finished.stderr
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def whole(photographs, done, tmp_path_factory):
+    """A function that takes a family from a base without coordinate tokens to an export: the folder, what was told."""
+    from coord_trainer.model.tiny import train_tokenizer
+
+    data = (f"data.annotations={photographs / 'instances.json'}", f"data.images={photographs / 'images'}")
+    categories = json.loads((photographs / "instances.json").read_text())["categories"]
+    tokenizer = train_tokenizer([PROMPT, *(row["name"] for row in categories)], coordinates=False)
+
+    @cache
+    def of(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        build(kind, tokenizer, tiny_config().model.tiny, folder / "bare")
+        told = {"expanded": done("exporter", "expand-vocab", folder / "bare", folder / "base", "--markers")}
+        words = (*TRAINED, *data, f"model.path={folder / 'base'}")
+        told["planned"] = done("trainer", "train", "--dry-run", *words, "training.max_steps=20")
+        told["inspected"] = done(
+            "trainer", "inspect", photographs / "instances.json", "--images", photographs / "images",
+            "--model", folder / "base", "--out", folder / "inspected", "data.markers=obj", TRAINED[0],
+        )  # fmt: skip
+        words = (*words, f"run.dir={folder / 'run'}")
+        done("trainer", "train", *words, "training.max_steps=10", "evaluation.images=none")
+        done("trainer", "train", *words, "training.max_steps=20", "run.resume=true")
+        adapter = folder / "run" / "checkpoints" / "checkpoint-20"
+        told["merged"] = done("exporter", "merge", folder / "base", adapter, folder / "merged", "--verify")
+        ask = (photographs / "images", "--no-draw", "--out")
+        free = (f"evaluation.max_new_tokens={TOKENS}", "evaluation.decoding={grammar: none}")
+        done("trainer", "predict", adapter, *ask, folder / "adapter", *free)
+        done("trainer", "predict", folder / "merged", *ask, folder / "export", *free)
+        grammar = (free[0], "evaluation.decoding={grammar: markers}")
+        done("trainer", "predict", folder / "merged", *ask, folder / "grammar", *grammar)
+        return folder, told
+
+    return of
+
+
+def texts(folder):
+    return [json.loads(line)["text"] for line in (folder / "predictions.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_family_from_base_to_export(kind, whole, photographs):
+    folder, told = whole(kind)
+    # Before training: rows are added, the plan and the page of what the model receives are made.
+    assert "1003 tokens added" in told["expanded"]  # the coordinates, the wildcard and two markers
+    assert "20 steps of 2 samples" in told["planned"]
+    page = (folder / "inspected" / "inspect.html").read_text()
+    assert f"{FAMILIES[kind].image_token.replace('<', '&lt;').replace('>', '&gt;')} x " in page
+    # Training went on from step 10, and learnt.
+    lines = [line for line in read_lines(folder / "run") if "train_total_loss" in line]
+    losses = {line["step"]: line["train_total_loss"] for line in lines}
+    assert sorted(losses) == list(range(1, 21)) and losses[20] < losses[1]
+    # The export says what adapter and base say, in this product and in plain transformers.
+    assert re.search(r"(\d+) of \1 greedy tokens equal", told["merged"]), told["merged"]
+    assert len(texts(folder / "export")) == COUNT and any(texts(folder / "export"))
+    assert texts(folder / "export") == texts(folder / "adapter") == plain_answers(folder / "merged", photographs)
+    ruled = texts(folder / "grammar")
+    assert len(ruled) == COUNT and all(text == "" or "<|coord_" in text for text in ruled)
+
+
+def plain_answers(model_folder, photographs):
+    """Ask as transformers' own documentation does: no line of this product."""
+    import torch
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(model_folder)
+    model = AutoModelForImageTextToText.from_pretrained(model_folder, dtype=torch.float32).eval()
+    answers = []
+    for path in sorted((photographs / "images").iterdir()):
+        content = [{"type": "image", "image": Image.open(path).convert("RGB")}, {"type": "text", "text": PROMPT}]
+        inputs = processor.apply_chat_template(
+            [{"role": "user", "content": content}],
+            add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt", enable_thinking=False,
+        )  # fmt: skip
+        ids = model.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+        answers.append(processor.tokenizer.decode(ids).split(processor.tokenizer.eos_token)[0])
+    return answers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_export_is_served(kind, whole, photographs, done):
+    pytest.importorskip("openai")
+    from deployed import deployed
+
+    folder, _ = whole(kind)
+    with deployed(folder / "merged", folder / "server.log", FAMILIES[kind].entry) as url:
+        done(
+            "trainer", "predict", folder / "merged", photographs / "images", "--no-draw", "--out", folder / "served",
+            f"evaluation.max_new_tokens={TOKENS}", "evaluation.decoding={grammar: none}",
+            "--endpoint", url, "--model", "tiny",
+        )  # fmt: skip
+    assert texts(folder / "served") == texts(folder / "export")

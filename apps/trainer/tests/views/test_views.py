@@ -1,0 +1,270 @@
+"""Every view shows what it says, and boxes and shapes return to where they are in the image."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coord_codec import InputError, Object, encode_target, geometry_of
+from coord_codec.records import Instance
+from coord_eval import ScoredObject
+from coord_eval.calibration import Calibration
+from coord_eval.thresholds import ThresholdCurve
+from coord_trainer.answers.finish import Finish
+from coord_trainer.checkpoints import is_complete, mark_complete
+from coord_trainer.config.run_config import load_run_config
+from coord_trainer.detect.calibrate import Seen, refuse_trained_images, write_calibration
+from coord_trainer.detect.detector import Detector
+from coord_trainer.detect.image_sources import find_sources
+from coord_trainer.detect.records import prediction_records
+from coord_trainer.model.card import calibration_key, make_card, read_card
+from coord_trainer.views.asking import looks_of
+from coord_trainer.views.mirror import Mirror
+from coord_trainer.views.table import VIEWS, check_views, register_view, views_of
+from coord_trainer.views.view import Look, Question, in_image
+
+SIZE = (96, 64)
+QUESTION = Question("?", "find {classes}", ("cat", "dog"), max_pixels=40 * 40)
+LOOKS = [look for row in VIEWS.values() for _, look in looks_of([row.example], 1920, 1080, QUESTION)]
+OWN = [Look(turns=1), Look(crop=(16, 8, 80, 48), mirrored=True, turns=3), Look(crop=(16, 8, 80, 48), turns=2)]
+
+
+def painted(box):
+    """An image that is white inside a box of whole pixels."""
+    image = Image.new("L", SIZE)
+    image.paste(255, box)
+    return image
+
+
+def white_box(image):
+    """The box around the white pixels in [0, 1], found by looking at the pixels."""
+    rows, columns = np.nonzero(np.asarray(image) > 127)
+    width, height = image.size
+    return columns.min() / width, rows.min() / height, (columns.max() + 1) / width, (rows.max() + 1) / height
+
+
+@pytest.mark.parametrize("box", [(0, 0, 24, 16), (72, 48, 96, 64), (32, 24, 56, 40)])
+@pytest.mark.parametrize("word", ["mirror", "scale:2", "scale:0.5", "tiles:64x40", "classes", *OWN])
+def test_box_returns_exactly_to_where_it_is(word, box):
+    looks = (
+        [word]
+        if isinstance(word, Look)
+        else [look for _, look in looks_of([word], *SIZE, Question("?", labels=("a",)))]
+    )
+    whole = 0
+    for look in looks:
+        left, top, right, bottom = look.crop or (0, 0, *SIZE)
+        if not (left <= box[0] and top <= box[1] and box[2] <= right and box[3] <= bottom):
+            continue
+        whole += 1
+        found = ScoredObject("a", white_box(look.show(painted(box))), 0.5, ())
+        expected = [side / length for side, length in zip(box, SIZE * 2, strict=True)]
+        assert in_image(found, look.back(*SIZE), "box").box == pytest.approx(expected, abs=1e-12)
+    assert whole or (box[0] > 32 or isinstance(word, Look))
+
+
+@pytest.mark.parametrize("geometry", ["point", "polygon", "oriented"])
+@pytest.mark.parametrize("look", [Look(mirrored=True), Look(crop=(16, 8, 80, 48)), *OWN])
+def test_shape_returns_to_where_it_is(geometry, look):
+    """The shape is drawn where the change says a point of the image is shown; the way back has to undo it."""
+    kind = geometry_of(geometry)
+    back = look.back(*SIZE)
+    shown = kind.arrange(tuple(0.25 + value / 2 for value in kind.example))
+    found = in_image(ScoredObject("a", kind.to_box(shown), 0.5, (), kind.outline(shown), shown), back, kind)
+    expected = kind.arrange(tuple(v for x, y in zip(shown[::2], shown[1::2], strict=True) for v in back(x, y)))
+    assert found.coordinates == pytest.approx(expected, abs=1e-12)
+    assert found.box == pytest.approx(kind.to_box(expected), abs=1e-12) and found.points == kind.outline(
+        found.coordinates
+    )
+
+
+@pytest.mark.parametrize("size", [(1920, 1080), (641, 1300), (3840, 2160), (100, 50)])
+@pytest.mark.parametrize("word", ["tiles:640x480", "tiles:640x640:0.1", "tiles:auto"])
+def test_tiles_cover_the_image_with_their_overlap(word, size):
+    (tiles,) = views_of([word])
+    crops = [look.crop for look in tiles.looks(*size, Question("?"))]
+    if not crops:
+        side = tiles.size or (1024, 1024)
+        assert size[0] <= side[0] and size[1] <= side[1]
+        return
+    seen = np.zeros(size[::-1], bool)
+    for left, top, right, bottom in crops:
+        assert 0 <= left < right <= size[0] and 0 <= top < bottom <= size[1]
+        seen[top:bottom, left:right] = True
+    assert seen.all()
+    for low, high in ((0, 2), (1, 3)):
+        spans = sorted({(crop[low], crop[high]) for crop in crops})
+        for (a, b), (c, _) in pairwise(spans):
+            assert b - c >= tiles.overlap * (b - a) - 1
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("upwards", "expected views such as mirror"),
+        ("mirror:2", "without an argument"),
+        ("scale", "expected a factor"),
+        ("scale:1", "other than 1"),
+        ("tiles:0x5", "width and height"),
+        ("mirror,mirror", "each view once"),
+    ],
+)
+def test_word_that_is_no_view_is_refused_with_what_was_expected(word, told):
+    with pytest.raises(InputError, match=told):
+        load_run_config(None, [f"evaluation.views=[{word}]"], trains=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "question", "told"),
+    [
+        (["mirror"], Question("Find the left cat"), "names a side"),
+        (["mirror"], Question("?", labels=("right shoe",)), "names a side"),
+        (["mirror"], Question("?", geometry="keypoints"), "have names"),
+        (["classes"], Question("?"), "no labels are known"),
+    ],
+)
+def test_view_that_does_not_suit_the_question_is_refused(words, question, told):
+    with pytest.raises(InputError, match=told):
+        check_views(words, question)
+    check_views(["mirror"], Question("the bright upright piano", labels=("copyright",)))
+
+
+class SeeingEngine:
+    """Finds the white rectangle of each image that it is shown, as a model that is always right would."""
+
+    name, max_new_tokens, concurrency = "seeing", 64, 1
+
+    def __init__(self, label="cat"):
+        self.label, self.batches = label, []
+
+    def answer(self, images, prompt=None, pixels=1.0):
+        self.batches.append((len(images), prompt, pixels))
+        answers = []
+        for image in images:
+            objects = []
+            if (np.asarray(image.convert("L")) > 127).any():
+                objects = [Object(desc=self.label, bbox=white_box(image.convert("L")))]
+            answers.append({"text": encode_target(Instance(image="x", objects=objects)), "finish_reason": "stop"})
+        return answers
+
+
+def records(folder, engine, *views, **options):
+    config = load_run_config(None, [f"evaluation.views=[{','.join(views)}]"], trains=False)
+    detector = Detector(engine, config, names=("cat",), **options)
+    sources = find_sources([str(folder)])
+    return [record for batch in prediction_records(detector, sources.images, 4) for record in batch]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The same picture twice: as it is, and lying on its side with an EXIF orientation that turns it upright."""
+    image = painted((72, 16, 96, 48)).convert("RGB")
+    place = tmp_path / "photos"
+    place.mkdir()
+    image.save(place / "a.png")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the viewer turns it clockwise
+    image.transpose(Image.Transpose.ROTATE_90).save(place / "b.png", exif=exif)
+    return place
+
+
+@pytest.mark.parametrize("views", [["mirror"], ["scale:1.25"], ["tiles:64x48"], ["classes"], ["mirror", "tiles:64x48"]])
+def test_views_agree_on_one_box_with_exif_too(folder, views):
+    engine = SeeingEngine()
+    for record in records(folder, engine, *views):
+        (found,) = record["objects"]
+        assert found["bbox_xyxy"] == pytest.approx([72, 16, 96, 48], abs=0.2)  # of a bin
+        looks = len(looks_of(views, 96, 64, Question("?", labels=("cat",))))
+        assert len(record["views"]) == looks and {row["view"] for row in record["views"]} == set(views)
+        assert record["fused"]["views"].keys() == {"image", *views} and record["fused"]["objects"] == 1
+        json.dumps(record)
+    assert max(count for count, *_ in engine.batches) <= 4
+    assert ("classes" in views) == any(prompt for _, prompt, _ in engine.batches)
+
+
+def test_concurrent_engine_is_asked_about_one_view_at_a_time(folder):
+    """Since other images are asked about beside it, and the number of requests is limited."""
+    engine = SeeingEngine()
+    engine.concurrency = 2
+    assert [len(record["objects"]) for record in records(folder, engine, "mirror", "tiles:64x48")] == [1, 1]
+    assert {count for count, *_ in engine.batches} == {1}
+
+
+def test_mirrored_label_that_names_a_side_is_left_out_and_counted(folder):
+    for record in records(folder, SeeingEngine("left shoe"), "mirror"):
+        assert record["fused"]["names_a_side"] == 1 and record["fused"]["views"]["mirror"]["boxes"] == 0
+
+
+def test_image_without_an_answer_to_one_view_has_none(folder):
+    class Refusing(SeeingEngine):
+        def answer(self, images, prompt=None, pixels=1.0):
+            if prompt is not None:
+                return [{"text": None, "finish_reason": "error", "error": "busy"} for _ in images]
+            return super().answer(images)
+
+    for record in records(folder, Refusing(), "classes"):
+        assert record["finish_reason"] == "error" and record["error"] == "classes: busy"
+
+
+def test_threshold_needs_a_calibration_or_a_score(folder):
+    finish = Finish(("mirror",), Question("?"))
+    with pytest.raises(InputError, match="apps/trainer calibrate MODEL ANNOTATIONS --views mirror"):
+        finish.with_threshold(precision=0.9)
+    with pytest.raises(InputError, match="min_score and recall"):
+        finish.with_threshold(min_score=0.1, recall=0.9)
+    config = load_run_config(None, [], trains=False)
+    for least, kept in ((0.5, 1), (1.0, 1)):
+        detector = Detector(SeeingEngine(), config).with_threshold(min_score=least)
+        assert len(detector(folder / "a.png")) == kept
+    assert Detector(SeeingEngine(), config).with_threshold(min_score=0.0).finish.changes is False
+
+
+def test_trained_images_are_refused_by_path_and_by_content(folder, tmp_path):
+    sources = find_sources([str(folder)])
+    copy = tmp_path / "copy.png"
+    copy.write_bytes((folder / "a.png").read_bytes())
+    for path in (folder / "a.png", copy):
+        with pytest.raises(InputError, match=r"1 image of 2 are among those .* a\.png first"):
+            refuse_trained_images(sources, Seen(frozenset({path.resolve()})))
+    refuse_trained_images(sources, Seen(frozenset({tmp_path / "elsewhere.png"})))
+
+
+def test_view_of_ones_own_is_a_row(folder):
+    class Upside(Mirror):
+        name = example = "upside"
+        about = "the image upside down"
+
+        def looks(self, width, height, question):
+            return [Look(turns=2)]
+
+    with pytest.raises(ValueError, match="no other view has"):
+        register_view(type("Other", (Mirror,), {"example": "mirror"}))
+    register_view(Upside)
+    try:
+        for record in records(folder, SeeingEngine(), "upside"):
+            (found,) = record["objects"]
+            assert found["bbox_xyxy"] == pytest.approx([72, 16, 96, 48], abs=0.2)
+    finally:
+        del VIEWS["upside"]
+
+
+def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder, tmp_path):
+    """The map is a straight line here, so that its values are known."""
+    line = Calibration(((0.0, 0.0), (1.0, 0.5)), "constant", ThresholdCurve((), (), {}), rests_on={"images": 20})
+    checkpoint = tmp_path / "checkpoint-1"
+    checkpoint.mkdir()
+    config = load_run_config(None, ["evaluation.views=[mirror]"], trains=False)
+    make_card(config, {}, None).write(checkpoint)
+    mark_complete(checkpoint)
+    write_calibration(checkpoint, calibration_key(config.evaluation.decoding[0], ["mirror"]), line)
+    assert is_complete(checkpoint)
+    card = read_card(checkpoint)
+    assert card.model_copy(update={"calibrations": {}}) == make_card(config, {}, None)
+    detector = Detector(SeeingEngine(), config, names=("cat",)).calibrated_as(checkpoint)
+    assert detector.calibration.to_dict() == line.to_dict()
+    (found,) = detector(folder / "a.png")
+    assert found.score == pytest.approx(0.5, abs=1e-3)  # half of 1, and a thousandth of the score itself
+    plain = load_run_config(None, [], trains=False)
+    assert Detector(SeeingEngine(), plain).calibrated_as(checkpoint).calibration is None

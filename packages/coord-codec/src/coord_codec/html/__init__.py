@@ -1,0 +1,44 @@
+"""The parts of every page: text, tables, images with boxes, a gallery, and the frame with its style and script."""
+
+from coord_codec.html.boxes import Drawn, fate_legend, image_svg
+from coord_codec.html.elements import (
+    columns,
+    figure,
+    number,
+    outline_svg,
+    printable,
+    safe,
+    scrolled,
+    section,
+    table,
+    tiles,
+)
+from coord_codec.html.frame import fragment, notes, page, page_style
+from coord_codec.html.gallery import Card, gallery
+from coord_codec.html.palette import PALETTE, label_slots
+from coord_codec.html.spans import coloured_text
+
+__all__ = [
+    "PALETTE",
+    "Card",
+    "Drawn",
+    "coloured_text",
+    "columns",
+    "fate_legend",
+    "figure",
+    "fragment",
+    "gallery",
+    "image_svg",
+    "label_slots",
+    "notes",
+    "number",
+    "outline_svg",
+    "page",
+    "page_style",
+    "printable",
+    "safe",
+    "scrolled",
+    "section",
+    "table",
+    "tiles",
+]

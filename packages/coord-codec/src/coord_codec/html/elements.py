@@ -1,0 +1,116 @@
+"""Elements of a self-contained HTML page: escaped text, numbers, tables, sections, figures and outlines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from coord_codec.geometry import Geometry
+
+_ONE_LINE = 60
+"""Longest text of a table cell that is not broken into lines."""
+
+
+def printable(value: object, keep: str = "") -> str:
+    r"""Escape control, bidirectional and surrogate characters, as in `\u202e`.
+
+    They could otherwise rearrange the text around an answer.
+
+    Args:
+        value: any text, for example from a model or a file
+        keep: characters that are not escaped
+    """
+    return "".join(c if c.isprintable() or c in keep else f"\\u{ord(c):04x}" for c in str(value))
+
+
+def safe(value: object, keep: str = "") -> str:
+    """Escape text for HTML content and attributes, after `printable`; characters in `keep` are not escaped.
+
+    Example:
+        >>> safe('<b>"')
+        '&lt;b&gt;&quot;'
+    """
+    return escape(printable(value, keep))
+
+
+def number(value: float) -> str:
+    """Format a metric with three decimals; COCO's -1 for an undefined one becomes n/a.
+
+    Example:
+        >>> number(0.25), number(-1)
+        ('0.250', 'n/a')
+    """
+    return "n/a" if value < 0 else f"{value:.3f}"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], sortable: bool = False) -> str:
+    """Return an HTML table; cells are escaped, all columns but the first are right-aligned.
+
+    Args:
+        head: names of the columns
+        rows: the cells of each row
+        sortable: whether a click on a heading sorts the rows
+    """
+    header = "".join(_cell("th", i, cell) for i, cell in enumerate(head))
+    body = "".join(f"<tr>{''.join(_cell('td', i, cell) for i, cell in enumerate(row))}</tr>" for row in rows)
+    kind = " class=sortable" if sortable else ""
+    return scrolled(f"<table{kind}><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>")
+
+
+def scrolled(html: str) -> str:
+    """Return a table that scrolls by itself where the page is too narrow for it."""
+    return f"<div class=table><div class=scroll>{html}</div></div>"
+
+
+def _cell(tag: str, column: int, value: object) -> str:
+    text = safe(value)
+    kind = "" if not column else " class=n" if len(text) <= _ONE_LINE else ' class="n long"'
+    return f"<{tag}{kind}>{text}</{tag}>"
+
+
+def section(title: str, html: str, figure: str = "", folded: bool = False) -> str:
+    """Return a part of the page that folds behind its heading; `html` is inserted unescaped.
+
+    Args:
+        title: heading, plain text
+        html: content
+        figure: main figure, shown beside the heading, plain text
+        folded: whether the content is folded at first
+    """
+    name = re.sub(r"\W+", "-", title.casefold()).strip("-") or "part"
+    opened = "" if folded else " open"
+    main = f"<b>{safe(figure)}</b>" if figure else ""
+    return (
+        f'<section id="{safe(name)}"><details{opened}><summary><h2>{safe(title)}</h2>{main}</summary>'
+        f"{html}</details></section>"
+    )
+
+
+def tiles(cells: Iterable[tuple[str, object, str]]) -> str:
+    """Return headline numbers: name, value and remark of each."""
+    shown = (f"<div><span>{safe(a)}</span><b>{safe(b)}</b><small>{safe(c)}</small></div>" for a, b, c in cells)
+    return f'<div class="tiles">{"".join(shown)}</div>'
+
+
+def figure(html: str, caption: str, details: str = "") -> str:
+    """Return a figure with a caption in plain text; the rest is HTML."""
+    return f"<figure>{html}<figcaption>{safe(caption)}</figcaption>{details}</figure>"
+
+
+def columns(*parts: str) -> str:
+    """Return tables or figures side by side, wrapped on a narrow page."""
+    return f'<div class="columns">{"".join(parts)}</div>'
+
+
+def outline_svg(points: Sequence[tuple[float, float]], kind: Geometry) -> str:
+    """Return the start of an SVG element: a closed outline, or a cross at each labelled point.
+
+    Args:
+        points: points of `kind.outline` in units of the drawing
+        kind: the geometry
+    """
+    if kind.closed:
+        return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
+    crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in kind.placed(points))
+    return f'<path d="{crosses}"'

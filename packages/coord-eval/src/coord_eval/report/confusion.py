@@ -1,0 +1,73 @@
+"""The confusion matrix of labels as a heat map with background, and the most frequent pairs of different labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from coord_codec.html import safe, scrolled, table
+from coord_eval.metrics.errors import BACKGROUND, UNKNOWN, confused_name, confused_pairs
+
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
+
+_MATRIX = 24
+"""Most labels of the matrix; those with most confusions are shown."""
+
+
+def confusions(evaluation: Evaluation) -> str:
+    """Return the matrix and the pairs; empty without objects and boxes."""
+    confusion: dict[str, dict[str, int]] = evaluation.analysis["confusion"]
+    if not confusion:
+        return ""
+    rows: list[tuple[object, ...]] = []
+    for true, predicted, count in confused_pairs(confusion):
+        row = evaluation.intervals.get(confused_name(true, predicted))
+        share = f"{count / sum(confusion[true].values()):.3f}"
+        shown = f" [{row['low']:.3f}, {row['high']:.3f}]" if row else ""
+        rows.append((true, predicted, count, share + shown))
+    head = ("ground-truth label", "predicted label", "count", "share of the label")
+    pairs = table(head, rows, sortable=True) if rows else ""
+    return f"<div>{_matrix(confusion)}{pairs}</div>"
+
+
+def confusion_main(evaluation: Evaluation) -> str:
+    """Return the number of boxes that lie on an object of another label."""
+    confusion = evaluation.analysis["confusion"]
+    wrong = sum(
+        count
+        for true, row in confusion.items()
+        for predicted, count in row.items()
+        if BACKGROUND not in (true, predicted) and true != predicted
+    )
+    return f"{wrong:,} other labels"
+
+
+def _matrix(confusion: Mapping[str, Mapping[str, int]]) -> str:
+    wrong: Counter[str] = Counter()
+    for true, row in confusion.items():
+        for predicted, count in row.items():
+            wrong[true] += count * (true != predicted)
+            wrong[predicted] += count * (true != predicted)
+    last = [name for name in (UNKNOWN, BACKGROUND) if name in wrong]
+    names = [name for name, _ in wrong.most_common() if name not in last][:_MATRIX]
+    left_out = len(wrong) - len(last) - len(names)
+    columns = [*names, *last]
+    cells = []
+    for true in (*names, *(name for name in last if name in confusion)):
+        row = confusion.get(true, {})
+        total = max(sum(row.values()), 1)
+        counts = "".join(
+            f'<td style="--v:{row.get(predicted, 0) / total:.2f}"{" class=same" if predicted == true else ""}>'
+            f"{row.get(predicted) or ''}</td>"
+            for predicted in columns
+        )
+        cells.append(f'<tr><th scope="row">{safe(true)}</th>{counts}</tr>')
+    header = "".join(f'<th scope="col">{safe(name)}</th>' for name in columns)
+    more = f" {left_out} labels with fewer confusions are left out." if left_out else ""
+    matrix = f"<table class=matrix><thead><tr><th></th>{header}</tr></thead><tbody>{''.join(cells)}</tbody></table>"
+    return (
+        "<p>Rows: ground truth; columns: answers; boxes are paired at an IoU of at least .50 whatever their label. "
+        f"Shades: share of the row.{more}</p>{scrolled(matrix)}"
+    )

@@ -1,0 +1,99 @@
+"""What to look at first: the kinds of error that cost most AP50, in words with their figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import numpy as np
+
+from coord_codec.html import safe
+from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
+
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
+
+_SHOWN = 3
+_LEAST_COST = 0.0005
+_IN_WORDS = {
+    "localisation": "are places, not names: the right label with an IoU between .10 and .50",
+    "label": "are names, not places: a box on an object (IoU ≥ .50) of another label",
+    "duplicate": "are second boxes on an object that another box has found",
+    "background": "are boxes where nothing is annotated (IoU below .10)",
+    "label_and_localisation": "have neither the right label nor an IoU of .50",
+    "missed": "are missed objects that no box explains",
+}
+
+
+@dataclass(frozen=True)
+class CostlyError:
+    """A kind of error and what it costs.
+
+    Attributes:
+        kind: one of `ERROR_KINDS`
+        cost: AP50 gained if only these errors were repaired
+        text: the finding as a sentence
+        images: indices of the images that show it
+    """
+
+    kind: str
+    cost: float
+    text: str
+    images: frozenset[int]
+
+
+def costly_errors(evaluation: Evaluation, kinds: ErrorKinds) -> list[CostlyError]:
+    """Return the kinds of error that cost most AP50, the most expensive first; at most three.
+
+    Args:
+        evaluation: the evaluation
+        kinds: its errors, from `classify_errors`
+    """
+    found = evaluation.analysis["errors"] if evaluation.has_boxes else {}
+    total = sum(row["count"] for row in found.values())
+    dearest = sorted(found, key=lambda name: -found[name]["cost"])[:_SHOWN]
+    return [
+        _finding(evaluation, kinds, name, found[name]["count"], found[name]["cost"], total)
+        for name in dearest
+        if found[name]["cost"] >= _LEAST_COST
+    ]
+
+
+def findings_html(findings: Sequence[CostlyError], shown: frozenset[int]) -> str:
+    """Return the findings as a list; each is a link that filters the gallery to the images that show it.
+
+    Args:
+        findings: from `costly_errors`
+        shown: indices of the images on the page
+    """
+    items = []
+    for finding in findings:
+        here = len(finding.images & shown)
+        link = (
+            f' <a href="#images" data-filter="{safe(urlencode({"kind": finding.kind}))}">Show {here} of the '
+            f"{len(finding.images)} images</a>"
+        )
+        items.append(f"<li>{safe(finding.text)}{link if here else ''}</li>")
+    return f'<ol class="findings-first">{"".join(items)}</ol>'
+
+
+def _finding(evaluation: Evaluation, kinds: ErrorKinds, kind: str, count: int, cost: float, total: int) -> CostlyError:
+    truth, detections = evaluation.truth, evaluation.detections
+    if kind == "missed":
+        images = truth.image_N[kinds.missed_N]
+        named = [truth.categories[k] for k in truth.category_N[kinds.missed_N].tolist()]
+    else:
+        rows_d = np.nonzero(kinds.kind_D == list(ERROR_KINDS).index(kind))[0]
+        images = detections.image_D[rows_d]
+        names = [*truth.categories, *detections.unknown]
+        named = [names[k] for k in detections.category_D[rows_d].tolist()]
+        if kind == "label":
+            meant = [truth.categories[truth.category_N[n]] for n in kinds.target_D[rows_d].tolist()]
+            named = [f"{true} answered as {predicted}" for true, predicted in zip(meant, named, strict=True)]
+    name, times = Counter(named).most_common(1)[0]
+    often = f", most often {name} ({times:,})" if times > 1 else ""
+    text = f"{count:,} of {total:,} errors {_IN_WORDS[kind]}{often}. Repairing them gains {cost:.3f} of AP50."
+    return CostlyError(kind, cost, text, frozenset(images.tolist()))

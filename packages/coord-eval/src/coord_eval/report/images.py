@@ -1,0 +1,168 @@
+"""The images of a report: which are shown, how they can be filtered, and their answers coloured by fate."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coord_codec.html import Card, coloured_text, fate_legend, gallery, notes
+from coord_eval.matching import AREAS
+from coord_eval.metrics.detection import image_table
+from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
+from coord_eval.parse.answer import DROP_REASONS, REPAIRS, Answer
+from coord_eval.report.findings import CostlyError
+from coord_eval.report.overlay import draw, shown_name
+from coord_eval.report.photograph import SHARPNESS, ImageRoot
+
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
+
+BUDGET = 20_000_000
+"""Characters of the images of one page, so that a page stays below 25 MB; images beyond it are left out and counted."""
+_SHARPNESS = ((24, SHARPNESS), (100, 1.0), (500, 0.75))
+"""Most images that are embedded with so many pixels per unit of the drawing."""
+_LEAST_SHARPNESS = 0.4
+_SORTS = (
+    ("lowest F1", False),
+    ("highest F1", True),
+    ("most errors", True),
+    ("most confident error", True),
+    ("smallest object", False),
+    ("most objects", True),
+)
+_FATES = {"desc": "description", "coord": "coordinate", "repaired": "repaired", "dropped": "dropped"}
+_COORDINATE = re.compile(r"<\|coord_\d+\|>|-?\d+(?:\.\d+)?")
+
+
+def f1_of_images(evaluation: Evaluation) -> np.ndarray:
+    """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
+    pairs = evaluation.shape_pairs
+    if pairs is None:
+        return np.array([row["f1"] for row in image_table(evaluation)])
+    hits_I = evaluation.sum_detections(pairs.similarity_D > 0)
+    all_I = evaluation.sum_detections(pairs.similarity_D >= 0) + evaluation.objects_per_image
+    return np.where(all_I > 0, 2 * hits_I / np.maximum(all_I, 1), 1.0)
+
+
+def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int) -> list[int]:
+    """Return the images to show by ascending F1: some for each finding, half of the others the worst, half the best.
+
+    Args:
+        f1_I: F1 of each image
+        findings: the errors that are to be seen
+        limit: most images
+    """
+    order: list[int] = np.argsort(f1_I, kind="stable").tolist()
+    if len(order) <= limit:
+        return order
+    best = limit // 2
+    chosen = set(order[len(order) - best :])
+    for finding in findings:
+        chosen.update([image for image in order if image in finding.images][: limit // (4 * len(findings))])
+    for image in order:
+        if len(chosen) >= limit:
+            break
+        chosen.add(image)
+    return [image for image in order if image in chosen]
+
+
+def images_html(
+    evaluation: Evaluation, root: ImageRoot | None, chosen: Sequence[int], f1_I: np.ndarray, kinds: ErrorKinds
+) -> tuple[str, list[int]]:
+    """Return the gallery of the chosen images and the images that it shows: all, unless their size is too large."""
+    sharpness = next((value for most, value in _SHARPNESS if len(chosen) <= most), _LEAST_SHARPNESS)
+    objects = _ObjectTokens(evaluation, kinds)
+    cards: list[Card] = []
+    problems: dict[str, list[str]] = {}
+    size = 0
+    for image in chosen:
+        svg, problem = draw(evaluation, image, root, sharpness)
+        name = shown_name(evaluation, image)
+        if problem:
+            problems.setdefault(problem, []).append(name)
+        tokens, errors, confident, smallest = objects.of(image)
+        f1 = float(f1_I[image])
+        count = int(evaluation.objects_per_image[image])
+        text, answer = evaluation.answers.get(image, ("", None))
+        folded = ""
+        if text:
+            if answer is not None and answer.dropped:
+                tokens = [*tokens, ("dropped", -1, "")]
+            folded = f"<details><summary>answer</summary>{coloured_text(text, fates_of(text, answer))}</details>"
+        card = Card(svg, f"{name}: F1 {f1:.2f}", folded, tokens, (f1, f1, errors, confident, smallest, count))
+        size += len(svg) + len(folded)
+        if size > BUDGET and cards:
+            break
+        cards.append(card)
+    lines = [
+        f"{names[0]}: {problem}" if len(names) == 1 else f"{len(names)} images, the first {names[0]}: {problem}"
+        for problem, names in problems.items()
+    ][:5]
+    if len(cards) < len(chosen):
+        lines.append(f"{len(chosen) - len(cards)} further images would make the page larger than 25 MB")
+    if len(chosen) < len(f1_I):
+        lines.append(f"{len(cards)} of {len(f1_I)} images are shown: examples of the findings, the worst and the best")
+    named = {name: name.replace("_", " ") for name in ERROR_KINDS} | {"hit": "hit", "dropped": "dropped pieces"}
+    labels = [*evaluation.truth.categories, *evaluation.detections.unknown]
+    fates = "".join(f'<i class="{kind}">{name}</i> ' for kind, name in _FATES.items())
+    legend = fate_legend() + (f'<p class="fates">In answers: {fates}</p>' if evaluation.answers else "")
+    present = {kind for card in cards for kind, *_ in card.objects}
+    named = {kind: name for kind, name in named.items() if kind in present}
+    return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS), list(chosen[: len(cards)])
+
+
+class _ObjectTokens:
+    """What the gallery filters and sorts by: the kinds, labels and sizes of the objects and boxes of each image."""
+
+    def __init__(self, evaluation: Evaluation, kinds: ErrorKinds) -> None:
+        self._scored = evaluation
+        names = np.array([*ERROR_KINDS, "hit", ""])
+        hit_D = evaluation.ranked.hit_TD[0]
+        self._kind_D = names[np.where(hit_D, len(ERROR_KINDS), np.where(kinds.kind_D < 0, -1, kinds.kind_D))]
+        self._target_D, self._missed_N = kinds.target_D, kinds.missed_N
+
+    def of(self, image: int) -> tuple[list[tuple[str, int, str]], int, float, float]:
+        """Return the tokens of an image, its number of errors, their highest score, and the smallest area."""
+        truth, detections = self._scored.truth, self._scored.detections
+        rows_d = np.nonzero((detections.image_D == image) & (self._kind_D != ""))[0].tolist()
+        objects_n = np.nonzero(truth.image_N == image)[0].tolist()
+        areas = [float(truth.area_N[n]) for n in objects_n]
+        tokens = []
+        scores = []
+        for d in rows_d:
+            kind, size = str(self._kind_D[d]), _size_name(float(detections.boxes_D4[d, 2:].prod()))
+            tokens.append((kind, int(detections.category_D[d]), size))
+            if kind != "hit":
+                scores.append(float(detections.scores_D[d]))
+                if (target := int(self._target_D[d])) >= 0:  # an error of a name belongs to both names
+                    tokens.append((kind, int(truth.category_N[target]), size))
+        missed = [n for n in objects_n if self._missed_N[n]]
+        tokens += [("missed", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in missed]
+        present = [("", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in objects_n]
+        return [*tokens, *present], len(scores) + len(missed), max(scores, default=-1.0), min(areas, default=1e12)
+
+
+def _size_name(area: float) -> str:
+    names = ("small", "medium", "large")
+    return next((name for name, (_, high) in zip(names, AREAS[1:], strict=True) if area < high), names[-1])
+
+
+def fates_of(text: str, answer: Answer | None) -> Iterator[tuple[int, int, str, str]]:
+    """Yield start, end, class and tooltip of the pieces of an answer: dropped ones, then objects with their parts."""
+    if answer is None:
+        return
+    for drop in answer.dropped:
+        yield (*drop.span, "dropped", f"dropped: {DROP_REASONS.get(drop.reason, drop.reason)}")
+    for item in answer.objects:
+        start, end = item.span
+        repairs = "; ".join(REPAIRS.get(name, name) for name in item.repairs)
+        mark, reason = (" repaired", f", repaired: {repairs}") if repairs else ("", "")
+        if repairs:
+            yield start, end, "repaired", f"repaired: {repairs}"
+        for found in _COORDINATE.finditer(text, start, end):
+            yield *found.span(), f"coord{mark}", f"coordinate{reason}"
+        if item.desc and (place := text.find(item.desc, start, end)) >= 0:
+            yield place, place + len(item.desc), f"desc{mark}", f"description{reason}"

@@ -1,0 +1,6 @@
+"""Helpers of the tests that cross packages."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,152 @@
+"""Pages in an installed Chromium: filters, order, keyboard, copying, no error, no request, three widths, two themes."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from chromium import BROWSER, Chromium
+from PIL import Image
+
+from coord_codec import Instance
+from coord_codec.html import safe
+from coord_data.cli import app as data_app
+from coord_eval import compare, oracle_predictions, score
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed: apt-get install chromium"),
+]
+EVIL = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
+WIDTHS = (400, 1280, 2000)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    browser = Chromium(tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """A report, a comparison and an inspection of eight images, in which cats 0 to 2 are called by a malicious name."""
+    folder = tmp_path_factory.mktemp("pages")
+    rng = np.random.default_rng(0)
+    truth = []
+    for i in range(8):
+        Image.fromarray(rng.integers(0, 255, (60, 80, 3), np.uint8)).save(folder / f"{i}.png")
+        cat = {"desc": "cat", "bbox": [0.05 + 0.02 * i, 0.1, 0.5, 0.6]}
+        dogs = [{"desc": "dog", "bbox": [0.55, 0.3, 0.9, 0.4 + 0.02 * k]} for k in range(i % 3)]
+        truth.append(Instance(image=f"{i}.png", image_id=i, width=80, height=60, objects=[cat, *dogs]))
+    first, second = oracle_predictions(truth), oracle_predictions(truth)
+    for record in first[:3]:
+        record["text"] = record["text"].replace("cat", EVIL)
+    first[3]["text"] = ""
+    second[4]["text"] = ""
+    evaluation = score(truth, first)
+    pages = {"report": evaluation.write_report(folder / "report", image_root=folder, title=EVIL)}
+    comparison = compare({"base": evaluation, EVIL: score(truth, second)}, resamples=20)
+    pages["comparison"] = comparison.write_report(folder / "comparison", image_root=folder)
+    lines = [instance.model_dump_json(exclude_none=True) for instance in truth]
+    (folder / "a.jsonl").write_text("\n".join(lines).replace("dog", json.dumps(EVIL)[1:-1]) + "\n")
+    words = ["inspect", str(folder / "a.jsonl"), "--images", str(folder), "--out", str(folder / "inspected")]
+    data_app(words, standalone_mode=False)
+    return pages | {"inspection": folder / "inspected" / "inspect.html"}
+
+
+@pytest.mark.parametrize("name", ["report", "comparison", "inspection"])
+def test_page_fits_every_width_in_both_themes_without_errors_and_requests(browser, pages, name):
+    backgrounds = set()
+    for width in WIDTHS:
+        for dark in (False, True):
+            browser.open(pages[name], width=width, dark=dark)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert browser.problems == []
+            assert browser.requests == [pages[name].resolve().as_uri()]
+            backgrounds.add(browser.run("getComputedStyle(document.body).backgroundColor"))
+    assert len(backgrounds) == 2
+    assert browser.run("document.title") != "run"
+    assert browser.run("document.querySelectorAll('script').length") == 1
+
+
+@pytest.mark.parametrize("name", ["report", "comparison", "inspection"])
+def test_page_without_script_has_its_text_tables_and_images(browser, pages, name):
+    text = pages[name].read_text()
+    browser.open(pages[name], script=False)
+    browser.send("Emulation.setScriptExecutionDisabled", value=False)  # so that the test can ask
+    shown = browser.run("[document.querySelectorAll('svg.overlay image').length, document.body.textContent]")
+    assert shown[0] == len(re.findall("<image ", text)) > 0
+    assert browser.run("document.querySelectorAll('table td').length") == text.count("<td")
+    assert browser.run("getComputedStyle(document.querySelector('form.tools') ?? document.head).display") == "none"
+    assert EVIL in shown[1] and safe(EVIL) in text
+
+
+def names_shown(browser):
+    shown = "[...document.querySelectorAll('.shot')].filter(s => !s.hidden)"
+    return browser.run(f"{shown}.map(s => parseInt(s.textContent.match(/\\d+(?=\\.png)/)))")
+
+
+def choose(browser, name, value):
+    browser.run(
+        f"(() => {{ const f = document.querySelector('form.tools'); f.elements[{json.dumps(name)}].value = "
+        f"{json.dumps(value)}; f.dispatchEvent(new Event('input')); }})()"
+    )
+
+
+def test_gallery_filters_by_finding_kind_label_and_text_and_sorts(browser, pages):
+    browser.open(pages["report"])
+    assert sorted(names_shown(browser)) == list(range(8))
+    assert set(names_shown(browser)[:2]) == {0, 3}  # the lowest F1: only another name, and the empty answer
+    named = browser.run("document.querySelector('a[data-filter*=label]').click()") or names_shown(browser)
+    assert set(named) == {0, 1, 2}
+    browser.run("document.querySelector('form.tools').reset()")
+    choose(browser, "kind", "missed")
+    assert set(names_shown(browser)) == {3}
+    choose(browser, "kind", "")
+    dog = browser.run("[...document.querySelectorAll('[name=label] option')].find(o => o.text == 'dog').value")
+    choose(browser, "label", dog)
+    assert set(names_shown(browser)) == {i for i in range(8) if i % 3}
+    choose(browser, "label", "")
+    choose(browser, "text", "6.PNG")
+    assert names_shown(browser) == [6]
+    assert browser.run("document.querySelector('output').textContent") == "1 of 8 images"
+    choose(browser, "text", "")
+    options = browser.run("[...document.querySelectorAll('[name=sort] option')].map(o => [o.text, o.value])")
+    choose(browser, "sort", dict(options)["most objects"])
+    counts = [1 + i % 3 for i in names_shown(browser)]
+    assert counts == sorted(counts, reverse=True)
+
+
+def test_gallery_obeys_the_keyboard(browser, pages):
+    browser.open(pages["report"])
+    order = names_shown(browser)
+    number = "parseInt({}.textContent.match(/\\d+(?=\\.png)/))"
+    browser.run("document.querySelector('.shot').focus()")
+    browser.press("ArrowRight")
+    assert browser.run(number.format("document.activeElement")) == order[1]
+    browser.press("Enter")
+    assert browser.run("document.querySelector('dialog').open")
+    browser.press("ArrowRight")
+    assert browser.run(number.format("document.querySelector('dialog')")) == order[2]
+    browser.press("z")
+    assert browser.run("document.querySelector('dialog').className") == "large"
+    browser.run("new Promise(r => setTimeout(r, document.querySelector('dialog').close() ?? 50))")
+    assert browser.run(number.format("document.activeElement")) == order[2]
+    browser.press("/")
+    assert browser.run("document.activeElement.name") == "text"
+
+
+def test_table_sorts_and_is_copied_as_csv(browser, pages):
+    browser.open(pages["report"])
+    browser.send("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    classes = "[...document.querySelectorAll('#classes tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
+    browser.run("document.querySelector('#classes details').open = true")
+    browser.run("document.querySelectorAll('#classes th')[1].click()")
+    down = [int(row[1]) for row in browser.run(classes)]
+    assert down == sorted(down, reverse=True) and len(set(down)) > 1
+    browser.run("document.querySelectorAll('#classes th')[1].click()")
+    assert [int(row[1]) for row in browser.run(classes)] == down[::-1]
+    browser.run("document.querySelector('#classes button.copy').click()")
+    copied = browser.run("navigator.clipboard.readText()")
+    assert copied.splitlines()[1:] == [",".join(row) for row in browser.run(classes)]
