@@ -33,7 +33,7 @@ def box_iou(a: np.ndarray, b: np.ndarray, crowd_b: np.ndarray | bool = False) ->
         >>> box_iou(np.array([0.0, 0, 2, 2]), np.array([[1.0, 0, 2, 2], [4, 4, 1, 1]])).round(3).tolist()
         [0.333, 0.0]
     """
-    # A product over an axis of two takes NumPy ten times as long as that of two columns.
+    # NumPy multiplies two columns much faster than it reduces an axis of length two.
     ends = np.minimum(a[..., :2] + a[..., 2:], b[..., :2] + b[..., 2:])
     sides = np.clip(ends - np.maximum(a[..., :2], b[..., :2]), 0, None)
     intersection = sides[..., 0] * sides[..., 1]
