@@ -17,6 +17,7 @@ from coord_codec.counts import counted
 from coord_codec.html import fragment, notes
 from coord_eval.ceiling import CeilingSettings
 from coord_eval.computed import computed
+from coord_eval.intake.collecting import collector_paused
 from coord_eval.intake.joining import JoinReport
 from coord_eval.matching import Scored
 from coord_eval.metric_table import METRICS, all_metrics, all_shown
@@ -196,6 +197,7 @@ class Evaluation(Scored):
         """Return `to_dict` as JSON text."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
 
+    @collector_paused()
     def write_report(
         self,
         folder: str | Path,

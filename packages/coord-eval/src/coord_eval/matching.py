@@ -60,9 +60,8 @@ class ShapePairs:
     similarity_N: np.ndarray
 
 
-def match(truth: GroundTruth, detections: Detections, use_categories: bool = True) -> Matches:
-    """Match detections with objects of the same image and label; with `use_categories=False` of any label."""
-    pairs = overlapping_pairs(truth, detections, use_categories)
+def match(truth: GroundTruth, detections: Detections, pairs: Pairs) -> Matches:
+    """Match detections with objects, by their overlapping pairs."""
     crowd_P = truth.crowd_N[pairs.object_P]
     in_crowd, regular = pairs.take(crowd_P), pairs.take(~crowd_P)
     crowd_D, best_D = np.zeros(len(detections)), np.zeros(len(detections))
@@ -125,9 +124,10 @@ def ranked_matches(
     detections: Detections,
     thresholds: Sequence[float] = IOU_THRESHOLDS,
     limit: int = MAX_DETECTIONS[-1],
+    pairs: Pairs | None = None,
 ) -> RankedMatches:
     """Match as COCO does, with objects of all areas."""
-    return ranked_matches_by_area(truth, detections, thresholds, limit, AREAS[:1])[0]
+    return ranked_matches_by_area(truth, detections, thresholds, limit, AREAS[:1], pairs)[0]
 
 
 def ranked_matches_by_area(
@@ -136,15 +136,20 @@ def ranked_matches_by_area(
     thresholds: Sequence[float] = IOU_THRESHOLDS,
     limit: int = MAX_DETECTIONS[-1],
     areas: Sequence[tuple[float, float]] = AREAS,
+    pairs: Pairs | None = None,
 ) -> list[RankedMatches]:
-    """Match as COCO does, once for each area range; `limit` boxes of one label and image are considered."""
+    """Match as COCO does, once for each area range; `limit` boxes of one label and image are considered.
+
+    `pairs` are the overlapping pairs of the same label, if they are known already.
+    """
     total = len(detections)
     by_image = np.lexsort((np.arange(total), detections.image_D))
     order_D = by_image[np.argsort(-detections.scores_D[by_image], kind="stable")]
     place_D = _places(detections)
-    pairs = overlapping_pairs(truth, detections)
+    if pairs is None:
+        pairs = overlapping_pairs(truth, detections)
     pairs = pairs.take((pairs.iou_P >= min(thresholds)) & (place_D[pairs.det_P] < limit))
-    area_D = detections.boxes_D4[:, 2:].prod(axis=1)
+    area_D = detections.boxes_D4[:, 2] * detections.boxes_D4[:, 3]
     results = []
     for low, high in areas:
         counted_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N <= high)
@@ -243,11 +248,20 @@ class Scored:
 
     truth: GroundTruth
     detections: Detections
-    matches: Matches = computed(lambda scored: match(scored.truth, scored.detections))
-    matches_any_label: Matches = computed(lambda scored: match(scored.truth, scored.detections, use_categories=False))
+    matches: Matches = computed(lambda scored: match(scored.truth, scored.detections, scored.pairs))
+    matches_any_label: Matches = computed(
+        lambda scored: match(
+            scored.truth, scored.detections, overlapping_pairs(scored.truth, scored.detections, use_categories=False)
+        )
+    )
     score_source: str
     bins: int
     shape_pairs: ShapePairs | None = None
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Overlapping pairs of the same label, on which all matchings stand."""
+        return overlapping_pairs(self.truth, self.detections)
 
     @cached_property
     def ranked(self) -> RankedMatches:
@@ -257,21 +271,23 @@ class Scored:
     @cached_property
     def coco_matches(self) -> RankedMatches:
         """COCO's greedy matching at its ten thresholds."""
-        return ranked_matches(self.truth, self.detections)
+        return ranked_matches(self.truth, self.detections, pairs=self.pairs)
 
     @cached_property
     def coco_matches_by_size(self) -> list[RankedMatches]:
         """COCO's greedy matching of small, medium and large objects; empty if image sizes are unknown."""
         if not self.truth.sizes_known:
             return []
-        return ranked_matches_by_area(self.truth, self.detections, areas=AREAS[1:])
+        return ranked_matches_by_area(self.truth, self.detections, areas=AREAS[1:], pairs=self.pairs)
 
     @cached_property
     def with_constant_score(self) -> Scored:
         """The same boxes with all scores set to 1."""
-        return Scored(
+        same = Scored(
             truth=self.truth, detections=self.detections.with_constant_score(), score_source="constant", bins=self.bins
         )
+        same.__dict__["pairs"] = self.pairs  # the score moves no box
+        return same
 
     @cached_property
     def with_one_label(self) -> Scored:

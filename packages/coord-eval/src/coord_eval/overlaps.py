@@ -33,10 +33,12 @@ def box_iou(a: np.ndarray, b: np.ndarray, crowd_b: np.ndarray | bool = False) ->
         >>> box_iou(np.array([0.0, 0, 2, 2]), np.array([[1.0, 0, 2, 2], [4, 4, 1, 1]])).round(3).tolist()
         [0.333, 0.0]
     """
+    # NumPy multiplies two columns much faster than it reduces an axis of length two.
     ends = np.minimum(a[..., :2] + a[..., 2:], b[..., :2] + b[..., 2:])
-    intersection = np.clip(ends - np.maximum(a[..., :2], b[..., :2]), 0, None).prod(axis=-1)
-    area_a = a[..., 2:].prod(axis=-1)
-    union = np.where(crowd_b, area_a, area_a + b[..., 2:].prod(axis=-1) - intersection)
+    sides = np.clip(ends - np.maximum(a[..., :2], b[..., :2]), 0, None)
+    intersection = sides[..., 0] * sides[..., 1]
+    area_a = a[..., 2] * a[..., 3]
+    union = np.where(crowd_b, area_a, area_a + b[..., 2] * b[..., 3] - intersection)
     iou: np.ndarray = np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
     return iou
 
