@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import typer
 
 from coord_codec import Instance, encode_target
 from coord_eval.rewards import REWARDS, box_reward
@@ -38,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -90,7 +90,7 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
     what = {"train": "memorised: scored on the training images", "heldout": "scored on held-out images"}
     facts = {
         "run": folder.name,
-        "model": config.model.path.name if config.model.path else "tiny, built for the run",
+        "model": Path(config.model.path).name if config.model.path else "tiny, built for the run",
         "losses": config.custom.loss_in_words,
         "decoding": main.name,
     }
