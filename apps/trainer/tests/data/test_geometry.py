@@ -38,7 +38,7 @@ def config(**sections):
         ({"data": {"geometry": "keypoints"}}, "data.geometry is keypoints but data.annotations"),
         (
             {"data": {"geometry": "point"}, "custom": {"coord_objective": {"matching": "hungarian"}}},
-            "matches boxes alone",
+            "matches boxes only",
         ),
         ({"data": {"geometry": "point"}, "custom": {"coord_objective": {"shape_boxes": True}}}, "no box around"),
         ({"custom": {"coord_objective": {"shape_boxes": True}}}, "data.geometry is box"),

@@ -116,7 +116,7 @@ def texts(folder):
 def test_family_from_base_to_export(kind, whole, photographs):
     folder, told = whole(kind)
     # Before training: rows are added, the plan and the page of what the model receives are made.
-    assert "1003 tokens added" in told["expanded"]  # the coordinates, the wildcard and two markers
+    assert "1,003 tokens added" in told["expanded"]  # the coordinates, the wildcard and two markers
     assert "20 steps of 2 samples" in told["planned"]
     page = (folder / "inspected" / "inspect.html").read_text()
     assert f"{FAMILIES[kind].image_token.replace('<', '&lt;').replace('>', '&gt;')} x " in page

@@ -152,6 +152,7 @@ def score(
 
     # Calibration
     if calibration is not None:
+        expect("calibration", calibration, Calibration, str, Path)
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
         detections, note = fitted.applied(collected.detections, truth.categories, collected.score_source, fusion)
         collected = replace(collected, detections=detections, notes=(*collected.notes, note))

@@ -63,8 +63,8 @@ class CoordTemplate(Template):
         if inputs.images:
             encoded |= {name: media[name] for name in family.image_inputs}
             if family.token_types is not None:
-                is_image_1T = torch.tensor([encoded["input_ids"]]) == self.image_token_id
-                encoded[family.token_types] = is_image_1T.long()
+                is_image_T = torch.tensor(encoded["input_ids"]) == self.image_token_id
+                encoded[family.token_types] = is_image_T.long()
         return encoded
 
 
