@@ -27,7 +27,8 @@ FUNCTIONS = [
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_arguments_of_wrong_types_are_input_errors(name, tmp_path):
+def test_arguments_of_wrong_types_are_input_errors(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some of the values are names of folders
     function, evaluation = getattr(coord_eval, name), score(TRUTH, ANSWERS, scale=1000)
     right = {
         **{"ground_truth": TRUTH, "source": TRUTH, "predictions": ANSWERS, "text": "x", "evaluation": evaluation},
