@@ -136,10 +136,13 @@ def predict(
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
+    from coord_trainer.checkpoints import locate_model
     from coord_trainer.detect.detector import check_labels
 
     labels = check_labels(label or ())
     if endpoint is None:
+        if model is not None:
+            locate_model(model)  # its name is checked before the libraries are loaded
         load_libraries()
     from coord_trainer.detect.command import Request, answer_request
 
