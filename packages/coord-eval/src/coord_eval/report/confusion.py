@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from coord_codec.counts import counted
 from coord_codec.html import safe, scrolled, table
 from coord_eval.metrics.errors import BACKGROUND, UNKNOWN, confused_name, confused_pairs
 
@@ -41,7 +42,7 @@ def confusion_main(evaluation: Evaluation) -> str:
         for predicted, count in row.items()
         if BACKGROUND not in (true, predicted) and true != predicted
     )
-    return f"{wrong:,} other labels"
+    return counted(wrong, "box", "boxes") + " of another label"
 
 
 def _matrix(confusion: Mapping[str, Mapping[str, int]]) -> str:

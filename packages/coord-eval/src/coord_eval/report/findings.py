@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
+from coord_codec.counts import counted
 from coord_codec.html import safe
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 
@@ -71,11 +72,9 @@ def findings_html(findings: Sequence[CostlyError], shown: frozenset[int]) -> str
     """
     items = []
     for finding in findings:
-        here = len(finding.images & shown)
-        link = (
-            f' <a href="#images" data-filter="{safe(urlencode({"kind": finding.kind}))}">Show {here} of the '
-            f"{len(finding.images)} images</a>"
-        )
+        here, all_images = len(finding.images & shown), counted(len(finding.images), "image")
+        words = f"Show {all_images}" if here == len(finding.images) else f"Show {here} of {all_images}"
+        link = f' <a href="#images" data-filter="{safe(urlencode({"kind": finding.kind}))}">{words}</a>'
         items.append(f"<li>{safe(finding.text)}{link if here else ''}</li>")
     return f'<ol class="findings-first">{"".join(items)}</ol>'
 
