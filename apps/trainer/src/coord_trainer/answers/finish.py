@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from coord_codec import CoordGrid, InputError, geometry_of
+from coord_codec.counts import counted
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
 from coord_trainer.views.table import views_of
@@ -211,9 +212,12 @@ def finish_lines(record: Mapping[str, Any]) -> list[str]:
     lines, fusion = [], record["fusion"]
     for word, row in fusion.get("views", {}).items():
         lines.append(
-            f"{word}: {row['boxes']:,} boxes, {row['merged']:,} merged with other views, {row['alone']:,} found by it "
-            f"alone, {row['duplicate']:,} duplicates within it"
+            f"{word}: {counted(row['boxes'], 'box', 'boxes')}, {row['merged']:,} merged with other views, "
+            f"{row['alone']:,} found by it alone, {counted(row['duplicate'], 'duplicate')} within it"
         )
+    if by_view := fusion.get("views"):
+        unused = [word for word in record.get("views", ()) if word not in by_view]
+        lines += [f"{word}: no image needed a view of its own" for word in unused]
     if fusion.get("joined"):
         lines.append(f"{fusion['joined']:,} of {fusion['cut']:,} boxes that a tile's edge cuts were joined with others")
     if fusion.get("names_a_side"):
