@@ -131,10 +131,18 @@ def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
 )
 def test_what_cannot_be_asked_is_one_line_and_leaves_nothing(run, tmp_path, words, told):
     make_images(tmp_path / "photos", a=(4, 4))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
     model = [] if "--endpoint" in words else ["model"]
     code, error, _ = run("predict", *model, "photos", "--out", "found", *words)
     assert code == 2 and told in error and "Traceback" not in error
     assert not (tmp_path / "found").exists()
+
+
+def test_model_that_is_not_there_is_named_before_the_libraries_are_loaded(run, tmp_path):
+    make_images(tmp_path / "photos", a=(4, 4))
+    code, error, out = run("predict", "model", "photos", "--out", "found")
+    assert code == 2 and "model: no such folder" in error and "loading" not in out + error
 
 
 def test_option_without_images_is_refused(run, tmp_path):
