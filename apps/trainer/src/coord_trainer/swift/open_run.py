@@ -34,7 +34,7 @@ from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.model.prompt import check_prompt, prompt_settings, prompt_text
+from coord_trainer.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
 from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
 from coord_trainer.training.faults import NonFiniteLoss
 
@@ -305,8 +305,9 @@ def open_run(
     if config.data.packing and config.model.attention == "sdpa":
         attend_by_sample(pipeline.model)
 
-    # Processor: limits of the image size, coordinate tokens and markers.
+    # Processor: limits of the image size, the end of an answer, coordinate tokens and markers.
     set_pixels(pipeline.processor, config.data)
+    end_answers_as_asked(pipeline.processor)
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
