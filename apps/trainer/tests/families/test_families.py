@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 
@@ -175,6 +176,40 @@ def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, t
         if limited and max(size) < 4 * min(size):
             side = FAMILIES[kind].patch_size * FAMILIES[kind].merge_size
             assert 0 < ids.count(image_token) * side**2 <= 64 * 64
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind, bases, tmp_path):
+    from coord_trainer.data.load import load_training
+    from coord_trainer.inspection.shown import image_of_pixels
+    from coord_trainer.swift.open_run import sample_set
+
+    upright, exif = Image.new("RGB", (96, 64), "blue"), Image.Exif()
+    upright.paste("red", (0, 0, 48, 64))
+    upright.save(tmp_path / "upright.png")
+    exif[0x0112] = 6  # the stored image is turned clockwise to be upright
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    Image.new("RGB", (16 * 201, 16)).save(tmp_path / "wide.png")
+    boxes = [{"desc": "red", "bbox": [0, 0, 0.5, 1]}]
+    rows = [{"image": f"{name}.png", "objects": boxes} for name in ("upright", "turned", "wide")]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = run_config(bases(kind), data={"annotations": str(tmp_path / "a.jsonl")})
+    run, mixture = opened(bases(kind), tmp_path), load_training(config)
+    samples = sample_set(config, run, mixture)
+    assert len(samples) == (3 if FAMILIES[kind].max_side_ratio is None else 2)
+    assert samples[0]["pixel_values"].equal(samples[1]["pixel_values"])
+    assert samples[0]["input_ids"] == samples[1]["input_ids"]
+    seen = image_of_pixels(samples[1]["pixel_values"], samples[1].get("image_grid_thw"), run.processor.image_processor)
+    left, right = (seen.getpixel((int(x * seen.width), seen.height // 2)) for x in (0.25, 0.75))
+    assert left[0] > 250 > 5 > left[2] and right[2] > 250 > 5 > right[0]
+    messages = [{"role": "user", "content": "<image>?"}, {"role": "assistant", "content": "a"}]
+    with nullcontext() if len(samples) == 3 else pytest.raises(ValueError, match="aspect ratio must be smaller"):
+        run.encode({"messages": messages, "images": [Image.open(tmp_path / "wide.png")]})
+
+
+def test_ratio_of_sides_that_the_processor_does_not_take_is_refused(bases, tmp_path):
+    with pytest.raises(InputError, match=r"data.max_side_ratio: .* Qwen3-VL takes no more than 200, found 300"):
+        opened(bases("qwen3_vl"), tmp_path, data={"max_side_ratio": 300})
 
 
 def test_image_limits_are_refused_for_a_family_with_tiles(bases, tmp_path):

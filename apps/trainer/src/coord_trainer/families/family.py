@@ -31,6 +31,7 @@ class Family:
         head: name of the output head's module
         patch_size: side of a patch in pixels
         merge_size: side of a square of patches that become one token
+        max_side_ratio: largest ratio of the sides of an image that the image processor takes; None for any
         native_markers: family of object markers that pretrained checkpoints know; None for none
         system: system message that the published chat template adds if none is given; None for none
         empty_thought: text that begins an answer without thoughts; empty for models that do not think
@@ -58,6 +59,7 @@ class Family:
     head: str = "lm_head"
     patch_size: int = 16
     merge_size: int = 2
+    max_side_ratio: float | None = 200
     native_markers: str | None = "qwen"
     system: str | None = None
     empty_thought: str = ""

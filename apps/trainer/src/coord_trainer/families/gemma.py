@@ -25,6 +25,7 @@ ROWS = (
         merger="model.multi_modal_projector",
         patch_size=14,
         merge_size=4,
+        max_side_ratio=None,
         native_markers=None,
         cannot=MappingProxyType(
             {

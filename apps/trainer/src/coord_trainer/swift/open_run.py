@@ -352,6 +352,11 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     """Raise `InputError` if the run needs what the model family cannot do."""
     if config.data.packing and (reason := family.cannot.get("packing")):
         raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")
+    stated, most = config.data.max_side_ratio, family.max_side_ratio
+    if "max_side_ratio" in config.data.model_fields_set and most is not None and (stated is None or stated > most):
+        raise InputError(
+            f"data.max_side_ratio: the image processor of {family.name} takes no more than {most:g}, found {stated}"
+        )
     for name in ("min_pixels", "max_pixels"):
         if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
             raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
