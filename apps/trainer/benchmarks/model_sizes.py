@@ -1,8 +1,8 @@
 """Prints the memory of a training step for published models, by `train --dry-run` on models without weights.
 
 The sizes of the language models were compared with public descriptions of each; what could not be is named as assumed
-beside the model. Tokenizer and images are made, since only their numbers matter. With `--layers N` towers and language models keep N layers, which a CPU can train:
-`memory.py` compares such a step with the estimate.
+beside the model. Tokenizer and images are made, since only their numbers matter. With `--layers N` towers and language
+models keep N layers, which a CPU can train: `memory.py` compares such a step with the estimate.
 
     uv run python apps/trainer/benchmarks/model_sizes.py [NAME ...]
 """
