@@ -160,7 +160,7 @@ def build_gemma(tokenizer, sizes, out):
             "bos_token_id": tokenizer.bos_token_id,
             "eos_token_id": tokenizer.eos_token_id,
         },
-        vision_config=layers | {"image_size": SQUARE, "patch_size": 14},
+        vision_config=layers | {"image_size": SQUARE, "patch_size": 14, "vision_use_head": False},
         mm_tokens_per_image=tokens,
         boi_token_index=tokenizer.boi_token_id,
         eoi_token_index=tokenizer.eoi_token_id,
