@@ -238,6 +238,29 @@ def edited(base, folder, change):
     return folder
 
 
+def test_checkpoint_that_is_taught_another_end_than_its_chat_template_writes_is_refused(bases, tmp_path):
+    end = "{{ '<|endoftext|>' if message.role == 'assistant' else '<|im_end|>' }}\n{% endfor %}"
+    base = edited(bases("qwen3_vl"), tmp_path / "base", lambda text: text.replace("<|im_end|>\n{% endfor %}", end))
+    with pytest.raises(InputError, match=r"would end an answer with '<\|im_end\|>.*generated until '<\|endoftext\|>'"):
+        opened(base, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["qwen3_vl", "gemma3"])
+def test_sample_that_is_cut_off_has_a_token_type_for_each_token(kind, bases, tmp_path):
+    training = {
+        "tuner_type": "lora",
+        "target_modules": ["all-linear"],
+        "max_length": 40,
+        "truncation_strategy": "right",
+    }
+    run, name = opened(bases(kind), tmp_path, training=training), FAMILIES[kind].token_types
+    messages = [{"role": "user", "content": "<image>" + 40 * "find "}, {"role": "assistant", "content": "a"}]
+    sample = run.encode({"messages": messages, "images": [Image.new("RGB", (64, 64))]})
+    image_token = run.processor.tokenizer.convert_tokens_to_ids(FAMILIES[kind].image_token)
+    assert sample[name].tolist() == [int(token == image_token) for token in sample["input_ids"]]
+    assert len(sample["input_ids"]) == 40 and sum(sample[name]) > 0
+
+
 def test_default_system_turn_of_the_chat_template_is_refused_unless_it_is_trained(bases, tmp_path):
     base = edited(bases("qwen3_vl"), tmp_path / "base", lambda template: SYSTEM + template)
     with pytest.raises(InputError) as refused:
