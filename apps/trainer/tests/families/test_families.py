@@ -199,7 +199,8 @@ def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind,
     boxes = [{"desc": "red", "bbox": [0, 0, 0.5, 1]}]
     rows = [{"image": f"{name}.png", "objects": boxes} for name in ("upright", "turned", "wide")]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = run_config(bases(kind), data={"annotations": str(tmp_path / "a.jsonl")})
+    asked = {"images": "none"}
+    config = run_config(bases(kind), data={"annotations": str(tmp_path / "a.jsonl")}, evaluation=asked)
     run, mixture = opened(bases(kind), tmp_path), load_training(config)
     samples = sample_set(config, run, mixture)
     assert len(samples) == (3 if FAMILIES[kind].max_side_ratio is None else 2)
