@@ -268,8 +268,8 @@ def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
     root, base = rules.images or path.parent, rules.images or base_of(path)
     where = None if rules.allow_outside else base
     checks = Rules(root, where, rules.on_bad_box, rules.classes, rules.max_side_ratio)
-    settings = (source.format, str(root.resolve()), str(base.resolve()), rules.on_bad_box, rules.allow_outside)
-    settings = (*settings, rules.classes, rules.max_side_ratio)
+    folders = (source.format, str(root.resolve()), str(base.resolve()))
+    settings = (*folders, rules.on_bad_box, rules.allow_outside, rules.classes, rules.max_side_ratio)
     store = keep_records(path, root, settings, Stream(path, source.format, checks, name))
     problems = tuple(Problem(**fault) for fault in store.facts["problems"])
     if rules.on_bad_box == "error":
