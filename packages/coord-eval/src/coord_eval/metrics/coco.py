@@ -215,8 +215,8 @@ def beyond_limit(detections: Detections) -> int:
     """Count the detections that COCO leaves out: those beyond the best 100 of each image and category."""
     if not len(detections):
         return 0
-    pairs = np.stack([detections.image_D, detections.category_D], axis=1)
-    counts = np.unique(pairs, axis=0, return_counts=True)[1]
+    keys_D = detections.image_D * (detections.category_D.max() + 1) + detections.category_D
+    counts = np.unique(keys_D, return_counts=True)[1]
     return int(np.clip(counts - MAX_DETECTIONS[-1], 0, None).sum())
 
 
