@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coord_codec import CoordGrid, Form, Instance, MarkerFamily, Object, Order, Style, encode_target, order_objects
+from coord_codec.arguments import expect
 from coord_codec.records import check_description
-from coord_eval.arguments import expect
 from coord_eval.detections import Detections
 from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
-from coord_eval.metrics.coco import coco_scores
+from coord_eval.metrics.coco import coco_scores_by_own_matching
 from coord_eval.parse.parser import parse_answer
 
 
@@ -102,9 +102,7 @@ def no_ceiling(ground_truth: GroundTruth) -> str:
     return ""
 
 
-def ceiling_scores(
-    ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid, backend: str
-) -> dict[str, float]:
+def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid) -> dict[str, float]:
     """Score the encoded ground truth as if it were the model's answers.
 
     The steps of `oracle_predictions` are done on arrays, without a text; of the text only the labels are tried.
@@ -129,7 +127,7 @@ def ceiling_scores(
     boxes_D4 *= np.tile(sizes_D2, 2)
     ones_D = np.ones(len(image_D))
     detections = Detections(image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D), np.int64))
-    return coco_scores(ground_truth, detections, backend).summary
+    return coco_scores_by_own_matching(ground_truth, detections).summary
 
 
 class _Target(NamedTuple):

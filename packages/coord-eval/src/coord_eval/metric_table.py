@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.arguments import expect
+from coord_codec.arguments import expect
 from coord_eval.ceiling import ceiling_scores
 from coord_eval.matching import Scored
 from coord_eval.metrics import breakdowns, coco, detection, errors
@@ -131,9 +131,7 @@ _ROWS = (
         documentation="the twelve metrics of the ground truth itself, encoded as tokens and parsed back, with all "
         "scores set to 1; empty if it cannot be computed",
         place="top",
-        value=lambda evaluation: ceiling_scores(
-            evaluation.truth, evaluation.ceiling_settings, evaluation.grid, evaluation.backend
-        ),
+        value=lambda evaluation: ceiling_scores(evaluation.truth, evaluation.ceiling_settings, evaluation.grid),
         shown=Shown(COCO),
     ),
     Metric(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
-from coord_eval.arguments import expect
+from coord_codec.arguments import expect
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
 from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
