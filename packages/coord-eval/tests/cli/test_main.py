@@ -276,3 +276,5 @@ def test_console_shows_the_scores_of_shapes_and_no_boxes_of_points(coco_set):
     shapes = evaluation.shapes
     assert values["mean"] == [f"{shapes['mean']:.3f}", f"{shapes['ceiling']['mean']:.3f}"]
     assert not any("IoU" in words for words in lines)
+    assert evaluation.brief().startswith("point: AP") and f"{shapes['ceiling']['AP']:.3f}" in evaluation.brief()
+    assert "boxes" not in repr(evaluation)

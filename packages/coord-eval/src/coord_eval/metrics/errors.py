@@ -5,9 +5,9 @@ the AP50 gained if only its errors were repaired. The confusion matrix of labels
 
 The counts equal those of tidecv 1.0.1 in images with objects, without crowd regions; tidecv leaves out the boxes of
 images without objects. The costs equal its costs, up to .25 points of AP50, if every predicted label has objects, and
-still has some after the missed ones are removed. Otherwise tidecv counts a label without objects as AP 0 in the mean over labels, where COCO leaves it out: this
-lowers its AP and its costs by the same share, and hides the gain from repairing missed objects. Here the mean over
-labels is COCO's, before and after a repair.
+still has some after the missed ones are removed. Otherwise tidecv counts a label without objects as AP 0 in the mean
+over labels, where COCO leaves it out: this lowers its AP and its costs by the same share, and hides the gain from
+repairing missed objects. Here the mean over labels is COCO's, before and after a repair.
 
 Shapes: B weightings, I images, D detections, N objects, K categories, E entries of the confusion matrix.
 """
