@@ -78,8 +78,8 @@ def fuse(
     `wbf` is weighted boxes fusion (Solovyev et al. 2021): an object is the mean of its boxes weighted by score, and its
     score their mean times the share of the views that found it, at most 1 (or the highest of them, if that is more).
     Values are those of the package ensemble-boxes (`conf_type="avg"`), in double precision; it has no such bound, which
-    several boxes of a view with a large weight can reach. Of equal scores the first counts first. `nms` keeps the box of
-    the highest score, `soft-nms` (Bodla et al. 2017) keeps all boxes and lowers the scores of near-duplicates.
+    several boxes of a view with a large weight can reach. Of equal scores the first counts first. `nms` keeps the box
+    of the highest score, `soft-nms` (Bodla et al. 2017) keeps all boxes and lowers the scores of near-duplicates.
 
     Where views show parts of the image (`regions`), a box cut by an inner edge is joined with its counterparts: a side
     on such an edge has no vote on where the object ends. A view counts among those that could have found an object if
