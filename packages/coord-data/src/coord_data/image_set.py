@@ -193,7 +193,7 @@ def load_annotated(
         >>> images.instances[0].objects[0].desc, images.evidence.files[0].size
         ('cat', (64, 48))
     """
-    expect("source", source, Path)
+    expect("source", source, Path, Source)
     rules = rules or ReadingRules()
     source = open_source(source, rules.format)
     if streams(source, rules) and not (scored and source.format == "coco"):
@@ -230,7 +230,7 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     Raises:
         InputError: the annotations are unreadable.
     """
-    expect("source", source, Path)
+    expect("source", source, Path, Source)
     found = read_by(source, rules)
     base = None if rules.allow_outside else found.base
     files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
