@@ -1,5 +1,7 @@
 """Reviews labels: which of them are probably wrong, and what they should be, by the answers of a model."""
 
+from coord_eval.review.correcting import Correction, apply_decisions
+from coord_eval.review.decisions import Decision, Decisions, read_decisions
 from coord_eval.review.findings import KINDS, Finding, JudgedLabel, Proposal
 from coord_eval.review.likelihood import LabelLikelihood, read_likelihoods, write_likelihoods
 from coord_eval.review.result import Review
@@ -7,11 +9,16 @@ from coord_eval.review.reviewing import review
 
 __all__ = [
     "KINDS",
+    "Correction",
+    "Decision",
+    "Decisions",
     "Finding",
     "JudgedLabel",
     "LabelLikelihood",
     "Proposal",
     "Review",
+    "apply_decisions",
+    "read_decisions",
     "read_likelihoods",
     "review",
     "write_likelihoods",

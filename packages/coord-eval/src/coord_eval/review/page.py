@@ -19,6 +19,7 @@ from coord_codec.html import Card, Drawn, gallery, image_svg, notes, page, safe,
 from coord_codec.html.boxes import MAX_SIDE
 from coord_eval.report.overlay import shown_name
 from coord_eval.report.photograph import ImageRoot, decoded, scaled
+from coord_eval.review.decisions import CHOICES
 from coord_eval.review.findings import KINDS, Box, Finding
 
 if TYPE_CHECKING:
@@ -34,16 +35,6 @@ _LEAST_CUT, _MOST_CUT = 160, 480
 """Sides in pixels of the part of an image that is shown at 100 %; a larger part is reduced to the larger one."""
 _LABEL, _ANSWER, _OTHER = 3, 0, 8
 """Places of the colours in the palette."""
-CHOICES = {
-    "keep": ("k", "keep"),
-    "box": ("b", "take the answer's box"),
-    "name": ("n", "take its name"),
-    "answer": ("t", "take both"),
-    "delete": ("d", "delete"),
-    "add": ("a", "add"),
-    "later": ("l", "look later"),
-}
-"""Decisions, with their key and what their button says."""
 FIGURES = {
     "support": "confidence of the answer of its name",
     "support_iou": "IoU with that answer",
@@ -213,16 +204,19 @@ def _cards(
         choices = " ".join(choices_of(finding, review.truth.categories))
         case = (
             f'<div class="case" data-record="{record}" data-choices="{choices}">'
+            f'<p class="verdict"><b>{_percent(finding.probability)}</b> {safe(sentence(finding))}</p>'
             f'<div class="pair">{drawing}</div><div class="choices"></div></div>'
         )
         p = finding.probability
-        cards.append(
-            Card(case, f"{p:.0%} {sentence(finding)} ({shown_name(review.truth, i)})", details, tokens, (p, p, i, area))
-        )
+        cards.append(Card(case, shown_name(review.truth, i), details, tokens, (p, p, i, area)))
     lines = [f"{counted(len(own), 'image')}, the first {own[0]}: {problem}" for problem, own in problems.items()][:5]
     if without:
         lines.append(f"{counted(without, 'suspicion')} without the image: the page would be larger than 25 MB")
     return cards, lines
+
+
+def _percent(probability: float) -> str:
+    return "over 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
 def sentence(finding: Finding) -> str:
@@ -272,9 +266,8 @@ def _drawings(review: Review, finding: Finding, i: int, picture: Image.Image | N
     origin = (float(start[0] / factor[0]), float(start[1] / factor[1]))
     part = (width / factor[0], height / factor[1])
     svg = image_svg(f"{name}, the part around it", part, _own(finding, origin, part, named=False), data)
-    yield (
-        f'<figure class="part" style="width:{width * shrink:.0f}px">{svg}<figcaption>{shrink:.0%}</figcaption></figure>'
-    )
+    caption = f"<figcaption>at {100 * shrink:.0f} %</figcaption>"
+    yield f'<figure class="part" style="width:{width * shrink:.0f}px">{svg}{caption}</figure>'
 
 
 def _own(finding: Finding, origin: tuple[float, float], size: tuple[float, float], *, named: bool) -> list[Drawn]:

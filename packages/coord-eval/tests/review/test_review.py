@@ -1,0 +1,132 @@
+"""Planted faults of every kind are named, clean labels are quiet, and likelihoods of labels count."""
+
+import numpy as np
+import pytest
+
+from coord_eval import InputError
+from coord_eval.review import KINDS, LabelLikelihood, read_likelihoods, review, write_likelihoods
+
+
+def by_id(document, found):
+    """The finding of each annotation id, by counting annotations of each image in the order of the file."""
+    seen, place = {}, {}
+    for row in document["annotations"]:
+        seen[row["image_id"]] = seen.get(row["image_id"], -1) + 1
+        place[row["image_id"], seen[row["image_id"]]] = row["id"]
+    return {place[f.image_id, f.object]: f for f in found.findings if f.object is not None}
+
+
+def overlap(a, b):
+    """IoU of a box `x1 y1 x2 y2` and one `x y w h`, written out."""
+    w = max(0.0, min(a[2], b[0] + b[2]) - max(a[0], b[0]))
+    h = max(0.0, min(a[3], b[1] + b[3]) - max(a[1], b[1]))
+    return w * h / ((a[2] - a[0]) * (a[3] - a[1]) + b[2] * b[3] - w * h)
+
+
+def test_review_names_planted_faults_of_every_kind(spoilt, said, clean):
+    document, planted, removed = spoilt
+    found = review(document, said)
+    findings = by_id(document, found)
+    truth = {row["id"]: row for row in clean["annotations"]}
+    probable = {number: f for number, f in findings.items() if f.probability >= 0.5}
+    named, total = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+    for number, kind in planted.items():
+        total[kind] += 1
+        named[kind] += number in findings and findings[number].kind == kind
+    for row in removed:
+        total["missing"] += 1
+        named["missing"] += any(
+            f.kind == "missing" and f.image_id == row["image_id"] and overlap(f.proposal.box_xyxy, row["bbox"]) > 0.5
+            for f in found.findings
+        )
+    # A model that misses 3 % of the objects cannot tell each label without an object from these.
+    assert all(named[kind] >= 0.8 * total[kind] >= 4 for kind in KINDS), (named, total)
+    wrong = sum(number not in planted for number in probable)
+    assert wrong <= 0.02 * len(document["annotations"])
+    for number, kind in planted.items():
+        if kind in ("renamed", "mixed") and number in probable:
+            proposal = probable[number].proposal
+            assert proposal.desc == {1: "cat", 2: "dog", 3: "cow"}[truth[number]["category_id"]]
+            assert overlap(proposal.box_xyxy, truth[number]["bbox"]) > 0.8
+
+
+def test_review_of_clean_labels_is_quiet_and_expects_few_faults(clean, said):
+    found = review(clean, said)
+    assert len(found.judged) == len(clean["annotations"])
+    assert sum(f.probability >= 0.5 for f in found.findings) <= 0.01 * len(found.judged)
+    assert sum(item.probability for item in found.judged) <= 0.03 * len(found.judged)
+    order = [f.probability for f in found.findings]
+    assert order == sorted(order, reverse=True)
+
+
+def test_review_orders_alike_whatever_the_scale_of_scores(spoilt, said):
+    squeezed = [row | {"score": row["score"] ** 4 / 3} for row in said]
+    first, second = review(spoilt[0], said), review(spoilt[0], squeezed)
+    assert [item.probability for item in first.judged] == pytest.approx(
+        [item.probability for item in second.judged], abs=0.1
+    )
+
+
+def records(document, wrong_names=(), wrong_boxes=()):
+    """Likelihoods of a model that is sure of all labels but the named ones."""
+    seen, found = {}, []
+    for row in document["annotations"]:
+        place = seen[row["image_id"]] = seen.get(row["image_id"], -1) + 1
+        name = ("cat", "dog", "cow")[row["category_id"] - 1]
+        other = {"cat": "dog", "dog": "cow", "cow": "cat"}[name]
+        p = 0.02 if row["id"] in wrong_names else 0.97
+        mass = (0.9, 0.9, 0.01, 0.02) if row["id"] in wrong_boxes else (0.9, 0.95, 0.9, 0.9)
+        logs = {name: float(np.log(p)), other: float(np.log(1 - p))}
+        found.append(LabelLikelihood(row["image_id"], place, name, name_logprobs=logs, coord_window_mass=mass))
+    return found
+
+
+def test_likelihoods_raise_the_labels_that_the_model_finds_improbable(clean, said):
+    unseen = [row for row in said if row["image_id"] > 1]  # for two images the model has no answer
+    told = review(clean, unseen, likelihoods=records(clean, wrong_names={5}, wrong_boxes={9}), least=0.0)
+    first = {(f.image_id, f.object): f.probability for f in told.findings if f.image_id in (0, 1)}
+    others = [p for key, p in first.items() if key not in {(0, 4), (1, 2)}]
+    assert min(first[0, 4], first[1, 2]) > 2 * max(others)
+
+
+def test_likelihoods_are_written_and_read(tmp_path):
+    items = [
+        LabelLikelihood(7, 0, "cat", (0.1, 0.2, 0.5, 0.6), coord_logprobs=(-1.0, -2.0, -0.5, -0.1), window=5, fold=1),
+        LabelLikelihood("b", 3, name_logprobs={"cat": -0.1, "dog": -2.4}, name_entropy=0.3),
+    ]
+    assert write_likelihoods(tmp_path / "l.jsonl", items) == 2
+    assert read_likelihoods(tmp_path / "l.jsonl") == items
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"image_id": 1}', "object is missing"),
+        ('{"image_id": 1, "object": -1}', "object"),
+        ('{"image_id": 1, "object": 0, "coord_logprobs": [0.5]}', "coord_logprobs"),
+        ('{"image_id": 1, "object": 0, "coord_window_mass": [1.5]}', "coord_window_mass"),
+        ('{"image_id": 1, "object": 0}\n{"image_id": 1, "object": 0}', "line 2"),
+    ],
+)
+def test_faulty_likelihoods_are_named(tmp_path, line, message):
+    path = tmp_path / "l.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(InputError, match=message):
+        read_likelihoods(path)
+
+
+def test_likelihoods_of_other_annotations_are_refused(clean, said):
+    with pytest.raises(InputError, match="no such label"):
+        review(clean, said, likelihoods=[LabelLikelihood(0, 99)])
+    with pytest.raises(InputError, match="it is about 'zebra'"):
+        review(clean, said, likelihoods=[LabelLikelihood(0, 0, "zebra")])
+
+
+def test_crowd_regions_are_not_judged_and_answers_inside_are_not_missing(clean, said):
+    region = {"id": 9999, "image_id": 0, "category_id": 1, "bbox": [0, 0, 600, 400], "area": 240000.0, "iscrowd": 1}
+    document = clean | {"annotations": [region, *(a for a in clean["annotations"] if a["image_id"] != 0)]}
+    found = review(document, said)
+    assert all(item.image_id != 0 for item in found.judged)
+    cats = [f for f in found.findings if f.image_id == 0 and f.proposal.desc == "cat"]
+    assert cats == []
+    assert any("crowd" in note for note in found.notes)
