@@ -1,0 +1,87 @@
+"""From the figures of a label to the probability that it is wrong, and how.
+
+A multinomial logistic regression gives each label the odds of every kind of fault against that of being right, and a
+logistic regression gives each answer without a label those of a missing label. Their weights are constants, which
+`benchmarks/label_review.py --fit` fits to generated sets with planted faults and which `docs/numbers.md` measures on
+others. How many faults a set has is not known in advance: the rates of the kinds are re-estimated from the set itself
+by expectation maximisation (Saerens, Latinne and Decaestecker 2002, https://doi.org/10.1162/089976602753284446).
+
+Shapes: N labels, K kinds, F figures, d answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coord_eval.review.weights import MISSING, WITH_LIKELIHOODS, WITHOUT, LabelWeights
+
+LABEL_KINDS = ("renamed", "moved", "spurious", "duplicate", "mixed")
+"""Kinds of faults of a label that is there, in the order of the columns."""
+_ROUNDS = 50
+_PRIOR_LABELS = 20.0
+"""Weight in labels of the rates to which the weights were fitted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """Probabilities of the faults.
+
+    Attributes:
+        kind_NK: probability of each kind of fault of each label; their sum is that of any
+        missing_d: probability that each answer without a label shows a missing one
+        rates: estimated share of the labels with each kind of fault
+    """
+
+    kind_NK: np.ndarray
+    missing_d: np.ndarray
+    rates: dict[str, float]
+
+
+def label_odds(figures_NF: np.ndarray, weights: LabelWeights) -> np.ndarray:
+    """Return the odds [N, K] of each kind of fault against a label that is right, at the rates of the fit."""
+    scores_NK = figures_NF @ np.array(weights.figures).T + np.array(weights.bias)
+    odds_NK: np.ndarray = np.exp(np.clip(scores_NK, -30, 30))
+    return odds_NK
+
+
+def probabilities(
+    figures_NF: np.ndarray, figures_dF: np.ndarray, judged_N: np.ndarray, with_likelihoods: bool
+) -> Probabilities:
+    """Return the probabilities of all faults.
+
+    Args:
+        figures_NF: figures of the labels, in the order of `LABEL_FIGURES`
+        figures_dF: figures of the answers without a label, in the order of `ANSWER_FIGURES`
+        judged_N: which labels are judged; the others get 0
+        with_likelihoods: whether the figures of the likelihoods are there
+    """
+    weights = WITH_LIKELIHOODS if with_likelihoods else WITHOUT
+    odds_nK = label_odds(figures_NF[judged_N], weights)
+    kind_nK, rate_K = _adapted(odds_nK, np.array(weights.rates))
+    kind_NK = np.zeros((len(figures_NF), len(LABEL_KINDS)))
+    kind_NK[judged_N] = kind_nK
+    missing_d = 1 / (1 + np.exp(-np.clip(figures_dF @ np.array(MISSING.figures) + MISSING.bias, -30, 30)))
+    rates = dict(zip(LABEL_KINDS, rate_K.tolist(), strict=True))
+    expected = float(missing_d.sum())
+    rates["missing"] = expected / max(expected + float(judged_N.sum()), 1.0)
+    return Probabilities(kind_NK, missing_d, rates)
+
+
+def _adapted(odds_nK: np.ndarray, fitted_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probabilities [n, K] at the rates of this set, and these rates."""
+    rate_K = fitted_K
+    kind_nK = np.zeros_like(odds_nK)
+    for _ in range(_ROUNDS):
+        shift_K = (rate_K / (1 - rate_K.sum())) / (fitted_K / (1 - fitted_K.sum()))
+        shifted_nK = odds_nK * shift_K
+        kind_nK = shifted_nK / (1 + shifted_nK.sum(axis=1, keepdims=True))
+        rate_K = (kind_nK.sum(axis=0) + _PRIOR_LABELS * fitted_K) / (len(odds_nK) + _PRIOR_LABELS)
+    return kind_nK, rate_K
+
+
+def most_probable(kind_NK: np.ndarray) -> Sequence[str]:
+    """Return the most probable kind of fault of each label."""
+    return [LABEL_KINDS[k] for k in kind_NK.argmax(axis=1).tolist()]
