@@ -10,7 +10,7 @@ from coord_codec import Instance
 from coord_trainer.detect.detector import as_trained
 from coord_trainer.model.checkpoint import open_checkpoint
 from coord_trainer.model.prompt import prompt_tokens
-from coord_trainer.review.forcing import NEAR, Forcing
+from coord_trainer.review.forcing import WINDOW, Forcing
 from coord_trainer.review.spoken import label_order, speak
 
 NAMES = frozenset({"red", "red circle", "red square", "blue square"})
@@ -52,27 +52,28 @@ def log_softmax_of(config, checkpoint, image, text):
 
 def test_forcing_equals_the_logits_of_all_positions(forced):
     config, checkpoint, images, instances = forced
-    answers = Forcing(checkpoint, config, NAMES)(images, instances)
+    answers = Forcing(checkpoint, config, NAMES)(images, instances, [7, 8])
     tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
-    assert [[label.index for label in answer.labels] for answer in answers] == [[2, 0], [0]]
+    assert [[label.object for label in answer.labels] for answer in answers] == [[2, 0], [0]]
     for image, instance, answer in zip(images, instances, answers, strict=True):
         text = "".join(
             f"<obj_start>{o.desc}{''.join(f'<|coord_{round(1000 * c)}|>' for c in o.bbox)}<obj_end>"
-            for o in (instance.objects[label.index] for label in answer.labels)
+            for o in (instance.objects[label.object] for label in answer.labels)
         )
         ids, logp_TV = log_softmax_of(config, checkpoint, image, text)
         own = [float(logp_TV[place, token]) for place, token in enumerate(ids)]
+        assert {label.image_id for label in answer.labels} == {7 if instance.image == "a" else 8}
         assert answer.end_logprob == pytest.approx(own[-1], abs=1e-4)
         place = 0
         for label in answer.labels:
-            obj = instance.objects[label.index]
+            obj = instance.objects[label.object]
             name = tokenizer(obj.desc, add_special_tokens=False)["input_ids"]
             place += 1
-            assert label.name_logprob == pytest.approx(sum(own[place : place + len(name)]), abs=1e-4)
-            after = logp_TV[place + len(name), vocab.first_id : vocab.first_id + 1000].logsumexp(0)
-            assert label.name_logprob_closed == pytest.approx(
-                closed(tokenizer, logp_TV[place:], name, float(after)), abs=1e-4
-            )
+            assert label.name_logprob_sum == pytest.approx(sum(own[place : place + len(name)]), abs=1e-4)
+            own_name = closed(checkpoint, logp_TV[place:], name)
+            assert label.name_logprobs[obj.desc] == pytest.approx(own_name, abs=1e-3)
+            assert sum(map(math.exp, label.name_logprobs.values())) == pytest.approx(1, abs=1e-5)
+            assert label.name_logprobs.keys() == NAMES
             place += len(name)
             assert label.coord_logprobs == pytest.approx(own[place : place + 4], abs=1e-4)
             for side in range(4):
@@ -80,43 +81,35 @@ def test_forcing_equals_the_logits_of_all_positions(forced):
                 bins_K = torch.arange(1000)
                 mean = float((p_K * bins_K).sum())
                 assert label.coord_expected[side] == pytest.approx(mean / 1000, abs=1e-5)
-                variance = float((p_K * (bins_K - mean) ** 2).sum())
-                assert label.coord_spread[side] == pytest.approx(math.sqrt(variance) / 1000, abs=1e-5)
                 entropy = -float(sum(p * math.log(p) for p in p_K.tolist() if p > 0))
                 assert label.coord_entropy[side] == pytest.approx(entropy, abs=1e-3)
                 centre = round(1000 * obj.bbox[side])
-                near = sum(p for k, p in enumerate(p_K.tolist()) if abs(k - centre) <= 1000 * NEAR)
-                assert label.coord_near[side] == pytest.approx(near, abs=1e-5)
+                near = sum(p for k, p in enumerate(p_K.tolist()) if abs(k - centre) <= WINDOW)
+                assert label.coord_window_mass[side] == pytest.approx(near, abs=1e-5)
             place += 5
 
 
-def closed(tokenizer, logp_TV, name, after):
-    """Return the log-probability of a name where only the known names can be said, by walking over their tokens.
-
-    Args:
-        name: its tokens
-        after: log-probability of ending after the last of them
-    """
-    known = [tokenizer(one, add_special_tokens=False)["input_ids"] for one in NAMES]
+def closed(checkpoint, logp_TV, name):
+    """Return the log-probability of the tokens of a name where nothing but the known names can be said."""
+    known = [checkpoint.processor.tokenizer(one, add_special_tokens=False)["input_ids"] for one in NAMES]
+    coordinates = list(checkpoint.vocab.ids)
     total = 0.0
-    for count, token in enumerate(name):
-        can_follow = {ids[count] for ids in known if ids[:count] == name[:count] and len(ids) > count}
-        total += float(logp_TV[count, token] - logp_TV[count, sorted(can_follow)].logsumexp(0))
-    further = {ids[len(name)] for ids in known if ids[: len(name)] == name and len(ids) > len(name)}
-    if further:
-        others = math.exp(float(logp_TV[len(name), sorted(further)].logsumexp(0)))
-        total += after - math.log(math.exp(after) + others)
+    for count in range(len(name) + 1):
+        further = {ids[count] for ids in known if ids[:count] == name[:count] and len(ids) > count}
+        can_follow = [*further, *(coordinates if name[:count] in known else ())]
+        chosen = [name[count]] if count < len(name) else coordinates
+        total += float(logp_TV[count, chosen].logsumexp(0) - logp_TV[count, can_follow].logsumexp(0))
     return total
 
 
 def test_labels_alone_are_answers_of_one_object(forced):
     config, checkpoint, images, instances = forced
     forcing = Forcing(checkpoint, config, NAMES)
-    alone = forcing(images, instances, "alone")
-    assert [[label.index for label in answer.labels] for answer in alone] == [[2, 0], [0]]
+    alone = forcing(images, instances, [7, 8], "alone")
+    assert [[label.object for label in answer.labels] for answer in alone] == [[2, 0], [0]]
     assert {answer.end_logprob for answer in alone} == {None}
     single = instances[0].model_copy(update={"objects": instances[0].objects[:1]})
-    (expected,) = forcing(images[:1], [single])[0].labels
+    (expected,) = forcing(images[:1], [single], [7])[0].labels
     assert alone[0].labels[1].coord_logprobs == pytest.approx(expected.coord_logprobs, abs=1e-4)
 
 

@@ -10,6 +10,7 @@ Shapes: B answers, T tokens, R rows, H hidden, V vocabulary.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from PIL import Image
 from torch import nn
 
 from coord_codec import Instance
+from coord_eval.review import LabelLikelihood
 from coord_trainer.answers.coordinates import coordinate_statistics
 from coord_trainer.answers.generate import prompt_inputs
 from coord_trainer.answers.grammar.markers import DescriptionTrie
@@ -29,39 +31,14 @@ from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.review.spoken import Spoken, label_order, speak
 
 Context = Literal["labels", "alone"]
-Choice = tuple[list[int], list[int]]
-"""Token ids that a label chooses among, and all ids that known names allow in their place."""
-Tokens = tuple[list[int], list[tuple[int, list[int], list[list[int]]]]]
-"""Ids of an answer with its end; of each label the index, and the places of its name and of each coordinate."""
-NEAR = 0.02
-"""Distance in [0, 1] from a label's coordinate within which probability counts as near it."""
+TokensOfLabel = tuple[int, list[int], list[list[int]]]
+"""Index of a label in its record, the places of its name in the answer, and those of each coordinate."""
+Tokens = tuple[list[int], list[TokensOfLabel]]
+"""Ids of an answer with its end, and its labels."""
+WINDOW = 20
+"""Number of bins to either side of a label's coordinate within which probability counts as near it."""
 _ROWS = 512
 """Rows whose logits are computed at once: with a vocabulary of 150,000 tokens they take 300 MB."""
-
-
-@dataclass(frozen=True)
-class ForcedLabel:
-    """How likely one label is, given the image and what stands before it.
-
-    Attributes:
-        index: its place in the record's `objects`
-        name_logprob: log-probability of its name, summed over tokens
-        name_logprob_closed: the same normalised over the known names; None without known names, or in JSON
-        coord_logprobs: log-probability of each coordinate, summed over the digits of a plain number
-        coord_expected: expectation of each coordinate in [0, 1]; like all that follows None for plain numbers
-        coord_spread: standard deviation of each coordinate in [0, 1]
-        coord_entropy: entropy of each coordinate in nats, over the coordinate tokens
-        coord_near: probability of the bins within `NEAR` of each coordinate of the label
-    """
-
-    index: int
-    name_logprob: float
-    name_logprob_closed: float | None
-    coord_logprobs: tuple[float, ...]
-    coord_expected: tuple[float, ...] | None = None
-    coord_spread: tuple[float, ...] | None = None
-    coord_entropy: tuple[float, ...] | None = None
-    coord_near: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +51,7 @@ class ForcedAnswer:
         end_logprob: log-probability of the end of the answer after the last label; None where labels stand alone
     """
 
-    labels: tuple[ForcedLabel, ...]
+    labels: tuple[LabelLikelihood, ...]
     beyond: int = 0
     end_logprob: float | None = None
 
@@ -94,13 +71,18 @@ class Forcing:
     names: frozenset[str] = frozenset()
 
     def __call__(
-        self, images: Sequence[Image.Image], instances: Sequence[Instance], context: Context = "labels"
+        self,
+        images: Sequence[Image.Image],
+        instances: Sequence[Instance],
+        ids: Sequence[int | str],
+        context: Context = "labels",
     ) -> list[ForcedAnswer]:
         """Return the likelihoods of the labels of a batch of images.
 
         Args:
             images: upright and RGB
             instances: their records
+            ids: their ids, by which the likelihoods name them
             context: what a label is conditioned on: the labels before it, or (`alone`) the image only
         """
         data, tokens = self.config.data, self.config.custom.coord_tokens.enabled
@@ -109,13 +91,16 @@ class Forcing:
         for number, (instance, (indices, _)) in enumerate(zip(instances, orders, strict=True)):
             groups = [indices] if context == "labels" else [[index] for index in indices]
             asked += [(number, speak(instance, group, data, tokens)) for group in groups]
-        found: list[list[ForcedLabel]] = [[] for _ in images]
+        found: list[list[LabelLikelihood]] = [[] for _ in images]
         ends: list[float | None] = [None] * len(images)
         for start in range(0, len(asked), len(images) or 1):
             batch = asked[start : start + len(images)]
             answers = self._force([images[number] for number, _ in batch], [spoken for _, spoken in batch])
             for (number, _), (labels, end) in zip(batch, answers, strict=True):
-                found[number] += labels
+                objects = instances[number].objects
+                for index, values in labels:
+                    shown = objects[index].desc, tuple(objects[index].bbox)
+                    found[number].append(LabelLikelihood(ids[number], index, *shown, **values))
                 ends[number] = end if context == "labels" else None
         return [
             ForcedAnswer(tuple(labels), beyond, end)
@@ -125,8 +110,8 @@ class Forcing:
     @torch.inference_mode()
     def _force(
         self, images: Sequence[Image.Image], answers: Sequence[Spoken]
-    ) -> list[tuple[list[ForcedLabel], float | None]]:
-        """Return the labels of each answer, and the log-probability of its end."""
+    ) -> list[tuple[list[tuple[int, dict[str, Any]]], float]]:
+        """Return index and likelihood of each label of each answer, and the log-probability of the answer's end."""
         # Tokens: which of them belong to a name or a coordinate of which label.
         read = [self._tokens(spoken) for spoken in answers]
         inputs = self._inputs(images, [ids for ids, _ in read])
@@ -137,16 +122,17 @@ class Forcing:
         hidden_RH = _hidden_rows(self.checkpoint.model, inputs, [(row, prompt + place - 1) for row, place in places])
         head = self.checkpoint.model.get_output_embeddings()
         targets = [read[row][0][place] for row, place in places]
-        choices = self._choices(read, places)
-        rows: dict[tuple[int, int], dict[str, float]] = {}
+        beginnings = self._beginnings(read)
+        rows: dict[tuple[int, int], dict[str, Any]] = {}
         for start in range(0, len(places), _ROWS):
             part = slice(start, start + _ROWS)
             logits_RV = head(hidden_RH[part]).float()
-            rows |= zip(places[part], self._statistics(logits_RV, targets[part], choices[part]), strict=True)
+            named = [beginnings.get(place) for place in places[part]]
+            rows |= zip(places[part], self._statistics(logits_RV, targets[part], named), strict=True)
 
         # Labels: sums over their tokens.
         return [
-            ([self._label(rows, row, label) for label in labels], rows[row, len(ids) - 1]["log_p"])
+            ([(label[0], self._values(rows, row, ids, label)) for label in labels], rows[row, len(ids) - 1]["log_p"])
             for row, (ids, labels) in enumerate(read)
         ]
 
@@ -180,78 +166,140 @@ class Forcing:
                 inputs[name] = torch.cat([values, end.to(values.dtype)], dim=1)
         return inputs
 
-    def _choices(self, read: Sequence[Tokens], places: Sequence[tuple[int, int]]) -> list[Choice | None]:
-        """Return what the known names leave to choose at each place: what the label chooses, and all there is."""
-        choices: dict[tuple[int, int], Choice] = {}
-        trie, closers = self._trie
-        for row, (ids, labels) in enumerate(read if trie is not None else ()):
-            for _, name, _ in labels:
-                tokens = [ids[place] for place in name]
-                for count in range(len(name) + 1):
-                    beginning = tuple(tokens[:count])
-                    further = trie.following(beginning)
-                    ends = closers if beginning and trie.left(beginning) == 0 else []
-                    chosen = tokens[count : count + 1] or ends
-                    if further:  # else the name can only end here
-                        choices[row, name[0] + count] = chosen, [*further, *ends]
-        return [choices.get(place) for place in places]
+    def _beginnings(self, read: Sequence[Tokens]) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Return what is said of a name before each place where known names leave a choice."""
+        if self._known is None:
+            return {}
+        return {
+            (row, name[0] + count): tuple(ids[place] for place in name[:count])
+            for row, (ids, labels) in enumerate(read)
+            for _, name, _ in labels
+            for count in range(len(name) + 1)
+        }
 
     @cached_property
-    def _trie(self) -> tuple[DescriptionTrie | None, list[int]]:
-        """The known names as the grammar has them, and the tokens that may follow a complete one."""
+    def _known(self) -> KnownNames | None:
+        """The known names as tokens; None if names are not limited, or stand in JSON."""
         vocab, data, tokenizer = self.checkpoint.vocab, self.config.data, self.checkpoint.processor.tokenizer
         markers = marker_ids(data, tokenizer)
         if not self.names or markers is None or vocab is None:
-            return None, []
-        known = [tokenizer(name, add_special_tokens=False)["input_ids"] for name in sorted(self.names)]
-        return DescriptionTrie(known), list(vocab.ids) if len(markers) == 2 else [markers[1]]
+            return None
+        closers = list(vocab.ids) if len(markers) == 2 else [markers[1]]
+        tokens = {tuple(tokenizer(name, add_special_tokens=False)["input_ids"]): name for name in sorted(self.names)}
+        return KnownNames(tokens, closers)
 
     def _statistics(
-        self, logits_RV: torch.Tensor, targets: Sequence[int], choices: Sequence[Choice | None]
-    ) -> Iterator[dict[str, float]]:
-        """Yield the statistics of each row."""
+        self, logits_RV: torch.Tensor, targets: Sequence[int], beginnings: Sequence[tuple[int, ...] | None]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the statistics of each row; `choices` are those that `KnownNames.choices` returns."""
         target_R = torch.tensor(targets, device=logits_RV.device)
         named = {"log_p": logits_RV.gather(1, target_R[:, None])[:, 0] - logits_RV.logsumexp(dim=1)}
         if (vocab := self.checkpoint.vocab) is not None:
-            named |= coordinate_statistics(logits_RV, vocab)
-            del named["quantiles"]
+            named["expected"] = coordinate_statistics(logits_RV, vocab)["expected"]
             p_RK = logits_RV[:, vocab.first_id : vocab.first_id + len(vocab.ids)].softmax(dim=1)
             named["entropy"] = torch.special.entr(p_RK).sum(dim=1)
             bins_K = torch.arange(p_RK.shape[1], device=p_RK.device)
-            is_near_RK = (bins_K - (target_R - vocab.first_id)[:, None]).abs() <= NEAR * vocab.grid.scale
-            named["near"] = (p_RK * is_near_RK).sum(dim=1)
-        chosen = [(row, choice) for row, choice in enumerate(choices) if choice is not None]
-        named_C = [_total(logits_RV[row], some) - _total(logits_RV[row], every) for row, (some, every) in chosen]
-        closed = dict(zip((row for row, _ in chosen), torch.stack(named_C).tolist() if named_C else (), strict=True))
+            is_near_RK = (bins_K - (target_R - vocab.first_id)[:, None]).abs() <= WINDOW
+            named["near"] = (p_RK * is_near_RK).sum(dim=1).clamp(max=1)
+        chosen = {
+            row: self._known.choices(logits_RV[row], beginning)
+            for row, beginning in enumerate(beginnings)
+            if self._known is not None and beginning is not None
+        }
+        flat = torch.cat(list(chosen.values())).tolist() if chosen else []
         read = {name: values.tolist() for name, values in named.items()}
         for row in range(len(targets)):
-            yield {name: values[row] for name, values in read.items()} | {"closed": closed.get(row, 0.0)}
+            found: dict[str, Any] = {name: values[row] for name, values in read.items()}
+            if row in chosen:
+                count = len(chosen[row])
+                found["choices"], flat = flat[:count], flat[count:]
+            yield found
 
-    def _label(self, rows: Mapping[Any, Any], row: int, label: tuple[int, list[int], list[list[int]]]) -> ForcedLabel:
-        index, name, coordinates = label
-        closed = None
-        if self._trie[0] is not None:
-            closed = sum(rows[row, place]["closed"] for place in (*name, name[-1] + 1))
+    def _values(
+        self, rows: Mapping[tuple[int, int], Any], row: int, ids: Sequence[int], label: TokensOfLabel
+    ) -> dict[str, Any]:
+        """Return the fields of `LabelLikelihood` of one label."""
+        _, name, coordinates = label
+        named = [rows[row, place]["log_p"] for place in name]
         found = [[rows[row, place] for place in places] for places in coordinates]
-        log_p = tuple(sum(one["log_p"] for one in places) for places in found)
-        named = sum(rows[row, place]["log_p"] for place in name)
-        if self.checkpoint.vocab is None:
-            return ForcedLabel(index, named, closed, log_p)
-        statistics = (tuple(places[0][key] for places in found) for key in ("expected", "spread", "entropy", "near"))
-        return ForcedLabel(index, named, closed, log_p, *statistics)
+        values: dict[str, Any] = {
+            "name_logprob_sum": sum(named),
+            "name_logprob_mean": sum(named) / len(named),
+            "coord_logprobs": tuple(sum(one["log_p"] for one in places) for places in found),
+        }
+        if self._known is not None:
+            choices = [rows[row, place]["choices"] for place in (*name, name[-1] + 1)]
+            logs = self._known.distribution([ids[place] for place in name], choices)
+            values |= {"name_logprobs": logs, "name_entropy": sum(-math.exp(x) * x for x in logs.values())}
+        if self.checkpoint.vocab is not None:
+            for field, key in (("expected", "expected"), ("entropy", "entropy"), ("window_mass", "near")):
+                values[f"coord_{field}"] = tuple(places[0][key] for places in found)
+            values["window"] = WINDOW
+        return values
 
 
-def _needed(ids: Sequence[int], labels: Sequence[tuple[int, list[int], list[list[int]]]]) -> list[int]:
+class KnownNames:
+    """The names of a closed set as tokens, and their probabilities in a place where one of them has been said.
+
+    Args:
+        names: the names by their tokens
+        closers: tokens that may follow a complete name
+    """
+
+    def __init__(self, names: Mapping[tuple[int, ...], str], closers: Sequence[int]) -> None:
+        self._names, self._closers = names, list(closers)
+        self._trie = DescriptionTrie(names)
+        self._below: dict[tuple[int, ...], list[str]] = {}
+        for ids, name in names.items():
+            for count in range(len(ids) + 1):
+                self._below.setdefault(ids[:count], []).append(name)
+
+    def choices(self, logits_V: torch.Tensor, beginning: tuple[int, ...]) -> torch.Tensor:
+        """Return the log-probabilities of the tokens that continue a name, the last one that of its end if it may.
+
+        Args:
+            logits_V: the logits after the beginning
+            beginning: tokens of a known name
+        """
+        further = torch.tensor(self._trie.following(beginning), dtype=torch.long, device=logits_V.device)
+        parts = [logits_V[further]]
+        if beginning in self._names:
+            parts.append(logits_V[torch.tensor(self._closers, device=logits_V.device)].logsumexp(0)[None])
+        return torch.cat(parts).log_softmax(dim=0)
+
+    def distribution(self, name: Sequence[int], choices: Sequence[Sequence[float]]) -> dict[str, float]:
+        """Return the log-probability of every known name, of which one has been said.
+
+        That of the said name is exact. Where names part from it together, only the total of these is known: each gets
+        an equal share.
+
+        Args:
+            name: tokens of the name
+            choices: what `choices` gave before each of them, and after the last
+        """
+        found: dict[str, float] = {}
+        said = 0.0
+        for count, logs in enumerate(choices):
+            beginning = tuple(name[:count])
+            further = self._trie.following(beginning)
+            own = name[count] if count < len(name) else None
+            for token, log_p in zip(further, logs, strict=False):
+                if token != own:
+                    below = self._below[(*beginning, token)]
+                    found |= dict.fromkeys(below, said + log_p - math.log(len(below)))
+            if beginning in self._names:
+                found[self._names[beginning]] = said + logs[len(further)]
+            if own is not None:
+                said += logs[further.index(own)]
+        return found
+
+
+def _needed(ids: Sequence[int], labels: Sequence[TokensOfLabel]) -> list[int]:
     """Return the places whose logits are needed: of names, the token after each, coordinates, and the end."""
     needed = {len(ids) - 1}
     for _, name, coordinates in labels:
         needed |= {*name, name[-1] + 1, *(place for places in coordinates for place in places)}
     return sorted(needed)
-
-
-def _total(logits_V: torch.Tensor, ids: list[int]) -> torch.Tensor:
-    """Return the log of the total probability of some tokens, up to the normalisation of all."""
-    return logits_V[torch.tensor(ids, device=logits_V.device)].logsumexp(0)
 
 
 def _hidden_rows(model: Any, inputs: Mapping[str, torch.Tensor], places: Sequence[tuple[int, int]]) -> torch.Tensor:
