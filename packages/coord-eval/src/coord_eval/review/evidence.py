@@ -33,9 +33,10 @@ LABEL_FIGURES = ("support", "rival", "rival_beside", "deviation", "missed", "twi
 - `twin`: how far it coincides with another label of its name that has a better answer, as log-odds of their IoU
 - `name_surprise`, `box_surprise`: how improbable the model finds its name and its coordinates, see `likelihood_figures`
 """
-ANSWER_FIGURES = ("confidence", "unmatched", "repeat")
+ANSWER_FIGURES = ("confidence", "unmatched", "repeat", "contradicts")
 """Names of the figures of an answer without a label: log-odds of its confidence, the logarithm of the share of
-confident answers without a label, and the log-odds of its IoU with a better answer of its name."""
+confident answers without a label, and the log-odds of its IoU with a better answer of its name and with the label of
+another name that it contradicts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +142,7 @@ def gather(
             log_odds(confidence_D[answers_d]),
             np.full(len(answers_d), np.log(compared.unmatched)),
             log_odds(repeat_D[answers_d]),
+            log_odds(np.append(compared.rival_iou_N, 0.0)[compared.rival_D[answers_d]]),
         ],
         axis=1,
     )

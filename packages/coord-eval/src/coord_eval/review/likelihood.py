@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from coord_codec.files import InputError, atomic_write, finite_numbers, identifier, read_json_lines
+import numpy as np
 
+from coord_codec.counts import counted
+from coord_codec.files import InputError, atomic_write, finite_numbers, identifier, read_json_lines
+from coord_eval.ground_truth import GroundTruth
+from coord_eval.intake.joining import ImageIndex
+
+_FARTHEST = 0.02
+"""Distance in fractions of the image from which on a record is about another box."""
 _MOST_LOG = 1e-6
 """A logarithm of a probability may exceed 0 by this rounding error."""
 
@@ -81,7 +88,7 @@ class LabelLikelihood:
                 object.__setattr__(self, name, finite_numbers(value, None, name))
         if self.name_logprobs is not None and not isinstance(self.name_logprobs, Mapping):
             raise InputError(f"name_logprobs: expected {{name: log-probability}}, found {self.name_logprobs!r:.80}")
-        logs = {
+        logs: dict[str, list[float | None]] = {
             "name_logprob_sum": [self.name_logprob_sum],
             "name_logprob_mean": [self.name_logprob_mean],
             "name_logprobs": list(finite_numbers(list((self.name_logprobs or {}).values()), None, "name_logprobs")),
@@ -89,9 +96,8 @@ class LabelLikelihood:
         }
         for name, values in logs.items():
             if any(value is not None and value > _MOST_LOG for value in values):
-                raise InputError(
-                    f"{name}: expected logarithms of probabilities, at most 0, found {max(filter(None, values)):g}"
-                )
+                found = max(value for value in values if value is not None)
+                raise InputError(f"{name}: expected logarithms of probabilities, at most 0, found {found:g}")
         if any(not 0 <= value <= 1 + _MOST_LOG for value in self.coord_window_mass or ()):
             raise InputError(f"coord_window_mass: expected probabilities in [0, 1], found {self.coord_window_mass}")
 
@@ -163,3 +169,75 @@ def read_likelihoods(path: str | Path) -> list[LabelLikelihood]:
         first[key] = number
         found.append(item)
     return found
+
+
+def surprises(
+    truth: GroundTruth, index_N: np.ndarray, records: Sequence[LabelLikelihood]
+) -> tuple[tuple[np.ndarray, np.ndarray], list[str]]:
+    """Return how improbable the model finds the name and the box of each label, and notes.
+
+    Both are log-odds against the label, less the median of the set, so that 0 is usual; labels without a record get 0.
+    A box counts by its two most improbable coordinates, since a moved side leaves the others as they were.
+
+    Raises:
+        InputError: if a record is about a label that the ground truth does not have, or has with another name or box
+    """
+    index = ImageIndex(truth)
+    rows = {key: n for n, key in enumerate(zip(truth.image_N.tolist(), index_N.tolist(), strict=True))}
+    name_N, box_N = np.full(len(truth.image_N), np.nan), np.full(len(truth.image_N), np.nan)
+    for record in records:
+        image = index.by_id(record.image_id)
+        n = None if image is None else rows.get((image, record.object))
+        where = f"likelihoods: image {record.image_id!r}, object {record.object}"
+        if n is None:
+            raise InputError(f"{where}: the ground truth has no such label; were they made for these annotations?")
+        _check_same(truth, n, record, where)
+        probability = record.name_probability(truth.categories[truth.category_N[n]])
+        if probability is not None:
+            name_N[n] = -_log_odds(probability)
+        surprise = _of_coordinates(record)
+        if surprise is not None:
+            box_N[n] = surprise
+    regular_N = ~truth.crowd_N
+    lacking = int((np.isnan(name_N) & np.isnan(box_N) & regular_N).sum())
+    told = [f"{counted(lacking, 'label has', 'labels have')} no likelihood and are judged by the answers alone"]
+    return (_usual_removed(name_N), _usual_removed(box_N)), told if lacking else []
+
+
+def _check_same(truth: GroundTruth, n: int, record: LabelLikelihood, where: str) -> None:
+    name = truth.categories[truth.category_N[n]]
+    if record.desc is not None and record.desc != name:
+        raise InputError(
+            f"{where}: it is about {record.desc!r}, and the ground truth has {name!r} there; judge it again"
+        )
+    size = truth.sizes_I2[truth.image_N[n]]
+    if record.bbox is not None and np.isfinite(size).all():
+        x, y, w, h = truth.boxes_N4[n]
+        own = np.array([x, y, x + w, y + h]) / np.tile(size, 2)
+        if len(record.bbox) != 4 or np.abs(own - record.bbox).max() > _FARTHEST:
+            raise InputError(
+                f"{where}: it is about the box {list(record.bbox)}, and the ground truth has {own.round(4).tolist()} "
+                "there; judge it again"
+            )
+
+
+def _of_coordinates(record: LabelLikelihood) -> float | None:
+    if record.coord_window_mass:
+        values = [-_log_odds(mass) for mass in record.coord_window_mass]
+    elif record.coord_logprobs:
+        values = [-value for value in record.coord_logprobs]
+    else:
+        return None
+    return float(np.mean(sorted(values)[-2:]))
+
+
+def _log_odds(probability: float) -> float:
+    kept = min(max(probability, 1e-4), 1 - 1e-4)
+    return math.log(kept / (1 - kept))
+
+
+def _usual_removed(value_N: np.ndarray) -> np.ndarray:
+    known_N = np.isfinite(value_N)
+    if not known_N.any():
+        return np.zeros(len(value_N))
+    return np.where(known_N, np.clip(value_N - np.median(value_N[known_N]), -4, 12), 0.0)

@@ -4,7 +4,9 @@ A multinomial logistic regression gives each label the odds of every kind of fau
 logistic regression gives each answer without a label those of a missing label. Their weights are constants, which
 `benchmarks/label_review.py --fit` fits to generated sets with planted faults and which `docs/numbers.md` measures on
 others. How many faults a set has is not known in advance: the rates of the kinds are re-estimated from the set itself
-by expectation maximisation (Saerens, Latinne and Decaestecker 2002, https://doi.org/10.1162/089976602753284446).
+by expectation maximisation (Saerens, Latinne and Decaestecker 2002, https://doi.org/10.1162/089976602753284446). The
+rate of spurious labels is not, unless there are likelihoods: answers alone do not tell a label without an object from an
+object that the model misses.
 
 Shapes: N labels, K kinds, F figures, d answers.
 """
@@ -60,7 +62,7 @@ def probabilities(
     """
     weights = WITH_LIKELIHOODS if with_likelihoods else WITHOUT
     odds_nK = label_odds(figures_NF[judged_N], weights)
-    kind_nK, rate_K = _adapted(odds_nK, np.array(weights.rates))
+    kind_nK, rate_K = _adapted(odds_nK, np.array(weights.rates), with_likelihoods)
     kind_NK = np.zeros((len(figures_NF), len(LABEL_KINDS)))
     kind_NK[judged_N] = kind_nK
     missing_d = 1 / (1 + np.exp(-np.clip(figures_dF @ np.array(MISSING.figures) + MISSING.bias, -30, 30)))
@@ -70,15 +72,17 @@ def probabilities(
     return Probabilities(kind_NK, missing_d, rates)
 
 
-def _adapted(odds_nK: np.ndarray, fitted_K: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _adapted(odds_nK: np.ndarray, fitted_K: np.ndarray, with_likelihoods: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the probabilities [n, K] at the rates of this set, and these rates."""
     rate_K = fitted_K
+    is_known_K = np.array([kind != "spurious" or with_likelihoods for kind in LABEL_KINDS])
     kind_nK = np.zeros_like(odds_nK)
     for _ in range(_ROUNDS):
         shift_K = (rate_K / (1 - rate_K.sum())) / (fitted_K / (1 - fitted_K.sum()))
         shifted_nK = odds_nK * shift_K
         kind_nK = shifted_nK / (1 + shifted_nK.sum(axis=1, keepdims=True))
-        rate_K = (kind_nK.sum(axis=0) + _PRIOR_LABELS * fitted_K) / (len(odds_nK) + _PRIOR_LABELS)
+        estimate_K = (kind_nK.sum(axis=0) + _PRIOR_LABELS * fitted_K) / (len(odds_nK) + _PRIOR_LABELS)
+        rate_K = np.where(is_known_K, estimate_K, fitted_K)
     return kind_nK, rate_K
 
 

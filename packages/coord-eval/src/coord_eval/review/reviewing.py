@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -24,13 +23,12 @@ from coord_eval.predictions import Prediction
 from coord_eval.review.confidence import Compared, compare
 from coord_eval.review.evidence import Evidence, gather
 from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal, Review
-from coord_eval.review.likelihood import LabelLikelihood, read_likelihoods
+from coord_eval.review.likelihood import LabelLikelihood, read_likelihoods, surprises
+from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
 
 LEAST_PROBABILITY = 0.05
 """Probability from which on a suspicion is a finding, unless the caller says otherwise."""
-_FARTHEST = 0.02
-"""Distance in fractions of the image from which on a likelihood is about another box."""
 
 
 @collector_paused()
@@ -100,18 +98,18 @@ def review(
         notes.append(note)
     if not len(detections):
         notes.append("no answer has a box: every label is judged by its absence alone")
-    index_N = _places(truth.image_N)
+    index_N = places_in_images(truth.image_N)
     records = read_likelihoods(likelihoods) if isinstance(likelihoods, (str, Path)) else likelihoods
-    surprises = None
+    surprise = None
     if records is not None:
-        surprises, told = _surprises(truth, index_N, records)
+        surprise, told = surprises(truth, index_N, records)
         notes += told
 
     # Evidence and probabilities
     compared = compare(truth, detections, calibration is not None)
     spread_D4 = _spreads(truth, detections, loaded, collected)
-    evidence = gather(truth, detections, compared, spread_D4, surprises)
-    found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprises is not None)
+    evidence = gather(truth, detections, compared, spread_D4, surprise)
+    found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprise is not None)
     builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
     judged, findings = builder.judged(), builder.findings(least)
     if crowds := int(truth.crowd_N.sum()):
@@ -128,16 +126,6 @@ def review(
         "rates": found.rates,
     }
     return Review(tuple(findings), tuple(judged), tuple(notes), rests_on, truth, collected.detections)
-
-
-def _places(image_N: np.ndarray) -> np.ndarray:
-    """Return the index of each label within its image."""
-    seen: Counter[int] = Counter()
-    places = []
-    for image in image_N.tolist():
-        places.append(seen[image])
-        seen[image] += 1
-    return np.array(places, np.int64)
 
 
 def _spreads(truth: GroundTruth, detections: Detections, loaded: Loaded, collected: Collected) -> np.ndarray | None:
@@ -169,78 +157,6 @@ def _spreads(truth: GroundTruth, detections: Detections, loaded: Loaded, collect
                 sides = np.array([item.coord_spread[place] for place in places])
                 spread_D4[rows[image, rank]] = sides * (width, height, width, height)
     return spread_D4 if np.isfinite(spread_D4).any() else None
-
-
-def _surprises(
-    truth: GroundTruth, index_N: np.ndarray, records: Sequence[LabelLikelihood]
-) -> tuple[tuple[np.ndarray, np.ndarray], list[str]]:
-    """Return how improbable the model finds the name and the box of each label, and notes.
-
-    Both are log-odds against the label, less the median of the set, so that 0 is usual; labels without a record get 0.
-    A box counts by its two most improbable coordinates, since a moved side leaves the others as they were.
-
-    Raises:
-        InputError: if a record is about a label that the ground truth does not have, or has with another name or box
-    """
-    index = ImageIndex(truth)
-    rows = {key: n for n, key in enumerate(zip(truth.image_N.tolist(), index_N.tolist(), strict=True))}
-    name_N, box_N = np.full(len(truth.image_N), np.nan), np.full(len(truth.image_N), np.nan)
-    for record in records:
-        image = index.by_id(record.image_id)
-        n = None if image is None else rows.get((image, record.object))
-        where = f"likelihoods: image {record.image_id!r}, object {record.object}"
-        if n is None:
-            raise InputError(f"{where}: the ground truth has no such label; were they made for these annotations?")
-        _check_same(truth, n, record, where)
-        probability = record.name_probability(truth.categories[truth.category_N[n]])
-        if probability is not None:
-            name_N[n] = -_log_odds(probability)
-        surprise = _of_coordinates(record)
-        if surprise is not None:
-            box_N[n] = surprise
-    regular_N = ~truth.crowd_N
-    lacking = int((np.isnan(name_N) & np.isnan(box_N) & regular_N).sum())
-    told = [f"{counted(lacking, 'label has', 'labels have')} no likelihood and are judged by the answers alone"]
-    return (_usual_removed(name_N), _usual_removed(box_N)), told if lacking else []
-
-
-def _check_same(truth: GroundTruth, n: int, record: LabelLikelihood, where: str) -> None:
-    name = truth.categories[truth.category_N[n]]
-    if record.desc is not None and record.desc != name:
-        raise InputError(
-            f"{where}: it is about {record.desc!r}, and the ground truth has {name!r} there; judge it again"
-        )
-    size = truth.sizes_I2[truth.image_N[n]]
-    if record.bbox is not None and np.isfinite(size).all():
-        x, y, w, h = truth.boxes_N4[n]
-        own = np.array([x, y, x + w, y + h]) / np.tile(size, 2)
-        if len(record.bbox) != 4 or np.abs(own - record.bbox).max() > _FARTHEST:
-            raise InputError(
-                f"{where}: it is about the box {list(record.bbox)}, and the ground truth has {own.round(4).tolist()} "
-                "there; judge it again"
-            )
-
-
-def _of_coordinates(record: LabelLikelihood) -> float | None:
-    if record.coord_window_mass:
-        values = [-_log_odds(mass) for mass in record.coord_window_mass]
-    elif record.coord_logprobs:
-        values = [-value for value in record.coord_logprobs]
-    else:
-        return None
-    return float(np.mean(sorted(values)[-2:]))
-
-
-def _log_odds(probability: float) -> float:
-    kept = min(max(probability, 1e-4), 1 - 1e-4)
-    return math.log(kept / (1 - kept))
-
-
-def _usual_removed(value_N: np.ndarray) -> np.ndarray:
-    known_N = np.isfinite(value_N)
-    if not known_N.any():
-        return np.zeros(len(value_N))
-    return np.where(known_N, np.clip(value_N - np.median(value_N[known_N]), -4, 12), 0.0)
 
 
 class _Builder:
@@ -277,13 +193,16 @@ class _Builder:
         ]
 
     def findings(self, least: float) -> list[Finding]:
-        """Return the suspicions by descending probability; an answer that a suspected label is about is not missing."""
+        """Return the suspicions by descending probability.
+
+        An answer that contradicts a label shows a missing one only where that is more probable.
+        """
         truth, found = self._truth, self._found
         wrong = np.nonzero((self._wrong_N >= least) & ~truth.crowd_N)[0].tolist()
         findings = [self._of_label(n) for n in wrong]
-        told = {self._answer(n) for n in wrong}
+        told = {self._answer(n): float(self._wrong_N[n]) for n in wrong}
         for place, d in enumerate(self._evidence.answers_d.tolist()):
-            if found.missing_d[place] >= least and d not in told:
+            if found.missing_d[place] >= max(least, told.get(d, 0.0)):
                 findings.append(self._of_answer(place, d))
         return sorted(findings, key=lambda item: -item.probability)
 
