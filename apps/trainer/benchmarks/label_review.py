@@ -203,7 +203,7 @@ def drawn(folder: Path, seed: int, images: int) -> list[Instance]:
     file = folder / "clean.jsonl"
     if not file.is_file():
         instances = []
-        for instance, image in draw_shapes(ShapesConfig(seed=1000 + seed), "reviewed", images):
+        for instance, image in draw_shapes(ShapesConfig(seed=1000 + seed, max_objects=2), "reviewed", images):
             path = folder / instance.image
             path.parent.mkdir(parents=True, exist_ok=True)
             image.save(path)

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import PurePath
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -131,11 +131,9 @@ class LabelBackend:
 
 def model_version(detector: Detector) -> str:
     """Return a name that changes with the model's weights and settings, since Label Studio keeps answers by it."""
-    folder = PurePath(detector.engine.name)
-    from pathlib import Path
-
+    folder = Path(detector.engine.name)
     finish = detector.finish
-    settings = [weight_files(Path(folder)), detector.config.model_dump(mode="json"), finish.threshold.value]
+    settings = [weight_files(folder), detector.config.model_dump(mode="json"), finish.threshold.value]
     calibration = finish.calibration and finish.calibration.rests_on
     digest = zlib.crc32(json.dumps([*settings, calibration], sort_keys=True, default=str).encode())
     return f"{folder.name}-{digest:08x}"
