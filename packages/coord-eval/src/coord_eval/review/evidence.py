@@ -28,7 +28,7 @@ LABEL_FIGURES = ("support", "rival", "rival_beside", "deviation", "missed", "twi
 - `rival`: log-odds of the confidence of an answer of another name at its place
 - `rival_beside`: likewise of an answer of another name that overlaps it less
 - `deviation`: how far the sides of the answer lie from those of the label, in units of what is usual at this size, as a
-  logarithm; 0 where nothing lies there
+  logarithm, times the confidence of the answer; 0 where nothing lies there
 - `missed`: how seldom labels of this size are left without an answer, as a logarithm; 0 where there is one
 - `twin`: how far it coincides with another label of its name that has a better answer, as log-odds of their IoU
 - `name_surprise`, `box_surprise`: how improbable the model finds its name and its coordinates, see `likelihood_figures`
@@ -101,6 +101,7 @@ def gather(
     usual_N = _by_size(off_N, size_N, regular_N & (partner_N >= 0) & (compared.partner_iou_N >= SURE_IOU), median=True)
     deviation_N = np.log(np.maximum(off_N, 1e-6) / np.maximum(usual_N, LEAST_DEVIATION))
     deviation_N = np.where(near_N >= 0, np.clip(deviation_N, -1, 4), 0.0)
+    near_confidence_N = np.append(confidence_D, 0.0)[near_N]  # -1 is the appended one
 
     supported_N = compared.partner_iou_N >= SURE_IOU
     miss_N = 1 - _by_size(supported_N.astype(np.float64), size_N, regular_N)
@@ -112,7 +113,7 @@ def gather(
             log_odds(support_N),
             log_odds(rival_at_N),
             log_odds(rival_beside_N),
-            deviation_N,
+            deviation_N * near_confidence_N,
             missed_N,
             log_odds(twin_iou_N),
             name_N,

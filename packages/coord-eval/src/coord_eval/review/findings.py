@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
 
 KINDS = {
     "renamed": "the object has another name",
@@ -86,24 +82,3 @@ class Finding:
     box_xyxy: Box | None
     proposal: Proposal | None
     evidence: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Review:
-    """A review of all labels of a set.
-
-    Attributes:
-        findings: suspicions by descending probability
-        judged: every label that was judged, in the order of the ground truth; crowd regions are not
-        notes: conditions that matter when interpreting the probabilities
-        rests_on: versions, digests of ground truth, answers and likelihoods, and the settings
-        truth: the ground truth
-        detections: the answers
-    """
-
-    findings: tuple[Finding, ...]
-    judged: tuple[JudgedLabel, ...]
-    notes: tuple[str, ...]
-    rests_on: Mapping[str, Any]
-    truth: GroundTruth = field(repr=False)
-    detections: Detections = field(repr=False)

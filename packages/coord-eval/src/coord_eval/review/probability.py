@@ -5,8 +5,8 @@ logistic regression gives each answer without a label those of a missing label. 
 `benchmarks/label_review.py --fit` fits to generated sets with planted faults and which `docs/numbers.md` measures on
 others. How many faults a set has is not known in advance: the rates of the kinds are re-estimated from the set itself
 by expectation maximisation (Saerens, Latinne and Decaestecker 2002, https://doi.org/10.1162/089976602753284446). The
-rate of spurious labels is not, unless there are likelihoods: answers alone do not tell a label without an object from an
-object that the model misses.
+rate of spurious labels is not, unless there are likelihoods: answers alone do not tell a label without an object from
+an object that the model misses.
 
 Shapes: N labels, K kinds, F figures, d answers.
 """

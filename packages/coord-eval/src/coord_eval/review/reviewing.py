@@ -22,10 +22,11 @@ from coord_eval.intake.joining import ImageIndex, LabelSettings
 from coord_eval.predictions import Prediction
 from coord_eval.review.confidence import Compared, compare
 from coord_eval.review.evidence import Evidence, gather
-from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal, Review
+from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal
 from coord_eval.review.likelihood import LabelLikelihood, read_likelihoods, surprises
 from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
+from coord_eval.review.result import Review
 
 LEAST_PROBABILITY = 0.05
 """Probability from which on a suspicion is a finding, unless the caller says otherwise."""
