@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-import yaml
 
 from coord_codec import Instance, Object, read_instances, write_instances
 from coord_eval.intake.answers import AnswerSettings

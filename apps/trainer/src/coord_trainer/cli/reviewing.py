@@ -11,7 +11,6 @@ from coord_codec import InputError
 from coord_trainer.cli.answering import Form
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import Checkpoint, ConfigFile, MinScore, Precision, Recall, Strict, Views, load_libraries
-from coord_trainer.console import say
 
 
 @app.command()
@@ -108,8 +107,7 @@ def review(
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
     request = ReviewRequest(model, places[-1], out, images, folds or 0, force=force, strict=strict)
-    found = review_annotations(request, resolved, training)
-    say(f"{len(found.findings):,} suspicions")
+    review_annotations(request, resolved, training)
 
 
 @app.command("label-backend")

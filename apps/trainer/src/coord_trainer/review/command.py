@@ -88,6 +88,7 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     for note in sources.notes:
         say(f"  {note}")
     make_folder(request.out)
+    notes: list[str] = []
 
     # Answers and likelihoods: of one model, or of a model for each part that was trained on the others.
     if request.folds:
@@ -101,18 +102,20 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
             parts.append(replace(part, judged=of_fold(part.judged, fold.number)))
     else:
         assert request.model is not None
-        _tell_trained(sources, locate_model(request.model))
+        notes += _on_training(sources, locate_model(request.model))
         parts = [_ask(request, config, request.model, sources, records, request.out)]
     predictions = [record for part in parts for record in part.predictions]
     if all(record["finish_reason"] == "error" for record in predictions):
         raise RunError(f"no image could be answered; the first: {predictions[0].get('error')}")
-    _tell_unjudged([part.judged for part in parts])
+    notes += _on_unjudged([part.judged for part in parts])
+    for note in notes:
+        say(f"  {note}")
 
     # Review: every label by both.
     likelihoods = _in_order([one for part in parts for one in part.judged.likelihoods], records)
     write_likelihoods(request.out / LIKELIHOODS, likelihoods)
     calibration = None if request.folds else parts[0].calibration
-    return review(
+    found = review(
         truth,
         [record for record in predictions if record["finish_reason"] != "error"],
         likelihoods=likelihoods,
@@ -120,6 +123,9 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
         calibration=calibration,
         least=request.least,
     )
+    found = replace(found, notes=(*notes, *found.notes))
+    say(f"{counted(len(found.findings), 'suspicion')}: {found.write(request.out, image_root=str(sources.root))}")
+    return found
 
 
 def _annotated(request: ReviewRequest, config: RunConfig, training: RunConfig | None) -> Sources:
@@ -160,24 +166,22 @@ def _in_order(likelihoods: Sequence[LabelLikelihood], records: Sequence[Record])
     return sorted(likelihoods, key=lambda one: (places[one.image_id], one.object))
 
 
-def _tell_trained(sources: Sources, model: Path) -> None:
-    """Print how many of the images the model was trained on: faults that it has learnt look right to it."""
+def _on_training(sources: Sources, model: Path) -> list[str]:
+    """Return a note on how many of the images the model was trained on."""
     seen = trained_images(model)
+    blurs = "faults that a model has learnt look right to it; --folds 5 judges each record by a model trained on others"
     if trained := trained_among(sources, seen):
-        say(
-            f"  {counted(len(trained), 'image')} of {len(sources.images):,} are among those that the model was trained "
-            "on, and faults that it has learnt look right to it; --folds 5 judges each record by a model that was "
-            "trained on the others (docs/guides/review.md has figures)"
-        )
-    elif seen.unknown:
-        say(
-            f"  which images the model was trained on is not known here: {seen.unknown}; faults that it has learnt "
-            "look right to it"
-        )
+        return [f"the model was trained on {len(trained):,} of {counted(len(sources.images), 'image')}: {blurs}"]
+    if seen.unknown:
+        return [f"which images the model was trained on is not known here ({seen.unknown}): {blurs}"]
+    return []
 
 
-def _tell_unjudged(parts: Sequence[Judged]) -> None:
+def _on_unjudged(parts: Sequence[Judged]) -> list[str]:
+    """Return notes on labels and images that have no likelihood."""
+    notes = []
     if beyond := sum(part.beyond for part in parts):
-        say(f"  {counted(beyond, 'label is', 'labels are')} beyond data.max_objects: judged by the answers alone")
+        notes.append(f"{counted(beyond, 'label')} beyond data.max_objects have no likelihood, as in training")
     if unread := sum(part.unread for part in parts):
-        say(f"  {counted(unread, 'image')} cannot be read by the model: labels there are judged as not answered")
+        notes.append(f"{counted(unread, 'image')} cannot be read by the model: their labels have no likelihood")
+    return notes
