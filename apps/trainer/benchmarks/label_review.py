@@ -22,7 +22,8 @@ from coord_codec import Instance, Object, read_instances, write_instances
 from coord_eval.intake.answers import AnswerSettings
 from coord_eval.overlaps import box_iou
 from coord_eval.review import LabelLikelihood, Review, review
-from coord_trainer.config.run_config import load_run_config
+from coord_trainer.checkpoints import locate_model
+from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import CATEGORIES, draw_shapes
 
@@ -228,6 +229,46 @@ def figures(
         for name, kinds in (("name", ("renamed", "spurious", "beside")), ("box", ("moved", "spurious", "beside")))
         for kind in kinds
     }
+
+
+@app.command()
+def folds(
+    model: Path,
+    images: int = 200,
+    rate: float = 0.3,
+    steps: int = 200,
+    count: int = 2,
+    out: Out = Path("runs/label-review"),
+) -> None:
+    """Review records by a model that has never seen them, by one trained on them, faults included, and by folds."""
+    from coord_trainer.comparison.plan import Group, PlannedRun
+    from coord_trainer.comparison.run import train_all, why_not_kept
+    from coord_trainer.review.command import ReviewRequest, review_annotations
+
+    folder = out / "folds"
+    records, faults = plant(drawn(folder, 50, images), rate, 50)
+    spoilt = folder / "spoilt.jsonl"
+    write_instances(spoilt, records)
+    settings = {
+        "model": {"path": str(locate_model(model).resolve())},
+        "run": {"threads": 1, "dir": str(folder / "trained")},
+        "data": {"markers": "obj", "annotations": str(spoilt), "images": str(folder)},
+        "custom": {"coord_soft_ce_w1": {"enabled": True}},
+        "training": {"max_steps": steps, "optimizer": "muon", "learning_rate": 2e-3, "warmup_steps": 5}
+        | {"per_device_train_batch_size": 16, "logging_steps": 20, "save_steps": steps},
+        "evaluation": {"images": "none", "batch_size": 50, "decoding": {"boxes": "best_iou"}},
+    }
+    training = check_run_config(settings, "folds")
+    run = PlannedRun(Group("trained", "", training), 0, training, folder / "trained")
+    if why_not_kept(run, None) is not None and train_all([run], 1):
+        raise SystemExit(f"the run failed, see {run.folder}.log")
+    asked = load_run_config(None, ["evaluation.batch_size=50"], trains=False)
+    for name, judge_model, parts in (("unseen", model, 0), ("trained", run.folder, 0), ("folds", None, count)):
+        request = ReviewRequest(judge_model, spoilt, folder / f"by-{name}", folder, parts, least=0.0)
+        found = review_annotations(request, asked, training if parts else None)
+        row = measures(found, records, faults)
+        (folder / f"{name}.json").write_text(json.dumps(row, indent=1))
+        print(name, {key: round(value, 3) for key, value in row.items()}, flush=True)
 
 
 @app.command()
