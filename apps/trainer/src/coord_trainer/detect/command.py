@@ -83,7 +83,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
         sources = _sources(request, config, geometry)
-    settings = _settings(request, detector)
+    settings = session_settings(request, detector)
     batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
         if is_first():
@@ -177,7 +177,8 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
     return SERVERS[request.server](answer_form(folder, config, request.labels))
 
 
-def _settings(request: Request, detector: Detector) -> dict[str, Any]:
+def session_settings(request: Request, detector: Detector) -> dict[str, Any]:
+    """Return the settings that answers depend on."""
     config = detector.config
     served = request.endpoint is not None
     decoding = config.evaluation.decoding[0].name

@@ -179,31 +179,44 @@ def _voc(records: Records, folder: Path) -> Path:
 
 
 def _labelstudio(records: Records, folder: Path) -> Path:
-    """Write tasks with predictions for the import of Label Studio; values are percentages of the image."""
-    tasks = []
-    for record in records:
-        size = (record["width"], record["height"])
-        result = []
-        objects = _objects(record)
-        for item in objects:
-            for kind, value in _labelstudio_values(item, size):
-                result.append(
-                    {
-                        "id": str(len(result)),
-                        "type": kind,
-                        "from_name": "label",
-                        "to_name": "image",
-                        "original_width": size[0],
-                        "original_height": size[1],
-                        "image_rotation": 0,
-                        "score": item.score,
-                        "value": value | {kind: [item.label]},
-                    }
-                )
-        scores = [item.score for item in objects]
-        prediction = {"model_version": "coordexp", "score": min(scores, default=0.0), "result": result}
-        tasks.append({"data": {"image": record["image"]}, "predictions": [prediction]})
+    """Write tasks with predictions for the import of Label Studio."""
+    tasks = [
+        {"data": {"image": record["image"]}, "predictions": [labelstudio_prediction(record, "coordexp")]}
+        for record in records
+    ]
     return _json(folder / "labelstudio.json", tasks)
+
+
+def labelstudio_prediction(
+    record: Mapping[str, Any], version: str, from_name: str = "label", to_name: str = "image"
+) -> dict[str, Any]:
+    """Return a record as a prediction of Label Studio, whose values are percentages of the image.
+
+    Args:
+        record: a record of predictions.jsonl with `objects`, `width` and `height`
+        version: the model's version
+        from_name: name of the control in the labelling configuration
+        to_name: name of its image
+    """
+    size = (record["width"], record["height"])
+    objects = _objects(record)
+    result: list[dict[str, Any]] = []
+    for item in objects:
+        for kind, value in _labelstudio_values(item, size):
+            result.append(
+                {
+                    "id": str(len(result)),
+                    "type": kind,
+                    "from_name": from_name,
+                    "to_name": to_name,
+                    "original_width": size[0],
+                    "original_height": size[1],
+                    "image_rotation": 0,
+                    "score": item.score,
+                    "value": value | {kind: [item.label]},
+                }
+            )
+    return {"model_version": version, "score": min((item.score for item in objects), default=0.0), "result": result}
 
 
 def _labelstudio_values(item: DetectedObject, size: tuple[int, int]) -> list[tuple[str, dict[str, Any]]]:
