@@ -159,6 +159,13 @@ def test_images_are_fetched_from_label_studio_alone_and_without_redirects(monkey
             self.end_headers()
             self.wfile.write(b"" if moved else png())
 
+        def do_POST(self):
+            given = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append((self.path, given))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"access": "short"}')
+
         def log_message(self, *_):
             pass
 
@@ -174,6 +181,9 @@ def test_images_are_fetched_from_label_studio_alone_and_without_redirects(monkey
             with pytest.raises(InputError, match="alone"):
                 images.open(elsewhere)
         assert len(asked) == 3
+        monkeypatch.setenv(KEY, "a.b.c")
+        assert images.open("/data/upload/1/a.png").size == (40, 20)
+        assert asked[3:] == [("/api/token/refresh/", {"refresh": "a.b.c"}), ("/data/upload/1/a.png", "Bearer short")]
 
 
 @pytest.mark.parametrize("host", ["ftp://a", "localhost:8080", "http://", "http://a:b"])

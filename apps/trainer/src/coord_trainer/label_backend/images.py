@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,11 @@ from coord_codec import InputError
 from coord_trainer.detect.detector import open_image
 
 KEY = "LABEL_STUDIO_API_KEY"
-"""Environment variable with the token for Label Studio."""
+"""Environment variable with a token for Label Studio: a personal access token, or a legacy one."""
 _MOST_BYTES = 256 << 20
 _SECONDS = 30
 _LOCAL_FILES = "/data/local-files/"
+_REFRESH = "/api/token/refresh/"
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class TaskImages:
         address = urljoin(self.host, named)
         if not self._is_host(address):
             raise InputError(f"{named[:200]}: images are fetched from {self.host} alone (--label-studio)")
-        return _decoded(_fetch(address), named[:200])
+        return _decoded(_fetch(address, self.host), named[:200])
 
     def _is_host(self, address: str) -> bool:
         return self.host is not None and _origin(address) == _origin(self.host)
@@ -122,24 +124,37 @@ def _origin(address: str) -> tuple[str, str, int] | None:
     return parts.scheme, parts.hostname, port
 
 
-def _fetch(address: str) -> bytes:
+def _fetch(address: str, host: str) -> bytes:
     token = os.environ.get(KEY, "")
-    request = Request(address, headers={"Authorization": f"Token {token}"} if token else {})
-    opener = build_opener(_NoRedirects, ProxyHandler({}))
+    header = {}
+    if token.count(".") == 2:  # a personal access token, which gives tokens for some minutes
+        exchange = json.dumps({"refresh": token}).encode()
+        content = _ask(Request(urljoin(host, _REFRESH), exchange, {"Content-Type": "application/json"}))
+        try:
+            header = {"Authorization": f"Bearer {json.loads(content)['access']}"}
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{urljoin(host, _REFRESH)}: expected an access token in the answer, found none") from None
+    elif token:
+        header = {"Authorization": f"Token {token}"}
+    return _ask(Request(address, headers=header))
+
+
+def _ask(request: Request) -> bytes:
+    address = request.full_url[:200]
     try:
-        with opener.open(request, timeout=_SECONDS) as response:
+        with build_opener(_NoRedirects, ProxyHandler({})).open(request, timeout=_SECONDS) as response:
             content: bytes = response.read(_MOST_BYTES + 1)
     except HTTPError as error:
         hint = ""
         if error.code in (401, 403):
-            hint = f"; give its token in {KEY}"
+            hint = f"; give a token of Label Studio in {KEY}"
         elif 300 <= error.code < 400:
             hint = "; it redirects, which is not followed: give Label Studio the images as local files or uploads"
-        raise InputError(f"{address[:200]}: Label Studio answers {error.code}{hint}") from None
+        raise InputError(f"{address}: Label Studio answers {error.code}{hint}") from None
     except (URLError, OSError) as error:
-        raise InputError(f"{address[:200]}: it cannot be fetched: {getattr(error, 'reason', error)}") from None
+        raise InputError(f"{address}: it cannot be fetched: {getattr(error, 'reason', error)}") from None
     if len(content) > _MOST_BYTES:
-        raise InputError(f"{address[:200]}: expected at most {_MOST_BYTES >> 20} MB")
+        raise InputError(f"{address}: expected at most {_MOST_BYTES >> 20} MB")
     return content
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -101,7 +101,9 @@ class Forcing:
                 for index, values in labels:
                     shown = objects[index].desc, tuple(objects[index].bbox)
                     found[number].append(LabelLikelihood(ids[number], index, *shown, **values))
-                ends[number] = end if context == "labels" else None
+                if context == "labels":
+                    ends[number] = end
+                    found[number][-1:] = [replace(one, end_logprob=end) for one in found[number][-1:]]
         return [
             ForcedAnswer(tuple(labels), beyond, end)
             for labels, (_, beyond), end in zip(found, orders, ends, strict=True)

@@ -44,6 +44,8 @@ class LabelLikelihood:
         coord_window_mass: probability that each coordinate lies within `window` bins of that of the label
         coord_entropy: entropy of each coordinate in nats
         window: number of bins to each side that `coord_window_mass` includes
+        end_logprob: log-probability that the answer ends after it, of the last label in the order of the answer; where
+            it is low, the model expects another object
         fold: the part of a cross-fitting whose model judged the label, which was not trained on it
 
     Raises:
@@ -67,6 +69,7 @@ class LabelLikelihood:
     coord_window_mass: tuple[float, ...] | None = None
     coord_entropy: tuple[float, ...] | None = None
     window: int | None = None
+    end_logprob: float | None = None
     fold: int | None = None
 
     def __post_init__(self) -> None:
@@ -80,7 +83,7 @@ class LabelLikelihood:
                 raise InputError(f"{name}: expected a whole number of at least 0, found {value!r:.80}")
         if self.desc is not None and not isinstance(self.desc, str):
             raise InputError(f"desc: expected the name of the label, found {self.desc!r:.80}")
-        for name in ("name_logprob_sum", "name_logprob_mean", "name_entropy"):
+        for name in ("name_logprob_sum", "name_logprob_mean", "name_entropy", "end_logprob"):
             if (value := getattr(self, name)) is not None:
                 finite_numbers([value], 1, name)
         for name in ("bbox", "coord_logprobs", "coord_expected", "coord_window_mass", "coord_entropy"):
@@ -93,6 +96,7 @@ class LabelLikelihood:
             "name_logprob_mean": [self.name_logprob_mean],
             "name_logprobs": list(finite_numbers(list((self.name_logprobs or {}).values()), None, "name_logprobs")),
             "coord_logprobs": list(self.coord_logprobs or ()),
+            "end_logprob": [self.end_logprob],
         }
         for name, values in logs.items():
             if any(value is not None and value > _MOST_LOG for value in values):
@@ -202,6 +206,19 @@ def surprises(
     lacking = int((np.isnan(name_N) & np.isnan(box_N) & regular_N).sum())
     told = [f"{counted(lacking, 'label has', 'labels have')} no likelihood and are judged by the answers alone"]
     return (_usual_removed(name_N), _usual_removed(box_N)), told if lacking else []
+
+
+def goes_on(truth: GroundTruth, records: Sequence[LabelLikelihood]) -> np.ndarray:
+    """Return how much the model expects another object after the labels of each image [I]; NaN where that is unknown.
+
+    These are log-odds against the end of the answer, less the median of the set.
+    """
+    index = ImageIndex(truth)
+    value_I = np.full(len(truth.image_ids), np.nan)
+    for record in records:
+        if record.end_logprob is not None and (image := index.by_id(record.image_id)) is not None:
+            value_I[image] = -_log_odds(math.exp(min(record.end_logprob, 0.0)))
+    return np.where(np.isfinite(value_I), _usual_removed(value_I), np.nan)
 
 
 def _check_same(truth: GroundTruth, n: int, record: LabelLikelihood, where: str) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coord_eval.review.weights import MISSING, WITH_LIKELIHOODS, WITHOUT, LabelWeights
+from coord_eval.review.weights import GOES_ON, MISSING, WITH_LIKELIHOODS, WITHOUT, LabelWeights
 
 LABEL_KINDS = ("renamed", "moved", "spurious", "duplicate", "mixed")
 """Kinds of faults of a label that is there, in the order of the columns."""
@@ -50,7 +50,11 @@ def label_odds(figures_NF: np.ndarray, weights: LabelWeights) -> np.ndarray:
 
 
 def probabilities(
-    figures_NF: np.ndarray, figures_dF: np.ndarray, judged_N: np.ndarray, with_likelihoods: bool
+    figures_NF: np.ndarray,
+    figures_dF: np.ndarray,
+    judged_N: np.ndarray,
+    with_likelihoods: bool,
+    goes_on_d: np.ndarray | None = None,
 ) -> Probabilities:
     """Return the probabilities of all faults.
 
@@ -59,13 +63,18 @@ def probabilities(
         figures_dF: figures of the answers without a label, in the order of `ANSWER_FIGURES`
         judged_N: which labels are judged; the others get 0
         with_likelihoods: whether the figures of the likelihoods are there
+        goes_on_d: how much the model expects another object in the image of each answer, see `likelihood.goes_on`; NaN
+            or None where that is unknown
     """
     weights = WITH_LIKELIHOODS if with_likelihoods else WITHOUT
     odds_nK = label_odds(figures_NF[judged_N], weights)
     kind_nK, rate_K = _adapted(odds_nK, np.array(weights.rates), with_likelihoods)
     kind_NK = np.zeros((len(figures_NF), len(LABEL_KINDS)))
     kind_NK[judged_N] = kind_nK
-    missing_d = 1 / (1 + np.exp(-np.clip(figures_dF @ np.array(MISSING.figures) + MISSING.bias, -30, 30)))
+    score_d = figures_dF @ np.array(MISSING.figures) + MISSING.bias
+    if goes_on_d is not None:
+        score_d = score_d + np.where(np.isfinite(goes_on_d), GOES_ON[0] * goes_on_d + GOES_ON[1], 0.0)
+    missing_d = 1 / (1 + np.exp(-np.clip(score_d, -30, 30)))
     rates = dict(zip(LABEL_KINDS, rate_K.tolist(), strict=True))
     expected = float(missing_d.sum())
     rates["missing"] = expected / max(expected + float(judged_N.sum()), 1.0)

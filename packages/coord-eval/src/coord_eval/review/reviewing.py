@@ -23,7 +23,7 @@ from coord_eval.predictions import Prediction
 from coord_eval.review.confidence import Compared, compare
 from coord_eval.review.evidence import Evidence, gather
 from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal
-from coord_eval.review.likelihood import LabelLikelihood, read_likelihoods, surprises
+from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
 from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
 from coord_eval.review.result import Review
@@ -110,7 +110,8 @@ def review(
     compared = compare(truth, detections, calibration is not None)
     spread_D4 = _spreads(truth, detections, loaded, collected)
     evidence = gather(truth, detections, compared, spread_D4, surprise)
-    found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprise is not None)
+    goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
+    found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprise is not None, goes_on_d)
     builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
     judged, findings = builder.judged(), builder.findings(least)
     if crowds := int(truth.crowd_N.sum()):

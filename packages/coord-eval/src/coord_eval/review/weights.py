@@ -46,3 +46,8 @@ WITH_LIKELIHOODS = LabelWeights(
     rates=(0.0232, 0.0232, 0.0226, 0.0226, 0.0226),
 )
 MISSING = AnswerWeights(figures=(0.72, 1.07, 0.06, -0.6), bias=-1.75)
+GOES_ON = (0.5, -1.0)
+"""Weight and bias that are added to the odds of a missing label where a model says whether it expects another object.
+
+They are fitted by `apps/trainer/benchmarks/label_review.py fit` to answers and likelihoods of a trained model.
+"""
