@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import runpy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,15 +20,23 @@ import numpy as np
 import typer
 
 from coord_codec import Instance, Object, read_instances, write_instances
-from coord_eval.intake.answers import AnswerSettings
+from coord_eval.ground_truth import load_ground_truth
+from coord_eval.intake.answers import AnswerSettings, load_predictions
+from coord_eval.intake.collecting import collect
+from coord_eval.intake.joining import LabelSettings
 from coord_eval.overlaps import box_iou
 from coord_eval.review import LabelLikelihood, Review, review
+from coord_eval.review.confidence import compare
+from coord_eval.review.evidence import LABEL_FIGURES, gather
+from coord_eval.review.likelihood import goes_on, surprises
+from coord_eval.review.places import places_in_images
+from coord_eval.review.probability import LABEL_KINDS
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import CATEGORIES, draw_shapes
 
-KINDS = ("renamed", "moved", "missing", "spurious", "duplicate")
+KINDS = ("renamed", "moved", "missing", "spurious", "duplicate", "mixed")
 RATES = (0.02, 0.1, 0.3)
 Out = Annotated[Path, typer.Option(help="folder of the results, which are kept")]
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -53,10 +62,9 @@ def plant(clean: Sequence[Instance], rate: float, seed: int) -> tuple[list[Insta
         kind, objects = KINDS[number % len(KINDS)], list(clean[place].objects)
         index = rng.randrange(len(objects))
         obj = objects[index]
-        if kind == "renamed":
-            objects[index] = Object(desc=rng.choice([n for n in names if n != obj.desc]), bbox=obj.bbox)
-        elif kind == "moved":
-            objects[index] = Object(desc=obj.desc, bbox=shifted(obj.bbox, 0.3, rng))
+        if kind in ("renamed", "moved", "mixed"):
+            name = obj.desc if kind == "moved" else rng.choice([n for n in names if n != obj.desc])
+            objects[index] = Object(desc=name, bbox=obj.bbox if kind == "renamed" else shifted(obj.bbox, 0.3, rng))
         elif kind == "missing":
             del objects[index]
         else:
@@ -152,9 +160,17 @@ def combined(names: Sequence[LabelLikelihood], boxes: Sequence[LabelLikelihood])
 
 @app.command()
 def judge(
-    model: Path, seeds: int = 3, images: int = 500, out: Out = Path("runs/label-review"), batch: int = 50
+    model: Path,
+    seeds: int = 3,
+    images: int = 500,
+    out: Out = Path("runs/label-review"),
+    batch: int = 50,
+    alone: int = 1,
 ) -> None:
-    """Plant faults into images that a model was not trained on, and review them with and without likelihoods."""
+    """Plant faults into images that a model was not trained on, and review them with and without likelihoods.
+
+    Labels are also judged each on its own, for the first seeds (`--alone`).
+    """
     from coord_trainer.detect.detector import Detector
     from coord_trainer.detect.image_sources import find_sources
     from coord_trainer.detect.session import answer_sources
@@ -180,11 +196,12 @@ def judge(
             records, faults = plant(clean, rate, seed)
             rows = [Record(s, i, i.image_id) for s, i in zip(sources.images, records, strict=True)]
             some: dict[str, Any] = {"answers alone": None}
-            for context in ("labels", "alone"):
+            for context in ("labels", "alone")[: 1 + (seed < alone)]:
                 (place := folder / f"{context}-{rate:g}").mkdir(exist_ok=True)
                 some[context] = judge_labels(forcing, rows, place, {}, context).likelihoods
-            some["names by labels, boxes alone"] = combined(some["labels"], some["alone"])
-            some["names alone, boxes by labels"] = combined(some["alone"], some["labels"])
+            if seed < alone:
+                some["names by labels, boxes alone"] = combined(some["labels"], some["alone"])
+                some["names alone, boxes by labels"] = combined(some["alone"], some["labels"])
             settings = AnswerSettings(**detector.reading)
             found = {
                 name: measures(
@@ -229,6 +246,88 @@ def figures(
         for name, kinds in (("name", ("renamed", "spurious", "beside")), ("box", ("moved", "spurious", "beside")))
         for kind in kinds
     }
+
+
+@app.command()
+def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int = 1) -> None:
+    """Fit the constants of `coord_eval.review.weights` to measured sets, and to simulated ones of coord-eval.
+
+    Args:
+        out: where `judge` has put answers and likelihoods
+        seeds: the sets to fit to; the others are left for a test
+        simulated: number of seeds of simulated sets; 0 for none
+    """
+    other = runpy.run_path(str(Path(__file__).parents[3] / "packages/coord-eval/benchmarks/label_review.py"))
+    for likely in (False, True):
+        figures, kinds, answers, missing, going = [], [], [], [], []
+        for seed in map(int, seeds.split(",")):
+            for rate in (0.0, *RATES):
+                found, own, shows, goes_on_d = gathered(out / f"seed-{seed}", seed, rate, likely)
+                figures.append(found.figures_NF)
+                kinds.append(own)
+                answers.append(found.figures_dF)
+                missing.append(shows)
+                going.append(goes_on_d)
+        measured = len(figures)
+        for case in other["_cases"](150, range(simulated)):
+            found = other["_evidence"](case, likely)
+            figures.append(found.figures_NF)
+            kinds.append(np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N]))
+            answers.append(found.figures_dF)
+            missing.append((other["shows_removed"](case) >= 0)[found.answers_d])
+        x, kind_N = np.concatenate(figures), np.concatenate(kinds)
+        used = np.arange(len(LABEL_FIGURES)) if likely else np.arange(len(LABEL_FIGURES) - 2)
+        weight, bias = other["softmax_fit"](x[:, used], kind_N, len(LABEL_KINDS), 1e-4)
+        rows = np.zeros((len(LABEL_KINDS), len(LABEL_FIGURES)))
+        rows[:, used] = weight
+        print("WITH_LIKELIHOODS" if likely else "WITHOUT", f"rests on {len(x)} labels")
+        for row in rows:
+            print("        (" + ", ".join(f"{value:.2f}" for value in row) + "),")
+        print("    bias=(" + ", ".join(f"{value:.2f}" for value in bias) + "),")
+        print("    rates=(" + ", ".join(f"{(kind_N == k).mean():.4f}" for k in range(len(LABEL_KINDS))) + "),")
+        y = np.where(np.concatenate(missing), 0, -1)
+        if not likely:
+            weight, bias = other["softmax_fit"](np.concatenate(answers), y, 1, 1e-4)
+            print(f"MISSING ({len(y)} answers)", weight[0].round(2).tolist(), float(bias[0].round(2)))
+            base, offset = weight[0], bias[0]
+        else:  # the end of the answer, beside what the answers say already
+            known = np.concatenate(going)
+            score = np.concatenate(answers[:measured]) @ base + offset
+            own = np.c_[score, np.nan_to_num(known)]
+            weight, bias = other["softmax_fit"](own, y[: len(own)], 1, 1e-4)
+            print(f"GOES_ON ({len(own)} answers): factor, weight, bias", *weight[0].round(2), bias[0].round(2))
+
+
+def gathered(folder: Path, seed: int, rate: float, likely: bool) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the evidence of a measured set, the kind of each label, and of each answer without a label whether it
+    shows a missing object, and how much the model expects one."""
+    records, faults = plant(list(read_instances(folder / "clean.jsonl").instances), rate, seed)
+    predictions = [json.loads(line) for line in (folder / "answers/predictions.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (folder / f"labels-{rate:g}/forced.jsonl").read_text().splitlines()]
+    given = [LabelLikelihood(**label) for line in lines for label in line["labels"]]
+    truth = load_ground_truth(records)
+    collected = collect(truth, load_predictions(predictions), AnswerSettings(boxes="best_iou"), LabelSettings())
+    detections = collected.detections
+    places = places_in_images(truth.image_N)
+    known = surprises(truth, places, given)[0] if likely else None
+    found = gather(truth, detections, compare(truth, detections, False), None, known)
+    wrong = {(fault.record, fault.index): fault for fault in faults if fault.index is not None}
+    own = np.full(len(truth.image_N), -1)
+    for n, place in enumerate(zip(truth.image_N.tolist(), places.tolist(), strict=True)):
+        if place in wrong and wrong[place].kind != "duplicate":
+            own[n] = LABEL_KINDS.index(wrong[place].kind)
+    twins = {fault.record for fault in faults if fault.kind == "duplicate"}
+    is_second = (found.twin_N >= 0) & np.isin(truth.image_N, list(twins))
+    own[is_second] = LABEL_KINDS.index("duplicate")
+    lost = {fault.record: fault.true for fault in faults if fault.kind == "missing"}
+    shows = []
+    for d in found.answers_d.tolist():
+        image = int(detections.image_D[d])
+        size = np.tile(truth.sizes_I2[image], 2)
+        x, y, w, h = detections.boxes_D4[d]
+        shows.append(image in lost and iou(np.array([x, y, x + w, y + h]) / size, lost[image].bbox) >= 0.5)
+    goes = goes_on(truth, given)[detections.image_D[found.answers_d]]
+    return found, own, np.array(shows, bool), goes
 
 
 @app.command()
