@@ -22,6 +22,7 @@ examples:
   coord-eval review --ground-truth train.jsonl --predictions p.jsonl --likelihoods likelihoods.jsonl --out review
   coord-eval review apply decisions.json --ground-truth instances.json --out corrected.json
 """
+TOOLS = ("label-studio", "cvat", "coco", "fiftyone")
 app = typer.Typer(no_args_is_help=False, rich_markup_mode=None)
 
 
@@ -49,6 +50,9 @@ def review(
         float, typer.Option(min=0, max=1, metavar="P", help="Probability from which on a suspicion is listed.")
     ] = 0.05,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Most suspicions on the page.")] = 300,
+    export: Annotated[
+        str | None, typer.Option(metavar="T,...", help="Files for labelling tools: label-studio, cvat, coco, fiftyone.")
+    ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Review of labels",
 ) -> None:
     """Judge every label by the answers of a model: which are probably wrong, and what they should be.
@@ -66,7 +70,11 @@ def review(
     from coord_eval.intake.answers import AnswerSettings
     from coord_eval.intake.joining import LabelSettings
     from coord_eval.review import review as judge
+    from coord_eval.review import write_review_exports
 
+    tools = [name.strip() for name in export.split(",")] if export is not None else []
+    if unknown := next((name for name in tools if name not in TOOLS), None):
+        raise InputError(f"--export: expected some of {', '.join(TOOLS)}, found {unknown!r}")
     found = judge(
         ground_truth,
         predictions,
@@ -79,6 +87,8 @@ def review(
     )
     page = found.write(out, image_root=images, title=title, most=count)
     print("\n".join([*_lines(found), *(f"note: {note}" for note in found.notes)]))
+    for path in write_review_exports(found, out, tools) if tools else ():
+        print(f"export: {path}")
     print(f"review: {page}")
 
 
