@@ -6,6 +6,8 @@ import shutil
 import pytest
 from tiny_run import tiny_config
 
+from coord_eval.calibration import digest_of_truth
+from coord_eval.ground_truth import load_ground_truth
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.review import judging
 from coord_trainer.review.folds import split_folds
@@ -40,7 +42,7 @@ def test_review_judges_every_label_and_continues(run, tiny_model, drawn, tmp_pat
     monkeypatch.setattr(judging, "_judge_batch", stopping)
     code, *_ = run("review", tiny_model, file, "--out", "out", *SETTINGS)
     assert code not in (0, 2) and not (tmp_path / "out" / "likelihoods.jsonl").exists()
-    code, err, out = run("review", tiny_model, file, "--out", "out", *SETTINGS)
+    code, err, out = run("review", tiny_model, file, "--out", "out", "--export", "cvat", *SETTINGS)
     assert code == 0, err
     ids = [instance.image_id for instance in train.instances]
     assert calls == [ids[:2], ids[2:4], ids[4:6], ids[4:6], ids[6:]]
@@ -49,6 +51,9 @@ def test_review_judges_every_label_and_continues(run, tiny_model, drawn, tmp_pat
     assert [(one["image_id"], one["object"], one["desc"]) for one in found] == labels
     assert "which images the model was trained on is not known" in out
     assert {"review.jsonl", "review.html"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert list((tmp_path / "out").glob("cvat*"))
+    made = json.loads((tmp_path / "out" / "review.json").read_text())
+    assert made["rests_on"]["ground_truth"] == digest_of_truth(load_ground_truth(file))  # as `apply` reads it
 
     # A label that was changed since is judged again, with all others.
     lines = file.read_text().splitlines()
@@ -76,6 +81,9 @@ def test_review_judges_every_label_and_continues(run, tiny_model, drawn, tmp_pat
         (["M", "A", "-c", "c.yaml"], "--config: it says how the models of --folds are trained"),
         (["M", "A", "--folds", 2], "no configuration of a run there"),
         (["M", "A", "--count", 3], "--count is about the choice of images"),
+        (["M", "A", "--export", "voc"], "--export voc: a review has proposals"),
+        (["apply", "A"], "expected DECISIONS ANNOTATIONS"),
+        (["apply", "A", "A"], "a.jsonl"),
         (["M", "A", "--unlabelled", "."], "expected the model alone"),
         (["M", "--unlabelled", "nowhere"], "expected a folder of images"),
         (["M", "--unlabelled", ".", "--folds", 2], "--folds is about annotations"),

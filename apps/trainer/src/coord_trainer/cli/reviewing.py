@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_trainer.cli.answering import Form
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import Checkpoint, ConfigFile, MinScore, Precision, Recall, Strict, Views, load_libraries
+from coord_trainer.console import say
 
 
 @app.command()
@@ -18,9 +20,9 @@ def review(
     words: Annotated[
         list[str],
         typer.Argument(
-            metavar="[MODEL] [ANNOTATIONS] [section.key=value]...",
+            metavar="[MODEL] [ANNOTATIONS] [section.key=value]... | apply DECISIONS ANNOTATIONS",
             help="A checkpoint, adapter, export or run folder, which is not needed with --folds and -c; the "
-            "annotations to review; settings of the answers.",
+            "annotations to review; settings of the answers. Or the decisions that the page saved, to be applied.",
             show_default=False,
         ),
     ],
@@ -42,7 +44,8 @@ def review(
     ] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Number of images to choose; 200 if not given.")] = None,
     export: Annotated[
-        list[Form] | None, typer.Option(help="Also write pre-annotations of chosen images; may be repeated.")
+        list[Form] | None,
+        typer.Option(help="Also write proposals, or answers to chosen images, for a labelling tool; may be repeated."),
     ] = None,
     views: Views = None,
     force: Annotated[bool, typer.Option("--force", help="Delete the answers in --out and start anew.")] = False,
@@ -60,6 +63,10 @@ def review(
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import as_setting, check_settings, split_words
 
+    forms = tuple(dict.fromkeys(form.value for form in export or ()))
+    if words[:1] == ["apply"]:
+        _apply([Path(word) for word in words[1:]], out)
+        return
     first, others, settings = split_words(words, endpoint=False)
     places = [*([first] if first is not None else []), *map(Path, others)]
     settings += as_setting(views)
@@ -81,13 +88,16 @@ def review(
         load_libraries()
         from coord_trainer.review.label_next import label_next
 
-        forms = tuple(dict.fromkeys(form.value for form in export or ()))
         label_next(places[0], unlabelled, out, count or 200, resolved, forms, force)
         return
 
     # Which labels are wrong.
-    if named := [name for name, value in {"--count": count, "--export": export}.items() if value is not None]:
-        raise InputError(f"{named[0]} is about the choice of images; it goes with --unlabelled FOLDER")
+    if count is not None:
+        raise InputError("--count is about the choice of images; it goes with --unlabelled FOLDER")
+    if unfit := [form for form in forms if form in ("yolo", "voc")]:
+        raise InputError(
+            f"--export {unfit[0]}: a review has proposals with probabilities, which that form cannot state"
+        )
     alone = folds is not None and config is not None
     if len(places) != (1 if alone and len(places) == 1 else 2):
         wanted = "ANNOTATIONS, with --folds and -c" if alone else "MODEL and ANNOTATIONS"
@@ -106,8 +116,22 @@ def review(
     load_libraries()
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
-    request = ReviewRequest(model, places[-1], out, images, folds or 0, force=force, strict=strict)
+    options = {"exports": forms, "force": force, "strict": strict}
+    request = ReviewRequest(model, places[-1], out, images, folds or 0, **options)
     review_annotations(request, resolved, training)
+
+
+def _apply(files: list[Path], out: Path) -> None:
+    """Write annotations with decisions applied; see `coord-eval review apply`."""
+    from coord_eval.review import apply_decisions
+
+    if len(files) != 2:
+        raise InputError(
+            "review apply: expected DECISIONS ANNOTATIONS --out FILE: what the page saved, and what it is about"
+        )
+    correction = apply_decisions(*files, out)
+    changed = counted(correction.counts["changed"], "label")
+    say(f"{changed} changed: {correction.file}; each with its reason: {correction.list}")
 
 
 @app.command("label-backend")

@@ -11,7 +11,8 @@ from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_eval import Calibration
 from coord_eval.intake.answers import AnswerSettings
-from coord_eval.review import LabelLikelihood, Review, review, write_likelihoods
+from coord_eval.review import LabelLikelihood, Review, review, write_likelihoods, write_review_exports
+from coord_eval.review.exports import TOOLS
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
@@ -39,6 +40,7 @@ class ReviewRequest:
         images: the folder of the images that the annotations name
         folds: number of models that are trained on the other parts of the records; 0 for the model itself
         least: probability from which on a suspicion is written
+        exports: forms of labelling tools to write the proposals in
         force: whether to discard earlier answers
         strict: whether a bad record of the annotations is an error
     """
@@ -49,6 +51,7 @@ class ReviewRequest:
     images: Path | None = None
     folds: int = 0
     least: float = 0.05
+    exports: tuple[str, ...] = ()
     force: bool = False
     strict: bool = False
 
@@ -125,6 +128,9 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     )
     found = replace(found, notes=(*notes, *found.notes))
     say(f"{counted(len(found.findings), 'suspicion')}: {found.write(request.out, image_root=str(sources.root))}")
+    names = {form: name for name, form in TOOLS.items()}
+    for path in write_review_exports(found, request.out, [names[form] for form in request.exports]):
+        say(f"export: {path}")
     return found
 
 
