@@ -1,4 +1,7 @@
-"""The constants of `probability`, fitted by `benchmarks/label_review.py --fit`; which sets they rest on stands there.
+"""The constants of `probability`, as `benchmarks/label_review.py --fit --images 100 --seeds 2` fitted them.
+
+They rest on 15,028 labels and 5,636 answers without a label, of 24 generated sets: four simulated models, three rates of
+faults (2, 10 and 30 %) and two seeds, which no measurement uses again.
 
 Rows are the kinds of `LABEL_KINDS`, columns the figures of `LABEL_FIGURES` and of `ANSWER_FIGURES`.
 """
