@@ -1,6 +1,6 @@
 """How well a review finds planted faults of labels: simulated detectors of several kinds, against other rules.
 
-python packages/coord-eval/benchmarks/label_review.py [--coco FILE] [--cleanlab FOLDER]
+python packages/coord-eval/benchmarks/label_review.py [--coco FILE [--results FILE]] [--cleanlab FOLDER]
 python packages/coord-eval/benchmarks/label_review.py --fit
 
 `--cleanlab` is a folder into which cleanlab is installed (`uv pip install --target FOLDER cleanlab`), for ObjectLab.
@@ -12,7 +12,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,18 +51,23 @@ class Detector:
     false_an_image: float = 0.2
     clutter: float = 0.0
     scored: bool = True
+    informed: bool = True
 
 
 DETECTORS = (
     Detector("good, with scores"),
     Detector("good, without scores", scored=False),
     Detector("detector with clutter", missed=0.04, noise=0.03, confused=0.05, false_an_image=2.0, clutter=0.6),
+    Detector("confused, scores by chance", missed=0.1, noise=0.04, confused=0.12, informed=False),
     Detector("weak, with scores", missed=0.25, noise=0.06, confused=0.1, false_an_image=0.8),
 )
 
 
 def generated(draw: np.random.Generator, images: int, names: int = 8) -> Scene:
-    """Return images of 640 x 480 with objects of 12 to 250 pixels; two of one name hardly overlap."""
+    """Return images of 640 x 480 with objects of 12 to 250 pixels.
+
+    One object of ten has a neighbour of its name that covers much of it; otherwise two of one name hardly overlap.
+    """
     rows: list[tuple[int, int, np.ndarray]] = []
     for image in range(images):
         own: list[tuple[int, np.ndarray]] = []
@@ -72,7 +77,11 @@ def generated(draw: np.random.Generator, images: int, names: int = 8) -> Scene:
             w, h = min(w, 600), min(h, 440)
             box = np.array([draw.uniform(0, 640 - w), draw.uniform(0, 480 - h), w, h])
             name = int(draw.integers(names))
-            if all(box_iou(box, other) < (0.3 if name == kind else 0.7) for kind, other in own):
+            if own and draw.random() < 0.1:
+                name, beside = own[-1]
+                box = clipped(beside + draw.normal(0, 0.15, 4) * np.tile(beside[2:], 2), np.array([640.0, 480.0]))
+                own.append((name, box))
+            elif all(box_iou(box, other) < (0.3 if name == kind else 0.7) for kind, other in own):
                 own.append((name, box))
         rows += [(image, name, box) for name, box in own]
     image, name, box = zip(*rows, strict=True)
@@ -92,6 +101,17 @@ def of_coco(path: Path) -> Scene:
         np.array([names[a["category_id"]] for a in rows]),
         np.array([a["bbox"] for a in rows], np.float64),
     )
+
+
+def results_of(path: Path, coco: Path) -> list[dict[str, Any]]:
+    """Return a results list with the images and names of `of_coco`."""
+    document = json.loads(coco.read_text())
+    number = {row["id"]: i for i, row in enumerate(document["images"])}
+    names = {row["id"]: k + 1 for k, row in enumerate(document["categories"])}
+    return [
+        row | {"image_id": number[row["image_id"]], "category_id": names[row["category_id"]]}
+        for row in json.loads(path.read_text())
+    ]
 
 
 def squash(value: np.ndarray | float) -> Any:
@@ -140,7 +160,7 @@ def detect(draw: np.random.Generator, scene: Scene, model: Detector) -> list[dic
             "image_id": image,
             "category_id": name + 1,
             "bbox": clipped(box, scene.size_I2[image]).tolist(),
-            "score": score if model.scored else 1.0,
+            "score": (score if model.informed else float(draw.random())) if model.scored else 1.0,
         }
         for image, name, box, score in found
     ]
@@ -491,14 +511,21 @@ def reliability(cases: list[tuple[Case, Ranking]], bins: int = 5) -> tuple[list[
 # ---------------------------------------------------------------- fit
 
 
-def softmax_fit(x_NF: np.ndarray, kind_N: np.ndarray, kinds: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return weights [K, F] and biases [K] of a multinomial logistic regression; kind -1 is the reference."""
+def softmax_fit(
+    x_NF: np.ndarray, kind_N: np.ndarray, offset_NK: np.ndarray, penalty: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights [K, F] and biases [K] of a multinomial logistic regression; kind -1 is the reference.
+
+    The offsets, the logarithms of the odds of each kind in the set of a label, are given: what is fitted are ratios of
+    likelihoods, so that no figure learns how many faults a set has.
+    """
+    kinds = offset_NK.shape[1]
     scale_F = np.maximum(x_NF.std(axis=0), 1e-9)
     z = np.c_[x_NF / scale_F, np.ones(len(x_NF))]
     target = np.eye(kinds + 1)[kind_N][:, :kinds]
     weight, velocity, square = np.zeros((kinds, z.shape[1])), 0.0, 0.0
     for step in range(1, 3001):
-        scores = np.clip(z @ weight.T, -30, 30)
+        scores = np.clip(z @ weight.T + offset_NK, -30, 30)
         odds = np.exp(scores)
         p = odds / (1 + odds.sum(axis=1, keepdims=True))
         slope = (p - target).T @ z / len(z)
@@ -511,7 +538,7 @@ def softmax_fit(x_NF: np.ndarray, kind_N: np.ndarray, kinds: int, penalty: float
 def fit(images: int, seeds: range) -> None:
     """Print the constants of `coord_eval.review.weights`."""
     for likely in (False, True):
-        figures, kinds, answers, missing = [], [], [], []
+        figures, kinds, answers, missing, offsets = [], [], [], [], []
         for case in _cases(images, seeds):
             evidence = _evidence(case, likely)
             own = np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N])
@@ -522,11 +549,13 @@ def fit(images: int, seeds: range) -> None:
             own = np.where(is_pair, np.where(is_second, LABEL_KINDS.index("duplicate"), -1), own)
             figures.append(evidence.figures_NF)
             kinds.append(own)
+            counts = np.array([(own == k).sum() for k in range(len(LABEL_KINDS))]) + 0.01
+            offsets.append(np.tile(np.log(counts / (own == -1).sum()), (len(own), 1)))
             answers.append(evidence.figures_dF)
             missing.append((shows_removed(case) >= 0)[evidence.answers_d])
         x, kind_N = np.concatenate(figures), np.concatenate(kinds)
         used = np.arange(len(LABEL_FIGURES)) if likely else np.arange(len(LABEL_FIGURES) - 2)
-        weight, bias = softmax_fit(x[:, used], kind_N, len(LABEL_KINDS), 1e-4)
+        weight, bias = softmax_fit(x[:, used], kind_N, np.concatenate(offsets), 1e-4)
         rows = np.zeros((len(LABEL_KINDS), len(LABEL_FIGURES)))
         rows[:, used] = weight
         rates = [float((kind_N == k).mean()) for k in range(len(LABEL_KINDS))]
@@ -537,7 +566,7 @@ def fit(images: int, seeds: range) -> None:
         print("    rates=(" + ", ".join(f"{v:.4f}" for v in rates) + "),")
         if not likely:
             y = np.where(np.concatenate(missing), 0, -1)
-            weight, bias = softmax_fit(np.concatenate(answers), y, 1, 1e-4)
+            weight, bias = softmax_fit(np.concatenate(answers), y, np.zeros((len(y), 1)), 1e-4)
             print(f"MISSING ({len(y)} answers)", [round(float(v), 2) for v in weight[0]], round(float(bias[0]), 2))
 
 
@@ -570,6 +599,7 @@ def main(
     images: int = 150,
     seeds: int = 3,
     coco: Path | None = None,
+    results: Path | None = None,
     cleanlab: Path | None = None,
 ) -> None:
     """Print the figures."""
@@ -590,50 +620,57 @@ def main(
         sys.path.append(str(cleanlab))
         methods["ObjectLab"] = by_objectlab
     methods["review"] = lambda case: judged(case, False)[0]
-    methods["review, likelihoods"] = lambda case: judged(case, True)[0]
+    if results is None:  # likelihoods are simulated together with the answers
+        methods["review, likelihoods"] = lambda case: judged(case, True)[0]
     columns = [*KINDS, "images", "precision", "kind named"]
-    scenes = {"generated": lambda seed: generated(np.random.default_rng(seed), images)}
-    if coco is not None:
-        scenes = {coco.stem: lambda seed: of_coco(coco)}
-    for title, scene in scenes.items():
-        kept: dict[str, list[tuple[Case, Ranking]]] = {}
-        for rate in (0.02, 0.1, 0.3):
-            print(f"{title}, {rate:.0%} faults, {seeds} seeds, {len(DETECTORS)} detectors\n")
-            print(f"| method | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
-            table: dict[str, list[dict[str, float]]] = {}
+    title = "generated" if coco is None else coco.stem
+
+    def scene(seed: int) -> Scene:
+        return generated(np.random.default_rng(seed), images) if coco is None else of_coco(coco)
+
+    models = DETECTORS if results is None else (Detector("results"),)
+    given = None if results is None or coco is None else results_of(results, coco)
+
+    def case_of(seed: int, model: Detector, rate: float) -> Case:
+        case = make(scene(seed), model, rate, seed)
+        return case if given is None else replace(case, results=given)
+
+    kept: dict[str, list[tuple[Case, Ranking]]] = {}
+    for rate in (0.02, 0.1, 0.3):
+        print(f"{title}, {rate:.0%} faults, {seeds} seeds, {len(models)} models\n")
+        print(f"| method | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
+        table: dict[str, list[dict[str, float]]] = {}
+        for seed in range(seeds):
+            for model in models:
+                case = case_of(seed, model, rate)
+                for name, rule in methods.items():
+                    ranking = rule(case)
+                    table.setdefault(name, []).append(measures(case, ranking))
+                    if name.startswith("review"):
+                        kept.setdefault(name, []).append((case, ranking))
+        for name, rows in table.items():
+            means = [
+                np.nanmean([row.get(c, np.nan) for row in rows]) if any(c in row for row in rows) else np.nan
+                for c in columns
+            ]
+            print(f"| {name} | {' | '.join('-' if np.isnan(v) else f'{v:.3f}' for v in means)} |")
+        print()
+    for name, cases in kept.items():
+        rows, gap = reliability(cases)
+        print(
+            f"{name}: calibration error {gap:.4f}; probability, share of faults, number:",
+            ", ".join(f"{a:.2f} {b:.2f} {n}" for a, b, n in rows),
+        )
+    for name, likely in (("review", False), ("review, likelihoods", True))[: 2 if results is None else 1]:
+        for model in models:
+            kinds: Counter[str] = Counter()
+            labels = 0
             for seed in range(seeds):
-                for model in DETECTORS:
-                    case = make(scene(seed), model, rate, seed)
-                    for name, rule in methods.items():
-                        ranking = rule(case)
-                        table.setdefault(name, []).append(measures(case, ranking))
-                        if name.startswith("review"):
-                            kept.setdefault(name, []).append((case, ranking))
-            for name, rows in table.items():
-                means = [
-                    np.nanmean([row.get(c, np.nan) for row in rows]) if any(c in row for row in rows) else np.nan
-                    for c in columns
-                ]
-                print(f"| {name} | {' | '.join('-' if np.isnan(v) else f'{v:.3f}' for v in means)} |")
-            print()
-        for name, cases in kept.items():
-            rows, gap = reliability(cases)
-            print(
-                f"{name}: calibration error {gap:.4f}; probability, share of faults, number:",
-                ", ".join(f"{a:.2f} {b:.2f} {n}" for a, b, n in rows),
-            )
-        for name, likely in (("review", False), ("review, likelihoods", True)):
-            for model in DETECTORS:
-                kinds: Counter[str] = Counter()
-                labels = 0
-                for seed in range(seeds):
-                    found = judged(make(scene(seed), model, 0.0, seed), likely)[1]
-                    kinds.update(item.kind for item in found.findings if item.probability >= 0.5)
-                    labels += len(found.judged)
-                share = kinds.total() / labels
-                print(
-                    f"{labels} clean labels, {name}, {model.title}: {share:.2%} findings of at least .5, {dict(kinds)}"
-                )
+                found = judged(case_of(seed, model, 0.0), likely)[1]
+                kinds.update(item.kind for item in found.findings if item.probability >= 0.5)
+                labels += len(found.judged)
+            share = kinds.total() / labels
+            print(f"{labels} clean labels, {name}, {model.title}: {share:.2%} findings of at least .5, {dict(kinds)}")
 
 
 if __name__ == "__main__":

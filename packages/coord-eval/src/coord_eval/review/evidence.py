@@ -21,7 +21,17 @@ LEAST_DEVIATION = 0.01
 """Least deviation that counts as usual, in sizes of the box: a set of exact answers would make every pixel a fault."""
 _GROUPS = 5
 _LEAST_OF_GROUP = 30
-LABEL_FIGURES = ("support", "rival", "rival_beside", "deviation", "missed", "twin", "name_surprise", "box_surprise")
+LABEL_FIGURES = (
+    "support",
+    "rival",
+    "rival_beside",
+    "deviation",
+    "missed",
+    "twin",
+    "contradicted",
+    "name_surprise",
+    "box_surprise",
+)
 """Names of the figures of a label:
 
 - `support`: log-odds of the confidence of the answer of its name
@@ -31,6 +41,8 @@ LABEL_FIGURES = ("support", "rival", "rival_beside", "deviation", "missed", "twi
   logarithm, times the confidence of the answer; 0 where nothing lies there
 - `missed`: how seldom labels of this size are left without an answer, as a logarithm; 0 where there is one
 - `twin`: how far it coincides with another label of its name that has a better answer, as log-odds of their IoU
+- `contradicted`: the share of the labels of the set that an answer of another name contradicts, as a logarithm; where
+  this is often so, the model rather than the labels is to blame
 - `name_surprise`, `box_surprise`: how improbable the model finds its name and its coordinates, see `likelihood_figures`
 """
 ANSWER_FIGURES = ("confidence", "unmatched", "repeat", "contradicts")
@@ -116,6 +128,7 @@ def gather(
             deviation_N * near_confidence_N,
             missed_N,
             log_odds(twin_iou_N),
+            np.full(count, _contradicted(compared, regular_N)),
             name_N,
             box_N,
         ],
@@ -148,6 +161,14 @@ def gather(
         axis=1,
     )
     return Evidence(figures_NF, named, answers_d, figures_dF, twin_N)
+
+
+def _contradicted(compared: Compared, regular_N: np.ndarray) -> float:
+    """Return the logarithm of the share of labels for which the answer of another name is the more confident one."""
+    confidence = np.append(compared.confidence_D, 0.0)  # -1 is the appended one
+    rival_N, partner_N = confidence[compared.rival_N], confidence[compared.partner_N]
+    against_N = (rival_N > partner_N) & (compared.rival_iou_N >= SURE_IOU) & regular_N
+    return float(np.log((against_N.sum() + 1) / (regular_N.sum() + 50)))
 
 
 def _deviation(

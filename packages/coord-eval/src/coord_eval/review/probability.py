@@ -1,8 +1,9 @@
 """From the figures of a label to the probability that it is wrong, and how.
 
-A multinomial logistic regression gives each label the odds of every kind of fault against that of being right, and a
-logistic regression gives each answer without a label those of a missing label. Their weights are constants, which
-`benchmarks/label_review.py --fit` fits to generated sets with planted faults and which `docs/numbers.md` measures on
+A multinomial logistic regression tells how many times more probable the figures of a label are under every kind of
+fault than if it is right; times the odds of that kind these are the odds of the fault (Bayes). A logistic regression
+gives each answer without a label those of a missing label. Their weights are constants, which
+`benchmarks/label_review.py --fit` fits to generated sets with planted faults and `benchmarks/RESULTS.md` measures on
 others. How many faults a set has is not known in advance: the rates of the kinds are re-estimated from the set itself
 by expectation maximisation (Saerens, Latinne and Decaestecker 2002, https://doi.org/10.1162/089976602753284446). The
 rate of spurious labels is not, unless there are likelihoods: answers alone do not tell a label without an object from
@@ -23,6 +24,8 @@ from coord_eval.review.weights import GOES_ON, MISSING, WITH_LIKELIHOODS, WITHOU
 LABEL_KINDS = ("renamed", "moved", "spurious", "duplicate", "mixed")
 """Kinds of faults of a label that is there, in the order of the columns."""
 _ROUNDS = 50
+MOST_RATE = 0.05
+"""Largest share of labels that one kind of fault is taken to have: beyond that the model is as likely to blame."""
 _PRIOR_LABELS = 20.0
 """Weight in labels of the rates to which the weights were fitted."""
 
@@ -42,11 +45,11 @@ class Probabilities:
     rates: dict[str, float]
 
 
-def label_odds(figures_NF: np.ndarray, weights: LabelWeights) -> np.ndarray:
-    """Return the odds [N, K] of each kind of fault against a label that is right, at the rates of the fit."""
+def likelihood_ratios(figures_NF: np.ndarray, weights: LabelWeights) -> np.ndarray:
+    """Return how many times more probable the figures are under each kind of fault than for a right label, [N, K]."""
     scores_NK = figures_NF @ np.array(weights.figures).T + np.array(weights.bias)
-    odds_NK: np.ndarray = np.exp(np.clip(scores_NK, -30, 30))
-    return odds_NK
+    ratio_NK: np.ndarray = np.exp(np.clip(scores_NK, -30, 30))
+    return ratio_NK
 
 
 def probabilities(
@@ -67,8 +70,8 @@ def probabilities(
             or None where that is unknown
     """
     weights = WITH_LIKELIHOODS if with_likelihoods else WITHOUT
-    odds_nK = label_odds(figures_NF[judged_N], weights)
-    kind_nK, rate_K = _adapted(odds_nK, np.array(weights.rates), with_likelihoods)
+    ratio_nK = likelihood_ratios(figures_NF[judged_N], weights)
+    kind_nK, rate_K = _adapted(ratio_nK, np.array(weights.rates), with_likelihoods)
     kind_NK = np.zeros((len(figures_NF), len(LABEL_KINDS)))
     kind_NK[judged_N] = kind_nK
     score_d = figures_dF @ np.array(MISSING.figures) + MISSING.bias
@@ -81,17 +84,16 @@ def probabilities(
     return Probabilities(kind_NK, missing_d, rates)
 
 
-def _adapted(odds_nK: np.ndarray, fitted_K: np.ndarray, with_likelihoods: bool) -> tuple[np.ndarray, np.ndarray]:
+def _adapted(ratio_nK: np.ndarray, fitted_K: np.ndarray, with_likelihoods: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the probabilities [n, K] at the rates of this set, and these rates."""
     rate_K = fitted_K
     is_known_K = np.array([kind != "spurious" or with_likelihoods for kind in LABEL_KINDS])
-    kind_nK = np.zeros_like(odds_nK)
+    kind_nK = np.zeros_like(ratio_nK)
     for _ in range(_ROUNDS):
-        shift_K = (rate_K / (1 - rate_K.sum())) / (fitted_K / (1 - fitted_K.sum()))
-        shifted_nK = odds_nK * shift_K
+        shifted_nK = ratio_nK * rate_K / (1 - rate_K.sum())
         kind_nK = shifted_nK / (1 + shifted_nK.sum(axis=1, keepdims=True))
-        estimate_K = (kind_nK.sum(axis=0) + _PRIOR_LABELS * fitted_K) / (len(odds_nK) + _PRIOR_LABELS)
-        rate_K = np.where(is_known_K, estimate_K, fitted_K)
+        estimate_K = (kind_nK.sum(axis=0) + _PRIOR_LABELS * fitted_K) / (len(ratio_nK) + _PRIOR_LABELS)
+        rate_K = np.where(is_known_K, np.minimum(estimate_K, MOST_RATE), fitted_K)
     return kind_nK, rate_K
 
 
