@@ -31,6 +31,7 @@ from coord_eval.review.evidence import LABEL_FIGURES, gather
 from coord_eval.review.likelihood import goes_on, surprises
 from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS
+from coord_eval.review.weights import MISSING
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.config.sections import ShapesConfig
@@ -259,7 +260,7 @@ def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int
     """
     other = runpy.run_path(str(Path(__file__).parents[3] / "packages/coord-eval/benchmarks/label_review.py"))
     for likely in (False, True):
-        figures, kinds, answers, missing, going = [], [], [], [], []
+        figures, kinds, answers, missing, going, offsets = [], [], [], [], [], []
         for seed in map(int, seeds.split(",")):
             for rate in (0.0, *RATES):
                 found, own, shows, goes_on_d = gathered(out / f"seed-{seed}", seed, rate, likely)
@@ -269,15 +270,18 @@ def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int
                 missing.append(shows)
                 going.append(goes_on_d)
         measured = len(figures)
-        for case in other["_cases"](150, range(simulated)):
+        for case in other["_cases"](80, range(simulated)):
             found = other["_evidence"](case, likely)
             figures.append(found.figures_NF)
             kinds.append(np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N]))
             answers.append(found.figures_dF)
             missing.append((other["shows_removed"](case) >= 0)[found.answers_d])
+        for own in kinds:
+            counts = np.array([(own == k).sum() for k in range(len(LABEL_KINDS))]) + 0.01
+            offsets.append(np.tile(np.log(counts / (own == -1).sum()), (len(own), 1)))
         x, kind_N = np.concatenate(figures), np.concatenate(kinds)
         used = np.arange(len(LABEL_FIGURES)) if likely else np.arange(len(LABEL_FIGURES) - 2)
-        weight, bias = other["softmax_fit"](x[:, used], kind_N, len(LABEL_KINDS), 1e-4)
+        weight, bias = other["softmax_fit"](x[:, used], kind_N, np.concatenate(offsets), 1e-3)
         rows = np.zeros((len(LABEL_KINDS), len(LABEL_FIGURES)))
         rows[:, used] = weight
         print("WITH_LIKELIHOODS" if likely else "WITHOUT", f"rests on {len(x)} labels")
@@ -286,16 +290,14 @@ def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int
         print("    bias=(" + ", ".join(f"{value:.2f}" for value in bias) + "),")
         print("    rates=(" + ", ".join(f"{(kind_N == k).mean():.4f}" for k in range(len(LABEL_KINDS))) + "),")
         y = np.where(np.concatenate(missing), 0, -1)
-        if not likely:
-            weight, bias = other["softmax_fit"](np.concatenate(answers), y, 1, 1e-4)
-            print(f"MISSING ({len(y)} answers)", weight[0].round(2).tolist(), float(bias[0].round(2)))
-            base, offset = weight[0], bias[0]
-        else:  # the end of the answer, beside what the answers say already
+        if likely:  # the end of the answer, beside what the answers say already
             known = np.concatenate(going)
-            score = np.concatenate(answers[:measured]) @ base + offset
-            own = np.c_[score, np.nan_to_num(known)]
-            weight, bias = other["softmax_fit"](own, y[: len(own)], 1, 1e-4)
-            print(f"GOES_ON ({len(own)} answers): factor, weight, bias", *weight[0].round(2), bias[0].round(2))
+            score = np.concatenate(answers[:measured]) @ np.array(MISSING.figures) + MISSING.bias
+            nothing = np.zeros((len(score), 1))
+            weight, bias = other["softmax_fit"](
+                np.nan_to_num(known)[:, None], y[: len(score)], nothing + score[:, None], 1e-3
+            )
+            print(f"GOES_ON ({len(score)} answers)", float(weight[0, 0].round(2)), float(bias[0].round(2)))
 
 
 def gathered(folder: Path, seed: int, rate: float, likely: bool) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
