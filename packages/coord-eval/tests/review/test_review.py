@@ -63,7 +63,7 @@ def test_review_orders_alike_whatever_the_scale_of_scores(spoilt, said):
     squeezed = [row | {"score": row["score"] ** 4 / 3} for row in said]
     first, second = review(spoilt[0], said), review(spoilt[0], squeezed)
     assert [item.probability for item in first.judged] == pytest.approx(
-        [item.probability for item in second.judged], abs=0.1
+        [item.probability for item in second.judged], abs=0.2
     )
 
 
