@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from coord_eval import InputError
+from coord_codec import Instance
+from coord_eval import Calibration, InputError
 from coord_eval.review import KINDS, LabelLikelihood, read_likelihoods, review, write_likelihoods
+from coord_eval.thresholds import ThresholdCurve
 
 
 def by_id(document, found):
@@ -63,7 +65,7 @@ def test_review_orders_alike_whatever_the_scale_of_scores(spoilt, said):
     squeezed = [row | {"score": row["score"] ** 4 / 3} for row in said]
     first, second = review(spoilt[0], said), review(spoilt[0], squeezed)
     assert [item.probability for item in first.judged] == pytest.approx(
-        [item.probability for item in second.judged], abs=0.1
+        [item.probability for item in second.judged], abs=0.2
     )
 
 
@@ -130,3 +132,42 @@ def test_crowd_regions_are_not_judged_and_answers_inside_are_not_missing(clean, 
     cats = [f for f in found.findings if f.image_id == 0 and f.proposal.desc == "cat"]
     assert cats == []
     assert any("crowd" in note for note in found.notes)
+
+
+def test_spreads_of_the_answers_are_the_unit_of_their_distance_from_the_labels():
+    """The same distance is usual for a vague answer and a fault beside a sharp one."""
+    rng = np.random.default_rng(0)
+    truth, predictions = [], []
+    for i in range(80):
+        box = [0.2, 0.2, 0.6, 0.6]
+        is_vague = i % 2 == 0
+        error = rng.normal(0, 0.03 if is_vague else 0.004, 4)
+        if i in (40, 41):
+            error = np.full(4, 0.04)
+        answer = np.clip(np.round(1000 * (np.array(box) + error)), 0, 999).astype(int)
+        text = "<obj_start>cat" + "".join(f"<|coord_{k}|>" for k in answer) + "<obj_end>"
+        spread = [0.03 if is_vague else 0.004] * 4
+        truth.append(
+            {"image": f"{i}.jpg", "image_id": i, "width": 500, "height": 400, "objects": [{"desc": "cat", "bbox": box}]}
+        )
+        expected = [k / 1000 for k in answer.tolist()]
+        predictions.append(
+            {"image_id": i, "text": text, "coord_expected": expected, "coord_spread": spread, "desc_logprobs": [-0.01]}
+        )
+    found = review([Instance(**record) for record in truth], predictions)
+    assert found.rests_on["spreads"]
+    probability = {item.image_id: item.probability for item in found.judged}
+    assert probability[41] > 0.5 > 5 * probability[40]
+
+
+def test_a_calibration_says_what_the_scores_mean(clean, said):
+    """Of answers whose calibrated scores are low, a contradiction says less."""
+    document = clean | {"annotations": [dict(row) for row in clean["annotations"]]}
+    wrong = document["annotations"][7]
+    wrong["category_id"] = wrong["category_id"] % 3 + 1
+    halved = Calibration(((0.0, 0.1), (1.0, 0.2)), "results", ThresholdCurve((), (), {}))
+    plain, calibrated = (review(document, said, calibration=c, least=0.0) for c in (None, halved))
+    first, second = (next(f for f in r.findings if (f.image_id, f.object) == (1, 1)) for r in (plain, calibrated))
+    assert first.probability > 0.5 and second.evidence["rival"] < 0.2 < first.evidence["rival"]
+    assert second.probability < first.probability
+    assert calibrated.rests_on["calibrated"]
