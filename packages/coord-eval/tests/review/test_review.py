@@ -1,5 +1,7 @@
 """Planted faults of every kind are named, clean labels are quiet, and likelihoods of labels count."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -85,10 +87,24 @@ def records(document, wrong_names=(), wrong_boxes=()):
 
 def test_likelihoods_raise_the_labels_that_the_model_finds_improbable(clean, said):
     unseen = [row for row in said if row["image_id"] > 1]  # for two images the model has no answer
-    told = review(clean, unseen, likelihoods=records(clean, wrong_names={5}, wrong_boxes={9}), least=0.0)
-    first = {(f.image_id, f.object): f.probability for f in told.findings if f.image_id in (0, 1)}
-    others = [p for key, p in first.items() if key not in {(0, 4), (1, 2)}]
-    assert min(first[0, 4], first[1, 2]) > 2 * max(others)
+    before, after = (
+        {(f.image_id, f.object): f.probability for f in review(clean, unseen, likelihoods=given, least=0.0).findings}
+        for given in (records(clean), records(clean, wrong_names={5}, wrong_boxes={9}))
+    )
+    ratio = {key: after[key] / before[key] for key in before if key[0] in (0, 1)}
+    others = [value for key, value in ratio.items() if key not in {(0, 4), (1, 2)}]
+    assert min(ratio[0, 4], ratio[1, 2]) > 1.25 * max(1.0, *others)
+
+
+def test_answer_without_a_label_counts_more_where_the_model_expects_another_object(clean, said):
+    lost = clean | {"annotations": [row for row in clean["annotations"] if row["id"] != 5]}
+
+    def missing(end):
+        likely = [replace(r, end_logprob=end if r.image_id == 0 else -1e-6) for r in records(lost)]
+        found = review(lost, said, likelihoods=likely, least=0.0).findings
+        return max(f.probability for f in found if f.kind == "missing" and f.image_id == 0)
+
+    assert missing(-5.0) > 1.2 * missing(-1e-6)
 
 
 def test_likelihoods_are_written_and_read(tmp_path):
