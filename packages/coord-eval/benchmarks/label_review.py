@@ -49,6 +49,7 @@ class Detector:
     noise: float = 0.03
     confused: float = 0.03
     false_an_image: float = 0.2
+    repeated: float = 0.03
     clutter: float = 0.0
     scored: bool = True
     informed: bool = True
@@ -57,7 +58,7 @@ class Detector:
 DETECTORS = (
     Detector("good, with scores"),
     Detector("good, without scores", scored=False),
-    Detector("detector with clutter", missed=0.04, noise=0.03, confused=0.05, false_an_image=2.0, clutter=0.6),
+    Detector("detector with clutter", missed=0.04, noise=0.03, confused=0.05, false_an_image=2.0, clutter=1.5),
     Detector("confused, scores by chance", missed=0.1, noise=0.04, confused=0.12, informed=False),
     Detector("weak, with scores", missed=0.25, noise=0.06, confused=0.1, false_an_image=0.8),
 )
@@ -147,7 +148,9 @@ def detect(draw: np.random.Generator, scene: Scene, model: Detector) -> list[dic
         said = another(draw, name, scene.names) if wrong else name
         score = squash(draw.normal(0.0, 1.2) if wrong else draw.normal(2.4, 1.3))
         found.append((image, said, shifted(box, model.noise), float(score)))
-        if draw.random() < model.clutter:
+        if draw.random() < model.repeated:
+            found.append((image, said, shifted(found[-1][2], 0.01), float(score) * 0.98))
+        for _ in range(draw.poisson(model.clutter)):
             low = another(draw, said, scene.names) if draw.random() < 0.6 else said
             found.append((image, low, shifted(box, 3 * model.noise), float(squash(draw.normal(-2.5, 0.9)))))
     for image, size in enumerate(scene.size_I2):

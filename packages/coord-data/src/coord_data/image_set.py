@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, RunError
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import phrase_of, raise_for
@@ -192,6 +193,7 @@ def load_annotated(
         >>> images.instances[0].objects[0].desc, images.evidence.files[0].size
         ('cat', (64, 48))
     """
+    expect("source", source, Path)
     rules = rules or ReadingRules()
     source = open_source(source, rules.format)
     if streams(source, rules) and not (scored and source.format == "coco"):
@@ -228,6 +230,7 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     Raises:
         InputError: the annotations are unreadable.
     """
+    expect("source", source, Path)
     found = read_by(source, rules)
     base = None if rules.allow_outside else found.base
     files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")

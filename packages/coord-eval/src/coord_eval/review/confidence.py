@@ -34,9 +34,9 @@ class Compared:
         partner_N: the answer of the same name that is paired with each label, -1 without one
         partner_D: the label that is paired with each answer, -1 without one
         rival_N: the answer of another name that is paired with each label, -1 without one; it supports no label
-        rival_D: the label that each answer contradicts, -1 without one
         partner_iou_N: IoU of each label with its partner, 0 without one
         rival_iou_N: IoU of each label with its rival, 0 without one
+        beside_D: largest IoU of each answer with a label of another name
         crowd_D: largest share of an answer that lies in a crowd region of its name
         unmatched: share of the most confident quarter of the answers that no label supports
     """
@@ -45,9 +45,9 @@ class Compared:
     partner_N: np.ndarray
     partner_D: np.ndarray
     rival_N: np.ndarray
-    rival_D: np.ndarray
     partner_iou_N: np.ndarray
     rival_iou_N: np.ndarray
+    beside_D: np.ndarray
     crowd_D: np.ndarray
     unmatched: float
 
@@ -67,6 +67,8 @@ def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Com
     np.maximum.at(crowd_D, pairs.det_P[in_crowd_P & same_P], pairs.iou_P[in_crowd_P & same_P])
     keep = ~in_crowd_P & (pairs.iou_P >= LEAST_IOU)
     pairs, same_P = pairs.take(keep), same_P[keep]
+    beside_D = np.zeros(len(detections))
+    np.maximum.at(beside_D, pairs.det_P[~same_P], pairs.iou_P[~same_P])
     shape = (len(truth.image_N), len(detections))
 
     # Confidence: the share of answers of similar score with a label of their name
@@ -87,15 +89,15 @@ def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Com
     # Partners of the same name, then rivals of another name among the answers that support no label
     partner_N, partner_D = _one_to_one(pairs.take(same_P), confidence_D, shape)
     rivals = pairs.take(~same_P & (partner_D[pairs.det_P] < 0))
-    rival_N, rival_D = _one_to_one(rivals, confidence_D, shape)
+    rival_N, _ = _one_to_one(rivals, confidence_D, shape)
     return Compared(
         confidence_D=confidence_D,
         partner_N=partner_N,
         partner_D=partner_D,
         rival_N=rival_N,
-        rival_D=rival_D,
         partner_iou_N=_iou(partner_N, truth, detections),
         rival_iou_N=_iou(rival_N, truth, detections),
+        beside_D=beside_D,
         crowd_D=crowd_D,
         unmatched=unmatched,
     )

@@ -47,8 +47,8 @@ LABEL_FIGURES = (
 """
 ANSWER_FIGURES = ("confidence", "unmatched", "repeat", "contradicts")
 """Names of the figures of an answer without a label: log-odds of its confidence, the logarithm of the share of
-confident answers without a label, and the log-odds of its IoU with a better answer of its name and with the label of
-another name that it contradicts."""
+confident answers without a label, and the log-odds of its IoU with a better answer of its name and with a label of
+another name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +156,7 @@ def gather(
             log_odds(confidence_D[answers_d]),
             np.full(len(answers_d), np.log(compared.unmatched)),
             log_odds(repeat_D[answers_d]),
-            log_odds(np.append(compared.rival_iou_N, 0.0)[compared.rival_D[answers_d]]),
+            log_odds(compared.beside_D[answers_d]),
         ],
         axis=1,
     )
