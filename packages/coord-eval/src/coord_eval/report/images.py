@@ -80,7 +80,7 @@ def images_html(
     size = 0
     for image in chosen:
         svg, problem = draw(evaluation, image, root, sharpness)
-        name = shown_name(evaluation, image)
+        name = shown_name(evaluation.truth, image)
         if problem:
             problems.setdefault(problem, []).append(name)
         tokens, errors, confident, smallest = objects.of(image)
