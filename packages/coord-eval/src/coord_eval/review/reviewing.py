@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import InputError
-from coord_eval.arguments import expect
 from coord_eval.calibration import Calibration, digest_of, digest_of_detections, digest_of_truth
 from coord_eval.detections import Detections
 from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
