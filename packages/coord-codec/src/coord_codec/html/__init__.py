@@ -13,7 +13,7 @@ from coord_codec.html.elements import (
     table,
     tiles,
 )
-from coord_codec.html.frame import fragment, notes, page, page_style
+from coord_codec.html.frame import colour_style, fragment, notes, page, page_style
 from coord_codec.html.gallery import Card, gallery
 from coord_codec.html.palette import PALETTE, label_slots
 from coord_codec.html.spans import coloured_text
@@ -22,6 +22,7 @@ __all__ = [
     "PALETTE",
     "Card",
     "Drawn",
+    "colour_style",
     "coloured_text",
     "columns",
     "fate_legend",
