@@ -1,6 +1,6 @@
 """The parts of every page: text, tables, images with boxes, a gallery, and the frame with its style and script."""
 
-from coord_codec.html.boxes import Drawn, fate_legend, image_svg
+from coord_codec.html.boxes import Drawn, fate_legend, image_svg, label_key
 from coord_codec.html.elements import (
     columns,
     figure,
@@ -30,6 +30,7 @@ __all__ = [
     "fragment",
     "gallery",
     "image_svg",
+    "label_key",
     "label_slots",
     "notes",
     "number",

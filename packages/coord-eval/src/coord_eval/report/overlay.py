@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from coord_codec import geometry_of
-from coord_codec.html import Drawn, image_svg, label_slots
+from coord_codec.html import Drawn, image_svg, label_key, label_slots
 from coord_codec.html.boxes import MAX_SIDE, Fate
 from coord_eval.matching import Scored
 from coord_eval.report.photograph import SHARPNESS, ImageRoot, photograph
@@ -70,6 +70,13 @@ def slots_of(evaluation: Scored) -> tuple[int, ...]:
 def _slots(names: tuple[str, ...], first: tuple[int, ...]) -> tuple[int, ...]:
     slots = label_slots([*(names[k] for k in first), *names])
     return tuple(slots[name] for name in names)
+
+
+def label_colours(evaluation: Scored) -> str:
+    """Return the colours and numbers of the labels, the most frequent first, as HTML."""
+    names = (*evaluation.truth.categories, *evaluation.detections.unknown)
+    slots = dict(zip(names, slots_of(evaluation), strict=True))
+    return label_key(dict(sorted(slots.items(), key=lambda item: item[1])))
 
 
 def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float]) -> list[Drawn]:
