@@ -124,12 +124,13 @@ def _number(drawn: Drawn, w: int, h: int) -> str:
     return f'<text class="number c{colour}" x="{x1 * w + 3:.0f}" y="{y2 * h - 3:.0f}">{again + 1}</text>'
 
 
-def label_key(slots: Mapping[str, int], most: int = 60) -> str:
-    """Return the colours and numbers of labels, folded; empty for fewer than two.
+def label_key(slots: Mapping[str, int], most: int = 60, folded: bool = True) -> str:
+    """Return the colours and numbers of labels; empty for fewer than two.
 
     Args:
         slots: place of each label, from `label_slots`
         most: most labels shown
+        folded: whether they are folded at first
     """
     if len(slots) < 2:
         return ""
@@ -139,7 +140,8 @@ def label_key(slots: Mapping[str, int], most: int = 60) -> str:
         for label, slot in list(slots.items())[:most]
     )
     more = f"<span>… and {len(slots) - most:,} more</span>" if len(slots) > most else ""
-    return f'<details class="key"><summary>Colours of labels</summary>{items}{more}</details>'
+    opened = "" if folded else " open"
+    return f'<details class="key"{opened}><summary>Colours of labels</summary>{items}{more}</details>'
 
 
 def _labels(order: Sequence[Drawn], w: int, h: int) -> list[str]:
