@@ -70,7 +70,9 @@ def pages(tmp_path_factory):
 
 def compared_groups(folder, truth, answers):
     """The trainer's comparison of two groups, the second of a malicious name, with logs and one seed each."""
-    groups = plan_groups([CONFIGS / "phase1" / f"{name}.yaml" for name in "ab"], CONFIGS / "base" / "shapes.yaml", (), None)
+    groups = plan_groups(
+        [CONFIGS / "phase1" / f"{name}.yaml" for name in "ab"], CONFIGS / "base" / "shapes.yaml", (), None
+    )
     groups = [replace(group, name=name) for group, name in zip(groups, answers, strict=True)]
     scored = {}
     for name, records in answers.items():

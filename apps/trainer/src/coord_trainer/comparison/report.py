@@ -45,6 +45,8 @@ _OVER_STEPS = {
     "eval_text_loss": "text CE, {images}",
 }
 """Metrics of the scored images during training, with their titles in the report."""
+_FOLDED = ("Why free and constrained answers differ", "Settings")
+"""Sections that are folded at first."""
 _REACHED = 0.5
 """AP whose first step is listed for each group."""
 _STYLE = """
@@ -69,7 +71,10 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
         "Where the boxes lie": key + distributions(comparison, colours),
         "Settings": _settings_table(comparison),
     }
-    body = notes(comparison.notes) + "\n".join(section(title, html) for title, html in parts.items() if html)
+    mains = {"Metrics": _ap_in_words(comparison), "Settings": f"{len(differing_settings(comparison.groups))} differ"}
+    body = notes(comparison.notes) + "\n".join(
+        section(title, html, mains.get(title, ""), folded=title in _FOLDED) for title, html in parts.items() if html
+    )
     title = f"{counted(len(comparison.groups), 'group')} compared"
     facts = {
         "comparison": out.name,
@@ -79,6 +84,15 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
     }
     write_text(out / "report.html", page(title, body, _STYLE, facts))
     return out / "report.html"
+
+
+def _ap_in_words(comparison: GroupComparison) -> str:
+    """Return the mean AP of each group under its best decoding."""
+    means = {
+        group: np.mean([entry.evaluation.coco["AP"] for entry in comparison.scored[group, decoding]])
+        for group, decoding in best_decodings(comparison).items()
+    }
+    return "AP " + ", ".join(f"{group} {mean:.3f}" for group, mean in means.items())
 
 
 def tabulated(comparison: GroupComparison) -> dict[str, Any]:
