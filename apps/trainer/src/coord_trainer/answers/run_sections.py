@@ -10,9 +10,9 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json, read_json_lines
 from coord_codec.html import figure, safe, table
 from coord_eval import ReportSection
-from coord_eval.html import PALETTE, chart, line_chart
+from coord_eval.html import PALETTE, chart
 from coord_losses import registered_terms
-from coord_trainer.checkpoints import answer_scores
+from coord_trainer.checkpoints import AP, answer_scores
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.training.metrics import STEP_TIME, find_overfitting
 
@@ -40,7 +40,7 @@ def run_sections(
         warning = find_overfitting(lines, overfitting_after)
         warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
         curves = _reward_curves(lines) or _curves(lines, trained)
-        sections.append(ReportSection("Training", warning + curves + _scores_during_training(lines)))
+        sections.append(ReportSection("Training", warning + _scores_during_training(lines) + curves))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
     return sections
@@ -53,6 +53,7 @@ def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None)
     untrained = [term for term in table if trained is not None and term.log_key not in trained]
     measured = {f"coord_diag/{term.log_key}": term.title for term in untrained}
     shown = {
+        "AP during training": {AP: "AP"},
         "Loss curves": {"train_total_loss": "total", **losses, "coord_diag/loss": "other terms"},
         "Loss terms, without their weights": {key: title for key, title in terms.items() if key not in measured},
         "Terms of weight 0: measured, not trained": measured,
@@ -88,7 +89,8 @@ def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]],
 
 def _logged(keys: Iterable[str], lines: list[dict[str, Any]], zeros: bool) -> list[list[tuple[int, float]]]:
     """Return step and value of each key's points."""
-    return [[(line["step"], line[key]) for line in lines if line.get(key) or (zeros and key in line)] for key in keys]
+    kept = {key: zeros or key == AP for key in keys}  # an AP of 0 is a result, a term of 0 is switched off
+    return [[(line["step"], line[key]) for line in lines if key in line and (line[key] or kept[key])] for key in kept]
 
 
 def _of_evaluation(key: str) -> str:
@@ -126,10 +128,7 @@ def _scores_during_training(lines: list[dict[str, Any]]) -> str:
     if not scores:
         return ""
     step, best = max(scores, key=lambda score: score[1])
-    text = f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
-    points = {"AP": tuple(zip(*scores, strict=True))}
-    drawn = line_chart(points, "AP during training", x_label="step", width=560, height=260) if len(scores) > 1 else ""
-    return text + drawn
+    return f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
 
 
 def _source(source: dict[str, Any], manifest: dict[str, Any]) -> str:
