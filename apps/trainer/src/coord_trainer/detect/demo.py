@@ -97,13 +97,18 @@ def _look(gr: Any) -> dict[str, Any]:
         "block_border_color": "--line",
         "border_color_primary": "--line",
         "input_background_fill": "--page",
+        "table_odd_background_fill": "--card",
+        "table_even_background_fill": "--card",
+        "checkbox_label_background_fill": "--page",
+        "checkbox_background_color": "--card",
         "checkbox_background_color_selected": "--heat",
         "slider_color": "--heat",
         "button_primary_background_fill": "--heat",
     }
     values = {f"{name}{dark}": f"var({colour})" for name, colour in named.items() for dark in ("", "_dark")}
     values |= {f"button_primary_text_color{dark}": "#fff" for dark in ("", "_dark")}
-    return {"theme": theme.set(**values), "css": colour_style()}
+    # gradio rewrites what it gets as `css`, and loses the dark theme.
+    return {"theme": theme.set(**values), "head": f"<style>{colour_style()}</style>"}
 
 
 def serve_demo(detector: Detector, host: str, port: int) -> None:

@@ -73,10 +73,10 @@ def _slots(names: tuple[str, ...], first: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def label_colours(evaluation: Scored) -> str:
-    """Return the colours and numbers of the labels, the most frequent first, as HTML."""
-    names = (*evaluation.truth.categories, *evaluation.detections.unknown)
-    slots = dict(zip(names, slots_of(evaluation), strict=True))
-    return label_key(dict(sorted(slots.items(), key=lambda item: item[1])))
+    """Return the colours and numbers of the labels that have objects or boxes, as HTML."""
+    names, slots = (*evaluation.truth.categories, *evaluation.detections.unknown), slots_of(evaluation)
+    used = {*evaluation.truth.category_N.tolist(), *evaluation.detections.category_D.tolist()}
+    return label_key({names[k]: slots[k] for k in sorted(used, key=slots.__getitem__)})
 
 
 def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float]) -> list[Drawn]:
