@@ -74,8 +74,9 @@ def coordinate_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[st
 
 def _corners(boxes_N4: np.ndarray, sizes_N2: np.ndarray) -> np.ndarray:
     """Return boxes (xywh in pixels) as corners in [0, 1]."""
-    corners: np.ndarray = np.concatenate([boxes_N4[:, :2], boxes_N4[:, :2] + boxes_N4[:, 2:]], axis=1)
-    return corners / np.tile(sizes_N2, 2)
+    corners = np.concatenate([boxes_N4[:, :2], boxes_N4[:, :2] + boxes_N4[:, 2:]], axis=1)
+    shares: np.ndarray = corners / np.tile(sizes_N2, 2)
+    return shares
 
 
 def _shares(values: Sequence[np.ndarray], edges: np.ndarray) -> np.ndarray:
