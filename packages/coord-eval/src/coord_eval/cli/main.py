@@ -138,6 +138,9 @@ def score(
     export: Annotated[
         bool, typer.Option("--export", help="Write CSV files, COCO results and FiftyOne labels as well.")
     ] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write report.html beside evaluation.json, which takes longer.")
+    ] = True,
     diagnose: Annotated[
         bool,
         typer.Option("--diagnose", help="Try other scales, orders and shifts of the boxes; always done at AP near 0."),
@@ -159,14 +162,19 @@ def score(
         evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
-    report = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
+    if report:
+        written = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        written = out / "evaluation.json"
+        write_text(written, evaluation.to_json())
     if export:
         write_exports(evaluation, out)
     if as_json:
         print(evaluation.to_json())
     else:
         _print_summary(evaluation_lines(evaluation), evaluation.notes)
-        print(f"report: {report}")
+        print(f"{'report' if report else 'evaluation'}: {written}")
 
 
 app.command(epilog=EXAMPLES_OF_PARSE)(parse)
