@@ -21,8 +21,8 @@ def label_slots(labels: Iterable[str]) -> dict[str, int]:
     Example:
         >>> len(set(label_slots(["cat", "dog", "cow"]).values()))
         3
-        >>> sorted(label_slots(map(str, range(20))).values()) == list(range(20))
-        True
+        >>> len(set(label_slots(map(str, range(20))).values()))
+        20
     """
     colours = len(PALETTE)
     slots: dict[str, int] = {}
