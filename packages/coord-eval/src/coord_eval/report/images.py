@@ -92,7 +92,7 @@ def images_html(
     size = 0
     for image in chosen:
         svg, problem = draw(evaluation, image, root, sharpness)
-        name = shown_name(evaluation, image)
+        name = shown_name(evaluation.truth, image)
         if problem:
             problems.setdefault(problem, []).append(name)
         tokens, errors, confident, smallest = objects.of(image)
@@ -141,7 +141,7 @@ def _others(
     """Return a folded list of images that are not drawn, with links to their files; empty without any."""
     items = []
     for image in images_J[:_MOST_LISTED].tolist():
-        name = safe(shown_name(evaluation, image))
+        name = safe(shown_name(evaluation.truth, image))
         link = link_to(root, evaluation.truth.file_names[image], folder)
         linked = f'<a href="{safe(link)}">{name}</a>' if link else name
         items.append(f"<li>{linked} F1 {f1_I[image]:.2f}</li>")
