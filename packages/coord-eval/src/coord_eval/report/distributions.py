@@ -14,13 +14,13 @@ from coord_eval.metrics.coco import coco_measure
 from coord_eval.report.plot import INK, box_rows, chart
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.evaluated import Evaluated
 
 _HEIGHT = 250
 _COLOUR = {"answers": PALETTE[0]}
 
 
-def distribution_charts(evaluation: Evaluation) -> str:
+def distribution_charts(evaluation: Evaluated) -> str:
     """Return the charts side by side; empty without objects."""
     if not evaluation.objects_per_image.any():
         return ""
@@ -97,7 +97,7 @@ def _stairs(
     return drawn.svg
 
 
-def _edges(evaluation: Evaluation) -> str:
+def _edges(evaluation: Evaluated) -> str:
     error_d4, _ = edge_errors(evaluation)
     if not len(error_d4):
         return ""
@@ -110,14 +110,14 @@ def _edges(evaluation: Evaluation) -> str:
     return figure(drawn.svg, caption)
 
 
-def _ap_by_size(evaluation: Evaluation) -> str:
+def _ap_by_size(evaluation: Evaluated) -> str:
     names = {"APs": "small", "APm": "medium", "APl": "large"}
     values = {names[key]: evaluation.coco[key] for key in names if evaluation.coco[key] >= 0}
     bounds = {names[key]: row for key, row in evaluation.intervals.items() if key in names}
     return _bars("AP by size of the object", values, bounds) if len(values) > 1 else ""
 
 
-def _ap_by_crowding(evaluation: Evaluation) -> str:
+def _ap_by_crowding(evaluation: Evaluated) -> str:
     chosen = {name: mask_I for name, mask_I in images_by_object_count(evaluation) if mask_I.any()}
     if len(chosen) < 2:
         return ""

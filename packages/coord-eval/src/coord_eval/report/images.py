@@ -20,7 +20,7 @@ from coord_eval.report.overlay import draw, label_colours, shown_name
 from coord_eval.report.photograph import SHARPNESS, ImageRoot, link_to
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.evaluated import Evaluated
 
 BUDGET = 20_000_000
 """Characters of the images of one page, so that a page stays below 25 MB; images beyond it are listed as links."""
@@ -41,7 +41,7 @@ _FATES = {"desc": "description", "coord": "coordinate", "repaired": "repaired", 
 _COORDINATE = re.compile(r"<\|coord_\d+\|>|-?\d+(?:\.\d+)?")
 
 
-def f1_of_images(evaluation: Evaluation) -> np.ndarray:
+def f1_of_images(evaluation: Evaluated) -> np.ndarray:
     """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
     pairs = evaluation.shape_pairs
     if pairs is None:
@@ -74,7 +74,7 @@ def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int)
 
 
 def images_html(
-    evaluation: Evaluation,
+    evaluation: Evaluated,
     root: ImageRoot | None,
     chosen: Sequence[int],
     f1_I: np.ndarray,
@@ -136,7 +136,7 @@ def images_html(
 
 
 def _others(
-    evaluation: Evaluation, root: ImageRoot | None, images_J: np.ndarray, f1_I: np.ndarray, folder: Path
+    evaluation: Evaluated, root: ImageRoot | None, images_J: np.ndarray, f1_I: np.ndarray, folder: Path
 ) -> str:
     """Return a folded list of images that are not drawn, with links to their files; empty without any."""
     items = []
@@ -156,7 +156,7 @@ def _others(
 class _ObjectTokens:
     """What the gallery filters and sorts by: the kinds, labels and sizes of the objects and boxes of each image."""
 
-    def __init__(self, evaluation: Evaluation, kinds: ErrorKinds) -> None:
+    def __init__(self, evaluation: Evaluated, kinds: ErrorKinds) -> None:
         self._scored = evaluation
         names = np.array([*ERROR_KINDS, "hit", ""])
         hit_D = evaluation.ranked.hit_TD[0]
