@@ -2,7 +2,7 @@
 
 uv run python apps/trainer/benchmarks/label_review.py judge MODEL [--seeds 3] [--images 500]
 uv run python apps/trainer/benchmarks/label_review.py folds MODEL [--images 500] [--steps 100]
-uv run python apps/trainer/benchmarks/label_review.py summary
+uv run python apps/trainer/benchmarks/label_review.py measure | fit | summary
 """
 
 from __future__ import annotations
@@ -189,21 +189,34 @@ def judge(
         with answer_sources(
             detector, sources, folder / "answers", {"model": str(model), "prompt": ""}, batch=batch
         ) as done:
-            predictions = list(done.records)
+            print(f"seed {seed}: {len(done.records)} answers", flush=True)
+        (folder / "reading.json").write_text(json.dumps(detector.reading))
         for rate in (0.0, *RATES):
-            file = folder / f"rate-{rate:g}.json"
-            if file.is_file():
-                continue
-            records, faults = plant(clean, rate, seed)
+            records, _ = plant(clean, rate, seed)
             rows = [Record(s, i, i.image_id) for s, i in zip(sources.images, records, strict=True)]
-            some: dict[str, Any] = {"answers alone": None}
             for context in ("labels", "alone")[: 1 + (seed < alone)]:
                 (place := folder / f"{context}-{rate:g}").mkdir(exist_ok=True)
-                some[context] = judge_labels(forcing, rows, place, {}, context).likelihoods
-            if seed < alone:
+                judge_labels(forcing, rows, place, {}, context)
+            print(f"seed {seed}, rate {rate:g}", flush=True)
+    measure(out)
+
+
+@app.command()
+def measure(out: Out = Path("runs/label-review")) -> None:
+    """Review what `judge` has put there, without a model, and print means over seeds."""
+    for folder in sorted(out.glob("seed-*")):
+        seed = int(folder.name.removeprefix("seed-"))
+        clean = list(read_instances(folder / "clean.jsonl").instances)
+        predictions = read_lines(folder / "answers" / "predictions.jsonl")
+        settings = AnswerSettings(**json.loads((folder / "reading.json").read_text()))
+        for rate in (0.0, *RATES):
+            records, faults = plant(clean, rate, seed)
+            some: dict[str, Any] = {"answers alone": None, "labels": read_forced(folder / f"labels-{rate:g}")}
+            some["labels, without the end"] = [replace(one, end_logprob=None) for one in some["labels"]]
+            if (place := folder / f"alone-{rate:g}").is_dir():
+                some["alone"] = read_forced(place)
                 some["names by labels, boxes alone"] = combined(some["labels"], some["alone"])
                 some["names alone, boxes by labels"] = combined(some["alone"], some["labels"])
-            settings = AnswerSettings(**detector.reading)
             found = {
                 name: measures(
                     review(records, predictions, likelihoods=given, answers=settings, least=0.0), records, faults
@@ -211,9 +224,18 @@ def judge(
                 | (figures(given, faults, records) if given else {})
                 for name, given in some.items()
             }
-            file.write_text(json.dumps(found, indent=1))
-            print(f"seed {seed}, rate {rate:g}", flush=True)
+            (folder / f"rate-{rate:g}.json").write_text(json.dumps(found, indent=1))
     summary(out)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def read_forced(folder: Path) -> list[LabelLikelihood]:
+    """Return the likelihoods that `judge` has put into a folder."""
+    return [LabelLikelihood(**label) for line in read_lines(folder / "forced.jsonl") for label in line["labels"]]
 
 
 def drawn(folder: Path, seed: int, images: int) -> list[Instance]:
@@ -304,11 +326,14 @@ def gathered(folder: Path, seed: int, rate: float, likely: bool) -> tuple[Any, n
     """Return the evidence of a measured set, the kind of each label, and of each answer without a label whether it
     shows a missing object, and how much the model expects one."""
     records, faults = plant(list(read_instances(folder / "clean.jsonl").instances), rate, seed)
-    predictions = [json.loads(line) for line in (folder / "answers/predictions.jsonl").read_text().splitlines()]
-    lines = [json.loads(line) for line in (folder / f"labels-{rate:g}/forced.jsonl").read_text().splitlines()]
-    given = [LabelLikelihood(**label) for line in lines for label in line["labels"]]
+    predictions, given = read_lines(folder / "answers" / "predictions.jsonl"), read_forced(folder / f"labels-{rate:g}")
     truth = load_ground_truth(records)
-    collected = collect(truth, load_predictions(predictions), AnswerSettings(boxes="best_iou"), LabelSettings())
+    collected = collect(
+        truth,
+        load_predictions(predictions),
+        AnswerSettings(**json.loads((folder / "reading.json").read_text())),
+        LabelSettings(),
+    )
     detections = collected.detections
     places = places_in_images(truth.image_N)
     known = surprises(truth, places, given)[0] if likely else None
