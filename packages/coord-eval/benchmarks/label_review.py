@@ -20,13 +20,12 @@ import numpy as np
 import typer
 
 from coord_eval.overlaps import box_iou
-from coord_eval.review import KINDS, LabelLikelihood, Review, review
+from coord_eval.review import KINDS, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.evidence import LABEL_FIGURES
 from coord_eval.review.probability import LABEL_KINDS
 
 Boxes = np.ndarray
-BIN = 0.001
 
 
 @dataclass
@@ -249,58 +248,9 @@ def document(scene: Scene) -> dict[str, Any]:
     }
 
 
-def likelihoods(
-    draw: np.random.Generator, truth: Scene, spoilt: Spoilt, model: Detector, window: int = 10
-) -> list[LabelLikelihood]:
-    """Return what a model that has seen the true objects would give the labels: Laplace around what it believes."""
-    labels = spoilt.scene
-    order = np.argsort(labels.image_N, kind="stable")
-    seen: dict[int, int] = {}
-    place_N = {}
-    for n in range(len(labels.image_N)):
-        image = int(labels.image_N[n])
-        place_N[n] = seen[image] = seen.get(image, -1) + 1
-    records = []
-    for n in order.tolist():
-        image, source = int(labels.image_N[n]), spoilt.source_N[n]
-        size = np.tile(labels.size_I2[image], 2)
-        own = corners(labels.box_N4[n]) / size
-        missed = source < 0 or draw.random() < model.missed
-        believed = own + draw.normal(0, 0.1, 4)
-        scale = np.full(4, 0.1)
-        if not missed:
-            side = np.tile(truth.box_N4[source][2:], 2) / size
-            scale = np.maximum(model.noise * side, 0.001)
-            believed = corners(truth.box_N4[source]) / size + scale * draw.standard_t(4, 4)
-        low, high = (own - (window + 0.5) * BIN - believed) / scale, (own + (window + 0.5) * BIN - believed) / scale
-        mass = laplace(high) - laplace(low)
-        logits = draw.normal(0, 0.7, labels.names)
-        if not missed:
-            name = int(truth.name_N[source])
-            name = another(draw, name, labels.names) if draw.random() < model.confused else name
-            logits[name] += draw.normal(5, 1.5)
-        logs = logits - np.log(np.exp(logits).sum())
-        records.append(
-            LabelLikelihood(
-                image,
-                place_N[n],
-                desc=f"name {labels.name_N[n]}",
-                name_logprobs={f"name {k}": float(min(v, 0)) for k, v in enumerate(logs)},
-                coord_window_mass=tuple(np.clip(mass, 0, 1).tolist()),
-                window=window,
-            )
-        )
-    return records
-
-
 def corners(box: np.ndarray) -> np.ndarray:
     """Return `x1, y1, x2, y2`."""
     return np.array([box[0], box[1], box[0] + box[2], box[1] + box[3]])
-
-
-def laplace(value: np.ndarray) -> np.ndarray:
-    """Return the distribution function of Laplace's distribution."""
-    return np.where(value < 0, np.exp(np.minimum(value, 0)) / 2, 1 - np.exp(-np.maximum(value, 0)) / 2)
 
 
 # ---------------------------------------------------------------- measures
@@ -340,7 +290,6 @@ class Case:
     spoilt: Spoilt
     model: Detector
     results: list[dict[str, Any]]
-    likelihoods: list[LabelLikelihood]
 
     @property
     def answer_table(self) -> np.ndarray:
@@ -354,14 +303,12 @@ def make(scene: Scene, model: Detector, rate: float, seed: int) -> Case:
     draw = np.random.default_rng([seed, round(1000 * rate), sum(map(ord, model.title))])
     spoilt = plant(draw, scene, rate)
     results = detect(draw, scene, model)
-    return Case(scene, spoilt, model, results, likelihoods(draw, scene, spoilt, model))
+    return Case(scene, spoilt, model, results)
 
 
-def judged(case: Case, likely: bool) -> tuple[Ranking, Review]:
+def judged(case: Case) -> tuple[Ranking, Review]:
     """Return the suspicions of `review`."""
-    found = review(
-        document(case.spoilt.scene), case.results, likelihoods=case.likelihoods if likely else None, least=0.0
-    )
+    found = review(document(case.spoilt.scene), case.results, least=0.0)
     place: dict[tuple[int, int], int] = {}
     seen: dict[int, int] = {}
     for n, image in enumerate(case.spoilt.scene.image_N.tolist()):
@@ -540,37 +487,35 @@ def softmax_fit(
 
 def fit(images: int, seeds: range) -> None:
     """Print the constants of `coord_eval.review.weights`."""
-    for likely in (False, True):
-        figures, kinds, answers, missing, offsets = [], [], [], [], []
-        for case in _cases(images, seeds):
-            evidence = _evidence(case, likely)
-            own = np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N])
-            # The first of two labels of one object is as good as the second.
-            twins = {case.spoilt.source_N[n] for n in np.nonzero(own == LABEL_KINDS.index("duplicate"))[0]}
-            is_pair = np.array([s in twins for s in case.spoilt.source_N])
-            is_second = evidence.twin_N >= 0
-            own = np.where(is_pair, np.where(is_second, LABEL_KINDS.index("duplicate"), -1), own)
-            figures.append(evidence.figures_NF)
-            kinds.append(own)
-            counts = np.array([(own == k).sum() for k in range(len(LABEL_KINDS))]) + 0.01
-            offsets.append(np.tile(np.log(counts / (own == -1).sum()), (len(own), 1)))
-            answers.append(evidence.figures_dF)
-            missing.append((shows_removed(case) >= 0)[evidence.answers_d])
-        x, kind_N = np.concatenate(figures), np.concatenate(kinds)
-        used = np.arange(len(LABEL_FIGURES)) if likely else np.arange(len(LABEL_FIGURES) - 2)
-        weight, bias = softmax_fit(x[:, used], kind_N, np.concatenate(offsets), 1e-4)
-        rows = np.zeros((len(LABEL_KINDS), len(LABEL_FIGURES)))
-        rows[:, used] = weight
-        rates = [float((kind_N == k).mean()) for k in range(len(LABEL_KINDS))]
-        print("WITH_LIKELIHOODS" if likely else "WITHOUT", f"rests on {len(x)} labels")
-        for row in rows:
-            print("        (" + ", ".join(f"{v:.2f}" for v in row) + "),")
-        print("    bias=(" + ", ".join(f"{v:.2f}" for v in bias) + "),")
-        print("    rates=(" + ", ".join(f"{v:.4f}" for v in rates) + "),")
-        if not likely:
-            y = np.where(np.concatenate(missing), 0, -1)
-            weight, bias = softmax_fit(np.concatenate(answers), y, np.zeros((len(y), 1)), 1e-4)
-            print(f"MISSING ({len(y)} answers)", [round(float(v), 2) for v in weight[0]], round(float(bias[0]), 2))
+    figures, kinds, answers, missing, offsets = [], [], [], [], []
+    for case in _cases(images, seeds):
+        evidence = _evidence(case)
+        own = np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N])
+        # The first of two labels of one object is as good as the second.
+        twins = {case.spoilt.source_N[n] for n in np.nonzero(own == LABEL_KINDS.index("duplicate"))[0]}
+        is_pair = np.array([s in twins for s in case.spoilt.source_N])
+        is_second = evidence.twin_N >= 0
+        own = np.where(is_pair, np.where(is_second, LABEL_KINDS.index("duplicate"), -1), own)
+        figures.append(evidence.figures_NF)
+        kinds.append(own)
+        counts = np.array([(own == k).sum() for k in range(len(LABEL_KINDS))]) + 0.01
+        offsets.append(np.tile(np.log(counts / (own == -1).sum()), (len(own), 1)))
+        answers.append(evidence.figures_dF)
+        missing.append((shows_removed(case) >= 0)[evidence.answers_d])
+    x, kind_N = np.concatenate(figures), np.concatenate(kinds)
+    used = np.arange(len(LABEL_FIGURES) - 2)  # without the figures of likelihoods
+    weight, bias = softmax_fit(x[:, used], kind_N, np.concatenate(offsets), 1e-4)
+    rows = np.zeros((len(LABEL_KINDS), len(LABEL_FIGURES)))
+    rows[:, used] = weight
+    rates = [float((kind_N == k).mean()) for k in range(len(LABEL_KINDS))]
+    print(f"WITHOUT rests on {len(x)} labels")
+    for row in rows:
+        print("        (" + ", ".join(f"{v:.2f}" for v in row) + "),")
+    print("    bias=(" + ", ".join(f"{v:.2f}" for v in bias) + "),")
+    print("    rates=(" + ", ".join(f"{v:.4f}" for v in rates) + "),")
+    y = np.where(np.concatenate(missing), 0, -1)
+    weight, bias = softmax_fit(np.concatenate(answers), y, np.zeros((len(y), 1)), 1e-4)
+    print(f"MISSING ({len(y)} answers)", [round(float(v), 2) for v in weight[0]], round(float(bias[0]), 2))
 
 
 def _cases(images: int, seeds: range) -> Iterator[Case]:
@@ -580,21 +525,18 @@ def _cases(images: int, seeds: range) -> Iterator[Case]:
                 yield make(generated(np.random.default_rng(1000 + seed), images), model, rate, 1000 + seed)
 
 
-def _evidence(case: Case, likely: bool) -> Any:
+def _evidence(case: Case) -> Any:
     """Return the evidence of a case, as `review` gathers it."""
     from coord_eval.ground_truth import load_ground_truth
     from coord_eval.intake.answers import AnswerSettings, load_predictions
     from coord_eval.intake.collecting import collect
     from coord_eval.intake.joining import LabelSettings
     from coord_eval.review.evidence import gather
-    from coord_eval.review.likelihood import surprises
-    from coord_eval.review.places import places_in_images
 
     truth = load_ground_truth(document(case.spoilt.scene))
     collected = collect(truth, load_predictions(case.results), AnswerSettings(), LabelSettings())
     compared = compare(truth, collected.detections, False)
-    known = surprises(truth, places_in_images(truth.image_N), case.likelihoods)[0] if likely else None
-    return gather(truth, collected.detections, compared, None, known)
+    return gather(truth, collected.detections, compared, None, None)
 
 
 def main(
@@ -622,9 +564,7 @@ def main(
     else:
         sys.path.append(str(cleanlab))
         methods["ObjectLab"] = by_objectlab
-    methods["review"] = lambda case: judged(case, False)[0]
-    if results is None:  # likelihoods are simulated together with the answers
-        methods["review, likelihoods"] = lambda case: judged(case, True)[0]
+    methods["review"] = lambda case: judged(case)[0]
     columns = [*KINDS, "images", "precision", "kind named"]
     title = "generated" if coco is None else coco.stem
 
@@ -638,7 +578,7 @@ def main(
         case = make(scene(seed), model, rate, seed)
         return case if given is None else replace(case, results=given)
 
-    kept: dict[str, list[tuple[Case, Ranking]]] = {}
+    kept: list[tuple[Case, Ranking]] = []
     for rate in (0.02, 0.1, 0.3):
         print(f"{title}, {rate:.0%} faults, {seeds} seeds, {len(models)} models\n")
         print(f"| method | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}")
@@ -649,8 +589,8 @@ def main(
                 for name, rule in methods.items():
                     ranking = rule(case)
                     table.setdefault(name, []).append(measures(case, ranking))
-                    if name.startswith("review"):
-                        kept.setdefault(name, []).append((case, ranking))
+                    if name == "review":
+                        kept.append((case, ranking))
         for name, rows in table.items():
             means = [
                 np.nanmean([row.get(c, np.nan) for row in rows]) if any(c in row for row in rows) else np.nan
@@ -658,22 +598,18 @@ def main(
             ]
             print(f"| {name} | {' | '.join('-' if np.isnan(v) else f'{v:.3f}' for v in means)} |")
         print()
-    for name, cases in kept.items():
-        rows, gap = reliability(cases)
-        print(
-            f"{name}: calibration error {gap:.4f}; probability, share of faults, number:",
-            ", ".join(f"{a:.2f} {b:.2f} {n}" for a, b, n in rows),
-        )
-    for name, likely in (("review", False), ("review, likelihoods", True))[: 2 if results is None else 1]:
-        for model in models:
-            kinds: Counter[str] = Counter()
-            labels = 0
-            for seed in range(seeds):
-                found = judged(case_of(seed, model, 0.0), likely)[1]
-                kinds.update(item.kind for item in found.findings if item.probability >= 0.5)
-                labels += len(found.judged)
-            share = kinds.total() / labels
-            print(f"{labels} clean labels, {name}, {model.title}: {share:.2%} findings of at least .5, {dict(kinds)}")
+    rows, gap = reliability(kept)
+    print(f"calibration error {gap:.4f}; probability, share of faults, number:")
+    print(", ".join(f"{a:.2f} {b:.2f} {n}" for a, b, n in rows))
+    for model in models:
+        kinds: Counter[str] = Counter()
+        labels = 0
+        for seed in range(seeds):
+            found = judged(case_of(seed, model, 0.0))[1]
+            kinds.update(item.kind for item in found.findings if item.probability >= 0.5)
+            labels += len(found.judged)
+        share = kinds.total() / labels
+        print(f"{labels} clean labels, {model.title}: {share:.2%} findings of at least .5, {dict(kinds)}")
 
 
 if __name__ == "__main__":
