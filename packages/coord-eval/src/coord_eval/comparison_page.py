@@ -15,10 +15,10 @@ from coord_eval.report.plot import MatplotlibMissingError, forest_plot
 from coord_eval.report_page import headline_first
 
 if TYPE_CHECKING:
-    from coord_eval.comparison import Comparison, Difference
+    from coord_eval.compared_runs import ComparedRuns, Difference
 
 
-def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
+def comparison_page(comparison: ComparedRuns, image_root: str | ImageRoot | None = None) -> str:
     """Return the page of a comparison.
 
     Args:
@@ -50,7 +50,7 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
     return page(f"{', '.join(others)} against {first}", "\n".join(parts), facts=facts)
 
 
-def _metric_table(comparison: Comparison) -> str:
+def _metric_table(comparison: ComparedRuns) -> str:
     runs = list(comparison.metrics)
     rows = {}
     for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
@@ -60,7 +60,7 @@ def _metric_table(comparison: Comparison) -> str:
     return headline_first(("", *runs), rows)
 
 
-def _differences(comparison: Comparison, run: str) -> str:
+def _differences(comparison: ComparedRuns, run: str) -> str:
     """Return a run's differences from the first run as a forest plot and as tables."""
     differences = comparison.differences[run]
     head = ("", "difference", "paired 95 % interval", "better in", "p (Holm)")

@@ -17,7 +17,7 @@ from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.parse.answer import Answer
 
 
-def of_row(name: str) -> Any:
+def _of_row(name: str) -> Any:
     """Return a field that the row of the table of metrics computes."""
     return computed(lambda evaluated: evaluated.value_of(name))
 
@@ -58,25 +58,25 @@ class Evaluated(Scored):
         calibrated: whether a calibration has mapped the scores to probabilities
     """
 
-    coco: dict[str, float] = of_row("coco")
-    coco_constant_score: dict[str, float] = of_row("coco_constant_score")
-    coco_class_agnostic: dict[str, float] = of_row("coco_class_agnostic")
+    coco: dict[str, float] = _of_row("coco")
+    coco_constant_score: dict[str, float] = _of_row("coco_constant_score")
+    coco_class_agnostic: dict[str, float] = _of_row("coco_class_agnostic")
     backend: str
-    detection: dict[str, dict[str, float]] = of_row("detection")
-    detection_class_agnostic: dict[str, dict[str, float]] = of_row("detection_class_agnostic")
-    mean_iou: float = of_row("mean_iou")
-    mean_iou_class_agnostic: float = of_row("mean_iou_class_agnostic")
+    detection: dict[str, dict[str, float]] = _of_row("detection")
+    detection_class_agnostic: dict[str, dict[str, float]] = _of_row("detection_class_agnostic")
+    mean_iou: float = _of_row("mean_iou")
+    mean_iou_class_agnostic: float = _of_row("mean_iou_class_agnostic")
     format: dict[str, Any]
     labels: dict[str, int]
     unknown_labels: dict[str, int]
-    ceiling: dict[str, float] = of_row("ceiling")
+    ceiling: dict[str, float] = _of_row("ceiling")
     counts: dict[str, int]
     join: JoinReport
-    per_class: dict[str, dict[str, float]] = of_row("per_class")
+    per_class: dict[str, dict[str, float]] = _of_row("per_class")
     notes: tuple[str, ...]
     answers: dict[int, tuple[str, Answer]]
-    pr_curves: dict[str, list[float]] = of_row("pr_curves")
-    coco_own: dict[str, float] = of_row("coco_own")
+    pr_curves: dict[str, list[float]] = _of_row("pr_curves")
+    coco_own: dict[str, float] = _of_row("coco_own")
     intervals: dict[str, dict[str, float]] = field(default_factory=dict)
     shapes: dict[str, Any] = field(default_factory=dict)
     grid: CoordGrid = CoordGrid()
@@ -100,6 +100,11 @@ class Evaluated(Scored):
     def analysis(self) -> dict[str, Any]:
         """Macro rates, edge bias, counts, breakdowns, calibration, error kinds and confusion matrix."""
 
+    @property
+    @abstractmethod
+    def metrics(self) -> dict[str, Any]:
+        """Values of the metrics that `register_metric` added."""
+
     @abstractmethod
     def value_of(self, name: str) -> Any:
         """Return the value of a row of the table of metrics."""
@@ -107,3 +112,11 @@ class Evaluated(Scored):
     @abstractmethod
     def point(self, name: str) -> Any:
         """Return the values of a metric's measure with each image counted once."""
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> float:
+        """Return a figure by its name."""
+
+    @abstractmethod
+    def to_json(self) -> str:
+        """Return the contents of `evaluation.json`."""

@@ -135,9 +135,7 @@ def images_html(
     return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS) + others, shown
 
 
-def _others(
-    evaluation: Evaluated, root: ImageRoot | None, images_J: np.ndarray, f1_I: np.ndarray, folder: Path
-) -> str:
+def _others(evaluation: Evaluated, root: ImageRoot | None, images_J: np.ndarray, f1_I: np.ndarray, folder: Path) -> str:
     """Return a folded list of images that are not drawn, with links to their files; empty without any."""
     items = []
     for image in images_J[:_MOST_LISTED].tolist():
