@@ -2,7 +2,8 @@
 
 uv run python apps/trainer/benchmarks/label_review.py judge MODEL [--seeds 3] [--images 500]
 uv run python apps/trainer/benchmarks/label_review.py folds MODEL [--images 500] [--steps 100]
-uv run python apps/trainer/benchmarks/label_review.py measure | fit | summary
+uv run python apps/trainer/benchmarks/label_review.py fit [--seeds 0,1] [--simulated 0]
+uv run python apps/trainer/benchmarks/label_review.py measure | summary
 """
 
 from __future__ import annotations
