@@ -15,12 +15,16 @@ memory and precisions of a real device are not simulated.
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack
 from unittest import mock
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -36,8 +40,28 @@ _TAKES_BOTH = {"copy_", "__setitem__", "__getitem__", "index_put_", "type_as", "
 """Functions that take tensors of two devices."""
 
 
+_ANSWERS = {
+    "is_available": True,
+    "is_bf16_supported": True,
+    "device_count": 1,
+    "current_device": 0,
+    "get_device_name": "simulated",
+    "get_device_capability": (9, 0),
+    "mem_get_info": (80 << 30, 80 << 30),
+    "get_rng_state": torch.zeros(8, dtype=torch.uint8),
+    "get_rng_state_all": [torch.zeros(8, dtype=torch.uint8)],
+    **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), 0),
+    **dict.fromkeys(("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats")),
+    **dict.fromkeys(("set_rng_state", "set_rng_state_all")),
+}
+"""What functions of `torch.cuda` return."""
+
+
 class DeviceTensor(torch.Tensor):
-    """A tensor that counts as one on the simulated device."""
+    """A tensor that counts as one on the simulated device; in a file it is a usual one."""
+
+    def __reduce_ex__(self, protocol):
+        return _untagged(self).__reduce_ex__(protocol)
 
 
 def on_device(value):
@@ -57,6 +81,27 @@ def move(module):
             if buffer is not None:
                 part._buffers[name] = _tagged(buffer)
     return module
+
+
+def _module_to(own):
+    def to(module, *args, **kwargs):
+        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
+        module = own(module, dtype=dtype) if dtype is not None else module
+        if device is not None and device.type == "cpu" and any(_is_tagged(p) for p in module.parameters()):
+            raise NotImplementedError("a model that leaves the simulated device")
+        return move(module) if device is not None and device.type == "cuda" else module
+
+    return to
+
+
+def _forget_devices() -> None:
+    """Make transformers and accelerate ask again whether there is a device."""
+    for name in ("transformers.utils.import_utils", "accelerate.utils.imports"):
+        for function in vars(sys.modules.get(name)).values() if name in sys.modules else ():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
+    if state := sys.modules.get("accelerate.state"):
+        state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def watch_backward(loss):
@@ -91,24 +136,23 @@ class SimulatedDevice(TorchFunctionMode):
         super().__init__()
         self.mismatches: Counter[tuple[str, str]] = Counter()
         self.waits: Counter[tuple[str, str]] = Counter()
-        # Code asks whether there is a device before it uses one.
-        self._patches = [
-            mock.patch.object(torch.cuda, "is_available", return_value=True),
-            mock.patch.object(torch.cuda, "device_count", return_value=1),
-            mock.patch.object(torch.cuda, "current_device", return_value=0),
-            mock.patch.object(torch.cuda, "synchronize"),
-            mock.patch.object(torch.cuda, "empty_cache"),
-        ]
+        self._patches = ExitStack()
 
     def __enter__(self):
-        for patch in self._patches:
-            patch.start()
+        # Code asks whether there is a device before it uses one, and libraries remember the answer.
+        _forget_devices()
+        for name, result in _ANSWERS.items():
+            self._patches.enter_context(mock.patch.object(torch.cuda, name, return_value=result))
+        self._patches.enter_context(mock.patch.object(nn.Module, "to", _module_to(nn.Module.to)))
+        self._patches.enter_context(mock.patch.object(nn.Module, "cuda", lambda module, device=None: move(module)))
+        # Threads that load weights would be outside this mode.
+        self._patches.enter_context(mock.patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))
         return super().__enter__()
 
     def __exit__(self, *error):
         super().__exit__(*error)
-        for patch in self._patches:
-            patch.stop()
+        self._patches.close()
+        _forget_devices()
 
     def waits_of(self, *packages: str) -> Counter[tuple[str, str]]:
         """Return the waits of lines of these packages, named as in `coord_losses`."""
@@ -187,6 +231,10 @@ class SimulatedDevice(TorchFunctionMode):
 
 def _tagged(tensor):
     return tensor if isinstance(tensor, DeviceTensor) else tensor.as_subclass(DeviceTensor)
+
+
+def _is_tagged(tensor) -> bool:
+    return isinstance(tensor, DeviceTensor)
 
 
 def _untagged(tensor):
