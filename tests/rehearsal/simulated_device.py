@@ -20,7 +20,8 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
@@ -63,6 +64,15 @@ class DeviceTensor(torch.Tensor):
     def __reduce_ex__(self, protocol):
         return _untagged(self).__reduce_ex__(protocol)
 
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            with torch._C.DisableTorchFunction():
+                copied = self.detach().clone().as_subclass(DeviceTensor)
+            if isinstance(self, nn.Parameter):
+                copied = nn.Parameter(copied, requires_grad=self.requires_grad)
+            memo[id(self)] = copied
+        return memo[id(self)]
+
 
 def on_device(value):
     """Return the tensors in `value`, a tensor or nested containers of them, as tensors on the device."""
@@ -74,7 +84,7 @@ def move(module):
     moved = {}  # tied parameters stay tied
     for part in module.modules():
         for name, parameter in part._parameters.items():
-            if parameter is not None:
+            if parameter is not None and not _is_tagged(parameter):
                 new = torch.nn.Parameter(_tagged(parameter.data), requires_grad=parameter.requires_grad)
                 part._parameters[name] = moved.setdefault(parameter, new)
         for name, buffer in part._buffers.items():
@@ -92,6 +102,25 @@ def _module_to(own):
         return move(module) if device is not None and device.type == "cuda" else module
 
     return to
+
+
+def _open_tensors(own):
+    """Return `safetensors.safe_open` that reads to the simulated device; its tensors come from outside Python."""
+
+    @contextmanager
+    def safe_open(filename, framework, device="cpu", **settings):
+        with own(filename, framework, device=str(_held_on(device)), **settings) as file:
+            if not _is_device(device):
+                yield file
+                return
+            yield SimpleNamespace(
+                keys=file.keys,
+                metadata=file.metadata,
+                get_tensor=lambda name: on_device(file.get_tensor(name)),
+                get_tensors=lambda: on_device(file.get_tensors()),
+            )
+
+    return safe_open
 
 
 def _forget_devices() -> None:
@@ -142,9 +171,16 @@ class SimulatedDevice(TorchFunctionMode):
         # Code asks whether there is a device before it uses one, and libraries remember the answer.
         _forget_devices()
         for name, result in _ANSWERS.items():
-            self._patches.enter_context(mock.patch.object(torch.cuda, name, return_value=result))
+            for module in (torch.cuda, torch.cuda.random):
+                if hasattr(module, name):
+                    self._patches.enter_context(mock.patch.object(module, name, return_value=result))
         self._patches.enter_context(mock.patch.object(nn.Module, "to", _module_to(nn.Module.to)))
         self._patches.enter_context(mock.patch.object(nn.Module, "cuda", lambda module, device=None: move(module)))
+        self._patches.enter_context(
+            mock.patch.object(torch.optim.Optimizer, "_accelerator_graph_capture_health_check")  # asks the driver
+        )
+        if files := sys.modules.get("safetensors.torch"):
+            self._patches.enter_context(mock.patch.object(files, "safe_open", _open_tensors(files.safe_open)))
         # Threads that load weights would be outside this mode.
         self._patches.enter_context(mock.patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))
         return super().__enter__()
@@ -166,13 +202,20 @@ class SimulatedDevice(TorchFunctionMode):
                 return known[attribute]
         if name in ("to", "cpu", "cuda"):
             return self._moved(func, name, args, kwargs)
+        if name == "backward":
+            watch_backward(args[0])
+        if name == "pin_memory":
+            if isinstance(args[0], DeviceTensor):
+                self._count(self.mismatches, name)
+            return args[0]
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         of_device = any(isinstance(x, DeviceTensor) for x in tensors)
         if of_device:
             self._look_at(name, args, kwargs, tensors)
+        kwargs.pop("pin_memory", None)  # the driver would pin it
         asked = kwargs.get("device")
         if asked is not None:
-            kwargs["device"] = torch.device("cpu")
+            kwargs["device"] = _held_on(asked)
         out = _run(func, args, kwargs)
         if asked is not None:
             tagged = _is_device(asked)
@@ -216,12 +259,9 @@ class SimulatedDevice(TorchFunctionMode):
         if name == "cuda":
             out = args[0]
         else:
-            on_cpu = tuple(
-                torch.device("cpu") if a in asked and not isinstance(a, torch.Tensor) else a for a in args[1:]
-            )
-            out = _run(
-                func, (args[0], *on_cpu), kwargs | ({"device": torch.device("cpu")} if "device" in kwargs else {})
-            )
+            places = [_held_on(a) if isinstance(a, (str, torch.device)) else a for a in args[1:]]
+            kwargs |= {"device": _held_on(kwargs["device"])} if "device" in kwargs else {}
+            out = _run(func, (args[0], *places), kwargs)
         return _tagged(out) if final else _untagged(out)
 
     @staticmethod
@@ -252,6 +292,11 @@ def _is_device(device) -> bool:
         return torch.device(device).type == "cuda"
     except (RuntimeError, TypeError):
         return False
+
+
+def _held_on(device):
+    """Return the device whose memory holds tensors of `device`."""
+    return torch.device("cpu") if _is_device(device) else device
 
 
 def _calling_line() -> str:
