@@ -95,7 +95,7 @@ def move(module):
 
 def _module_to(own):
     def to(module, *args, **kwargs):
-        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
         module = own(module, dtype=dtype) if dtype is not None else module
         if device is not None and device.type == "cpu" and any(_is_tagged(p) for p in module.parameters()):
             raise NotImplementedError("a model that leaves the simulated device")

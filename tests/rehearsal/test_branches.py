@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 ASKS = re.compile(r"cuda\.(is_available|device_count|get_device_name)|\.is_cuda|\.type == \"cuda\"")
 PLACES = {
     "coord_trainer/cli/options.py": "test_deepspeed_is_told_of_the_gpu",
-    "coord_trainer/model/checkpoint.py": "a checkpoint is loaded to the device in test_run; flash-attention is not here",
+    "coord_trainer/model/checkpoint.py": "test_run loads a checkpoint to the device; flash-attention is not here",
     "coord_trainer/preview.py": "test_dry_run_leaves_samples_out_of_the_memory_of_a_gpu",
     "coord_trainer/swift/doctor.py": "test_doctor_names_the_gpu",
     "coord_trainer/swift/pipeline.py": "test_run trains on the device; NCCL is not here",
@@ -70,9 +70,7 @@ def test_failed_evaluation_frees_memory(capsys):
     from coord_trainer.swift.trainer import RunTrainer
 
     logged = []
-    trainer = SimpleNamespace(
-        state=SimpleNamespace(global_step=3), _forget_evaluation=lambda: None, log=lambda line: logged.append(line)
-    )
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=3), _forget_evaluation=lambda: None, log=logged.append)
 
     def fails():
         raise torch.OutOfMemoryError("CUDA out of memory")

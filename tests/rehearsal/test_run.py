@@ -96,7 +96,7 @@ def test_waits_of_a_run_are_as_few_as_stated(runs):
         "coord_trainer/swift/trainer.py": 2,  # samples seen, in a checkpoint and at the end
     }
     assert {name: waits.pop(name, 0) for name in of_a_batch} == of_a_batch
-    # The grammar reads each token, as transformers does; ids are read once, and the adapter is checked when it is loaded.
+    # The grammar reads each token, as transformers does; ids are read once, and an adapter when it is loaded.
     assert waits.pop("coord_trainer/answers/grammar/markers.py") <= answered * LIMIT
     assert waits.keys() == {"coord_losses/fused/head.py", "coord_adapter/tables.py"}
     assert waits["coord_losses/fused/head.py"] == 1
