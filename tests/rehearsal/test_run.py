@@ -88,12 +88,13 @@ def test_waits_of_a_run_are_as_few_as_stated(runs):
         "coord_losses/batch.py": batches + evaluated,  # sizes of rows, and all checks
         "coord_trainer/model/packed_attention.py": batches + evaluated,  # samples of the row
         "coord_trainer/model/vision_tower.py": batches,  # whether images are of one size, if there are several
-        "coord_trainer/training/faults.py": batches,  # whether the loss is finite, before its gradient is added
+        # Whether the loss is finite, before its gradient is added; whether a step's gradient is, which swift waits for.
+        "coord_trainer/swift/trainer.py": STEPS + 2,  # and samples seen, in a checkpoint and at the end
+        "coord_trainer/training/faults.py": batches,
         "coord_trainer/data/batches.py": 2 * batches,  # pixels and targets of the first four are hashed
         "coord_trainer/training/metrics.py": batches,  # gradient norms of the terms, which were asked for
         "coord_losses/hf/metrics.py": STEPS + evaluated + 1,  # of a log line, and of a checkpoint
         "coord_trainer/answers/generate.py": 2 * answered,  # tokens and statistics
-        "coord_trainer/swift/trainer.py": 2,  # samples seen, in a checkpoint and at the end
     }
     assert {name: waits.pop(name, 0) for name in of_a_batch} == of_a_batch
     # The grammar reads each token, as transformers does; ids are read once, and an adapter when it is loaded.

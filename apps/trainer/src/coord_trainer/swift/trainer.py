@@ -358,6 +358,18 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
 
+    def _get_grad_norm(self, model, grad_norm=None):
+        """Return the gradient's norm; without gradients if it is not finite (swift removes a NaN without a word)."""
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        scaled = self.accelerator.scaler is not None or (bool(self.args.deepspeed) and self.args.fp16)
+        dropped = norm is not None and self._parts.non_finite.drops_step(
+            float(norm), self.state.global_step + 1, scaled
+        )
+        if dropped and not scaled:
+            for parameter in model.parameters():
+                parameter.grad = None
+        return norm
+
     def _logs_next(self) -> bool:
         step = self.state.global_step + 1
         return step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0
