@@ -205,7 +205,7 @@ def load_annotated(
     for instance in loaded.instances:
         file = file_of.get(instance.image) or evidence.folder.look_at(instance.image)
         stated = instance.width, instance.height
-        if problem := problem_of(file, root / instance.image, stated, notes):
+        if problem := problem_of(file, root / instance.image, stated, notes, rules.max_side_ratio):
             problems.append(problem)
         else:
             good.append(instance)
@@ -266,9 +266,11 @@ def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
     """Stream a file into an Arrow file, or use the one cached for the same file and images."""
     path = source.path
     root, base = rules.images or path.parent, rules.images or base_of(path)
-    checks = Rules(root, None if rules.allow_outside else base, rules.on_bad_box, rules.classes)
+    where = None if rules.allow_outside else base
+    checks = Rules(root, where, rules.on_bad_box, rules.classes, rules.max_side_ratio)
     settings = (source.format, str(root.resolve()), str(base.resolve()), rules.on_bad_box, rules.allow_outside)
-    store = keep_records(path, root, (*settings, rules.classes), Stream(path, source.format, checks, name))
+    settings = (*settings, rules.classes, rules.max_side_ratio)
+    store = keep_records(path, root, settings, Stream(path, source.format, checks, name))
     problems = tuple(Problem(**fault) for fault in store.facts["problems"])
     if rules.on_bad_box == "error":
         refused = [problem for problem in problems if problem.is_box]

@@ -18,6 +18,7 @@ ROWS = (
         vision_tower="model.vision_tower",
         merger="model.multi_modal_projector",
         patch_size=14,
+        max_side_ratio=None,
         native_markers=None,
         cannot=MappingProxyType(
             {
