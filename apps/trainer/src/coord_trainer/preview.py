@@ -11,6 +11,7 @@ import torch
 import yaml
 from torch import nn
 
+from coord_adapter import offset_parameters
 from coord_codec import InputError, SequenceLayout
 from coord_codec.counts import counted
 from coord_losses import CoordObjective
@@ -83,7 +84,7 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
     # Model: parameters, vocabulary and learning rates.
     model, optimizer = opened.plan_optimizer()
     parameters = count_parameters(model)
-    rows = model.get_output_embeddings().weight.shape[0]
+    rows = len(model.get_output_embeddings().weight)
     say(f"model: {parameters['all']:,} parameters, {parameters['trained']:,} trained")
     if opened.vocab is not None:
         ids = opened.vocab.ids
@@ -105,14 +106,15 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
     batch = opened.collate(chosen)
     labels, slots = batch["labels"], batch["coord_slots"]
     supervised = int((labels[:, 1:] != -100).sum())
-    trained_head = model.get_output_embeddings().weight.requires_grad
     say(
         f"step: {counted(size, 'sample')} of up to {labels.shape[1]} tokens, {supervised} supervised rows, on each rank"
     )
     if reason := opened.family.cannot.get("memory"):
         say(f"memory: not simulated for {opened.family.name}: {reason}")
         return {"groups": groups, "parameters": parameters}
-    loss = measure_loss(objective, rows, labels, slots, trained_head)
+    tables = [table for tables in offset_parameters(model).values() for table in tables]
+    head, offsets = model.get_output_embeddings().weight, max((len(table) for table in tables), default=0)
+    loss = measure_loss(objective, head, labels, slots, offsets)
     step = simulate_step(model, opened.family, optimizer, batch, supervised, loss)
 
     # Memory: DeepSpeed shards gradients and optimizer over the ranks.

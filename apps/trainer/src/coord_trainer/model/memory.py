@@ -2,7 +2,7 @@
 
 A dispatch mode counts the bytes of every live tensor. The model's own modules run, with their adapters, gradient
 checkpointing and number formats, except for two substitutes: attention, since sdpa and flash-attention never keep the
-scores, and head and loss, whose memory is measured on the real objective with a hidden width of one.
+scores, and head and loss, whose memory is measured on the real objective at two small hidden widths.
 
 Shapes: B samples, T tokens, P patches, N supervised rows, H hidden, V vocabulary.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
-from coord_losses import CoordObjective, ObjectSlots, global_denominators, supervised_rows
+from coord_losses import CoordObjective, ObjectSlots, global_denominators
+from coord_losses.hf.head import RowHead
 from coord_trainer.families.family import Family
 
 _SIMULATED = "coord_simulation"
@@ -80,7 +82,7 @@ class LiveBytes(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class LossMemory:
-    """Bytes used by head and loss, besides hidden states and weight.
+    """Bytes used by head and loss, from the supervised rows on, besides the weight.
 
     Attributes:
         forward: peak in the forward pass
@@ -93,22 +95,51 @@ class LossMemory:
     backward: int
 
 
+_WIDTHS = 32, 64
+"""Hidden widths at which head and loss are measured; each of their tensors has a size that is linear in the width."""
+
+
 def measure_loss(
-    objective: CoordObjective, rows: int, labels_BT: Tensor, slots: ObjectSlots | None, trained_head: bool
+    objective: CoordObjective, head_VH: Tensor, labels_BT: Tensor, slots: ObjectSlots | None, offsets: int = 0
 ) -> LossMemory:
-    """Run the fused objective on a head of `rows` rows and a hidden width of one, and count its memory."""
-    hidden_BTH = torch.zeros(*labels_BT.shape, 1, requires_grad=True)
-    weight_VH = torch.zeros(rows, 1, requires_grad=trained_head)
-    hidden_NH, targets_N = supervised_rows(hidden_BTH, labels_BT)
+    """Run the fused objective on a head with few columns, and count its memory for all of them.
+
+    Args:
+        objective: the loss
+        head_VH: the head's weight, without values
+        labels_BT: labels of the batch
+        slots: objects of the batch
+        offsets: number of rows with offsets
+    """
+    narrow, wide = (_loss_memory(objective, head_VH, width, labels_BT, slots, offsets) for width in _WIDTHS)
+    further = (head_VH.shape[1] - _WIDTHS[0]) / (_WIDTHS[1] - _WIDTHS[0])
+    return LossMemory(*(round(few + further * (many - few)) for few, many in zip(narrow, wide, strict=True)))
+
+
+def _loss_memory(
+    objective: CoordObjective, head_VH: Tensor, width: int, labels_BT: Tensor, slots: ObjectSlots | None, offsets: int
+) -> tuple[int, int, int]:
+    """Return the bytes of `LossMemory` at a hidden width."""
+    settings = {"dtype": head_VH.dtype}
+    hidden_BTH = torch.zeros(*labels_BT.shape, width, **settings, requires_grad=True)
+    weight_VH = torch.zeros(len(head_VH), width, **settings, requires_grad=head_VH.requires_grad)
+    added = {}
+    if offsets and objective.vocab is not None:
+        coordinates = objective.vocab.ids
+        others = (i for i in range(len(head_VH)) if i not in coordinates)  # markers are somewhere among them
+        ids = [*coordinates, *islice(others, max(offsets - len(coordinates), 0))][:offsets]
+        added = {"offsets_KH": torch.zeros(len(ids), width, requires_grad=True), "offset_ids_K": ids}
     denominators = global_denominators([(labels_BT, slots)], objective.vocab)
-    live = LiveBytes("cpu")
-    with live:
-        output = objective.fused(hidden_NH, weight_VH, targets_N, slots, denominators=denominators)
-        total = output.total(denominators)
-        forward, kept = live.peak, live.now
+    rows = RowHead(objective, labels_BT, slots, denominators=denominators)
+    with LiveBytes("cpu") as live:
+        for given in (hidden_BTH, weight_VH, added.get("offsets_KH")):
+            live.count(given)
+        before = live.now
+        total = rows.total(rows.fuse(rows.take(hidden_BTH), weight_VH, **added))
+        forward, kept = live.peak - before, live.now - before
         live.peak = live.now
         total.backward()
-    return LossMemory(forward, kept, live.peak - kept)
+    return forward, kept, live.peak - before - kept
 
 
 class _Loss(torch.autograd.Function):
@@ -118,18 +149,18 @@ class _Loss(torch.autograd.Function):
     def forward(ctx, hidden_NH: Tensor, weight_VH: Tensor, loss: LossMemory) -> Tensor:
         temporary = torch.empty(loss.forward, dtype=torch.uint8, device="meta")
         del temporary
-        # A frozen head saves the rows' gradient instead of the rows.
-        ctx.save_for_backward(hidden_NH, weight_VH, torch.empty(loss.kept, dtype=torch.uint8, device="meta"))
-        ctx.backward_bytes = loss.backward
+        ctx.save_for_backward(weight_VH, torch.empty(loss.kept, dtype=torch.uint8, device="meta"))
+        ctx.backward_bytes, ctx.hidden = loss.backward, (hidden_NH.shape, hidden_NH.dtype)
         return hidden_NH.new_empty(())
 
     @staticmethod
     def backward(ctx, _) -> tuple[Tensor | None, ...]:
-        hidden_NH, weight_VH, _ = ctx.saved_tensors
+        weight_VH, _ = ctx.saved_tensors
         temporary = torch.empty(ctx.backward_bytes, dtype=torch.uint8, device="meta")
+        del temporary  # it counts the gradients, which follow
         weight_gradient = torch.empty_like(weight_VH) if ctx.needs_input_grad[1] else None
-        del temporary
-        return torch.empty_like(hidden_NH), weight_gradient, None
+        shape, dtype = ctx.hidden
+        return weight_VH.new_empty(shape, dtype=dtype), weight_gradient, None
 
 
 class _Attention(torch.autograd.Function):
