@@ -8,10 +8,12 @@ models keep N layers, which a CPU can train: `memory.py` compares such a step wi
 """
 
 import json
+import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from unittest import mock
 
 import torch
 import typer
@@ -124,11 +126,16 @@ CLASSES = {
     "qwen2_5_vl": "Qwen2_5_VL",
 }
 LORA = ["training.tuner_type=lora", "training.target_modules=[all-linear]", "custom.coord_offset.enabled=true"]
+RECOMPUTED = "training.gradient_checkpointing=true"
 COLUMNS = {
     "LoRA": LORA,
-    "LoRA, checkpointing": [*LORA, "training.gradient_checkpointing=true"],
-    "full, checkpointing": ["training.gradient_checkpointing=true"],
+    "LoRA, checkpointing": [*LORA, RECOMPUTED],
+    "DoRA, checkpointing": [*LORA, RECOMPUTED, "training.use_dora=true"],
+    "full, checkpointing": [RECOMPUTED],
+    "full, checkpointing, ZeRO-2 on 8": [RECOMPUTED, "training.deepspeed=zero2"],
+    "full, checkpointing, ZeRO-3 on 8": [RECOMPUTED, "training.deepspeed=zero3"],
 }
+RANKS = 8
 COMMON = [
     "model.dtype=bfloat16",
     "custom.coord_soft_ce_w1.enabled=true",
@@ -233,7 +240,8 @@ def plan(base: Path, annotations: Path, words: list[str]) -> dict[str, Any]:
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.preview import dry_run
 
-    with contextlib.redirect_stdout(io.StringIO()):
+    ranks = RANKS if any(word.startswith("training.deepspeed") for word in words) else 1
+    with contextlib.redirect_stdout(io.StringIO()), mock.patch.dict(os.environ, WORLD_SIZE=str(ranks)):
         return dry_run(
             load_run_config(None, [*COMMON, f"model.path={base}", f"data.annotations={annotations}", *words])
         )

@@ -79,7 +79,7 @@ def _data(config: RunConfig, folder: Path) -> tuple[Mixture, Mixture]:
 
 
 def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str, Any]:
-    from coord_trainer.model.memory import measure_loss, simulate_step
+    from coord_trainer.model.memory import measure_loss, simulate_step, under_zero
 
     # Model: parameters, vocabulary and learning rates.
     model, optimizer = opened.plan_optimizer()
@@ -117,17 +117,20 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
     loss = measure_loss(objective, head, labels, slots, offsets)
     step = simulate_step(model, opened.family, optimizer, batch, supervised, loss)
 
-    # Memory: DeepSpeed shards gradients and optimizer over the ranks.
-    shards = world_size() if config.training.get("deepspeed") else 1
-    saved = (step.gradients + step.optimizer) * (shards - 1) // shards
+    # Memory: DeepSpeed keeps float32 copies, and shards over the ranks.
+    if config.training.get("deepspeed"):
+        from coord_trainer.swift.pipeline import read_deepspeed
+
+        zero = read_deepspeed(config.training["deepspeed"]).get("zero_optimization") or {}
+        step = under_zero(step, zero, world_size(), parameters["trained"], config.model.dtype != "float32")
     figures = {
         "weights": step.weights,
-        "gradients": step.gradients // shards,
-        "optimizer": step.optimizer // shards,
+        "gradients": step.gradients,
+        "optimizer": step.optimizer,
         "activations": step.activations,
         "head and loss": loss.forward,
         "samples kept encoded": kept,
-        "peak": step.peak - saved + kept,
+        "peak": step.peak + kept,
     }
     for name, value in figures.items():
         say(f"  {name:20} {value / 1e6:12,.1f} MB")

@@ -10,6 +10,7 @@ Shapes: B samples, T tokens, P patches, N supervised rows, H hidden, V vocabular
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -227,6 +228,44 @@ def simulate_step(
     gradients = sum(p.numel() * p.itemsize for p in trained)
     states = live.now - weights - input_bytes
     return StepMemory(weights, gradients, states, max(peak - weights - states - gradients, 0), peak)
+
+
+def under_zero(step: StepMemory, zero: Mapping[str, Any], ranks: int, trained: int, half: bool) -> StepMemory:
+    """Return the bytes of one rank under DeepSpeed, as its ZeRO stages state them.
+
+    DeepSpeed casts all weights to the number format of the model, keeps a float32 copy of the trained ones beside
+    float32 moments, and collects gradients in a bucket. Stage 1 shards copy and moments over the ranks, stage 2 the
+    gradients, stage 3 the weights, of which a limited number is gathered at a time. [Rajbhandari et al. 2020]
+
+    Args:
+        step: without DeepSpeed
+        zero: DeepSpeed's `zero_optimization`
+        ranks: number of ranks
+        trained: number of trained numbers
+        half: whether the model is in bfloat16 or float16
+
+    Example:
+        >>> step = StepMemory(weights=2_000, gradients=2_000, optimizer=4_000, activations=100, peak=8_100)
+        >>> shared = under_zero(step, {"stage": 2}, ranks=4, trained=1_000, half=True)
+        >>> shared.weights, shared.gradients, shared.optimizer, shared.peak
+        (2000, 500, 3000, 8000)
+    """
+    stage, size = zero.get("stage", 0), 2 if half else 4
+    weights = step.weights - step.gradients + trained * size
+    moments = step.optimizer * 4 * trained // max(step.gradients, 1)
+    optimizer = (moments + 4 * trained) // (ranks if stage >= 1 else 1)
+    bucket = zero.get("reduce_bucket_size", 0)
+    gradients = trained * size // (ranks if stage >= 2 else 1)
+    gradients += int(bucket) * size if stage and isinstance(bucket, int | float) else 0
+    if stage == 3:
+        share = weights // ranks
+        weights = share + min(weights - share, int(zero.get("stage3_max_live_parameters", 1e9)) * size)
+    if (zero.get("offload_optimizer") or {}).get("device") == "cpu":
+        optimizer = 0
+    # An update makes a float32 gradient and two temporaries of AdamW; stage 2 has freed the gradients by then.
+    updated = weights + optimizer + 12 * trained // (ranks if stage else 1) + (gradients if stage == 3 else 0)
+    peak = max(weights + gradients + optimizer + step.activations, updated)
+    return StepMemory(weights, gradients, optimizer, step.activations, peak)
 
 
 def _update(optimizer: torch.optim.Optimizer, trained: list[nn.Parameter]) -> None:
