@@ -122,7 +122,7 @@ def other_data(folder: Path) -> bool:
         own.mkdir()
         rows = []
         for number in range(4):
-            Image.new("RGB", (96, 96), "grey").save(own / f"{number}.png")
+            Image.new("RGB", (96, 96), (20 * number, 60, 120)).save(own / f"{number}.png")
             box = [0.1, 0.1, 0.5, 0.6 if host == "node-a" else 0.7]
             record = {"image": f"{number}.png", "width": 96, "height": 96, "objects": [{"desc": "car", "bbox": box}]}
             rows.append(json.dumps(record))
@@ -134,7 +134,7 @@ def other_data(folder: Path) -> bool:
         processes[host] = start(host, inside, folder / f"{host}.log")
     codes = finish(processes, 300)
     print(f"other data: exit codes {codes}")
-    return None not in codes.values() and 0 not in codes.values()
+    return "the ranks do not hold the same" in (folder / "node-a.log").read_text() and 0 not in codes.values()
 
 
 def killed(folder: Path) -> bool:

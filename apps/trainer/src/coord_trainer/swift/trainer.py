@@ -88,6 +88,11 @@ class RunTrainer:
         self._seen_S = torch.zeros(self._parts.sources, dtype=torch.float64)
         if self.args.deepspeed and not self.is_deepspeed_enabled:
             raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
+        if self.is_fsdp_enabled:
+            raise InputError(
+                "ACCELERATE_USE_FSDP: a launcher selected FSDP, with which training was not tried and whose checkpoints "
+                "prediction and export cannot open; start with torchrun, and shard with training.deepspeed"
+            )
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
         if self._parts.answers is not None:
