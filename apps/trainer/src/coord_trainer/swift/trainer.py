@@ -90,8 +90,8 @@ class RunTrainer:
             raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
         if self.is_fsdp_enabled:
             raise InputError(
-                "ACCELERATE_USE_FSDP: a launcher selected FSDP, with which training was not tried and whose checkpoints "
-                "prediction and export cannot open; start with torchrun, and shard with training.deepspeed"
+                "ACCELERATE_USE_FSDP: a launcher selected FSDP, with which training was not tried, and its checkpoints "
+                "cannot be opened by prediction and export; start with torchrun, and shard with training.deepspeed"
             )
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
