@@ -60,6 +60,19 @@ def test_ranks_that_hold_something_else_or_failed_are_named_on_the_first_rank(mo
     assert store["held"] == b"done"
 
 
+def test_tasks_of_slurm_without_torchrun_are_refused(monkeypatch):
+    from coord_codec import InputError
+
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
+    monkeypatch.setenv("RANK", "0")
+    console.refuse_loose_tasks()
+    monkeypatch.delenv("RANK")
+    with pytest.raises(InputError, match=r"srun started 8 tasks without torchrun, .*--ntasks-per-node=1"):
+        console.refuse_loose_tasks()
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    console.refuse_loose_tasks()
+
+
 def test_single_process_waits_for_nobody(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setattr(console, "_store", None)

@@ -104,6 +104,20 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def refuse_loose_tasks() -> None:
+    """Check that tasks which SLURM started together are ranks of torchrun.
+
+    Raises:
+        InputError: each task would train alone, and write to the same folder.
+    """
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if "RANK" not in os.environ and tasks.isdigit() and int(tasks) > 1:
+        raise InputError(
+            f"SLURM_STEP_NUM_TASKS: srun started {tasks} tasks without torchrun, each of which would train alone; "
+            "start one task on each node (srun --ntasks-per-node=1) that runs torchrun, as docs/guides/gpu.md shows"
+        )
+
+
 def set_single_rank_environment() -> None:
     """Set torchrun's variables for a process that no launcher has started; DeepSpeed would otherwise require MPI."""
     if "RANK" in os.environ:

@@ -20,7 +20,7 @@ from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import first_rank_first, is_first, refuse_differences, say, world_size
+from coord_trainer.console import first_rank_first, is_first, refuse_differences, refuse_loose_tasks, say, world_size
 from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.folder import cache_folder
 from coord_trainer.inspection.report import check_before_training, explain_unusable
@@ -56,6 +56,7 @@ def train_and_score(
     """
     with Run(config, folder, kind.command) as run:
         # Check: what needs neither data nor model.
+        refuse_loose_tasks()
         check_model_path(config.model)
         _ = config.custom.objective  # a plugin or a term that does not exist
         if config.run.threads:
