@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -85,13 +85,17 @@ def finish(processes: dict[str, subprocess.Popen], seconds: int) -> dict[str, in
         try:
             codes[host] = process.wait(max(end - time.monotonic(), 1))
         except subprocess.TimeoutExpired:  # noqa: PERF203
-            kill(process)
+            end_host(host, process)
             codes[host] = None
     return codes
 
 
-def kill(process: subprocess.Popen) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
+def end_host(host: str, process: subprocess.Popen) -> None:
+    """End everything on a host, as when its power fails; ranks have sessions of their own."""
+    ids = subprocess.run(["ip", "netns", "pids", host], capture_output=True, text=True, check=True).stdout.split()
+    for number in map(int, ids):
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)
     process.wait()
 
 
@@ -144,7 +148,7 @@ def killed(folder: Path) -> bool:
     end = time.monotonic() + 400
     while time.monotonic() < end and not list(folder.glob("run/checkpoints/checkpoint-*/complete.json")):
         time.sleep(0.2)
-    kill(processes["node-b"])
+    end_host("node-b", processes["node-b"])
     codes = finish({"node-a": processes["node-a"]}, 300)
     saved = sorted(path.parent.name for path in folder.glob("run/checkpoints/checkpoint-*/complete.json"))
     print(f"killed: node-b killed after {', '.join(saved)}; node-a ends with {codes['node-a']}")

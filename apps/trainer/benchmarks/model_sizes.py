@@ -8,12 +8,10 @@ models keep N layers, which a CPU can train: `memory.py` compares such a step wi
 """
 
 import json
-import os
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
-from unittest import mock
 
 import torch
 import typer
@@ -240,11 +238,9 @@ def plan(base: Path, annotations: Path, words: list[str]) -> dict[str, Any]:
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.preview import dry_run
 
-    ranks = RANKS if any(word.startswith("training.deepspeed") for word in words) else 1
-    with contextlib.redirect_stdout(io.StringIO()), mock.patch.dict(os.environ, WORLD_SIZE=str(ranks)):
-        return dry_run(
-            load_run_config(None, [*COMMON, f"model.path={base}", f"data.annotations={annotations}", *words])
-        )
+    config = load_run_config(None, [*COMMON, f"model.path={base}", f"data.annotations={annotations}", *words])
+    with contextlib.redirect_stdout(io.StringIO()):
+        return dry_run(config, RANKS)
 
 
 def main(

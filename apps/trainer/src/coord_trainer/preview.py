@@ -30,8 +30,12 @@ _ENCODED = 256
 """Number of encoded samples, of which the longest form the simulated batch."""
 
 
-def dry_run(config: RunConfig) -> dict[str, Any]:
+def dry_run(config: RunConfig, ranks: int | None = None) -> dict[str, Any]:
     """Print the plan of a run: data, steps, rates, memory, and the settings; returns its groups and memory.
+
+    Args:
+        config: of the run
+        ranks: number of ranks that DeepSpeed would shard over; None for those that were started
 
     Raises:
         InputError: the run could not reach its first step.
@@ -53,7 +57,7 @@ def dry_run(config: RunConfig) -> dict[str, Any]:
             f"epoch; loss: {config.custom.loss_in_words}"
         )
         with swift_log(folder / "swift.log"):
-            figures = _simulate(config, opened, sample_set(without_shards, opened, train))
+            figures = _simulate(config, opened, sample_set(without_shards, opened, train), ranks or world_size())
     say("settings that are not defaults:")
     say(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True), sort_keys=False).rstrip())
     return figures
@@ -78,7 +82,7 @@ def _data(config: RunConfig, folder: Path) -> tuple[Mixture, Mixture]:
     return mixture, Mixture.of([replace(longest, weight=None)], config.run.seed)
 
 
-def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str, Any]:
+def _simulate(config: RunConfig, opened: OpenRun, samples: Samples, ranks: int) -> dict[str, Any]:
     from coord_trainer.model.memory import measure_loss, simulate_step, under_zero
 
     # Model: parameters, vocabulary and learning rates.
@@ -122,7 +126,7 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
         from coord_trainer.swift.pipeline import read_deepspeed
 
         zero = read_deepspeed(config.training["deepspeed"]).get("zero_optimization") or {}
-        step = under_zero(step, zero, world_size(), parameters["trained"], config.model.dtype != "float32")
+        step = under_zero(step, zero, ranks, parameters["trained"], config.model.dtype != "float32")
     figures = {
         "weights": step.weights,
         "gradients": step.gradients,
