@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface
@@ -185,6 +187,21 @@ def _simulate_attention(module, query, key, value, attention_mask=None, **_):
     return _Attention.apply(query, key, value).transpose(1, 2).contiguous(), None
 
 
+class _Autocast(TorchFunctionMode):
+    """Casts the operands of matrix products to `dtype`, as autocast does, which meta tensors do not know."""
+
+    _PRODUCTS = frozenset({"linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "conv2d", "conv3d"})
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self._dtype = dtype
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") in self._PRODUCTS:
+            args = [x.to(self._dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in args]
+        return function(*args, **(kwargs or {}))
+
+
 def simulate_step(
     model: nn.Module,
     family: Family,
@@ -212,7 +229,8 @@ def simulate_step(
         part.config._attn_implementation = _SIMULATED
     model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
-    with LiveBytes("meta") as live:
+    casts = _Autocast(head.weight.dtype) if head.weight.dtype != torch.float32 else nullcontext()
+    with LiveBytes("meta") as live, casts:
         for tensor in (*model.parameters(), *model.buffers()):
             live.count(tensor)
         weights = live.now
