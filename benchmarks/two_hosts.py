@@ -126,7 +126,7 @@ def other_data(folder: Path) -> bool:
         own.mkdir()
         rows = []
         for number in range(4):
-            Image.new("RGB", (96, 96), (20 * number, 60, 120)).save(own / f"{number}.png")
+            Image.effect_noise((6, 6), 120).resize((96, 96)).convert("RGB").save(own / f"{number}.png")
             box = [0.1, 0.1, 0.5, 0.6 if host == "node-a" else 0.7]
             record = {"image": f"{number}.png", "width": 96, "height": 96, "objects": [{"desc": "car", "bbox": box}]}
             rows.append(json.dumps(record))

@@ -10,15 +10,15 @@ Shapes: B samples, T tokens, P patches, N supervised rows, H hidden, V vocabular
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface
@@ -187,19 +187,38 @@ def _simulate_attention(module, query, key, value, attention_mask=None, **_):
     return _Attention.apply(query, key, value).transpose(1, 2).contiguous(), None
 
 
-class _Autocast(TorchFunctionMode):
-    """Casts the operands of matrix products to `dtype`, as autocast does, which meta tensors do not know."""
+_PRODUCTS = (
+    *((functional, name) for name in ("linear", "conv2d", "conv3d")),
+    *((torch, name) for name in ("matmul", "bmm")),
+    (Tensor, "__matmul__"),
+)
 
-    _PRODUCTS = frozenset({"linear", "matmul", "__matmul__", "mm", "bmm", "addmm", "baddbmm", "conv2d", "conv3d"})
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self._dtype = dtype
+@contextmanager
+def _autocast(dtype: torch.dtype) -> Iterator[None]:
+    """Cast the operands of products to `dtype`, as autocast does, which meta tensors do not know.
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        if getattr(function, "__name__", "") in self._PRODUCTS:
-            args = [x.to(self._dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in args]
-        return function(*args, **(kwargs or {}))
+    The functions are replaced: a mode would not act where checkpointed layers are computed again.
+    """
+
+    def casting(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def product(*operands: Any, **settings: Any) -> Tensor:
+            half = [x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in operands]
+            return own(*half, **settings)
+
+        return product
+
+    before = [vars(owner).get(name) for owner, name in _PRODUCTS]
+    for owner, name in _PRODUCTS:
+        setattr(owner, name, casting(getattr(owner, name)))
+    try:
+        yield
+    finally:
+        for (owner, name), own in zip(_PRODUCTS, before, strict=True):
+            if own is None:  # inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
 
 
 def simulate_step(
@@ -229,7 +248,7 @@ def simulate_step(
         part.config._attn_implementation = _SIMULATED
     model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
-    casts = _Autocast(head.weight.dtype) if head.weight.dtype != torch.float32 else nullcontext()
+    casts = _autocast(head.weight.dtype) if head.weight.dtype != torch.float32 else nullcontext()
     with LiveBytes("meta") as live, casts:
         for tensor in (*model.parameters(), *model.buffers()):
             live.count(tensor)
