@@ -12,6 +12,7 @@ from coord_codec import Instance
 from coord_codec.html import safe
 from coord_data.cli import app as data_app
 from coord_eval import compare, oracle_predictions, score
+from coord_eval.review import apply_decisions, review
 
 pytestmark = [
     pytest.mark.browser,
@@ -150,3 +151,53 @@ def test_table_sorts_and_is_copied_as_csv(browser, pages):
     browser.run("document.querySelector('#classes button.copy').click()")
     copied = browser.run("navigator.clipboard.readText()")
     assert copied.splitlines()[1:] == [",".join(row) for row in browser.run(classes)]
+
+
+def test_review_is_decided_by_keyboard_kept_saved_and_loaded(browser, pages, tmp_path):
+    """Three of forty dogs have another name; decisions survive a reload, and a file of them is applied."""
+    box, size = [0.1, 0.1, 0.5, 0.6], {"width": 80, "height": 60}
+    names = [EVIL if i < 3 else "dog" for i in range(40)]
+    records = [
+        {"image": f"{i}.png", "image_id": i, **size, "objects": [{"desc": name, "bbox": box}]}
+        for i, name in enumerate(names)
+    ]
+    lines = tmp_path / "labels.jsonl"
+    lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+    text = json.dumps([{"bbox_2d": [100, 100, 500, 600], "label": "dog"}])
+    found = review(lines, [{"image_id": i, "text": text} for i in range(40)])
+    page = found.write(tmp_path / "review", image_root=pages["report"].parents[1])
+    for width in (400, 1280):
+        for dark in (False, True):
+            browser.open(page, width=width, dark=dark)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert browser.problems == [] and browser.run("document.title") != "run"
+
+    pressed = "[...document.querySelectorAll('button[aria-pressed=true]')].map(b => b.dataset.choice).sort()"
+    browser.run("document.querySelector('.shot:has(button[data-choice=name])').focus()")
+    browser.press("n")
+    assert browser.run(pressed) == ["name"]
+    assert browser.run("document.activeElement.matches('.shot:not(:has([aria-pressed=true]))')")  # the next one
+    browser.press("k")
+    browser.press("x")  # no decision
+    assert browser.run(pressed) == ["keep", "name"]
+    browser.open(page)  # kept in the browser
+    assert browser.run(pressed) == ["keep", "name"]
+    assert browser.run("document.querySelector('output.decided').textContent") == "2 of 3 decided"
+
+    browser.run(
+        "{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.saved = b; return make(b); }; }"
+    )
+    browser.run("[...document.querySelectorAll('.tools button')].find(b => b.textContent == 'save decisions').click()")
+    saved = browser.run("window.saved.text()")
+    (tmp_path / "decisions.json").write_text(saved)
+    apply_decisions(tmp_path / "decisions.json", lines, tmp_path / "new.jsonl")
+    applied = [json.loads(line)["objects"][0]["desc"] for line in (tmp_path / "new.jsonl").read_text().splitlines()]
+    assert applied.count("dog") == 38 and applied.count(EVIL) == 2
+
+    browser.run("localStorage.clear()")
+    browser.open(page)
+    assert browser.run(pressed) == []
+    browser.run(f"window.given = new DataTransfer(); given.items.add(new File([{json.dumps(saved)}], 'd.json'))")
+    chosen = "document.querySelector('input[type=file]')"
+    browser.run(f"{chosen}.files = given.files; {chosen}.dispatchEvent(new Event('change'))")
+    assert browser.run(f"new Promise(r => setTimeout(() => r({pressed}), 200))") == ["keep", "name"]

@@ -114,10 +114,16 @@ def test_family_is_planned(kind, bases, capsys):
     assert any(f".{family.language_model}." in name for name in groups[3e-5]) and all(groups.values())
     told = capsys.readouterr().out
     assert figures["parameters"]["offsets"] > 0
-    if reason := FAMILIES[kind].cannot.get("memory"):
-        assert f"memory: not simulated for {FAMILIES[kind].name}: {reason}" in told and "peak" not in figures
-    else:
-        assert figures["peak"] > figures["weights"] > 0
+    assert figures["peak"] > figures["weights"] > 0 and "not simulated" not in told
+
+
+def test_memory_of_a_family_that_cannot_be_simulated_is_left_out_of_the_plan(bases, monkeypatch, capsys):
+    from coord_trainer.preview import dry_run
+
+    row = replace(FAMILIES["qwen3_vl"], cannot={"memory": "nobody has tried"})
+    monkeypatch.setitem(FAMILIES, "qwen3_vl", row)
+    assert "peak" not in dry_run(run_config(bases("qwen3_vl")))
+    assert "memory: not simulated for Qwen3-VL: nobody has tried" in capsys.readouterr().out
 
 
 def opened(base, folder, **sections):
@@ -193,7 +199,8 @@ def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind,
     boxes = [{"desc": "red", "bbox": [0, 0, 0.5, 1]}]
     rows = [{"image": f"{name}.png", "objects": boxes} for name in ("upright", "turned", "wide")]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = run_config(bases(kind), data={"annotations": str(tmp_path / "a.jsonl")})
+    asked = {"images": "none"}
+    config = run_config(bases(kind), data={"annotations": str(tmp_path / "a.jsonl")}, evaluation=asked)
     run, mixture = opened(bases(kind), tmp_path), load_training(config)
     samples = sample_set(config, run, mixture)
     assert len(samples) == (3 if FAMILIES[kind].max_side_ratio is None else 2)
@@ -319,3 +326,31 @@ def test_name_that_swift_does_not_have_is_refused(key, bases, tmp_path, monkeypa
     monkeypatch.setitem(FAMILIES, "mine", Family("Mine", "mine", **names))
     with pytest.raises(InputError, match=f"family Mine: {key}: the installed ms-swift has no 'nothing'"):
         opened(bases("qwen3_vl"), tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kind):
+    from coord_codec import Instance
+    from coord_trainer.model.checkpoint import open_checkpoint
+    from coord_trainer.review.features import image_features
+    from coord_trainer.review.forcing import Forcing
+
+    config = tiny_config()
+    checkpoint = open_checkpoint(bases(kind), config)
+    images = [Image.effect_noise(size, 80).convert("RGB") for size in ((96, 64), (48, 48))]
+    boxes = [
+        {"desc": "red circle", "bbox": [0.1, 0.2, 0.5, 0.6]},
+        {"desc": "blue square", "bbox": [0.5, 0.6, 0.9, 0.9]},
+    ]
+    instances = [Instance(image="a", objects=boxes), Instance(image="b", objects=boxes[:1])]
+    forcing = Forcing(checkpoint, config, frozenset({"red circle", "blue square"}))
+    together = forcing(images, instances, [1, 2])
+    for place, answer in enumerate(together):
+        (single,) = forcing(images[place : place + 1], instances[place : place + 1], [place + 1])
+        for label, other in zip(answer.labels, single.labels, strict=True):
+            assert label.coord_logprobs == pytest.approx(other.coord_logprobs, abs=1e-3)
+            assert label.name_logprobs == pytest.approx(other.name_logprobs, abs=1e-3)
+        assert answer.end_logprob == pytest.approx(single.end_logprob, abs=1e-3)
+    features_NH = image_features(checkpoint, images)
+    assert (features_NH**2).sum(axis=1) == pytest.approx([1, 1], abs=1e-4)
+    assert abs(features_NH[0] - features_NH[1]).max() > 1e-3

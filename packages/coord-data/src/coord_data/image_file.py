@@ -19,6 +19,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from coord_codec import InputError, Problem
+from coord_codec.arguments import expect
 from coord_codec.files import path_inside
 from coord_codec.images import ImageError, decode_image, image_facts
 from coord_data.duplicates import grey_fields, perceptual_hash
@@ -79,6 +80,7 @@ def look_at(path: Path, *, decode: bool = True, keep: bool = False) -> ImageFile
         decode: decode the pixels as well, for faults in them, the digest and the perceptual hash
         keep: keep the thumbnail of a decoded image
     """
+    expect("path", path, Path)
     try:
         content = path.read_bytes() if decode and path.is_file() else None
     except OSError as error:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_eval.arguments import expect
 from coord_eval.comparison_page import comparison_page
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metric_table import figure_of, headline

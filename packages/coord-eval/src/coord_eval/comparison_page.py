@@ -108,7 +108,7 @@ def _changed_images(comparison: Comparison, run: str, root: ImageRoot | None) ->
             for name, evaluation in both.items():
                 svg, problem = overlay(evaluation, image, root)
                 missing = missing or problem
-                cells.append(figure(svg, f"{shown_name(evaluation, image)}, {name}: F1 {f1[name][image]:.2f}"))
+                cells.append(figure(svg, f"{shown_name(evaluation.truth, image)}, {name}: F1 {f1[name][image]:.2f}"))
             parts.append(f'<div class="row">{"".join(cells)}</div>')
     note = f"<p>Boxes are drawn without their images: {safe(missing)}.</p>" if missing else ""
     return f"{fate_legend()}{note}{''.join(parts)}"

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
-from coord_eval.arguments import expect
 from coord_eval.ground_truth import load_ground_truth
 from coord_eval.intake.answers import (
     AnswerSettings,

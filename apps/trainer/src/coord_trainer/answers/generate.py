@@ -21,6 +21,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json_lines, write_text
 from coord_data.image_set import ImageSet
+from coord_trainer.answers.coordinates import coordinate_statistics
 from coord_trainer.answers.finish import BOXES_FILE, FUSED, Finish, read_options
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
@@ -29,7 +30,7 @@ from coord_trainer.answers.objects import read_objects
 from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
-from coord_trainer.config.decoding import QUANTILE_LEVELS, Decoding, prediction_files
+from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
@@ -278,7 +279,6 @@ class StepRecorder(LogitsProcessor):
         self._vocab = vocab
         self._grammar = grammar
         self._free = free_scores
-        self._levels_BQ: torch.Tensor | None = None
         self.log_p, self.expected, self.spread, self.quantiles, self.mass = ([] for _ in range(5))
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -287,7 +287,8 @@ class StepRecorder(LogitsProcessor):
         logits_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)
         next_B = logits_BV.argmax(dim=1)
         if self._vocab is not None:
-            self._record_coordinate(raw_BV, self._vocab)
+            for name, values in coordinate_statistics(raw_BV, self._vocab).items():
+                getattr(self, name).append(values)
         scored_BV = raw_BV if self._free else logits_BV
         self.log_p.append(scored_BV.gather(1, next_B[:, None])[:, 0] - scored_BV.logsumexp(dim=1))
         return scores if self._grammar is None else logits_BV
@@ -309,21 +310,6 @@ class StepRecorder(LogitsProcessor):
         read_SBQ = torch.cat(values_SBQ, dim=2).cpu()
         parts = read_SBQ.split([x.shape[2] for x in values_SBQ], dim=2)
         return {n: (x if n == "quantiles" else x[..., 0]).tolist() for n, x in zip(names, parts, strict=True)}
-
-    def _record_coordinate(self, raw_BV: torch.Tensor, vocab: CoordVocab) -> None:
-        """Record expectation, spread, quantiles and mass."""
-        coord_BK = raw_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
-        p_BK = coord_BK.softmax(dim=1)
-        bins_K = torch.arange(p_BK.shape[1], device=p_BK.device, dtype=p_BK.dtype)
-        mean_B = p_BK @ bins_K
-        variance_B = (p_BK * (bins_K - mean_B[:, None]) ** 2).sum(dim=1)
-        self.expected.append(mean_B / vocab.grid.scale)
-        self.spread.append(variance_B.sqrt() / vocab.grid.scale)
-        if self._levels_BQ is None or self._levels_BQ.shape[0] != len(p_BK):
-            self._levels_BQ = torch.tensor([QUANTILE_LEVELS] * len(p_BK), device=p_BK.device)
-        bin_BQ = torch.searchsorted(p_BK.cumsum(dim=1), self._levels_BQ).clamp(max=p_BK.shape[1] - 1)
-        self.quantiles.append(bin_BQ / vocab.grid.scale)
-        self.mass.append((coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp())
 
 
 def answer_record(

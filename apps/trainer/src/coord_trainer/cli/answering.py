@@ -32,7 +32,7 @@ from coord_trainer.cli.options import (
 from coord_trainer.console import say
 
 Server = Enum("Server", {name: name for name in ("vllm", "sglang")}, type=str)
-Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone")}, type=str)
+Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat")}, type=str)
 _LONGEST_REQUEST = 86400
 GrammarForm = Enum("GrammarForm", {name: name for name in ("lark", "ebnf")}, type=str)
 

@@ -14,8 +14,9 @@ from PIL import Image
 from coord_codec import InputError
 from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
+from coord_eval.labelling.objects import one_line
 from coord_trainer.answers.finish import Finish, Threshold, read_options
-from coord_trainer.answers.objects import ImageDetections, one_line, read_objects
+from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config

@@ -15,8 +15,9 @@ from coord_codec.html import Card, Drawn, coloured_text, gallery, image_svg, lab
 from coord_codec.html.boxes import MAX_SIDE
 from coord_codec.images import data_url
 from coord_eval import ImageError, decode_image
-from coord_trainer.answers.objects import DetectedObject, ImageDetections
-from coord_trainer.detect.file_names import places_of
+from coord_eval.labelling.file_names import places_of
+from coord_eval.labelling.objects import DetectedObject
+from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.session import DRAWN, PAGE, Answered
 from coord_trainer.detect.written import write_tracked_files

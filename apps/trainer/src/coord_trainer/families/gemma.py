@@ -31,7 +31,6 @@ ROWS = (
             {
                 "packing": "its attention within images does not tell where the samples of a row begin; set "
                 "data.packing=false",
-                "memory": "the simulation computes vision towers of Qwen's kind",
                 "pixels": "its image processor resizes every image to one square",
             }
         ),

@@ -23,7 +23,6 @@ ROWS = (
         cannot=MappingProxyType(
             {
                 "packing": "its position ids do not tell where the samples of a row begin; set data.packing=false",
-                "memory": "the simulation computes vision towers of Qwen's kind",
                 "pixels": "its image processor cuts every image into tiles of one size",
             }
         ),

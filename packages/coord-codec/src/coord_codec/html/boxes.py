@@ -127,7 +127,7 @@ def _labels(order: Sequence[Drawn], w: int, h: int) -> list[str]:
         # East Asian characters are about twice as wide as Latin ones.
         width = sum(_WIDE_LETTER if ord(c) > 0x2E7F else _LETTER for c in text) + 4
         places = _places(drawn, width, w, h)
-        free = next((place for place in places if not any(_overlap(place, other) for other in placed)), None)
+        free = next((place for place in places if _is_free(place, placed)), None)
         if free is not None:
             placed.append(free)
         x, y = (free or places[0])[:2]
@@ -150,5 +150,9 @@ def _places(drawn: Drawn, width: float, w: int, h: int) -> list[tuple[float, flo
     return found
 
 
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+def _is_free(place: tuple[float, float, float, float], placed: list[tuple[float, float, float, float]]) -> bool:
+    left, top, right, bottom = place
+    for x1, y1, x2, y2 in placed:  # noqa: SIM110 (`any` over a generator takes three times as long)
+        if left < x2 and x1 < right and top < y2 and y1 < bottom:
+            return False
+    return True

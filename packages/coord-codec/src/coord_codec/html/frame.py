@@ -37,7 +37,12 @@ _LISTED = 3
 
 
 def page(
-    title: str, body: str, style: str = "", facts: Mapping[str, object] | None = None, refresh: int | None = None
+    title: str,
+    body: str,
+    style: str = "",
+    facts: Mapping[str, object] | None = None,
+    refresh: int | None = None,
+    script: str = "",
 ) -> str:
     """Return a complete HTML document.
 
@@ -49,8 +54,9 @@ def page(
         style: CSS added to the page's own
         facts: what the page is about, shown below the heading: names and values, plain text
         refresh: seconds after which a browser loads the page anew; None for never
+        script: JavaScript added to the page's own
     """
-    script = _resource("page.js")
+    script = _resource("page.js") + script
     body, contents = _contents(body)
     items = "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in (facts or {}).items())
     return _PAGE.format(

@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec.arguments import expect
 from coord_codec.layouts import LAYOUTS
-from coord_eval.arguments import expect
 from coord_eval.detections import Detections
 from coord_eval.diagnosis.interpretations import Interpretation, RawNumbers, interpretations_by_fit
 from coord_eval.evaluation import Evaluation

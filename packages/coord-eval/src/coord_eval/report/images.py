@@ -80,7 +80,7 @@ def images_html(
     size = 0
     for image in chosen:
         svg, problem = draw(evaluation, image, root, sharpness)
-        name = shown_name(evaluation, image)
+        name = shown_name(evaluation.truth, image)
         if problem:
             problems.setdefault(problem, []).append(name)
         tokens, errors, confident, smallest = objects.of(image)
@@ -123,12 +123,14 @@ class _ObjectTokens:
         hit_D = evaluation.ranked.hit_TD[0]
         self._kind_D = names[np.where(hit_D, len(ERROR_KINDS), np.where(kinds.kind_D < 0, -1, kinds.kind_D))]
         self._target_D, self._missed_N = kinds.target_D, kinds.missed_N
+        truth, detections = evaluation.truth, evaluation.detections
+        self._rows_d = _rows_by_image(detections.image_D, np.nonzero(self._kind_D != "")[0], len(truth))
+        self._objects_n = _rows_by_image(truth.image_N, np.arange(len(truth.image_N)), len(truth))
 
     def of(self, image: int) -> tuple[list[tuple[str, int, str]], int, float, float]:
         """Return the tokens of an image, its number of errors, their highest score, and the smallest area."""
         truth, detections = self._scored.truth, self._scored.detections
-        rows_d = np.nonzero((detections.image_D == image) & (self._kind_D != ""))[0].tolist()
-        objects_n = np.nonzero(truth.image_N == image)[0].tolist()
+        rows_d, objects_n = self._rows_d[image].tolist(), self._objects_n[image].tolist()
         areas = [float(truth.area_N[n]) for n in objects_n]
         tokens = []
         scores = []
@@ -143,6 +145,12 @@ class _ObjectTokens:
         tokens += [("missed", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in missed]
         present = [("", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in objects_n]
         return [*tokens, *present], len(scores) + len(missed), max(scores, default=-1.0), min(areas, default=1e12)
+
+
+def _rows_by_image(image_X: np.ndarray, rows_x: np.ndarray, images: int) -> list[np.ndarray]:
+    """Return the chosen rows of each image, in their order."""
+    sorted_x = rows_x[np.argsort(image_X[rows_x], kind="stable")]
+    return np.split(sorted_x, np.searchsorted(image_X[sorted_x], np.arange(1, images)))
 
 
 def _size_name(area: float) -> str:

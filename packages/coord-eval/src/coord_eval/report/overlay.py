@@ -9,6 +9,7 @@ import numpy as np
 from coord_codec import geometry_of
 from coord_codec.html import Drawn, image_svg, label_slots
 from coord_codec.html.boxes import MAX_SIDE, Fate
+from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import Scored
 from coord_eval.report.photograph import SHARPNESS, ImageRoot, photograph
 
@@ -27,12 +28,12 @@ def overlay(evaluation: Scored, image: int, root: ImageRoot | None = None) -> tu
         The SVG, and the reason why it does not contain the image, None if it does.
     """
     svg, problem = draw(evaluation, image, root)
-    return svg, problem and f"{shown_name(evaluation, image)}: {problem}"
+    return svg, problem and f"{shown_name(evaluation.truth, image)}: {problem}"
 
 
-def shown_name(evaluation: Scored, image: int) -> str:
+def shown_name(truth: GroundTruth, image: int) -> str:
     """Return the file name of an image for display: shortened, and without the folders of an absolute path."""
-    name = evaluation.truth.file_names[image].replace("\\", "/") or str(evaluation.truth.image_ids[image])
+    name = truth.file_names[image].replace("\\", "/") or str(truth.image_ids[image])
     if name.startswith("/") or ":/" in name[:3] or ".." in name.split("/"):
         name = name.rpartition("/")[2]
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
@@ -56,7 +57,7 @@ def draw(
     pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
     data, problem = photograph(root, truth.file_names[image], pixels, sharpness)
     boxes = [*_objects(evaluation, objects_n, size), *_answers(evaluation, rows_d, size)]
-    return image_svg(shown_name(evaluation, image), size, boxes, data), problem
+    return image_svg(shown_name(evaluation.truth, image), size, boxes, data), problem
 
 
 def slots_of(evaluation: Scored) -> tuple[int, ...]:

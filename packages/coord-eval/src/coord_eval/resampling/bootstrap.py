@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.arguments import expect
+from coord_codec.arguments import expect
 from coord_eval.matching import Scored
 from coord_eval.metric_table import all_metrics, figure_of
 
