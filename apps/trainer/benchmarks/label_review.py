@@ -2,7 +2,8 @@
 
 uv run python apps/trainer/benchmarks/label_review.py judge MODEL [--seeds 3] [--images 500]
 uv run python apps/trainer/benchmarks/label_review.py folds MODEL [--images 500] [--steps 100]
-uv run python apps/trainer/benchmarks/label_review.py measure | fit | summary
+uv run python apps/trainer/benchmarks/label_review.py fit [--seeds 0,1] [--simulated 0]
+uv run python apps/trainer/benchmarks/label_review.py measure | summary
 """
 
 from __future__ import annotations
@@ -278,7 +279,7 @@ def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int
     Args:
         out: where `judge` has put answers and likelihoods
         seeds: the sets to fit to; the others are left for a test
-        simulated: number of seeds of simulated sets; 0 for none
+        simulated: number of seeds of simulated sets, which have no likelihoods; 0 for none
     """
     other = runpy.run_path(str(Path(__file__).parents[3] / "packages/coord-eval/benchmarks/label_review.py"))
     for likely in (False, True):
@@ -292,8 +293,8 @@ def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int
                 missing.append(shows)
                 going.append(goes_on_d)
         measured = len(figures)
-        for case in other["_cases"](80, range(simulated)):
-            found = other["_evidence"](case, likely)
+        for case in other["_cases"](80, range(0 if likely else simulated)):
+            found = other["_evidence"](case)
             figures.append(found.figures_NF)
             kinds.append(np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N]))
             answers.append(found.figures_dF)

@@ -2,9 +2,12 @@
 
 import json
 import shutil
+import subprocess
+from types import SimpleNamespace
 
 import pytest
-from tiny_run import tiny_config
+import yaml
+from tiny_run import BASE, TINY, tiny_config
 
 from coord_eval.calibration import digest_of_truth
 from coord_eval.ground_truth import load_ground_truth
@@ -112,3 +115,29 @@ def test_folds_hold_every_record_once_and_equal_images_together(drawn, tmp_path)
     assert max(map(len, ids)) - min(map(len, ids)) <= 2
     with pytest.raises(InputError, match="--folds 8"):
         split_folds(records, 8, tmp_path / "folds")
+
+
+@pytest.mark.slow
+def test_every_record_is_judged_by_a_model_of_the_other_folds(run, drawn, tmp_path, forked_popen, monkeypatch):
+    forks = SimpleNamespace(**(vars(subprocess) | {"Popen": forked_popen}))
+    monkeypatch.setattr("coord_trainer.comparison.run.subprocess", forks)
+    file, train = drawn
+    values = BASE | {"model": {"tiny": TINY}, "evaluation": {"images": "none", "max_new_tokens": 16}}
+    values["data"] = {"markers": "obj", "annotations": "replaced.jsonl"}
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(values))
+    words = ("review", file, "--folds", 2, "-c", "tiny.yaml", "--out", "out", "evaluation.max_new_tokens=16")
+    code, err, out = run(*words)
+    assert code == 0, err
+    judged = {one["image_id"]: one["fold"] for one in likelihoods(tmp_path / "out")}
+    assert set(judged) == {instance.image_id for instance in train.instances if instance.objects}
+    for fold in (0, 1):
+        folder = tmp_path / "out" / "folds" / str(fold)
+        taught = {json.loads(line)["image_id"] for line in (folder / "annotations.jsonl").read_text().splitlines()}
+        assert taught == {instance.image_id for instance in train.instances} - {
+            i for i, f in judged.items() if f == fold
+        }
+        assert json.loads((folder / "run" / "manifest.json").read_text())["status"] == "finished"
+    before = (tmp_path / "out" / "folds" / "0" / "run" / "manifest.json").stat().st_mtime_ns
+    code, err, out = run(*words)
+    assert code == 0 and out.count("trained before, kept") == 2, err
+    assert (tmp_path / "out" / "folds" / "0" / "run" / "manifest.json").stat().st_mtime_ns == before

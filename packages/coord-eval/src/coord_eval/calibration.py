@@ -27,7 +27,7 @@ from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import Scored
 from coord_eval.metrics.detection import BINS, are_probabilities, calibration
 from coord_eval.objects import ScoredObject
-from coord_eval.resampling.bootstrap import draw_weights, interval
+from coord_eval.resampling.draws import draw_weights, interval
 from coord_eval.thresholds import Threshold, ThresholdCurve, threshold_curve
 
 if TYPE_CHECKING:

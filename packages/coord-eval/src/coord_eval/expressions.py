@@ -33,7 +33,7 @@ from coord_eval.intake.answers import (
 from coord_eval.overlaps import box_iou
 from coord_eval.parse.answer import Answer
 from coord_eval.predictions import Prediction
-from coord_eval.resampling.bootstrap import interval
+from coord_eval.resampling.draws import interval
 
 _F1_IOU = 0.5
 

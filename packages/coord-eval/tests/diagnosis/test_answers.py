@@ -295,13 +295,3 @@ def test_score_command_diagnoses_at_ap_near_0_and_on_request(coco_set, tmp_path,
     assert "diagnosis" not in capsys.readouterr().out
     assert main([*files, str(tmp_path / "good.jsonl"), "--diagnose"]) == 0
     assert "diagnosis: as read" in capsys.readouterr().out
-
-
-def test_diagnose_reads_the_numbers_of_the_text_where_objects_were_fused(coco_set):
-    sizes = {image["id"]: (image["width"], image["height"]) for image in coco_set["images"]}
-    records = answers(coco_set, lambda box, size: [1000 * v for v in (box[1], box[0], box[3], box[2])])
-    plain = diagnose(score(coco_set, records, format="json"), records, format="json", force=True)
-    for record in records:
-        width, height = sizes[record["image_id"]]
-        record |= {"width": width, "height": height, "fused": {}, "objects": []}
-    assert diagnose(score(coco_set, records, format="json"), records, format="json", force=True)[1:] == plain[1:]

@@ -60,7 +60,7 @@ class ImageDetections(Sequence[DetectedObject]):
 
         Args:
             longest_side: the longer side in pixels to which a larger image is reduced
-            slots: place of the colour of each label in `PALETTE`; None chooses them by the text of the labels
+            slots: place of each label from `coord_codec.html.label_slots`; None chooses them for this image
 
         Raises:
             ValueError: if the image was not kept
@@ -76,7 +76,8 @@ class ImageDetections(Sequence[DetectedObject]):
         places = label_slots(o.label for o in self) if slots is None else slots
         size = 6 + max(canvas.size) / 60  # legible on the page too, which shows reduced images
         for item in self:
-            colour = PALETTE[places[item.label]]
+            number, slot = divmod(places[item.label], len(PALETTE))
+            colour = PALETTE[slot]
             x1, y1, x2, y2 = (value * scale for value in item.box)
             points = [(x * scale, y * scale) for x, y in item.placed]
             if not item.points:
@@ -86,7 +87,8 @@ class ImageDetections(Sequence[DetectedObject]):
             else:
                 for point in points:
                     draw.circle(point, 3 * line, fill=colour, outline="white", width=line)
-            caption = f"{one_line(item.label)} {item.score:.2f}"
+            mark = f"{number + 1}: " if number else ""  # tells apart the labels of one colour
+            caption = f"{mark}{one_line(item.label)} {item.score:.2f}"
             x1 = max(min(x1, canvas.width - draw.textlength(caption, font_size=size) - 2 * line), 0)  # inside the image
             left, top, right, bottom = draw.textbbox((x1, y1), caption, font_size=size)
             up = min(bottom - top + 2 * line, max(y1, 0))  # above the box if there is room, else inside it

@@ -137,6 +137,8 @@ Trainer:
         replaced: counts denominators of the global batch | accumulated batches weigh tokens differently
     transformers:Trainer._save_checkpoint(model, trial)
         extended: writes the manifest of files last | a resume may read an incomplete checkpoint
+    transformers.integrations:TensorBoardCallback#tb_writer
+        the writer that takes images with their boxes | TensorBoard shows no images
     transformers:Trainer._determine_best_metric(metrics, trial)
         extended: ignores failed evaluations | a failed evaluation ends training
     transformers:Trainer.evaluate(eval_dataset, ignore_keys, metric_key_prefix)

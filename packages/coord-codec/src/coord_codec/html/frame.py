@@ -73,10 +73,15 @@ def page(
 
 def page_style() -> str:
     """Return the style sheet of all pages."""
-    light, dark = ("".join(f"--s{k}:{colour};" for k, colour in enumerate(p)) for p in (PALETTE, ON_DARK))
     labels = "".join(f".c{k}{{--c:{colour}}}" for k, colour in enumerate(PALETTE))
+    return f"{colour_style()}{labels}\n{_resource('page.css')}"
+
+
+def colour_style() -> str:
+    """Return the part of the style sheet that states its colours as variables, for a light and a dark theme."""
+    light, dark = ("".join(f"--s{k}:{colour};" for k, colour in enumerate(p)) for p in (PALETTE, ON_DARK))
     series = f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
-    return f"\n{series}{labels}\n{_resource('page.css')}"
+    return f"\n{series}{_resource('colours.css')}"
 
 
 def fragment(html: str) -> str:

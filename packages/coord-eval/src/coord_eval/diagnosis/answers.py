@@ -159,7 +159,7 @@ def _raw_numbers(
     if len(results) == len(items):
         detections = collect_results(truth, results).detections
         return RawNumbers(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
-    # Of an answer that was asked in views, the numbers of the text, and not the objects that were fused.
+    # The numbers are those of the texts, whatever stands in place of their boxes.
     answer_records = [replace(item, objects=None) for item in items if isinstance(item, Prediction)]
     images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in answer_records))
     answers, _ = parse_all(truth, answer_records, images, settings, keep_flat=True)

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from coord_codec import geometry_of
-from coord_codec.html import Drawn, image_svg, label_slots
+from coord_codec.html import Drawn, image_svg, label_key, label_slots
 from coord_codec.html.boxes import MAX_SIDE, Fate
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import Scored
@@ -71,6 +71,13 @@ def slots_of(evaluation: Scored) -> tuple[int, ...]:
 def _slots(names: tuple[str, ...], first: tuple[int, ...]) -> tuple[int, ...]:
     slots = label_slots([*(names[k] for k in first), *names])
     return tuple(slots[name] for name in names)
+
+
+def label_colours(evaluation: Scored) -> str:
+    """Return the colours and numbers of the labels that have objects or boxes, as HTML."""
+    names, slots = (*evaluation.truth.categories, *evaluation.detections.unknown), slots_of(evaluation)
+    used = {*evaluation.truth.category_N.tolist(), *evaluation.detections.category_D.tolist()}
+    return label_key({names[k]: slots[k] for k in sorted(used, key=slots.__getitem__)})
 
 
 def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float]) -> list[Drawn]:

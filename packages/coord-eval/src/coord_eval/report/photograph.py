@@ -6,10 +6,12 @@ formats that Pillow decodes itself are opened.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from coord_codec.images import ImageError, data_url, decode_image
 
@@ -129,3 +131,28 @@ def _read(path: Path, at_most: tuple[int, int] | None) -> tuple[Image.Image | No
         return decode_image(path, max_pixels=MAX_PIXELS, at_most=at_most), None
     except ImageError as error:
         return None, f"{error} to show" if "too many" in str(error) else "cannot identify or read the image"
+
+
+def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
+    """Return the address of an image file relative to the folder of a page; empty without a file that may be read.
+
+    It is empty too if folder and file have nothing in common but the root of the file system: the address would state
+    the whole path on this machine.
+
+    Args:
+        root: as in `photograph`
+        name: path of the image relative to the folder of the images
+        folder: folder of the page
+    """
+    if root is None or not name:
+        return ""
+    try:
+        path = root(name) if callable(root) else _find(root, name)[0]
+        if path is None or not path.is_file():
+            return ""
+        page, file = folder.resolve(), path.resolve()
+        if Path(os.path.commonpath([page, file])) == Path(page.anchor):
+            return ""
+        return quote(os.path.relpath(file, page).replace(os.sep, "/"), errors="surrogateescape")
+    except (OSError, ValueError, RuntimeError):
+        return ""
