@@ -124,11 +124,16 @@ CLASSES = {
     "qwen2_5_vl": "Qwen2_5_VL",
 }
 LORA = ["training.tuner_type=lora", "training.target_modules=[all-linear]", "custom.coord_offset.enabled=true"]
+RECOMPUTED = "training.gradient_checkpointing=true"
 COLUMNS = {
     "LoRA": LORA,
-    "LoRA, checkpointing": [*LORA, "training.gradient_checkpointing=true"],
-    "full, checkpointing": ["training.gradient_checkpointing=true"],
+    "LoRA, checkpointing": [*LORA, RECOMPUTED],
+    "DoRA, checkpointing": [*LORA, RECOMPUTED, "training.use_dora=true"],
+    "full, checkpointing": [RECOMPUTED],
+    "full, checkpointing, ZeRO-2 on 8": [RECOMPUTED, "training.deepspeed=zero2"],
+    "full, checkpointing, ZeRO-3 on 8": [RECOMPUTED, "training.deepspeed=zero3"],
 }
+RANKS = 8
 COMMON = [
     "model.dtype=bfloat16",
     "custom.coord_soft_ce_w1.enabled=true",
@@ -233,10 +238,9 @@ def plan(base: Path, annotations: Path, words: list[str]) -> dict[str, Any]:
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.preview import dry_run
 
+    config = load_run_config(None, [*COMMON, f"model.path={base}", f"data.annotations={annotations}", *words])
     with contextlib.redirect_stdout(io.StringIO()):
-        return dry_run(
-            load_run_config(None, [*COMMON, f"model.path={base}", f"data.annotations={annotations}", *words])
-        )
+        return dry_run(config, RANKS)
 
 
 def main(

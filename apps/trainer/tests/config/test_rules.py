@@ -49,6 +49,7 @@ def test_message_shows_every_key_with_its_value():
             {"training": {"use_dora": True, "tuner_type": "lora", "target_modules": ["lm_head"]}},
             ("training.use_dora", "training.target_modules"),
         ),
+        ({"model": {"dtype": "float16"}}, ("model.dtype", "training.tuner_type")),
         ({"evaluation": {"ap_patience": 2}}, ("evaluation.ap_patience", "evaluation.ap_steps")),
         ({"evaluation": {"ap_steps": 2, "images": "none"}}, ("evaluation.ap_steps", "evaluation.images")),
         ({"data": {"annotations": "a.json"}}, ("evaluation.images", "data.heldout_annotations")),

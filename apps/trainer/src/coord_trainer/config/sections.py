@@ -28,7 +28,9 @@ class RunSection(Section):
     profile: bool = Field(False, description="measure a few steps and report where their time goes")
     resume: bool = Field(False, description="continue the run in `run.dir` from its newest complete checkpoint")
     on_nan: Literal["stop", "skip"] = Field(
-        "stop", description="at a loss that is not finite, stop the run, or leave that micro-batch out and list it"
+        "stop",
+        description="at a loss or a gradient that is not finite, stop the run, or leave that micro-batch or step out "
+        "and list it",
     )
     threads: PositiveInt | None = Field(None, description="CPU threads that torch uses; all cores when not given")
     gradient_norms: bool = Field(

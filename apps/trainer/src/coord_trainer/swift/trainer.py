@@ -91,6 +91,11 @@ class RunTrainer:
         self._seen_S = torch.zeros(self._parts.sources, dtype=torch.float64)
         if self.args.deepspeed and not self.is_deepspeed_enabled:
             raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
+        if self.is_fsdp_enabled:
+            raise InputError(
+                "ACCELERATE_USE_FSDP: a launcher selected FSDP, with which training was not tried, and its checkpoints "
+                "cannot be opened by prediction and export; start with torchrun, and shard with training.deepspeed"
+            )
         self._step_time = StepTime()
         self.add_callback(self._step_time)
         for silenced in (ProgressCallback, PrinterCallback):
@@ -377,6 +382,18 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
             loss = loss * self.accelerator.num_processes
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
+
+    def _get_grad_norm(self, model, grad_norm=None):
+        """Return the gradient's norm; without gradients if it is not finite (swift removes a NaN without a word)."""
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        scaled = self.accelerator.scaler is not None or (bool(self.args.deepspeed) and self.args.fp16)
+        dropped = norm is not None and self._parts.non_finite.drops_step(
+            float(norm), self.state.global_step + 1, scaled
+        )
+        if dropped and not scaled:
+            for parameter in model.parameters():
+                parameter.grad = None
+        return norm
 
     def _logs_next(self) -> bool:
         step = self.state.global_step + 1
