@@ -15,11 +15,11 @@ from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_eval.compared_runs import ComparedRuns, Difference
 from coord_eval.comparison_page import comparison_page
+from coord_eval.draws import CONFIDENCE, interval
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metric_table import figure_of, headline
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample
-from coord_eval.resampling.draws import CONFIDENCE, interval
 from coord_eval.resampling.permutation import exchange_p_values
 
 

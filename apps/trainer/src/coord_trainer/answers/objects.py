@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw, ImageOps
 
 from coord_codec import InputError
 from coord_codec.html import PALETTE, label_slots
-from coord_eval.labelling.objects import DetectedObject, one_line
+from coord_eval.labelling import DetectedObject, one_line
 from coord_trainer.answers.finish import Finish
 
 if TYPE_CHECKING:

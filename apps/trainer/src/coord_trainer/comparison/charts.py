@@ -8,9 +8,7 @@ import numpy as np
 
 from coord_codec.counts import fixed
 from coord_eval import Evaluation
-from coord_eval.html import INK, box_rows, chart, safe
-from coord_eval.metrics.breakdowns import EDGES, edge_errors
-from coord_eval.report.distributions import coordinate_chart, iou_chart
+from coord_eval.html import EDGES, INK, box_rows, chart, coordinate_chart, edge_errors, iou_chart, safe
 from coord_losses import registered_terms
 from coord_trainer.comparison.results import GroupComparison, best_decodings
 

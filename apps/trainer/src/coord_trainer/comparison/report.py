@@ -17,8 +17,7 @@ from coord_codec.html import columns as side_by_side
 from coord_codec.html import fate_legend, figure, notes, page, safe, scrolled, section
 from coord_data.image_set import ImageSet
 from coord_eval import figure_of
-from coord_eval.html import PALETTE, forest_plot, legend
-from coord_eval.report.changed import changed_images
+from coord_eval.html import PALETTE, changed_images, forest_plot, legend
 from coord_trainer.comparison.charts import curves, distributions, loss_curves
 from coord_trainer.comparison.plan import differing_settings
 from coord_trainer.comparison.results import (

@@ -12,7 +12,7 @@ from typing import Any
 from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_eval.labelling.formats import coco_results
+from coord_eval.labelling import coco_results
 from coord_trainer.answers.finish import BOXES_FILE, FUSED, finish_lines, has_distributions
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig

@@ -14,7 +14,7 @@ from PIL import Image
 from coord_codec import InputError
 from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
-from coord_eval.labelling.objects import one_line
+from coord_eval.labelling import one_line
 from coord_trainer.answers.finish import Finish, Threshold, read_options
 from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit

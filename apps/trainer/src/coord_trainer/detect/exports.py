@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from coord_eval.labelling.formats import EXPORTS, Records, coco_annotations
+from coord_eval.labelling import EXPORTS, Records, coco_annotations
 from coord_trainer.detect.written import tracked_names, write_tracked
 
 

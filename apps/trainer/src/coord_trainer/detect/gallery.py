@@ -27,8 +27,7 @@ from coord_codec.html import (
 from coord_codec.html.boxes import MAX_SIDE
 from coord_codec.images import data_url
 from coord_eval import ImageError, decode_image
-from coord_eval.labelling.file_names import places_of
-from coord_eval.labelling.objects import DetectedObject
+from coord_eval.labelling import DetectedObject, places_of
 from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.session import DRAWN, PAGE, Answered

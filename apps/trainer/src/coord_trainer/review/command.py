@@ -9,10 +9,8 @@ from typing import Any
 
 from coord_codec import InputError, RunError
 from coord_codec.counts import counted
-from coord_eval import Calibration
-from coord_eval.intake.answers import AnswerSettings
-from coord_eval.review import LabelLikelihood, Review, review, write_likelihoods, write_review_exports
-from coord_eval.review.exports import TOOLS
+from coord_eval import AnswerSettings, Calibration
+from coord_eval.review import TOOLS, LabelLikelihood, Review, review, write_likelihoods, write_review_exports
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig

@@ -2,7 +2,7 @@
 
 from coord_eval.review.correcting import Correction, apply_decisions
 from coord_eval.review.decisions import Decision, Decisions, read_decisions
-from coord_eval.review.exports import proposed_records, write_review_exports
+from coord_eval.review.exports import TOOLS, proposed_records, write_review_exports
 from coord_eval.review.findings import KINDS, Finding, JudgedLabel, Proposal
 from coord_eval.review.likelihood import LabelLikelihood, read_likelihoods, write_likelihoods
 from coord_eval.review.result import Review
@@ -10,6 +10,7 @@ from coord_eval.review.reviewing import review
 
 __all__ = [
     "KINDS",
+    "TOOLS",
     "Correction",
     "Decision",
     "Decisions",
