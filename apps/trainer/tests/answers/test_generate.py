@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from coord_codec import CoordGrid, CoordVocab, RunError
-from coord_trainer.answers.generate import StepRecorder
 from coord_trainer.answers.resumable_file import append_answers
+from coord_trainer.answers.token_statistics import StepRecorder
 from coord_trainer.folder import explain_full_disk
 
 

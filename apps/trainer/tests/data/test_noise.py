@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from coord_codec import InputError, Instance
-from coord_trainer.answers.generate import StepRecorder
 from coord_trainer.answers.score import score_predictions
 from coord_trainer.answers.token_limit import token_limit
+from coord_trainer.answers.token_statistics import StepRecorder
 from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection

@@ -244,7 +244,7 @@ def test_second_record_of_a_model_type_is_refused():
 
 
 def test_record_with_an_unknown_refusal_is_refused():
-    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels, found 'video'"):
+    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels or speed, found 'video'"):
         Family("Mine", "mine", swift_model="qwen3_vl", swift_template="qwen3_vl", cannot={"video": "no"})
 
 

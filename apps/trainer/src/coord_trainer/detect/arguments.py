@@ -14,7 +14,7 @@ _MODEL_SETTINGS = (
     r"|training\.system|evaluation\.(limit|max_new_tokens|readings|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
     r"|custom\.coord_objective\.plugins|data\.class_prompt"
 )
-_PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.batch_size"
+_PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.(batch_size|speed)"
 _SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
 
 
@@ -38,10 +38,9 @@ def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) 
         if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
             raise InputError(
                 f"{name}: it has no effect on how images are answered; these settings have: evaluation.limit, "
-                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, evaluation.views, model.dtype, "
-                "model.attention, "
-                "and, where no coordexp.json says how the model was trained, data.prompt, data.max_objects, "
-                "data.max_pixels and the like"
+                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, evaluation.views, "
+                "evaluation.speed, model.dtype, model.attention, and, where no coordexp.json says how the model was "
+                "trained, data.prompt, data.max_objects, data.max_pixels and the like"
             )
 
 

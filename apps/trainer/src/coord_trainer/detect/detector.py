@@ -120,10 +120,12 @@ class Detector:
             names = allowed
         if resolved.evaluation.decoding[0].grammar != "names":
             names = ()  # answers must not depend on whether annotations or a folder name the images
+        from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.detect.local import LocalEngine
         from coord_trainer.model.checkpoint import open_checkpoint
 
         loaded = open_checkpoint(folder, resolved)
+        check_speed(loaded, resolved)
         limit = resolved.evaluation.max_new_tokens
         limit = limit or token_limit(resolved, loaded.processor.tokenizer, names, of_run=False)
         engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))

@@ -26,12 +26,13 @@ from coord_trainer.model.vision_tower import multiply_patches
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A model ready for inference, with its processor, coordinate tokens and system message."""
+    """A model ready for inference, with its processor, coordinate tokens, system message and slots."""
 
     model: Any
     processor: Any
     vocab: CoordVocab | None
     system: str | None = None
+    slots_SH: torch.Tensor | None = None
 
 
 def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
