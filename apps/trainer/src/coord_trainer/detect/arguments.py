@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from glob import glob
 from pathlib import Path
 
@@ -66,10 +67,11 @@ def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bo
         )
 
 
-def as_setting(views: Sequence[str] | None) -> list[str]:
-    """Return the setting that the options --views stand for; nothing without any."""
+def as_setting(views: Sequence[str] | None, speed: Enum | None = None) -> list[str]:
+    """Return the settings that the options --views and --speed stand for; nothing without any."""
     words = [word for option in views or () for word in option.split(",") if word]
-    return [f"evaluation.views=[{','.join(words)}]"] if words else []
+    settings = [f"evaluation.views=[{','.join(words)}]"] if words else []
+    return settings if speed is None else [*settings, f"evaluation.speed={speed.value}"]
 
 
 def check_thresholds(min_score: float | None, precision: float | None, recall: float | None) -> None:

@@ -40,16 +40,8 @@ class Passes:
         self.logits_BWV = output.logits
         self._cache = RaggedCache(output.past_key_values, room)
         attended_BT = inputs.get("attention_mask", torch.ones_like(ids_BT)).bool()
-        padded = not bool(attended_BT.all())
-        self._attended_BT = attended_BT if padded else None
-        # A token's position is its place in the row without the padding; images take fewer positions than tokens.
-        self._shift_B = -(~attended_BT).sum(dim=1)
-        inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-        deltas_B1 = getattr(inner.model, "rope_deltas", None)
-        self._axes = None if deltas_B1 is None else 3
-        if deltas_B1 is not None:
-            self._shift_B = self._shift_B + deltas_B1.view(-1)
-        self._additive = inner.config.get_text_config()._attn_implementation == "eager"
+        self._attended_BT = None if bool(attended_BT.all()) else attended_BT
+        self._shift_B, self._axes = position_shift(model, attended_BT)
 
     def __call__(
         self, starts: list[int], tokens: Sequence[Sequence[int]], slots_SH: torch.Tensor | None = None, stride: int = 1
@@ -80,7 +72,7 @@ class Passes:
             slot_BW = torch.arange(width, device=device) - lengths_B1
             position_BW = position_BW + slot_BW.add(1).clamp(min=0).mul(stride - 1)
         given["position_ids"] = position_BW if self._axes is None else position_BW.expand(self._axes, -1, -1)
-        given["attention_mask"] = self._mask(at_BW, length, given)
+        given["attention_mask"] = self._mask(at_BW, length)
         return self.model(**given, past_key_values=self._cache, use_cache=True).logits
 
     def keep(self, rows: list[int]) -> None:
@@ -91,17 +83,41 @@ class Passes:
         if self._attended_BT is not None:
             self._attended_BT = self._attended_BT[index]
 
-    def _mask(self, at_BW: torch.Tensor, length: int, given: dict[str, Any]) -> torch.Tensor:
+    def _mask(self, at_BW: torch.Tensor, length: int) -> torch.Tensor:
         """Return which of the cache's positions each token attends to, [B, 1, W, S]."""
         mask_BWS = torch.arange(length, device=at_BW.device) <= at_BW[..., None]
         if self._attended_BT is not None:
             mask_BWS[..., : self.prompt_length] &= self._attended_BT[:, None]
-        mask_B1WS = mask_BWS[:, None]
-        if not self._additive:
-            return mask_B1WS
-        dtype = self.model.get_input_embeddings().weight.dtype
-        zero = torch.zeros(mask_B1WS.shape, dtype=dtype, device=mask_B1WS.device)
-        return zero.masked_fill(~mask_B1WS, torch.finfo(dtype).min)
+        return attention_mask(self.model, mask_BWS)
+
+
+def position_shift(model: Any, attended_BT: torch.Tensor) -> tuple[torch.Tensor, int | None]:
+    """Return what is added to a token's place in its row for its position [B], and the number of axes of positions.
+
+    A model has to have passed the prompts just before: images take fewer positions than tokens, and Qwen's models
+    remember how many fewer.
+
+    Args:
+        model: in any wrapping of PEFT
+        attended_BT: false for the padding on the left
+    """
+    shift_B = -(~attended_BT).sum(dim=1)
+    deltas_B1 = getattr(_plain(model).model, "rope_deltas", None)
+    return (shift_B, None) if deltas_B1 is None else (shift_B + deltas_B1.view(-1), 3)
+
+
+def attention_mask(model: Any, attended_BWS: torch.Tensor) -> torch.Tensor:
+    """Return which positions each token attends to in the form that a model's attention takes, [B, 1, W, S]."""
+    attended_B1WS = attended_BWS[:, None]
+    if _plain(model).config.get_text_config()._attn_implementation != "eager":
+        return attended_B1WS
+    dtype = model.get_input_embeddings().weight.dtype
+    added_B1WS = torch.zeros(attended_B1WS.shape, dtype=dtype, device=attended_BWS.device)
+    return added_B1WS.masked_fill(~attended_B1WS, torch.finfo(dtype).min)
+
+
+def _plain(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def _with_slots(embedded_BWH: torch.Tensor, lengths_B1: torch.Tensor, slots_SH: torch.Tensor) -> torch.Tensor:
