@@ -91,3 +91,7 @@ def test_command_trains_slots_that_predict_finds(run, tiny_model, drawn, tmp_pat
         lines = (tmp_path / speed / "predictions.jsonl").read_text().splitlines()
         texts[speed] = [json.loads(line)["text"] for line in lines]
     assert texts["exact"] == texts["plain"] and len(texts["fast"]) == len(texts["plain"])
+    for speed, other in (("plain", "exact"), ("exact", "fast")):  # only the answers of fast are others
+        code, err, _ = run("predict", model, folder, "--out", speed, "--speed", other, "--no-draw", *words)
+        assert code == (2 if other == "fast" else 0)
+        assert ("made with speed 'plain', now it is 'fast'" in err) == (other == "fast")

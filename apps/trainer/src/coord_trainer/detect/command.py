@@ -198,6 +198,8 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
         "views": [*finish.views, *(finish.question.labels if "classes" in finish.views else ())],
         "calibration": finish.calibration and finish.calibration.rests_on,
         "min_score": finish.threshold.value,
+        # The other speeds have the same answers.
+        "speed": "fast" if detector.config.evaluation.speed == "fast" else "plain",
     }
 
 
