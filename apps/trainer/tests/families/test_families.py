@@ -1,6 +1,7 @@
 """Every model family, tiny and random: it is planned, trained with LoRA and offsets, asked and scored."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from functools import cache
@@ -11,6 +12,7 @@ from tiny_families import SYSTEM, build
 from tiny_run import read_lines, tiny_config
 
 from coord_codec import InputError
+from coord_trainer.config.run_config import load_run_config
 from coord_trainer.families.family import Family
 from coord_trainer.families.table import FAMILIES, family_of, register_family
 
@@ -82,6 +84,22 @@ def test_family_trains_answers_and_is_scored(kind, trained):
     for answer in answers:  # the grammar allows an answer without objects
         assert ("<|coord_" in answer["text"]) == (answer["text"] != "") == bool(answer["coord_logprobs"])
     assert 0 <= result.evaluation["AP"] <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp_path):
+    from coord_trainer.answers.score import predict_checkpoint
+
+    folder, _ = trained(kind)
+    config = load_run_config(folder / "config.yaml", ["evaluation.speed=exact"], trains=False)
+    checkpoint = folder / "checkpoints" / "checkpoint-2"
+    if reason := FAMILIES[kind].cannot.get("speed"):
+        with pytest.raises(InputError, match=re.escape(reason)):
+            predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+        return
+    predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+    found, plain = (path.read_text().splitlines() for path in (tmp_path / "p.jsonl", folder / "predictions.jsonl"))
+    assert [json.loads(line)["text"] for line in found] == [json.loads(line)["text"] for line in plain]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "packing" not in FAMILIES[kind].cannot])

@@ -94,4 +94,4 @@ def test_command_trains_slots_that_predict_finds(run, tiny_model, drawn, tmp_pat
     for speed, other in (("plain", "exact"), ("exact", "fast")):  # only the answers of fast are others
         code, err, _ = run("predict", model, folder, "--out", speed, "--speed", other, "--no-draw", *words)
         assert code == (2 if other == "fast" else 0)
-        assert ("made with speed 'plain', now it is 'fast'" in err) == (other == "fast")
+        assert ("made with speed 'plain', now it is 'fast, slots" in err) == (other == "fast")

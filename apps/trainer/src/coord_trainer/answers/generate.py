@@ -22,7 +22,7 @@ from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
 from coord_trainer.answers.objects import read_objects
 from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
-from coord_trainer.answers.speed.of_checkpoint import check_speed, decode_fast
+from coord_trainer.answers.speed.of_checkpoint import check_speed, decode_fast, speed_of_answers
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.answers.token_statistics import StepRecorder
 from coord_trainer.checkpoints import weight_files
@@ -75,8 +75,8 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
             "asked": [decoding.name, max_new_tokens, opened.system, config.model.dtype],
             "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
         }
-        if config.evaluation.speed == "fast":  # the other speeds have the same answers
-            depends_on["speed"] = config.evaluation.speed
+        if (speed := speed_of_answers(opened, config)) != "plain":
+            depends_on["speed"] = speed
         if views:
             depends_on["views"] = [list(views), question.labels, question.class_prompt]
 

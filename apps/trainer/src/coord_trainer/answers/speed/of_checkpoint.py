@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 from coord_codec import InputError
@@ -33,6 +34,20 @@ def check_speed(checkpoint: LoadedCheckpoint, config: RunConfig) -> None:
             "evaluation.speed is fast but the model has no slots, which draft the coordinates: train them in a few "
             "minutes (uv run apps/trainer slots MODEL ANNOTATIONS), or use exact"
         )
+
+
+def speed_of_answers(checkpoint: LoadedCheckpoint, config: RunConfig) -> str:
+    """Return what the answers depend on: `plain` for the speeds that have the same ones, else the speed and slots.
+
+    Example:
+        >>> from coord_trainer.config.run_config import check_run_config
+        >>> speed_of_answers(LoadedCheckpoint(None, None, None), check_run_config({}, "", trains=False))
+        'plain'
+    """
+    if config.evaluation.speed != "fast" or checkpoint.slots_SH is None:
+        return "plain"
+    digest = zlib.crc32(checkpoint.slots_SH.float().cpu().numpy().tobytes())
+    return f"fast, slots {digest:08x}, {FAST_TOLERANCE} bins"
 
 
 def decode_fast(
