@@ -56,7 +56,8 @@ def assert_equal(found, expected):
         ("qwen", "names", 60),
     ],
 )
-def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit, opened, images):
+def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit, opened, images, monkeypatch):
+    monkeypatch.setattr("coord_trainer.answers.speed.cache._GROWTH", 2)
     data = tiny_config(data={"markers": markers}).data
     asked = (data.model_copy(update={"max_objects": 3}), Decoding(grammar=grammar), limit)
     asked += (NAMES if grammar == "names" else None,)

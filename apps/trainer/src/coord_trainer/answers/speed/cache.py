@@ -1,4 +1,4 @@
-"""`RaggedCache`: keys and values of answers that differ in length, in buffers of a fixed size.
+"""`RaggedCache`: keys and values of answers that differ in length.
 
 A pass writes the keys of each row behind those that the row keeps, so that rejected drafts are overwritten by the next
 pass and nothing has to be cut out.
@@ -15,13 +15,15 @@ from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
 
 from coord_codec import InputError
 
+_GROWTH = 128
+"""Positions by which the buffers grow."""
+
 
 class RaggedCache(Cache):
     """A cache that each row fills at its own pace.
 
     Args:
-        filled: the cache after the prompt
-        room: number of tokens that a row may have behind the prompt, drafts included
+        filled: the cache after the prompt, which is emptied
 
     Attributes:
         start_B: number of tokens that each row keeps; set before each pass
@@ -30,15 +32,19 @@ class RaggedCache(Cache):
         InputError: the model has layers whose state cannot go back to before a rejected draft.
     """
 
-    def __init__(self, filled: Cache, room: int) -> None:
+    def __init__(self, filled: Cache) -> None:
         if wrong := next((layer for layer in filled.layers if type(layer) is not DynamicLayer), None):
             raise InputError(
                 f"evaluation.speed: the model has a {type(wrong).__name__}, which cannot go back to before a rejected "
                 "draft; use evaluation.speed: plain"
             )
-        super().__init__(layers=[_RaggedLayer(layer.keys, layer.values, room) for layer in filled.layers])
         rows, _, length, _ = filled.layers[0].keys.shape
         self.start_B = torch.full((rows,), length, device=filled.layers[0].keys.device)
+        layers = []
+        for layer in filled.layers:
+            layers.append(_RaggedLayer(layer.keys, layer.values))
+            layer.keys = layer.values = None  # so that there is one copy of the prompts, and not two
+        super().__init__(layers=layers)
 
     def begin(self, starts: list[int], width: int) -> int:
         """Set where each row writes its next `width` tokens; returns the number of positions that the pass reads."""
@@ -49,7 +55,7 @@ class RaggedCache(Cache):
         if len(set(starts)) > 1:
             place = self.start_B[:, None] + torch.arange(width, device=device)
         for layer in self.layers:
-            layer.place, layer.length = place, length
+            layer.begin(place, length)
         return length
 
     def keep(self, rows: list[int]) -> None:
@@ -62,12 +68,18 @@ class RaggedCache(Cache):
 class _RaggedLayer(CacheLayerMixin):
     is_sliding = False
 
-    def __init__(self, keys_BASD: torch.Tensor, values_BASD: torch.Tensor, room: int) -> None:
+    def __init__(self, keys_BASD: torch.Tensor, values_BASD: torch.Tensor) -> None:
         super().__init__()
-        self.keys, self.values = (_with_room(filled, room) for filled in (keys_BASD, values_BASD))
+        self.keys, self.values = keys_BASD, values_BASD
         self.place: Any = slice(0)
         self.length = keys_BASD.shape[2]
         self.is_initialized = True
+
+    def begin(self, place: Any, length: int) -> None:
+        """Set where the next pass writes and how many positions it reads."""
+        self.place, self.length = place, length
+        if length > self.keys.shape[2]:
+            self.keys, self.values = (_grown(buffer, length + _GROWTH) for buffer in (self.keys, self.values))
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         """Do nothing, since the buffers exist."""
@@ -97,8 +109,8 @@ class _RaggedLayer(CacheLayerMixin):
         return self.keys.shape[2]
 
 
-def _with_room(filled_BASD: torch.Tensor, room: int) -> torch.Tensor:
-    rows, heads, length, size = filled_BASD.shape
-    buffer = filled_BASD.new_zeros(rows, heads, length + room, size)
-    buffer[:, :, :length] = filled_BASD
-    return buffer
+def _grown(buffer_BASD: torch.Tensor, length: int) -> torch.Tensor:
+    rows, heads, filled, size = buffer_BASD.shape
+    grown = buffer_BASD.new_zeros(rows, heads, length, size)
+    grown[:, :, :filled] = buffer_BASD
+    return grown

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from coord_trainer.answers.speed.outline import LONGEST_DRAFT, Outline, Place
+from coord_trainer.answers.speed.outline import Outline, Place
 from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.answers.token_statistics import read_statistics, token_statistics
 
@@ -99,8 +99,7 @@ def decode(
         slots_SH: embeddings of the slots; None drafts no coordinates from them
     """
     first, _ = outline.draft(Place())
-    room = rules.max_new_tokens + LONGEST_DRAFT + (0 if slots_SH is None else len(slots_SH))
-    passes = Passes(model, inputs, first, room, rules.pad_id)
+    passes = Passes(model, inputs, first, rules.pad_id)
     rows = [_Row(number, drafts=first) for number in range(len(inputs["input_ids"]))]
     verifier = _Verifier(outline, rules, grammar, len(rows))
     present, logits_BWV = rows, passes.logits_BWV

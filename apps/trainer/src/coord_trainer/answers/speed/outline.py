@@ -19,7 +19,7 @@ from coord_trainer.config.sections import DataSection
 
 _NAME = "NAME"
 _COORDINATE = re.compile(r"<\|coord_\d+\|>")
-LONGEST_DRAFT = 32
+_LONGEST_DRAFT = 32
 """The most tokens that are drafted at once."""
 
 
@@ -120,7 +120,7 @@ class Outline:
         """
         drafted: list[int] = []
         left = list(coordinates)
-        while len(drafted) < LONGEST_DRAFT:
+        while len(drafted) < _LONGEST_DRAFT:
             token = left.pop(0) if place.part == "side" and left else self._fixed(place)
             if token is None:
                 break

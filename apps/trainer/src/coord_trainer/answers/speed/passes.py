@@ -21,7 +21,6 @@ class Passes:
         model: of any family whose layers all attend, in any wrapping of PEFT
         inputs: of the prompts, padded on the left
         first: tokens that are fed with each prompt, as a draft of the beginning of its answer
-        room: the most tokens of an answer, drafts included
         pad_id: stands for tokens that a row does not have
 
     Attributes:
@@ -30,7 +29,7 @@ class Passes:
         count: number of passes behind the prompt
     """
 
-    def __init__(self, model: Any, inputs: Any, first: Sequence[int], room: int, pad_id: int) -> None:
+    def __init__(self, model: Any, inputs: Any, first: Sequence[int], pad_id: int) -> None:
         self.model, self._pad = model, pad_id
         self.count = 0
         ids_BT = inputs["input_ids"]
@@ -38,7 +37,7 @@ class Passes:
         given = {name: _extended(name, value, ids_BT, first) for name, value in inputs.items()}
         output = model(**given, use_cache=True, logits_to_keep=1 + len(first))
         self.logits_BWV = output.logits
-        self._cache = RaggedCache(output.past_key_values, room)
+        self._cache = RaggedCache(output.past_key_values)
         attended_BT = inputs.get("attention_mask", torch.ones_like(ids_BT)).bool()
         self._attended_BT = None if bool(attended_BT.all()) else attended_BT
         self._shift_B, self._axes = position_shift(model, attended_BT)
