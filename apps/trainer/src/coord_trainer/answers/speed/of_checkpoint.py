@@ -10,6 +10,7 @@ from coord_trainer.answers.speed.decode import Decoded, Grammar, Rules, decode
 from coord_trainer.answers.speed.outline import Outline
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
+from coord_trainer.families.family import Family
 from coord_trainer.families.table import FAMILIES
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 
@@ -23,17 +24,26 @@ def check_speed(checkpoint: LoadedCheckpoint, config: RunConfig) -> None:
     Raises:
         InputError: its family cannot go back to before a rejected draft, or it has no slots and `fast` needs them.
     """
-    speed = config.evaluation.speed
-    if speed == "plain":
+    if config.evaluation.speed == "plain":
         return
     family = FAMILIES.get(checkpoint.model.config.model_type)
-    if family is not None and (reason := family.cannot.get("speed")):
-        raise InputError(f"evaluation.speed is {speed} but the model is a {family.name}: {reason}")
-    if speed == "fast" and checkpoint.slots_SH is None:
+    if family is not None:
+        check_speed_of_family(config, family)
+    if config.evaluation.speed == "fast" and checkpoint.slots_SH is None:
         raise InputError(
             "evaluation.speed is fast but the model has no slots, which draft the coordinates: train them in a few "
             "minutes (uv run apps/trainer slots MODEL ANNOTATIONS), or use exact"
         )
+
+
+def check_speed_of_family(config: RunConfig, family: Family) -> None:
+    """Refuse a speed that a model family cannot be decoded with.
+
+    Raises:
+        InputError: it cannot go back to before a rejected draft.
+    """
+    if config.evaluation.speed != "plain" and (reason := family.cannot.get("speed")):
+        raise InputError(f"evaluation.speed is {config.evaluation.speed} but the model is a {family.name}: {reason}")
 
 
 def speed_of_answers(checkpoint: LoadedCheckpoint, config: RunConfig) -> str:
