@@ -24,7 +24,6 @@ from coord_trainer.answers.objects import read_objects
 from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
 from coord_trainer.answers.speed.of_checkpoint import check_speed, decode_fast, speed_of_answers
 from coord_trainer.answers.token_limit import token_limit
-from coord_trainer.answers.token_statistics import StepRecorder
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
@@ -33,6 +32,7 @@ from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
 from coord_trainer.model.prompt import prompt_tokens
+from coord_trainer.model.token_statistics import StepRecorder
 from coord_trainer.views.asking import answer_views
 from coord_trainer.views.table import check_views
 from coord_trainer.views.view import Question

@@ -227,7 +227,7 @@ def slots(
     resolved = load_run_config(config, overrides or [], trains=False)
     check_settings(overrides or [], endpoint=False)
     load_libraries()
-    from coord_trainer.training.slots import slots_of_model
+    from coord_trainer.detect.slots import slots_of_model
 
     for line in slots_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
         say(line)

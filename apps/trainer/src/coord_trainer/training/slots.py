@@ -15,25 +15,20 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from coord_adapter import SLOTS_FILE, Slots, save_slots
 from coord_codec import InputError, Instance, find_layout
-from coord_codec.counts import counted
-from coord_data.image_set import ImageSet, load_annotated
+from coord_data.image_set import ImageSet
 from coord_losses import soft_cross_entropy, wasserstein1
 from coord_trainer.answers.speed.of_checkpoint import FAST_TOLERANCE
 from coord_trainer.answers.speed.outline import Outline
 from coord_trainer.answers.speed.passes import attention_mask, position_shift
-from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import TargetWriter, marker_ids
-from coord_trainer.detect.detector import as_trained
-from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.prompt import prompt_tokens
 
 _HELD_OUT = 0.1
@@ -65,45 +60,6 @@ class _Batch:
     answer_length: int
     first_BM: list[list[int]]
     """Positions of the first coordinate of each object in the answers."""
-
-
-def slots_of_model(
-    model: Path,
-    annotations: Path,
-    images: Path | None,
-    config: RunConfig,
-    steps: int,
-    batch: int,
-    seed: int,
-    force: bool,
-    strict: bool,
-) -> Iterator[str]:
-    """Train the slots of a model on annotated images and write them into its folder; yields lines for the user.
-
-    Raises:
-        InputError: the model has slots already and `force` is false, or see `train_slots`.
-    """
-    folder = locate_model(model)
-    if (folder / SLOTS_FILE).is_file() and not force:
-        raise InputError(f"{folder / SLOTS_FILE}: the model has slots; --force replaces them")
-    resolved = as_trained(config, folder)
-    rules = resolved.data.model_copy(update={"images": images, "strict": strict})
-    annotated = load_annotated(annotations, rules)
-    yield f"{annotations}: {counted(len(annotated), 'image')}, {counted(len(annotated.problems), 'problem')}"
-    checkpoint = open_checkpoint(folder, resolved)
-    rows_SH, agreement = train_slots(checkpoint, resolved, annotated, steps=steps, batch=batch, seed=seed)
-    assert checkpoint.vocab is not None  # or it was refused
-    markers = marker_ids(resolved.data, checkpoint.processor.tokenizer)
-    file = save_slots(folder, Slots(rows_SH, checkpoint.vocab.fingerprint(markers=markers)))
-    yield f"{counted(rows_SH.numel(), 'parameter')} in {file}; the model is as it was"
-    yield (
-        f"drafts of {counted(agreement.coordinates, 'coordinate')} of other images: {_shares(agreement.equal)} are the "
-        f"model's likeliest, {_shares(agreement.near)} at most {FAST_TOLERANCE} bins from it"
-    )
-
-
-def _shares(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.0%}" for value in values)
 
 
 def train_slots(

@@ -22,7 +22,7 @@ import torch
 
 from coord_trainer.answers.speed.outline import Outline, Place
 from coord_trainer.answers.speed.passes import Passes
-from coord_trainer.answers.token_statistics import read_statistics, token_statistics
+from coord_trainer.model.token_statistics import read_statistics, token_statistics
 
 
 class Grammar(Protocol):
