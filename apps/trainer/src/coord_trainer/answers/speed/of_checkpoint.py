@@ -14,7 +14,7 @@ from coord_trainer.families.family import Family
 from coord_trainer.families.table import FAMILIES
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 
-FAST_TOLERANCE = 20
+FAST_TOLERANCE = 8
 """The rule of `evaluation.speed: fast`: a coordinate at most this many bins from its draft is verified once."""
 
 
