@@ -57,6 +57,16 @@ def test_dry_run_gives_the_rates_and_parameters_of_the_run(capsys):
     assert told.index("peak") < told.index("embed_lr") and "position_side" not in told
 
 
+def test_dry_run_of_lora_alone_has_one_group_since_all_of_it_decays():
+    pytest.importorskip("swift")
+    from coord_trainer.preview import dry_run
+
+    words = ["training.tuner_type=lora", "training.target_modules=[all-linear]", "data.shapes.train=2"]
+    figures = dry_run(load_run_config(None, ["custom.coord_soft_ce_w1.enabled=true", *words]))
+    (group,) = figures["groups"]
+    assert group["parameters"] == figures["parameters"]["trained"] > 0
+
+
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
 @pytest.mark.slow
 def test_dry_run_memory_is_within_15_percent_of_a_real_step(forked):

@@ -10,7 +10,8 @@ from coord_eval.cli.main import main
 from coord_eval.comparison import paired_differences
 from coord_eval.metric_table import HEADLINE
 from coord_eval.resampling import permutation
-from coord_eval.resampling.bootstrap import Resamples, interval
+from coord_eval.resampling.bootstrap import Resamples
+from coord_eval.resampling.draws import interval
 from coord_eval.resampling.permutation import exchange_p_values
 
 pytestmark = pytest.mark.exhaustive  # thousands of draws

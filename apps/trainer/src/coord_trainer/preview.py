@@ -154,6 +154,7 @@ def _groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str
             "example": names[id(group["params"][0])],
         }
         for group in optimizer.param_groups
+        if group["params"]  # the group without weight decay is empty for LoRA alone
     ]
 
 

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_eval.arguments import expect
 from coord_eval.comparison_page import comparison_page
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metric_table import figure_of, headline
 from coord_eval.report.photograph import ImageRoot
-from coord_eval.resampling.bootstrap import CONFIDENCE, Resamples, few_objects_note, interval, resample
+from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample
+from coord_eval.resampling.draws import CONFIDENCE, interval
 from coord_eval.resampling.permutation import exchange_p_values
 
 

@@ -64,7 +64,7 @@ class Evaluation(Scored):
         coco_constant_score: the twelve COCO metrics with all scores set to 1, from our own matching
         coco_class_agnostic: the twelve COCO metrics when any label may match any object, from our own matching: COCO's
             `useCats=0`, including unknown labels, for the 100 best boxes of an image
-        backend: library that computed `coco`, `per_class` and `ceiling`
+        backend: library that computed `coco` and `per_class`
         detection: micro precision, recall and F1 at IoU .5, .75 and over .5:.95, independent of scores
         detection_class_agnostic: likewise, when any label may match any object
         mean_iou: mean over objects of the IoU with the matched detection of the same label, 0 for missed objects
@@ -166,7 +166,16 @@ class Evaluation(Scored):
 
     def brief(self) -> str:
         """Return the headline metrics in one line."""
-        parts = [shown.brief(self) for shown in all_shown() if shown.brief]
+        parts = []
+        if shapes := self.shapes:
+            names = [name for name in shapes if name.startswith("AP")][:2]
+            figures_of_shapes = "   ".join(f"{name} {shapes[name]:.3f}" for name in names)
+            parts.append(
+                f"{shapes['geometry']}: {figures_of_shapes} (quantisation ceiling {shapes['ceiling']['AP']:.3f})"
+            )
+        if self.has_boxes:
+            around = "boxes around: " if self.shapes else ""
+            parts.append(around + "   ".join(shown.brief(self) for shown in all_shown() if shown.brief))
         return "   ".join(parts)
 
     def __repr__(self) -> str:

@@ -62,7 +62,7 @@ def write_report(
     findings = costly_errors(evaluation, kinds)
     f1_I = f1_of_images(evaluation)
     chosen = choose_images(f1_I, findings, max_overlays) if max_overlays > 0 else []
-    images, shown = images_html(evaluation, root, chosen, f1_I, kinds) if chosen else ("", [])
+    images, shown = images_html(evaluation, root, chosen, f1_I, kinds, folder) if chosen else ("", [])
     first = findings_html(findings, frozenset(shown))
     health = evaluation.format
     parsed = f"{health['parsed']} of {health['answers']} parsed" if health["answers"] else ""

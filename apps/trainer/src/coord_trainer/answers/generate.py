@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +44,27 @@ _ANSWER_SETTINGS = {
 """The settings of `data` that answers depend on."""
 
 
-def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
+def predict_images(
+    config: RunConfig,
+    checkpoint: Path,
+    images: ImageSet,
+    out: Path,
+    threshold: Mapping[str, float | None] | None = None,
+) -> int:
     """Generate answers to `images` with every decoding that `config` names; returns the number of images.
 
     The first decoding's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
     call continues what an interrupted one left unfinished.
+
+    Args:
+        config: of the run
+        checkpoint: its folder
+        images: the images
+        out: file of the answers
+        threshold: arguments of `Finish.with_threshold`: the least score, or what it is to give; None keeps all boxes
+
+    Raises:
+        InputError: the model is not calibrated for a decoding, and `threshold` asks for a precision or recall
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
@@ -61,9 +77,15 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     question = question_about(config, images, largest_image(opened.processor))
     check_views(views, question)
     card = read_card(checkpoint)
+    finishes = {
+        decoding: Finish(views, question, card and card.calibration_of(decoding, views, checkpoint)).with_threshold(
+            **(threshold or {})
+        )
+        for decoding in config.evaluation.decoding
+    }
     for decoding, path in ((first, out), *others):
         make_folder(path.parent)
-        finish = Finish(views, question, card and card.calibration_of(decoding, views, checkpoint))
+        finish = finishes[decoding]
         source = written.setdefault(decoding.generation, path)
         if source != path:
             shutil.copyfile(source, path)  # the same answers; only their boxes are computed in another way

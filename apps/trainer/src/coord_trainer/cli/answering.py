@@ -33,7 +33,7 @@ from coord_trainer.cli.options import (
 from coord_trainer.console import say
 
 Server = Enum("Server", {name: name for name in ("vllm", "sglang")}, type=str)
-Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone")}, type=str)
+Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat")}, type=str)
 _LONGEST_REQUEST = 86400
 GrammarForm = Enum("GrammarForm", {name: name for name in ("lark", "ebnf")}, type=str)
 
@@ -46,24 +46,30 @@ def evaluate(
     config: ConfigFile = None,
     views: Views = None,
     speed: Speed = None,
+    min_score: MinScore = None,
+    precision: Precision = None,
+    recall: Recall = None,
     strict: Strict = False,
 ) -> None:
     """Generate answers for the images selected by evaluation.images with a checkpoint, score them, write a report.
 
-    A call that was stopped, or that failed, is continued with the same --out.
+    A call that was stopped, or that failed, is continued with the same --out. With a threshold only the boxes that it
+    keeps are scored, which lowers AP: average precision needs those of low scores too.
 
     Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
     """
     if not unfinished(out).is_file():
         must_not_exist(out)
     checkpoint, config = find_model_and_config(checkpoint, config)
-    from coord_trainer.detect.arguments import as_setting
+    from coord_trainer.detect.arguments import as_setting, check_thresholds
 
+    check_thresholds(min_score, precision, recall)
     resolved = resolve_config(config, [*(overrides or []), *as_setting(views, speed)], strict, checkpoint)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint
 
-    print_scores(evaluate_checkpoint(resolved, checkpoint, out), out)
+    threshold = {"min_score": min_score, "precision": precision, "recall": recall}
+    print_scores(evaluate_checkpoint(resolved, checkpoint, out, threshold), out)
 
 
 @app.command()

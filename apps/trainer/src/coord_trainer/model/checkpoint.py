@@ -20,7 +20,7 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card, system_text
-from coord_trainer.model.prompt import prompt_text
+from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
 from coord_trainer.model.vision_tower import multiply_patches
 
 
@@ -54,6 +54,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     card = read_card(path)
     try:
         processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+        end_answers_as_asked(processor)
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
             card.check_fingerprint(fingerprint, Path(source))

@@ -161,7 +161,7 @@ def simulate_step(
     rows: int,
     loss: LossMemory,
 ) -> StepMemory:
-    """Simulate two steps on meta tensors; during the second the optimizer's state exists from the beginning.
+    """Simulate a step on meta tensors; the optimizer's state exists from its beginning, as in a second step.
 
     Args:
         model: on the meta device, with or without PEFT
@@ -186,21 +186,25 @@ def simulate_step(
         weights = live.now
         inputs = _meta_inputs(batch, vision)
         input_bytes = live.now - weights
-        for _ in range(2):
-            live.peak = live.now
-            hidden_BTH = _hidden(core, text, inputs)
-            _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], head.weight, loss).backward()
-            del hidden_BTH
-            for parameter in trained:
-                if parameter.grad is None:  # deepstack and the head's offsets are not simulated
-                    parameter.grad = torch.empty_like(parameter)
-            peak = live.peak
-            optimizer.step()
-            optimizer.zero_grad()
-            peak = max(peak, live.peak)
+        _update(optimizer, trained)
+        live.peak = live.now
+        hidden_BTH = _hidden(core, text, inputs)
+        _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], head.weight, loss).backward()
+        del hidden_BTH
+        _update(optimizer, trained)
+        peak = live.peak
     gradients = sum(p.numel() * p.itemsize for p in trained)
     states = live.now - weights - input_bytes
     return StepMemory(weights, gradients, states, max(peak - weights - states - gradients, 0), peak)
+
+
+def _update(optimizer: torch.optim.Optimizer, trained: list[nn.Parameter]) -> None:
+    """Update parameters, of which those of deepstack and of the head's offsets have no gradients in a simulation."""
+    for parameter in trained:
+        if parameter.grad is None:
+            parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def _meta_inputs(batch: dict[str, Tensor], vision: nn.Module) -> dict[str, Any]:

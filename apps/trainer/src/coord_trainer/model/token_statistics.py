@@ -2,19 +2,18 @@
 
 The [T, V] logits of an answer are never kept: a few statistics are computed from them at each step.
 
-Shapes: B tokens that are generated at once, V vocabulary, K coordinate tokens, Q quantiles.
+Shapes: B tokens that are generated at once, V vocabulary, Q quantiles.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import torch
 from transformers import LogitsProcessor
 
 from coord_codec import CoordVocab
-from coord_trainer.config.decoding import QUANTILE_LEVELS
+from coord_trainer.model.coordinates import coordinate_statistics
 
 STATISTICS = ("log_p", "expected", "spread", "mass", "quantiles")
 """The statistics of a token; all but the first are those of a coordinate."""
@@ -86,24 +85,7 @@ def token_statistics(
     found = {"log_p": scored_BV.gather(1, token_B[:, None])[:, 0] - scored_BV.logsumexp(dim=1)}
     if vocab is None:
         return found
-    coord_BK = raw_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
-    p_BK = coord_BK.softmax(dim=1)
-    bins_K = torch.arange(p_BK.shape[1], device=p_BK.device, dtype=p_BK.dtype)
-    mean_B = p_BK @ bins_K
-    variance_B = (p_BK * (bins_K - mean_B[:, None]) ** 2).sum(dim=1)
-    levels_BQ = _levels(p_BK.device).expand(len(p_BK), -1).contiguous()
-    bin_BQ = torch.searchsorted(p_BK.cumsum(dim=1), levels_BQ).clamp(max=p_BK.shape[1] - 1)
-    return found | {
-        "expected": mean_B / vocab.grid.scale,
-        "spread": variance_B.sqrt() / vocab.grid.scale,
-        "mass": (coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp(),
-        "quantiles": bin_BQ / vocab.grid.scale,
-    }
-
-
-@lru_cache
-def _levels(device: torch.device) -> torch.Tensor:
-    return torch.tensor(QUANTILE_LEVELS, device=device)
+    return found | coordinate_statistics(raw_BV, vocab)
 
 
 def read_statistics(recorded: dict[str, torch.Tensor]) -> dict[str, list[Any]]:

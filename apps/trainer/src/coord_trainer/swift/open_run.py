@@ -35,7 +35,7 @@ from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.model.prompt import check_prompt, prompt_settings, prompt_text
+from coord_trainer.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
 from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
 from coord_trainer.training.faults import NonFiniteLoss
 
@@ -306,8 +306,9 @@ def open_run(
     if config.data.packing and config.model.attention == "sdpa":
         attend_by_sample(pipeline.model)
 
-    # Processor: limits of the image size, coordinate tokens and markers.
+    # Processor: limits of the image size, the end of an answer, coordinate tokens and markers.
     set_pixels(pipeline.processor, config.data)
+    end_answers_as_asked(pipeline.processor)
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
@@ -352,6 +353,11 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     """Raise `InputError` if the run needs what the model family cannot do."""
     if config.data.packing and (reason := family.cannot.get("packing")):
         raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")
+    stated, most = config.data.max_side_ratio, family.max_side_ratio
+    if "max_side_ratio" in config.data.model_fields_set and most is not None and (stated is None or stated > most):
+        raise InputError(
+            f"data.max_side_ratio: the image processor of {family.name} takes no more than {most:g}, found {stated}"
+        )
     for name in ("min_pixels", "max_pixels"):
         if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
             raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")

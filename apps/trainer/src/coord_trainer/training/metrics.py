@@ -15,6 +15,8 @@ import torch
 from coord_losses import ObjectiveOutput, denominator_of, registered_terms
 from coord_losses.hf.metrics import StepMetrics
 
+STEP_TIME = "seconds_per_step"
+"""Name in metrics.jsonl of the mean time of the steps since the last line, without evaluations and checkpoints."""
 DIAGNOSTICS = tuple(name for name, term in registered_terms().items() if term.diagnostic and not term.trainable)
 """Quantities that are measured on log steps and never trained."""
 

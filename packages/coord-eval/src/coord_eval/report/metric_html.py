@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from coord_codec.counts import counted, fixed
 from coord_codec.html import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
-from coord_eval.metrics.detection import SCORE_THRESHOLDS, f1_name
 from coord_eval.metrics.errors import ERROR_KINDS
 from coord_eval.metrics.metric import Tile
 from coord_eval.report.plot import INK, chart
+from coord_eval.thresholds import threshold_curve
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
@@ -31,6 +33,8 @@ _COCO_NAMES = {
     "ARl": "AR, large objects",
 }
 _RATES = ("precision", "recall", "f1")
+_CURVE_RESAMPLES = 200
+"""Resamples of the images for the bands of a curve."""
 
 
 def coco_table(evaluation: Evaluation) -> str:
@@ -162,27 +166,28 @@ def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
 
 
 def score_curve(evaluation: Evaluation) -> str:
-    """Draw precision, recall and F1 against the score threshold; empty if all scores are equal."""
-    curve = evaluation.analysis["f1_against_threshold"]
-    if len(curve["points"]) < 2:
+    """Draw precision, recall and F1 against the score threshold; empty if all scores are equal.
+
+    Bands are 95 % intervals over images, if the evaluation has intervals.
+    """
+    curve = threshold_curve(evaluation, _CURVE_RESAMPLES if evaluation.intervals else 0)
+    if len(curve.points) < 2:
         return ""
-    best = curve["best"]
-    caption = f"precision, recall and F1 against score threshold; best F1 {best['f1']:.3f} at {best['threshold']:.3g}"
+    best = curve.choose()
+    caption = f"precision, recall and F1 against score threshold; best F1 {best.f1:.3f} at {best.value:.3g}"
+    scores, *rates = np.array(curve.points).T
+    bounds = np.array(curve.intervals).T
     with chart(caption, width=560, height=300) as drawn:
-        scores = [row[0] for row in curve["points"]]
-        for column, name in enumerate(_RATES, start=1):
-            ys = [row[column] for row in curve["points"]]
-            drawn.axes.plot(scores, ys, label=name, linewidth=2.5 if name == "f1" else 1.2, color=PALETTE[3 - column])
-        drawn.axes.plot([best["threshold"]], [best["f1"]], marker="o", markersize=8, color=PALETTE[0])
+        for place, (name, values) in enumerate(zip(_RATES, rates, strict=True)):
+            colour, style = PALETTE[2 - place], ("--", ":", "-")[place]
+            drawn.axes.plot(scores, values, style, label=name, color=colour)
+            if evaluation.intervals:
+                drawn.axes.fill_between(scores, *bounds[2 * place : 2 * place + 2], alpha=0.15, color=colour)
+        drawn.axes.plot([best.value], [best.f1], marker="o", markersize=8, color=PALETTE[0])
         drawn.axes.set(ylim=(0, 1.02), xlabel="score threshold")
-        if min(scores) >= 0 and max(scores) <= 1:
+        if scores.min() >= 0 and scores.max() <= 1:
             drawn.axes.set_xlim(-0.02, 1.02)
-        bounds = {t: row for t in SCORE_THRESHOLDS if (row := evaluation.intervals.get(f1_name(t)))}
-        if bounds:
-            low, high = ([row[key] for row in bounds.values()] for key in ("low", "high"))
-            drawn.axes.fill_between(list(bounds), low, high, alpha=0.2, color=PALETTE[0])
-            caption += "; band: 95 % confidence interval of F1 over images"
-    return figure(drawn.svg, caption)
+    return figure(drawn.svg, caption + ("; bands: 95 % intervals over images" if evaluation.intervals else ""))
 
 
 def reliability(evaluation: Evaluation) -> str:
