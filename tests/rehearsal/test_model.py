@@ -1,5 +1,6 @@
 """A tiny Qwen3-VL on a simulated device: a training step, and answers with every way of decoding."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,13 +58,13 @@ DECODINGS = {
 }
 
 
-def answers(checkpoint, config, images, name):
+def answers(checkpoint, config, images, name, speed="plain"):
     from coord_trainer.answers.generate import answer_images
     from coord_trainer.config.decoding import Decoding
 
     given = [images.image(i) for i in range(3)]
     data = config.data.model_copy(update={"style": "json"} if name == "json" else {})
-    return answer_images(checkpoint, given, data, Decoding(**DECODINGS[name]), LIMIT, images.words)
+    return answer_images(checkpoint, given, data, Decoding(**DECODINGS[name]), LIMIT, images.words, speed=speed)
 
 
 @pytest.mark.parametrize("name", DECODINGS)
@@ -83,6 +84,19 @@ def test_answers_wait_for_the_tokens_that_a_grammar_reads_and_once_a_batch(name,
     assert sum(waits.values()) - sum(grammar.values()) == 2, waits  # tokens and statistics, at the end of the batch
     # The grammar follows the tokens generated so far; transformers' own loop waits at every token as well.
     assert sum(grammar.values()) <= (0 if name == "free" else LIMIT), waits
+
+
+@pytest.mark.parametrize("name", ["free", "names"])
+def test_drafted_answers_mix_no_devices(name, folder, config, images):
+    expected = answers(opened(folder, config), config, images[1], name)
+    checkpoint = opened(folder, config)
+    rows = checkpoint.model.get_input_embeddings().weight[:3].detach().clone()
+    move(checkpoint.model)
+    checkpoint = replace(checkpoint, slots_SH=on_device(rows))
+    with SimulatedDevice() as device:
+        found = answers(checkpoint, config, images[1], name, speed="exact")
+    assert [answer["text"] for answer in found] == [answer["text"] for answer in expected]
+    assert not device.mismatches
 
 
 def step(run, batch, place=lambda x: x):

@@ -1,6 +1,7 @@
 """Every model family, tiny and random: it is planned, trained with LoRA and offsets, asked and scored."""
 
 import json
+import re
 import shutil
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +13,7 @@ from tiny_families import SYSTEM, build
 from tiny_run import read_lines, tiny_config
 
 from coord_codec import InputError
+from coord_trainer.config.run_config import load_run_config
 from coord_trainer.families.family import Family
 from coord_trainer.families.table import FAMILIES, family_of, register_family
 
@@ -83,6 +85,22 @@ def test_family_trains_answers_and_is_scored(kind, trained):
     for answer in answers:  # the grammar allows an answer without objects
         assert ("<|coord_" in answer["text"]) == (answer["text"] != "") == bool(answer["coord_logprobs"])
     assert 0 <= result.evaluation["AP"] <= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp_path):
+    from coord_trainer.answers.score import predict_checkpoint
+
+    folder, _ = trained(kind)
+    config = load_run_config(folder / "config.yaml", ["evaluation.speed=exact"], trains=False)
+    checkpoint = folder / "checkpoints" / "checkpoint-2"
+    if reason := FAMILIES[kind].cannot.get("speed"):
+        with pytest.raises(InputError, match=re.escape(reason)):
+            predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+        return
+    predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+    found, plain = (path.read_text().splitlines() for path in (tmp_path / "p.jsonl", folder / "predictions.jsonl"))
+    assert [json.loads(line)["text"] for line in found] == [json.loads(line)["text"] for line in plain]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "packing" not in FAMILIES[kind].cannot])
@@ -224,6 +242,15 @@ def test_image_limits_are_refused_for_a_family_with_tiles(bases, tmp_path):
         opened(bases("internvl"), tmp_path, data={"max_pixels": 64 * 64})
 
 
+@pytest.mark.parametrize(
+    ("kind", "speed", "told"),
+    [("qwen3_5", "exact", "is exact but the model is a Qwen3.5"), ("qwen3_vl", "fast", "is fast but a model that is")],
+)
+def test_speeds_that_answers_cannot_have_are_refused_before_training(kind, speed, told, bases, tmp_path):
+    with pytest.raises(InputError, match=f"evaluation.speed {re.escape(told)}"):
+        opened(bases(kind), tmp_path, evaluation={"speed": speed})
+
+
 def test_part_that_the_model_does_not_have_is_refused(bases, tmp_path, monkeypatch):
     monkeypatch.setitem(FAMILIES, "qwen3_vl", replace(FAMILIES["qwen3_vl"], vision_tower="model.vision_tower"))
     with pytest.raises(InputError, match=r"vision_tower: Qwen3VL.* has no module 'model.vision_tower'"):
@@ -316,7 +343,7 @@ def test_second_record_of_a_model_type_is_refused():
 
 
 def test_record_with_an_unknown_refusal_is_refused():
-    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels, found 'video'"):
+    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels or speed, found 'video'"):
         Family("Mine", "mine", swift_model="qwen3_vl", swift_template="qwen3_vl", cannot={"video": "no"})
 
 

@@ -200,7 +200,16 @@ def session_settings(request: Request, detector: Detector) -> dict[str, Any]:
         "views": [*finish.views, *(finish.question.labels if "classes" in finish.views else ())],
         "calibration": finish.calibration and finish.calibration.rests_on,
         "min_score": finish.threshold.value,
+        "speed": _speed(detector),
     }
+
+
+def _speed(detector: Detector) -> str:
+    if detector.config.evaluation.speed != "fast":  # the other speeds have the same answers
+        return "plain"
+    from coord_trainer.answers.speed.of_checkpoint import speed_of_answers
+
+    return speed_of_answers(detector.engine.checkpoint, detector.config)
 
 
 def _finish(request: Request, detector: Detector, sources: Sources, answered: Answered) -> None:

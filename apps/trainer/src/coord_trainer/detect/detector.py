@@ -90,6 +90,7 @@ class Detector:
         min_score: float | None = None,
         precision: float | None = None,
         recall: float | None = None,
+        speed: str | None = None,
     ) -> Detector:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
 
@@ -102,6 +103,7 @@ class Detector:
             min_score: boxes with a lower score are left out
             precision: the precision of the boxes that are kept, which a calibrated model turns into a least score
             recall: their recall, likewise; at most one of the three
+            speed: `exact` or `fast` instead of that of the configuration; see `evaluation.speed`
 
         Raises:
             InputError: if there is no complete checkpoint, the configuration contradicts it, a label is invalid, a view
@@ -109,11 +111,13 @@ class Detector:
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
+        asked: dict[str, Any] = {} if speed is None else {"speed": speed}
         if views:
-            words = views.split(",") if isinstance(views, str) else list(views)
+            asked["views"] = views.split(",") if isinstance(views, str) else list(views)
+        if asked:
             values = resolved.model_dump(mode="json")
-            values["evaluation"]["views"] = words
-            resolved = check_run_config(values, "views", trains=False)
+            values["evaluation"] |= asked
+            resolved = check_run_config(values, "Detector.load", trains=False)
         free, known = resolved, tuple(names)
         allowed = check_labels(labels)
         if allowed:
@@ -121,10 +125,12 @@ class Detector:
             names = allowed
         if resolved.evaluation.decoding[0].grammar != "names":
             names = ()  # answers must not depend on whether annotations or a folder name the images
+        from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.detect.local import LocalEngine
         from coord_trainer.model.checkpoint import open_checkpoint
 
         loaded = open_checkpoint(folder, resolved)
+        check_speed(loaded, resolved)
         limit = resolved.evaluation.max_new_tokens
         limit = limit or token_limit(resolved, loaded.processor.tokenizer, names, of_run=False)
         engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))

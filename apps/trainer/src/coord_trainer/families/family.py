@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-_REFUSED = {"packing", "memory", "pixels"}
+_REFUSED = {"packing", "memory", "pixels", "speed"}
 """Keys of `Family.cannot`."""
 
 
@@ -36,7 +36,7 @@ class Family:
         system: system message that the published chat template adds if none is given; None for none
         empty_thought: text that begins an answer without thoughts; empty for models that do not think
         cannot: what the family cannot do, with the reason: `packing`, `memory` (of a step in the dry run), `pixels`
-            (limits of the image size)
+            (limits of the image size), `speed` (drafted tokens)
         image_inputs: what the image processor outputs for the model, of all images of a batch one after the other
         token_types: name of the model's input that is 1 at image tokens and 0 elsewhere; None for none
 

@@ -22,12 +22,12 @@ from torch import nn
 
 from coord_codec import Instance
 from coord_eval.review import LabelLikelihood
-from coord_trainer.answers.coordinates import coordinate_statistics
 from coord_trainer.answers.generate import prompt_inputs
 from coord_trainer.answers.grammar.markers import DescriptionTrie
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint
+from coord_trainer.model.coordinates import coordinate_statistics
 from coord_trainer.review.spoken import Spoken, label_order, speak
 
 Context = Literal["labels", "alone"]

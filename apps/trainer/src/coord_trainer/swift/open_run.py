@@ -20,6 +20,7 @@ from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
+from coord_trainer.answers.speed.of_checkpoint import check_speed_of_family
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say, set_single_rank_environment, swift_log, world_size
@@ -360,6 +361,12 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     for name in ("min_pixels", "max_pixels"):
         if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
             raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
+    check_speed_of_family(config, family)
+    if config.evaluation.speed == "fast":
+        raise InputError(
+            "evaluation.speed is fast but a model that is trained has no slots yet: use exact, then train slots (uv "
+            "run apps/trainer slots) and evaluate with --speed fast"
+        )
 
 
 def _check_parts(family: Family, model: Any) -> None:
