@@ -271,7 +271,7 @@ _ROWS = (
     TextFormat(
         name="points",
         example='{"point_2d": [x, y], "label": "cat"}',
-        keys=("point_2d", "points_2d", "point2d", "points"),
+        keys=("point_2d", "points_2d", "point2d", "points", "POINT"),  # in capitals: AgentCPM-GUI
         order="xy",
         published=(Published('[{"point_2d": [250, 500], "label": "cat"}]', (("cat", 0.25, 0.5),)),),
     ),
@@ -283,6 +283,7 @@ _ROWS = (
         keys=(
             *("coordinate", "coordinates", "coords", "location", "position", "region", "click", "start_coordinate"),
             *("end_coordinate", "start_box", "end_box", "start_point", "end_point", "click_point", "place"),
+            "corners",
         ),
         order="xy",
         published=(
@@ -470,7 +471,8 @@ _ROWS = (
         _REF_BOX,
         _AXES,
         number=_AXIS,
-        hint=r"<box>\s*<[xy]_",
+        needs=("<box>", "<point>", "<quad>", "<poly"),
+        hint=r"<(?:box|point|quad|poly|polygon)>\s*<[xy]_",
         by_count=True,
         published=(
             Published("<ref>cat</ref><box><x_85><y_275><x_600><y_900></box>", (("cat", 0.085, 0.275, 0.6, 0.9),)),
@@ -634,7 +636,7 @@ _ROWS = (
         order="xy",
         scale=100,
         pattern=r'<points?(?P<box>(?:\s{1,9}[xy][0-9]{0,4}\s?=\s?"[^"<>]{0,20}")+)'
-        r'(?:\s+alt="(?P<label>[^"<>]*)")?[^<>]{0,99}(?P<end>>(?:[^<]*</points?>)?|)',
+        r'(?:\s+alt="(?P<label>[^"<>]*)")?[^<>]{0,99}(?P<end>>(?:(?P<label_of_all>[^<]*)</points?>)?|)',
         number=rf'"\s*({NUMBER})',
         opening="<points?[ >]",
         hint=r"<points?\s+[xy]",

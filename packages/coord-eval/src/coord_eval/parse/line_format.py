@@ -503,7 +503,7 @@ def _join_pairs(line: _Line) -> None:
 def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[tuple[Geometry, list[float]]]:
     """Divide the numbers of one item into shapes; "" is the geometry of numbers whose meaning is not certain."""
     flat = [number for group in groups for number in group]
-    if item.call and requested == "box":
+    if item.call and requested == "box" and item.kind != "box":
         if [len(group) for group in groups] == [4]:
             near, far = flat[:2], flat[2:]
             return [("point", near)] if near == far else [("point", near), ("point", far)]

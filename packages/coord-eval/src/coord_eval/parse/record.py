@@ -96,6 +96,7 @@ _SOME_BOX = re.compile(
 )
 """Keys of boxes that the table of formats does not name: `bbox_pixels`, `person_bbox`."""
 _NUMBERED = re.compile(r"_?[0-9]+$")
+_END_OF_STROKE = re.compile(r"(?:start|end)_")
 
 
 class Keys:
@@ -117,7 +118,7 @@ class Keys:
             (_SIZES, "size"),
         ):
             self.known |= dict.fromkeys(keys, FieldMeaning(role))  # type: ignore[arg-type]
-        self.known["labels"] = FieldMeaning("labels")
+        self.known |= dict.fromkeys(("labels", "bboxes_labels"), FieldMeaning("labels"))
         self.known |= {key: FieldMeaning("side", side) for key, side in SIDES.items()}
         self.known |= dict.fromkeys(CORNERS, FieldMeaning("corner"))
         for other in (*REGISTRY.values(), *([row] if row else [])):
@@ -163,9 +164,11 @@ class Keys:
         return self.squeezed.get(squeezed, _OTHER) if squeezed not in self.words else _OTHER
 
     def stem(self, key: str) -> str:
-        """Return a key without the number at its end, if repeating it begins another object; else ""."""
+        """Return a key without its number, `start` or `end`, if repeating it begins another object; else ""."""
         if self[key].role not in ("label", "score", "side", "corner", "shape"):
             return ""
+        if self[key].role == "shape" and (end := _END_OF_STROKE.match(key)):
+            return key[end.end() :]
         return key if key in self.known else _NUMBERED.sub("", key)
 
     def label_of(self, key: str | None) -> str:
