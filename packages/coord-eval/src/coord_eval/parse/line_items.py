@@ -24,12 +24,13 @@ _ITEM = re.compile(
     rf"""
       <(?P<tag>{"|".join(_TAGS)})(?P<attributes>(?:\s[^<>]{{0,300}})?)>
       (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z))
-    | <(?:parameter=)?(?P<leaf>coordinate|box_2d|{_SIDE_NAMES}|{_LABEL_NAMES})>(?P<text>[^<>]{{0,400}})
-      </(?:(?P=leaf)|parameter)\s*>
+    | <(?:parameter(?:=|\s+name="))?(?P<leaf>coordinate|action|box_2d|{_SIDE_NAMES}|{_LABEL_NAMES})"?>
+      (?P<text>[^<>]{{0,400}})</(?:(?P=leaf)|parameter)\s*>
     | <(?P<named>[^\W\d][\w\ -]{{0,30}})>\s{{0,20}}[\[(]?\s{{0,20}}(?P<content>{_FOUR})
       \s{{0,20}}[\])]?\s{{0,20}}</(?P=named)\s*>
     | <\s*(?P<angle>{NUMBER}(?:\s*[,;]\s*{NUMBER}){{3}})\s*>
-    | (?<![\w])(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*(?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
+    | (?<![\w])(?<!<invoke\ )(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*
+      (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
     | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})
       (?:\s?(?:px|%))?["']?(?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9])
     | ^[ \t]*-[ \t]*(?P<block>{NUMBER}[ \t]*(?:\n[ \t]*-[ \t]*{NUMBER}[ \t]*){{1,7}})$
@@ -67,6 +68,7 @@ _CALL = re.compile(
     re.IGNORECASE,
 )
 _ARGUMENT = re.compile(r"\(\s*\w{1,30}\s*=\s*[\"']?$")
+_IN_CALL = re.compile(r"\b\w{1,30}\((?:[^()\n]{0,200},)?\s*\w{1,30}\s*=\s*[\"']?$")
 _BOX_ARGUMENT = re.compile(r"[(,]\s*(?:start_|end_)?(?:bbox|box)\s*=\s*[\"']?$")
 _PLACED = re.compile(
     r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
@@ -212,9 +214,12 @@ def mark_certain(item: Item, before: str) -> None:
     """Find out from the words before an item whether it belongs to a call, and whether two numbers are a point."""
     if (item.key.endswith("box") or _BOX_ARGUMENT.search(before)) and [len(group) for group in item.groups] == [4]:
         item.kind = "box"  # click(start_box='[1, 2, 3, 4]'): an element, not the two ends of a stroke
-    before = _ARGUMENT.sub("(", before)
     words = before.split()
-    if _CALL.search(before) or (words and words[-1].isupper() and _CALL.search(words[-1])):
+    if [len(group) for group in item.groups] == [2] and not item.key and _IN_CALL.search(before):
+        item.call = item.certain = True  # do(action="Tap", element=[1, 2])
+    elif _CALL.search(before := _ARGUMENT.sub("(", before)) or (
+        words and words[-1].isupper() and _CALL.search(words[-1])
+    ):
         item.call = item.certain = True
     elif not item.key and item.kind == "any":
         numbers = [number for group in item.groups for number in group]

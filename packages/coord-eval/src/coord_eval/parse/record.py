@@ -52,7 +52,7 @@ LISTS = frozenset(
         *("output", "answer", "image", "labels", "bounding_boxes", "detected_objects", "regions", "characters"),
         *("arguments", "args", "parameters", "params", "input", "inputs", "action_inputs", "function", "properties"),
         *("response", "result", "bbox_list", "boxes_list", "detection", "entities", "markers", "words", "lines"),
-        *("keypoints", "bndbox", "tool_call", "action", "target", "shapes", "blocks", "page", "pages", "value"),
+        *("keypoints", "bndbox", "tool_call", "action", "target", "shapes", "blocks", "page", "pages", "value", "path"),
     }
 )
 """Keys of lists of objects and of other containers, which are not labels."""
@@ -288,7 +288,8 @@ def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:
     stems = [keys.stem(item.key) for item in fields]
     counts = Counter(stems)
     leading = next((stem for stem in stems if stem and counts[stem] > 1), None)
-    if leading is None:
+    shapes = [stem for item, stem in zip(fields, stems, strict=True) if keys[item.key].role == "shape"]
+    if leading is None or (leading in shapes and counts[shapes[0]] == 1):  # points of the box before them
         return [fields]
     parts: list[list[Field]] = [[]]
     begun = False
