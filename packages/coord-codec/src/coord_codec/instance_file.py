@@ -85,5 +85,14 @@ def write_instances(path: str | os.PathLike[str], instances: Iterable[Instance])
         expect(f"instances[{i}]", instance, Instance)
     with atomic_write(path) as file:
         for instance in instances:
-            record = instance.model_dump(mode="json", exclude_unset=True)
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(instance_line(instance) + "\n")
+
+
+def instance_line(instance: Instance) -> str:
+    """Return the line of one record, without a line break.
+
+    Example:
+        >>> instance_line(Instance(image="a.jpg", objects=[]))
+        '{"image": "a.jpg", "objects": []}'
+    """
+    return json.dumps(instance.model_dump(mode="json", exclude_unset=True), ensure_ascii=False)

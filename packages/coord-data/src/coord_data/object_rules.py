@@ -67,6 +67,12 @@ class ObjectRules(BaseModel):
         description="order and unit of the four numbers of each box, if not as the format has them, such as "
         "xyxy,percent; `inspect` names what fits the pixels",
     )
+    max_side_ratio: Annotated[float, Field(ge=1)] | None = Field(
+        200,
+        description="largest ratio of the longer to the shorter side of an image, beyond which it is left out; null "
+        "for any. Training takes that of the model's family when not given: 200 for Qwen's, whose image processor "
+        "takes no more",
+    )
     strict: bool = Field(
         False, description="raise an error at a bad record, which otherwise is listed and neither trained nor scored"
     )

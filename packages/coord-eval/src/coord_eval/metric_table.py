@@ -24,6 +24,7 @@ from coord_eval.metrics.sums import Measure
 from coord_eval.report import metric_html as html
 from coord_eval.report import metric_lines as lines
 from coord_eval.report.confusion import confusion_main, confusions
+from coord_eval.thresholds import threshold_table
 
 PROBABILITIES = Need("scores that are probabilities", detection.are_probabilities)
 SIZES = Need("image sizes", lambda scored: scored.truth.sizes_known)
@@ -275,7 +276,7 @@ _ROWS = (
         name="f1_against_threshold",
         documentation="F1 at IoU .5 of the boxes with at least a given score",
         place="analysis",
-        value=lambda evaluation: detection.ScoreCurve(evaluation).table(),
+        value=threshold_table,
         measure=detection.f1_at_thresholds,
         figures=tuple(Figure(detection.f1_name(t)) for t in detection.SCORE_THRESHOLDS),
         shown=Shown(BY_SCORE, html.score_curve, main=html.score_main),

@@ -44,7 +44,7 @@ def open_source(path: Path | Source, format: str = "auto") -> Source:
         >>> source.format, source.record
         ('jsonl', {'image': 'a.jpg', 'objects': []})
     """
-    expect("path", path, Path)
+    expect("path", path, Path, Source)
     source = Source(path) if isinstance(path, Path) else path
     if source.format:
         return source

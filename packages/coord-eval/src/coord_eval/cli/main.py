@@ -21,6 +21,7 @@ from coord_codec.plugins import import_plugins
 from coord_eval.cli import options
 from coord_eval.cli.improve import EXAMPLES_OF_CALIBRATE, EXAMPLES_OF_FUSE, calibrate, fuse
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
+from coord_eval.cli.review import app as review_app
 
 _INTERRUPTED = 130
 
@@ -68,6 +69,8 @@ examples:
   coord-eval expressions --ground-truth refcoco_val.jsonl --predictions predictions.jsonl
   coord-eval fuse a.jsonl b.jsonl --out fused.jsonl
   coord-eval calibrate --ground-truth instances.json --predictions predictions.jsonl --out calibration.json
+  coord-eval review --ground-truth instances.json --predictions predictions.jsonl --out review
+  coord-eval review apply decisions.json --ground-truth instances.json --out corrected.json
 
 exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interrupted""",
 )
@@ -180,6 +183,7 @@ def score(
 app.command(epilog=EXAMPLES_OF_PARSE)(parse)
 app.command(epilog=EXAMPLES_OF_FUSE)(fuse)
 app.command(epilog=EXAMPLES_OF_CALIBRATE)(options.takes(options.answers, options.scoring)(calibrate))
+app.add_typer(review_app, name="review")
 
 
 @app.command(
