@@ -212,10 +212,13 @@ def _bracketed(text: str, start: int, end: int) -> Iterator[Item]:
 
 def mark_certain(item: Item, before: str) -> None:
     """Find out from the words before an item whether it belongs to a call, and whether two numbers are a point."""
-    if (item.key.endswith("box") or _BOX_ARGUMENT.search(before)) and [len(group) for group in item.groups] == [4]:
+    argument = before.rstrip("\"' ").endswith("=")
+    if (item.key.endswith("box") or (argument and _BOX_ARGUMENT.search(before))) and [
+        len(group) for group in item.groups
+    ] == [4]:
         item.kind = "box"  # click(start_box='[1, 2, 3, 4]'): an element, not the two ends of a stroke
     words = before.split()
-    if [len(group) for group in item.groups] == [2] and not item.key and _IN_CALL.search(before):
+    if argument and not item.key and [len(group) for group in item.groups] == [2] and _IN_CALL.search(before):
         item.call = item.certain = True  # do(action="Tap", element=[1, 2])
     elif _CALL.search(before := _ARGUMENT.sub("(", before)) or (
         words and words[-1].isupper() and _CALL.search(words[-1])
