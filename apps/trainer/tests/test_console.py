@@ -40,24 +40,29 @@ def test_ranks_that_hold_something_else_or_failed_are_named_on_the_first_rank(mo
 
     store = Store({"block.1": b"done"})
     monkeypatch.setattr(console, "_store", lambda: store)
-    monkeypatch.setattr(console, "_turns", {})
     monkeypatch.setattr(console.socket, "gethostname", lambda: "node-b")
     monkeypatch.setattr(console, "_wait", lambda store, key: None)
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    monkeypatch.setenv("RANK", "1")
+
+    def as_rank(number, of, runs=0):
+        monkeypatch.setenv("WORLD_SIZE", str(of))
+        monkeypatch.setenv("RANK", str(number))
+        monkeypatch.setattr(console, "_turns", {"held": runs})
+
+    as_rank(1, 3)
     console.refuse_differences({"train data": "b", "configuration": {"a": (1, 2)}})
-    monkeypatch.setenv("RANK", "2")
+    as_rank(2, 3)
     with pytest.raises(KeyError), console.first_rank_first("block"):
         raise KeyError("gone.json")
-    monkeypatch.setenv("RANK", "0")
+    as_rank(0, 3)
     with pytest.raises(
         InputError, match="rank 1 on node-b has another train data: b, the first rank a; rank 2 on node-b failed: 'gone"
     ):
         console.refuse_differences({"train data": "a", "configuration": {"a": [1, 2]}})
-    assert store["held"] == b"failed"
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    console.refuse_differences({"train data": "b", "configuration": {"a": [1, 2]}})
-    assert store["held"] == b"done"
+    assert store["held.1"] == b"failed"
+    for number in (1, 0):  # a second run of the same processes
+        as_rank(number, 2, runs=1)
+        console.refuse_differences({"train data": "c", "configuration": {"a": [1, 2]}})
+    assert store["held.2"] == b"done"
 
 
 def test_tasks_of_slurm_without_torchrun_are_refused(monkeypatch):

@@ -152,7 +152,8 @@ def first_rank_first(block: str) -> Iterator[None]:
         try:
             yield
         except BaseException as error:
-            store.set(f"{_HELD}.{rank()}", json.dumps([socket.gethostname(), {}, str(error) or type(error).__name__]))
+            fault = [socket.gethostname(), {}, str(error) or type(error).__name__]
+            store.set(f"{_held_key()}.{rank()}", json.dumps(fault))  # what the comparison that follows would read
             raise
         return
     try:
@@ -163,7 +164,12 @@ def first_rank_first(block: str) -> Iterator[None]:
     store.set(key, "done")
 
 
-_HELD, _LISTED = "held", 3
+_LISTED = 3
+
+
+def _held_key() -> str:
+    """Return the key of the next comparison; each run of a process has its own."""
+    return f"held.{_turns.get('held', 0) + 1}"
 
 
 def refuse_differences(held: Mapping[str, Any]) -> None:
@@ -181,23 +187,24 @@ def refuse_differences(held: Mapping[str, Any]) -> None:
     """
     if world_size() == 1:
         return
-    store = _store()
+    store, key = _store(), _held_key()
+    _turns["held"] = _turns.get("held", 0) + 1
     mine = json.loads(json.dumps(held))
     if not is_first():
-        store.set(f"{_HELD}.{rank()}", json.dumps([socket.gethostname(), mine, ""]))
-        _wait(store, _HELD)
+        store.set(f"{key}.{rank()}", json.dumps([socket.gethostname(), mine, ""]))
+        _wait(store, key)
         return
     faults = []
     for number in range(1, world_size()):
-        store.wait([f"{_HELD}.{number}"], _TIMEOUT)
-        host, other, error = json.loads(store.get(f"{_HELD}.{number}"))
+        store.wait([f"{key}.{number}"], _TIMEOUT)
+        host, other, error = json.loads(store.get(f"{key}.{number}"))
         if error:
             faults.append(f"rank {number} on {host} failed: {error}")
             continue
         for name, value in mine.items():
             if other.get(name) != value:
                 faults.append(f"rank {number} on {host} has another {name}: {other.get(name)}, the first rank {value}")
-    store.set(_HELD, "failed" if faults else "done")
+    store.set(key, "failed" if faults else "done")
     if faults:
         raise InputError(
             f"the ranks do not hold the same: {'; '.join(faults[:_LISTED])}"
