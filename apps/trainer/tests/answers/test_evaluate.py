@@ -53,7 +53,7 @@ def test_held_out_images_are_scored_without_the_ones_that_were_trained_on(evalua
 
 @pytest.mark.parametrize("stage", ["load_scored", "predict_images", "report_on"])
 def test_evaluation_that_stopped_at_any_stage_goes_on(evaluate, monkeypatch, tmp_path, stage):
-    def stops(*args):
+    def stops(*args, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -76,7 +76,7 @@ def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate,
     """The grammar ends an answer after `max_objects`, so that an earlier answer may be another one."""
     batches, real = [], generate.answer_images
 
-    def stops(*words):
+    def stops(*words, **options):
         batches.append(words)
         if len(batches) == 2:
             raise KeyboardInterrupt

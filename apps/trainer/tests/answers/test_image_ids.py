@@ -29,7 +29,7 @@ def test_perfect_answers_to_images_without_ids_score_1(tmp_path, monkeypatch, li
     config = tiny_config(evaluation={"limit": limit, "batch_size": 2})
     written = iter(images.instances)
 
-    def answers(checkpoint, batch, *_):
+    def answers(checkpoint, batch, *_, **options):
         return [{"text": encode_target(next(written), markers="obj"), "finish_reason": "stop"} for _ in batch]
 
     monkeypatch.setattr(generate, "answer_images", answers)

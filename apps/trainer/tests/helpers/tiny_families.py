@@ -169,6 +169,7 @@ def build_gemma(tokenizer, sizes, out):
     )
     torch.manual_seed(0)
     model = transformers.Gemma3ForConditionalGeneration(config).to(torch.float32)
+    torch.nn.init.normal_(model.model.multi_modal_projector.mm_input_projection_weight, std=0.02)  # zeros, as built
     write(model, processor, out)
     # As published: an answer may end with the end of a turn as well as with that of a text.
     model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<end_of_turn>")]

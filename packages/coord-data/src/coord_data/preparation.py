@@ -67,7 +67,7 @@ def prepare(
     """
     expect("sources", sources, Sequence)
     for i, source in enumerate(sources):
-        expect(f"sources[{i}]", source, Path)
+        expect(f"sources[{i}]", source, Path, Source)
     expect("out", out, Path)
     expect("data", data, ReadingRules)
     single = out.suffix == ".jsonl"
