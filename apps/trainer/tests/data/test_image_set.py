@@ -66,7 +66,11 @@ BAD = {
     "missing image": (OF_4, [SIZED | {"file_name": "gone.png"}], "does not exist"),
     "truncated image": (OF_4, [SIZED | {"file_name": "torn.png"}], "cannot be decoded"),
     "text as image": (OF_4, [SIZED | {"file_name": "text.png"}], "cannot be decoded"),
-    "thin image": (OF_4, [SIZED | {"file_name": "strip.png"}], "402 x 2 pixels; the ratio of its sides exceeds data.max_side_ratio=200"),
+    "thin image": (
+        OF_4,
+        [SIZED | {"file_name": "strip.png"}],
+        "402 x 2 pixels; the ratio of its sides exceeds data.max_side_ratio=200",
+    ),
     "another size": (
         OF_4,
         [SIZED | {"file_name": "1.png", "width": 100}],
@@ -86,7 +90,10 @@ BAD_LINES = {
     "negative width": ({"objects": [BOX], "width": -5}, "width"),
     "missing image": ({"objects": [BOX], "image": "gone.png"}, "does not exist"),
     "truncated image": ({"objects": [BOX], "image": "torn.png"}, "cannot be decoded"),
-    "thin image": ({"objects": [BOX], "image": "strip.png"}, "402 x 2 pixels; the ratio of its sides exceeds data.max_side_ratio=200"),
+    "thin image": (
+        {"objects": [BOX], "image": "strip.png"},
+        "402 x 2 pixels; the ratio of its sides exceeds data.max_side_ratio=200",
+    ),
     "another size": ({"objects": [BOX], "width": 100}, ANOTHER_SIZE),
 }
 
