@@ -2,6 +2,9 @@
 
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +14,14 @@ from PIL import Image
 from coord_codec import Instance
 from coord_codec.html import safe
 from coord_data.cli import app as data_app
-from coord_eval import compare, oracle_predictions, score
+from coord_eval import compare, oracle_predictions, parse_answer, resample, score
+from coord_eval.review import apply_decisions, review
+from coord_trainer.comparison.plan import plan_groups
+from coord_trainer.comparison.report import write_comparison
+from coord_trainer.comparison.results import GroupComparison, ScoredRun, paired_figures, values_of
+from coord_trainer.config.decoding import Decoding
+from coord_trainer.detect.gallery import draw_answers
+from coord_trainer.detect.session import Answered
 
 pytestmark = [
     pytest.mark.browser,
@@ -19,6 +29,8 @@ pytestmark = [
 ]
 EVIL = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
 WIDTHS = (400, 1280, 2000)
+PAGES = ("report", "comparison", "inspection", "groups", "predict")
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +64,51 @@ def pages(tmp_path_factory):
     (folder / "a.jsonl").write_text("\n".join(lines).replace("dog", json.dumps(EVIL)[1:-1]) + "\n")
     words = ["inspect", str(folder / "a.jsonl"), "--images", str(folder), "--out", str(folder / "inspected")]
     data_app(words, standalone_mode=False)
-    return pages | {"inspection": folder / "inspected" / "inspect.html"}
+    pages["inspection"] = folder / "inspected" / "inspect.html"
+    answers = {"base": first, EVIL: second}
+    return pages | {"groups": compared_groups(folder, truth, answers), "predict": predicted(folder, first)}
 
 
-@pytest.mark.parametrize("name", ["report", "comparison", "inspection"])
+def compared_groups(folder, truth, answers):
+    """The trainer's comparison of two groups, the second of a malicious name, with logs and one seed each."""
+    groups = plan_groups(
+        [CONFIGS / "phase1" / f"{name}.yaml" for name in "ab"], CONFIGS / "base" / "shapes.yaml", (), None
+    )
+    groups = [replace(group, name=name) for group, name in zip(groups, answers, strict=True)]
+    scored = {}
+    for name, records in answers.items():
+        evaluation = score(truth, records)
+        draws = resample(evaluation, 20, metrics=paired_figures()).draws
+        scored[name, Decoding()] = [ScoredRun(evaluation, values_of(evaluation), draws, np.array([]), np.array([]))]
+    log = [{"step": step, "train_total_loss": 3 / step, "AP/none": step / 4} for step in (1, 2, 3)]
+    logs = {name: [log] for name in answers}
+    runs = [SimpleNamespace(group=group, seed=0) for group in groups]
+    manifests = {name: [] for name in answers}
+    comparison = GroupComparison(groups, runs, scored, logs, manifests, 20)
+    (folder / "groups").mkdir()
+    return write_comparison(folder / "groups", comparison, SimpleNamespace(root=folder))
+
+
+def predicted(folder, answers):
+    """The page of `predict` for the answers, whose boxes have the names of the answers' objects."""
+    records = []
+    for i, answer in enumerate(answers):
+        objects = [
+            {
+                "desc": item.desc,
+                "bbox_xyxy": [v * side for v, side in zip(item.box, (80, 60) * 2, strict=True)],
+                "score": 0.1 * i,
+            }
+            for item in parse_answer(answer["text"])
+        ]
+        records.append({**answer, "image": f"{i}.png", "finish_reason": "stop", "objects": objects})
+    records.append({"image": EVIL, "finish_reason": "error", "error": EVIL})
+    sources = SimpleNamespace(images=[SimpleNamespace(name=f"{i}.png", path=folder / f"{i}.png") for i in range(8)])
+    (folder / "found").mkdir()
+    return draw_answers(Answered(folder / "found", tuple(records), len(records)), sources)
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_page_fits_every_width_in_both_themes_without_errors_and_requests(browser, pages, name):
     backgrounds = set()
     for width in WIDTHS:
@@ -70,7 +123,7 @@ def test_page_fits_every_width_in_both_themes_without_errors_and_requests(browse
     assert browser.run("document.querySelectorAll('script').length") == 1
 
 
-@pytest.mark.parametrize("name", ["report", "comparison", "inspection"])
+@pytest.mark.parametrize("name", PAGES)
 def test_page_without_script_has_its_text_tables_and_images(browser, pages, name):
     text = pages[name].read_text()
     browser.open(pages[name], script=False)
@@ -80,6 +133,14 @@ def test_page_without_script_has_its_text_tables_and_images(browser, pages, name
     assert browser.run("document.querySelectorAll('table td').length") == text.count("<td")
     assert browser.run("getComputedStyle(document.querySelector('form.tools') ?? document.head).display") == "none"
     assert EVIL in shown[1] and safe(EVIL) in text
+
+
+def test_files_of_images_are_linked_relative_to_the_page(browser, pages):
+    for name in ("report", "predict"):
+        browser.open(pages[name])
+        links = browser.run("[...document.querySelectorAll('.shot figcaption a')].map(a => a.getAttribute('href'))")
+        assert len(links) == 8 and all((pages[name].parent / link).is_file() for link in links)
+        assert not any(link.startswith(("/", "file:")) for link in links)
 
 
 def names_shown(browser):
@@ -131,7 +192,7 @@ def test_gallery_obeys_the_keyboard(browser, pages):
     assert browser.run(number.format("document.querySelector('dialog')")) == order[2]
     browser.press("z")
     assert browser.run("document.querySelector('dialog').className") == "large"
-    browser.run("new Promise(r => setTimeout(r, document.querySelector('dialog').close() ?? 50))")
+    browser.run("new Promise(r => { const d = document.querySelector('dialog'); d.onclose = r; d.close(); })")
     assert browser.run(number.format("document.activeElement")) == order[2]
     browser.press("/")
     assert browser.run("document.activeElement.name") == "text"
@@ -150,3 +211,53 @@ def test_table_sorts_and_is_copied_as_csv(browser, pages):
     browser.run("document.querySelector('#classes button.copy').click()")
     copied = browser.run("navigator.clipboard.readText()")
     assert copied.splitlines()[1:] == [",".join(row) for row in browser.run(classes)]
+
+
+def test_review_is_decided_by_keyboard_kept_saved_and_loaded(browser, pages, tmp_path):
+    """Three of forty dogs have another name; decisions survive a reload, and a file of them is applied."""
+    box, size = [0.1, 0.1, 0.5, 0.6], {"width": 80, "height": 60}
+    names = [EVIL if i < 3 else "dog" for i in range(40)]
+    records = [
+        {"image": f"{i}.png", "image_id": i, **size, "objects": [{"desc": name, "bbox": box}]}
+        for i, name in enumerate(names)
+    ]
+    lines = tmp_path / "labels.jsonl"
+    lines.write_text("".join(json.dumps(record) + "\n" for record in records))
+    text = json.dumps([{"bbox_2d": [100, 100, 500, 600], "label": "dog"}])
+    found = review(lines, [{"image_id": i, "text": text} for i in range(40)])
+    page = found.write(tmp_path / "review", image_root=pages["report"].parents[1])
+    for width in (400, 1280):
+        for dark in (False, True):
+            browser.open(page, width=width, dark=dark)
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            assert browser.problems == [] and browser.run("document.title") != "run"
+
+    pressed = "[...document.querySelectorAll('button[aria-pressed=true]')].map(b => b.dataset.choice).sort()"
+    browser.run("document.querySelector('.shot:has(button[data-choice=name])').focus()")
+    browser.press("n")
+    assert browser.run(pressed) == ["name"]
+    assert browser.run("document.activeElement.matches('.shot:not(:has([aria-pressed=true]))')")  # the next one
+    browser.press("k")
+    browser.press("x")  # no decision
+    assert browser.run(pressed) == ["keep", "name"]
+    browser.open(page)  # kept in the browser
+    assert browser.run(pressed) == ["keep", "name"]
+    assert browser.run("document.querySelector('output.decided').textContent") == "2 of 3 decided"
+
+    browser.run(
+        "{ const make = URL.createObjectURL; URL.createObjectURL = (b) => { window.saved = b; return make(b); }; }"
+    )
+    browser.run("[...document.querySelectorAll('.tools button')].find(b => b.textContent == 'save decisions').click()")
+    saved = browser.run("window.saved.text()")
+    (tmp_path / "decisions.json").write_text(saved)
+    apply_decisions(tmp_path / "decisions.json", lines, tmp_path / "new.jsonl")
+    applied = [json.loads(line)["objects"][0]["desc"] for line in (tmp_path / "new.jsonl").read_text().splitlines()]
+    assert applied.count("dog") == 38 and applied.count(EVIL) == 2
+
+    browser.run("localStorage.clear()")
+    browser.open(page)
+    assert browser.run(pressed) == []
+    browser.run(f"window.given = new DataTransfer(); given.items.add(new File([{json.dumps(saved)}], 'd.json'))")
+    chosen = "document.querySelector('input[type=file]')"
+    browser.run(f"{chosen}.files = given.files; {chosen}.dispatchEvent(new Event('change'))")
+    assert browser.run(f"new Promise(r => setTimeout(() => r({pressed}), 200))") == ["keep", "name"]

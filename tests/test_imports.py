@@ -105,6 +105,8 @@ def test_apps_use_only_what_the_evaluation_package_makes_public():
         "coord_eval",
         "coord_eval.diagnosis",
         "coord_eval.html",
+        "coord_eval.labelling",
+        "coord_eval.review",
         "coord_eval.rewards",
     }
 

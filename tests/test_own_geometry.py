@@ -164,8 +164,9 @@ def test_augmented_ellipse_is_where_it_is_in_the_image(ellipse, seed):
 
 
 def test_exports_draw_it_as_an_outline_and_records_keep_its_numbers(ellipse, tmp_path):
-    from coord_trainer.answers.objects import DetectedObject, read_objects
-    from coord_trainer.detect.exports import EXPORTS
+    from coord_eval.labelling.formats import EXPORTS
+    from coord_eval.labelling.objects import DetectedObject
+    from coord_trainer.answers.objects import read_objects
 
     instance = drawn_at_random(ellipse, 3, 1)
     text = encode_target(instance, markers="obj", geometry="ellipse")

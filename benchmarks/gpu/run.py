@@ -2,13 +2,18 @@
 
     python benchmarks/gpu/run.py [exactness objective ...] [--quick] [--out FILE] [--device cpu]
 
-Needs torch, transformers, peft, pydantic and the workspace's packages, and takes about 25 minutes on one H200; every
-item can be run by itself. `--device cpu --quick` tries the commands without a GPU. The output of an item that fails or
-takes too long is kept, and the next item starts.
+Needs torch, transformers, peft, pydantic, typer, pytest, for the groups pycocotools, and the workspace's packages (`uv
+build --all-packages`, then `pip install --no-index --no-deps dist/*.whl` where there is no network), and about 25
+minutes on one H200; every item can be run by itself. `--device cpu --quick` tries the commands without a GPU. The
+output of an item that fails or takes too long is kept, and the next item starts. With `--out` the page is written after
+each item, and the same command continues after the items that have finished.
 """
 
+import os
+import re
 import subprocess
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -19,47 +24,78 @@ from measure import Device, DeviceOption, Quick
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 TESTS = sorted(str(path) for path in ROOT.glob("*/*/tests/**/test_*_cuda.py"))
+PYTEST = ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", "--confcutdir", str(ROOT / "apps")]
+PYTEST += ["-o", "addopts=--import-mode=importlib -ra"]
+"""Without pytest-xdist and hypothesis, which the machine may not have and these tests do not need."""
 ITEMS = {
-    "exactness": ("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "cuda", *TESTS),
+    "exactness": ("-m", "pytest", *PYTEST, "-m", "cuda", *TESTS),
     "objective": (str(HERE / "objective.py"),),
     "step": (str(HERE / "step.py"),),
     "generation": (str(HERE / "generation.py"),),
     "groups": (str(HERE / "groups.py"), "--minutes", "6"),
 }
 MINUTES = {"exactness": 5, "objective": 6, "step": 6, "generation": 5, "groups": 10}
+FINISHED = "Finished."
 Item = StrEnum("Item", {name: name for name in ITEMS})
 
 
 def main(
     items: Annotated[list[Item], typer.Argument(help="The items to measure.")] = list(Item),  # noqa: B006
-    out: Annotated[Path | None, typer.Option(help="Also write the page to this file, after each item.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the page to this file after each item; finished items stay.")
+    ] = None,
     device: DeviceOption = Device.cuda,
     quick: Quick = False,
 ) -> None:
     """Measure one item after the other and print one Markdown page."""
-    page, failed = "", []
-    for name in items:
+    sections = finished_sections(out.read_text(encoding="utf-8")) if out is not None and out.is_file() else {}
+    failed = []
+    for item in items:
+        name = item.value
+        if name in sections:
+            print(f"{name}: finished before, see {out}", flush=True)
+            continue
         command = [sys.executable, *ITEMS[name]]
         if name != "exactness":
-            command += ["--device", device, *(["--quick"] if quick else [])]
-        section = f"## {name}\n\n"
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60 * MINUTES[name], check=False
-            )
-            section += done.stdout
-            wrong = done.returncode != 0
-        except subprocess.TimeoutExpired as error:
-            section += (error.stdout or b"").decode() + f"\nStopped after {MINUTES[name]} minutes.\n"
-            wrong = True
+            command += ["--device", device.value, *(["--quick"] if quick else [])]
+        text, wrong = measure(command, 60 * MINUTES[name])
         failed += [name] if wrong else []
-        print(section, flush=True)
-        page += section + "\n"
-        if out:
-            out.write_text(page, encoding="utf-8")
+        sections[name] = f"## {name}\n\n{text}\n{wrong or FINISHED}\n"
+        print(sections[name], flush=True)
+        if out is not None:
+            ordered = [sections[item] for item in ITEMS if item in sections]
+            part = out.with_name(f"{out.name}.part")
+            part.write_text("\n".join(ordered), encoding="utf-8")
+            part.replace(out)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         raise typer.Exit(1)
+
+
+def measure(command: list[str], seconds: int) -> tuple[str, str]:
+    """Return the output of an item, and what went wrong; empty if nothing did."""
+    offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False, env=offline
+        )
+    except subprocess.TimeoutExpired as error:
+        return (error.stdout or b"").decode(errors="replace"), f"Stopped after {seconds / 60:g} minutes."
+    wrong = f"Failed with exit code {done.returncode}." if done.returncode else ""
+    return f"{done.stdout}\n{time.monotonic() - begun:.0f} s", wrong
+
+
+def finished_sections(page: str) -> dict[str, str]:
+    """Return the sections of a page, by item, whose last line says that the item has finished.
+
+    Example:
+        >>> finished_sections("## step\\n\\n1 ms\\nFinished.\\n\\n## groups\\n\\nStopped after 10 minutes.\\n").keys()
+        dict_keys(['step'])
+    """
+    parts = [part.rstrip() for part in re.split(rf"^(?=## (?:{'|'.join(ITEMS)})$)", page, flags=re.MULTILINE)]
+    whole = [part for part in parts if part.startswith("## ") and part.endswith(f"\n{FINISHED}")]
+    return {part.split("\n")[0].removeprefix("## "): f"{part}\n" for part in whole}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 The weights are random in bfloat16, with rank-16 LoRA on the text model's linear layers, offsets of the thousand
 coordinate ids and AdamW; samples of one 512 x 512 image are packed into one row. The loss on full logits is that of
 transformers. Both variants alternate on one model. "No loss" is the same step with the sum of hidden states in place
-of head and loss. `apps/trainer/benchmarks/step.py` compares with the step of ms-swift, where that is installed.
+of head and loss. Where coord_trainer is installed, the peak that `train --dry-run` computes stands beside the measured
+one. `apps/trainer/benchmarks/step.py` compares with the step of ms-swift, where that is installed.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Annotated
 
 import torch
 import typer
-from geometry import QWEN3_VL_2B, TINY, build, packed_batch
+from geometry import QWEN3_VL_2B, TINY, Geometry, build, packed_batch
 from measure import Device, DeviceOption, Quick, cost, machine, megabytes, note, release, tell
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
@@ -23,6 +24,8 @@ from coord_adapter import active_offsets, bypass_head_hook, install_coord_offset
 from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, supervised_rows
 
 LAYERS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+
+SOFT = "ours, soft CE + W1 + gate"
 
 
 @contextmanager
@@ -64,6 +67,35 @@ def no_loss(model: nn.Module, inputs: dict, *_: object) -> Tensor:
         return model(**inputs, use_cache=False).logits.sum()
 
 
+def adapted(geometry: Geometry, device: str, attention: str) -> nn.Module:
+    """Build the model with LoRA and offsets."""
+    base = build(geometry, device, torch.bfloat16, attention).train()
+    install_coord_offset_adapter(base, geometry.vocab.ids)
+    return get_peft_model(base, LoraConfig(**with_offset_modules({"r": 16, "target_modules": LAYERS})))
+
+
+def planned(geometry: Geometry, attention: str, batch: tuple, checkpointing: bool) -> int | None:
+    """Return the peak in bytes that the dry run computes for our step with soft CE; None without coord_trainer."""
+    try:
+        from coord_trainer.families.table import FAMILIES
+        from coord_trainer.model.memory import measure_loss, simulate_step
+    except ImportError as error:
+        note(f"no plan: {error}")
+        return None
+    model = adapted(geometry, "meta", attention)
+    if checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.enable_input_require_grads()
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, foreach=False, fused=False)
+    inputs, labels_1T, slots = {name: x.cpu() for name, x in batch[0].items()}, batch[1].cpu(), batch[2].to("cpu")
+    objective = CoordObjective(ObjectiveConfig.soft(), geometry.vocab)
+    head = model.get_output_embeddings().weight
+    loss = measure_loss(objective, head, labels_1T, slots, len(geometry.vocab.ids))
+    supervised = int((labels_1T[:, 1:] != -100).sum())
+    return simulate_step(model, FAMILIES["qwen3_vl"], optimizer, inputs, supervised, loss).peak
+
+
 def main(
     samples: Annotated[int, typer.Option(help="in the row")] = 16,
     objects: Annotated[int, typer.Option(help="in each sample")] = 20,
@@ -76,10 +108,7 @@ def main(
     geometry, side = (TINY, 64) if quick else (QWEN3_VL_2B, 512)
     if quick:
         samples, objects = 3, 2
-    base = build(geometry, device, torch.bfloat16, attention).train()
-    install_coord_offset_adapter(base, geometry.vocab.ids)
-    config = LoraConfig(**with_offset_modules({"r": 16, "target_modules": LAYERS}))
-    model = get_peft_model(base, config)
+    model = adapted(geometry, device, attention)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4, fused=True)
     batch = packed_batch(samples, objects, side, geometry.vocab, device)
     batch[0]["pixel_values"] = batch[0]["pixel_values"].to(torch.bfloat16)
@@ -87,7 +116,7 @@ def main(
     losses = {
         "transformers, CE on full logits": transformers_loss,
         "ours, CE alone": our_loss(ObjectiveConfig.group_a(), geometry.vocab),
-        "ours, soft CE + W1 + gate": our_loss(ObjectiveConfig.soft(), geometry.vocab),
+        SOFT: our_loss(ObjectiveConfig.soft(), geometry.vocab),
         "ours, all terms": our_loss(ObjectiveConfig.mixed(box_weight=1.0), geometry.vocab),
         "no loss": no_loss,
     }
@@ -106,6 +135,7 @@ def main(
 
             found = cost(step, device, repeats=5)
             first = first or found
+            plan = planned(geometry, attention, batch, checkpointing) if name == SOFT else None
             rows.append(
                 [
                     name,
@@ -114,14 +144,15 @@ def main(
                     f"{found.seconds / first.seconds:.3f}",
                     f"{tokens / found.seconds:,.0f}",
                     megabytes(found.peak_bytes),
+                    megabytes(plan),
                     megabytes(found.extra_bytes),
                     found.syncs,
                 ]
             )
             release(device)
     tell(
-        "loss | gradient checkpointing | ms a step | of transformers' | tokens/s | peak MB | above weights and "
-        "optimizer | host waits",
+        "loss | gradient checkpointing | ms a step | of transformers' | tokens/s | peak MB | planned MB | "
+        "above weights and optimizer | host waits",
         rows,
         f"{sum(p.numel() for p in model.parameters()):,} parameters, {attention}, one row of {tokens:,} tokens "
         f"({samples} samples of {objects} objects), {supervised:,} of them supervised",

@@ -15,12 +15,17 @@ memory and precisions of a real device are not simulated.
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
 from unittest import mock
 
 import torch
+from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -36,8 +41,37 @@ _TAKES_BOTH = {"copy_", "__setitem__", "__getitem__", "index_put_", "type_as", "
 """Functions that take tensors of two devices."""
 
 
+_ANSWERS = {
+    "is_available": True,
+    "is_bf16_supported": True,
+    "device_count": 1,
+    "current_device": 0,
+    "get_device_name": "simulated",
+    "get_device_capability": (9, 0),
+    "mem_get_info": (80 << 30, 80 << 30),
+    "get_rng_state": torch.zeros(8, dtype=torch.uint8),
+    "get_rng_state_all": [torch.zeros(8, dtype=torch.uint8)],
+    **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), 0),
+    **dict.fromkeys(("set_device", "synchronize", "empty_cache", "ipc_collect", "reset_peak_memory_stats")),
+    **dict.fromkeys(("set_rng_state", "set_rng_state_all")),
+}
+"""What functions of `torch.cuda` return."""
+
+
 class DeviceTensor(torch.Tensor):
-    """A tensor that counts as one on the simulated device."""
+    """A tensor that counts as one on the simulated device; in a file it is a usual one."""
+
+    def __reduce_ex__(self, protocol):
+        return _untagged(self).__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo):
+        if id(self) not in memo:
+            with torch._C.DisableTorchFunction():
+                copied = self.detach().clone().as_subclass(DeviceTensor)
+            if isinstance(self, nn.Parameter):
+                copied = nn.Parameter(copied, requires_grad=self.requires_grad)
+            memo[id(self)] = copied
+        return memo[id(self)]
 
 
 def on_device(value):
@@ -50,13 +84,53 @@ def move(module):
     moved = {}  # tied parameters stay tied
     for part in module.modules():
         for name, parameter in part._parameters.items():
-            if parameter is not None:
+            if parameter is not None and not _is_tagged(parameter):
                 new = torch.nn.Parameter(_tagged(parameter.data), requires_grad=parameter.requires_grad)
                 part._parameters[name] = moved.setdefault(parameter, new)
         for name, buffer in part._buffers.items():
             if buffer is not None:
                 part._buffers[name] = _tagged(buffer)
     return module
+
+
+def _module_to(own):
+    def to(module, *args, **kwargs):
+        device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+        module = own(module, dtype=dtype) if dtype is not None else module
+        if device is not None and device.type == "cpu" and any(_is_tagged(p) for p in module.parameters()):
+            raise NotImplementedError("a model that leaves the simulated device")
+        return move(module) if device is not None and device.type == "cuda" else module
+
+    return to
+
+
+def _open_tensors(own):
+    """Return `safetensors.safe_open` that reads to the simulated device; its tensors come from outside Python."""
+
+    @contextmanager
+    def safe_open(filename, framework, device="cpu", **settings):
+        with own(filename, framework, device=str(_held_on(device)), **settings) as file:
+            if not _is_device(device):
+                yield file
+                return
+            yield SimpleNamespace(
+                keys=file.keys,
+                metadata=file.metadata,
+                get_tensor=lambda name: on_device(file.get_tensor(name)),
+                get_tensors=lambda: on_device(file.get_tensors()),
+            )
+
+    return safe_open
+
+
+def _forget_devices() -> None:
+    """Make transformers and accelerate ask again whether there is a device."""
+    for name in ("transformers.utils.import_utils", "accelerate.utils.imports"):
+        for function in vars(sys.modules.get(name)).values() if name in sys.modules else ():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
+    if state := sys.modules.get("accelerate.state"):
+        state.AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def watch_backward(loss):
@@ -91,24 +165,30 @@ class SimulatedDevice(TorchFunctionMode):
         super().__init__()
         self.mismatches: Counter[tuple[str, str]] = Counter()
         self.waits: Counter[tuple[str, str]] = Counter()
-        # Code asks whether there is a device before it uses one.
-        self._patches = [
-            mock.patch.object(torch.cuda, "is_available", return_value=True),
-            mock.patch.object(torch.cuda, "device_count", return_value=1),
-            mock.patch.object(torch.cuda, "current_device", return_value=0),
-            mock.patch.object(torch.cuda, "synchronize"),
-            mock.patch.object(torch.cuda, "empty_cache"),
-        ]
+        self._patches = ExitStack()
 
     def __enter__(self):
-        for patch in self._patches:
-            patch.start()
+        # Code asks whether there is a device before it uses one, and libraries remember the answer.
+        _forget_devices()
+        for name, result in _ANSWERS.items():
+            for module in (torch.cuda, torch.cuda.random):
+                if hasattr(module, name):
+                    self._patches.enter_context(mock.patch.object(module, name, return_value=result))
+        self._patches.enter_context(mock.patch.object(nn.Module, "to", _module_to(nn.Module.to)))
+        self._patches.enter_context(mock.patch.object(nn.Module, "cuda", lambda module, device=None: move(module)))
+        self._patches.enter_context(
+            mock.patch.object(torch.optim.Optimizer, "_accelerator_graph_capture_health_check")  # asks the driver
+        )
+        if files := sys.modules.get("safetensors.torch"):
+            self._patches.enter_context(mock.patch.object(files, "safe_open", _open_tensors(files.safe_open)))
+        # Threads that load weights would be outside this mode.
+        self._patches.enter_context(mock.patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))
         return super().__enter__()
 
     def __exit__(self, *error):
         super().__exit__(*error)
-        for patch in self._patches:
-            patch.stop()
+        self._patches.close()
+        _forget_devices()
 
     def waits_of(self, *packages: str) -> Counter[tuple[str, str]]:
         """Return the waits of lines of these packages, named as in `coord_losses`."""
@@ -122,13 +202,20 @@ class SimulatedDevice(TorchFunctionMode):
                 return known[attribute]
         if name in ("to", "cpu", "cuda"):
             return self._moved(func, name, args, kwargs)
+        if name == "backward":
+            watch_backward(args[0])
+        if name == "pin_memory":
+            if isinstance(args[0], DeviceTensor):
+                self._count(self.mismatches, name)
+            return args[0]
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
         of_device = any(isinstance(x, DeviceTensor) for x in tensors)
         if of_device:
             self._look_at(name, args, kwargs, tensors)
+        kwargs.pop("pin_memory", None)  # the driver would pin it
         asked = kwargs.get("device")
         if asked is not None:
-            kwargs["device"] = torch.device("cpu")
+            kwargs["device"] = _held_on(asked)
         out = _run(func, args, kwargs)
         if asked is not None:
             tagged = _is_device(asked)
@@ -172,12 +259,9 @@ class SimulatedDevice(TorchFunctionMode):
         if name == "cuda":
             out = args[0]
         else:
-            on_cpu = tuple(
-                torch.device("cpu") if a in asked and not isinstance(a, torch.Tensor) else a for a in args[1:]
-            )
-            out = _run(
-                func, (args[0], *on_cpu), kwargs | ({"device": torch.device("cpu")} if "device" in kwargs else {})
-            )
+            places = [_held_on(a) if isinstance(a, (str, torch.device)) else a for a in args[1:]]
+            kwargs |= {"device": _held_on(kwargs["device"])} if "device" in kwargs else {}
+            out = _run(func, (args[0], *places), kwargs)
         return _tagged(out) if final else _untagged(out)
 
     @staticmethod
@@ -187,6 +271,10 @@ class SimulatedDevice(TorchFunctionMode):
 
 def _tagged(tensor):
     return tensor if isinstance(tensor, DeviceTensor) else tensor.as_subclass(DeviceTensor)
+
+
+def _is_tagged(tensor) -> bool:
+    return isinstance(tensor, DeviceTensor)
 
 
 def _untagged(tensor):
@@ -204,6 +292,11 @@ def _is_device(device) -> bool:
         return torch.device(device).type == "cuda"
     except (RuntimeError, TypeError):
         return False
+
+
+def _held_on(device):
+    """Return the device whose memory holds tensors of `device`."""
+    return torch.device("cpu") if _is_device(device) else device
 
 
 def _calling_line() -> str:

@@ -1,5 +1,6 @@
 """A tiny Qwen3-VL on a simulated device: a training step, and answers with every way of decoding."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,27 +54,29 @@ DECODINGS = {
     "markers": {"grammar": "markers"},
     "names": {"grammar": "names"},
     "best_iou": {"grammar": "markers", "boxes": "best_iou"},
+    "json": {"grammar": "names"},
 }
 
 
-def answers(checkpoint, config, images, settings):
+def answers(checkpoint, config, images, name, speed="plain"):
     from coord_trainer.answers.generate import answer_images
     from coord_trainer.config.decoding import Decoding
 
     given = [images.image(i) for i in range(3)]
-    return answer_images(checkpoint, given, config.data, Decoding(**settings), LIMIT, images.words)
+    data = config.data.model_copy(update={"style": "json"} if name == "json" else {})
+    return answer_images(checkpoint, given, data, Decoding(**DECODINGS[name]), LIMIT, images.words, speed=speed)
 
 
 @pytest.mark.parametrize("name", DECODINGS)
 def test_answers_wait_for_the_tokens_that_a_grammar_reads_and_once_a_batch(name, folder, config, images):
-    expected = answers(opened(folder, config), config, images[1], DECODINGS[name])
+    expected = answers(opened(folder, config), config, images[1], name)
     checkpoint = opened(folder, config)
     move(checkpoint.model)
     with SimulatedDevice() as device:
-        found = answers(checkpoint, config, images[1], DECODINGS[name])
+        found = answers(checkpoint, config, images[1], name)
     for f, e in zip(found, expected, strict=True):
-        assert f["text"] == e["text"]
-        for key in ("coord_logprobs", "coord_expected", "coord_quantiles", "coord_mass", "desc_logprobs"):
+        assert f["text"] == e["text"] and f.keys() == e.keys()
+        for key in e.keys() & {"coord_logprobs", "coord_expected", "coord_quantiles", "coord_mass", "desc_logprobs"}:
             torch.testing.assert_close(torch.tensor(f[key]), torch.tensor(e[key]), rtol=1e-4, atol=1e-5)
     assert not device.mismatches
     waits = device.waits_of(*OURS)
@@ -81,6 +84,19 @@ def test_answers_wait_for_the_tokens_that_a_grammar_reads_and_once_a_batch(name,
     assert sum(waits.values()) - sum(grammar.values()) == 2, waits  # tokens and statistics, at the end of the batch
     # The grammar follows the tokens generated so far; transformers' own loop waits at every token as well.
     assert sum(grammar.values()) <= (0 if name == "free" else LIMIT), waits
+
+
+@pytest.mark.parametrize("name", ["free", "names"])
+def test_drafted_answers_mix_no_devices(name, folder, config, images):
+    expected = answers(opened(folder, config), config, images[1], name)
+    checkpoint = opened(folder, config)
+    rows = checkpoint.model.get_input_embeddings().weight[:3].detach().clone()
+    move(checkpoint.model)
+    checkpoint = replace(checkpoint, slots_SH=on_device(rows))
+    with SimulatedDevice() as device:
+        found = answers(checkpoint, config, images[1], name, speed="exact")
+    assert [answer["text"] for answer in found] == [answer["text"] for answer in expected]
+    assert not device.mismatches
 
 
 def step(run, batch, place=lambda x: x):

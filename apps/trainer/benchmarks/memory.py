@@ -1,123 +1,140 @@
-"""Compares the peak memory of training steps on the CPU with the estimate of `train --dry-run`.
+"""Compares the memory of a training step, part by part, with the estimate of `train --dry-run`.
 
-Measures the tiny model and a model of Qwen3-VL-2B's width with few layers, each in a process of its own: the peak
-resident memory minus that after imports and a very small run. Malloc is set to return freed memory, since what it
-keeps depends on the order of the steps.
+Every storage that torch allocates on the CPU during two real steps is counted from its first use until it is freed, as
+the allocator of a GPU would count it. Cases are the tiny model and Qwen3-VL-2B's width and vocabulary with four layers.
 
-    uv run python apps/trainer/benchmarks/memory.py [tiny] [wide]
+    uv run python apps/trainer/benchmarks/memory.py [CASE ...]
 """
 
-import ctypes
-import gc
-import json
-import os
-import subprocess
-import sys
+import contextlib
+import io
 import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
-TINY = {"data.shapes.train": 96, "training.per_device_train_batch_size": 96}
-WIDE = {
-    "model.tiny.hidden": 2048,
-    "model.tiny.ffn": 6144,
-    "model.tiny.heads": 16,
-    "model.tiny.layers": 2,
-    "model.tiny.vision_hidden": 1024,
-    "model.tiny.vision_layers": 2,
-    "data.shapes.train": 8,
-    "training.per_device_train_batch_size": 8,
+PARTS = ("weights", "gradients", "optimizer", "activations", "head and loss", "peak")
+COMMON = [
+    "custom.coord_soft_ce_w1.enabled=true",
+    "evaluation.images=none",
+    "run.threads=1",
+    "training.gradient_accumulation_steps=1",
+    "training.max_steps=2",
+    "training.report_to=[]",
+]
+SHAPES = ["data.shapes.train=16", "data.shapes.heldout=1", "training.per_device_train_batch_size=16"]
+LORA = ["training.tuner_type=lora", "training.target_modules=[all-linear]", "custom.coord_offset.enabled=true"]
+DORA = [*LORA, "training.use_dora=true"]
+CASES = {
+    "tiny": SHAPES,
+    "tiny-dora": [*SHAPES, *DORA],
+    "2B-full-bf16": ["model.dtype=bfloat16"],
+    "2B-lora-bf16": ["model.dtype=bfloat16", *LORA],
+    "2B-dora-bf16": ["model.dtype=bfloat16", *DORA],
+    "2B-dora-checkpointing-bf16": ["model.dtype=bfloat16", *DORA, "training.gradient_checkpointing=true"],
+    "2B-lora-fp32": ["model.dtype=float32", *LORA],
 }
-COMMON = {
-    "custom.coord_soft_ce_w1.enabled": "true",
-    "data.shapes.heldout": 1,
-    "evaluation.images": "none",
-    "run.threads": 1,
-    "training.gradient_accumulation_steps": 1,
-    "training.max_steps": 2,
-    "training.save_steps": 1000,
-    "training.report_to": "[]",
-}
-CASES = {"tiny": TINY, "wide": WIDE}
+"""Settings of each case; those of 2B have one image of 1280 x 960 pixels with ten objects."""
 Case = StrEnum("Case", {name: name for name in CASES})
-_MALLOPT = {-8: 1, -3: 65536, -1: 65536}
-"""Of malloc: at most one arena; return freed memory from this size on, and the rest from this one on."""
 
 
-def words_of(settings):
-    """Return the settings of a case as words of the command line."""
-    return [f"{name}={value}" for name, value in (COMMON | settings).items()]
-
-
-def compare(settings):
-    """Return `(planned, measured)` bytes, from a process of its own."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, __file__, "--measure", *words_of(settings)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return tuple(json.loads(done.stdout.splitlines()[-1]))
-
-
-def _status(field):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
-
-
-def _train(words, folder):
-    from coord_codec import RunError
-    from coord_trainer import train as stage
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.data.shapes import draw_sets
-    from coord_trainer.model.tiny import base_checkpoint
-
-    config = load_run_config(None, words)
-    train, _ = draw_sets(config, folder / "data")
-    base = base_checkpoint(config, folder, train)
-    _forget_peak()
-    before = _status("VmRSS")
-    try:
-        stage.train_model(config, folder, base, train, None)
-    except RunError as error:
-        assert "without a checkpoint" in str(error)
-    return _status("VmHWM") - before
-
-
-def _forget_peak():
-    gc.collect()
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def _measure(words):
+def compare(words: list[str], scratch: Path) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the planned and the measured bytes of each part of a step under these settings."""
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.preview import dry_run
 
-    for option, value in _MALLOPT.items():
-        ctypes.CDLL("libc.so.6").mallopt(option, value)
-    with tempfile.TemporaryDirectory() as folder:
-        small = [f"{name}={value}" for name, value in COMMON.items()]
-        _train([*small, "data.shapes.train=2", "training.per_device_train_batch_size=1"], Path(folder) / "a")
-        measured = _train(words, Path(folder) / "b")
-    planned = dry_run(load_run_config(None, words))["peak"]
-    print(json.dumps([planned, measured]))
+    config = load_run_config(None, [*COMMON, *words])
+    with contextlib.redirect_stdout(io.StringIO()):
+        planned = dry_run(config)
+        measured = measure(config, scratch)
+    planned["peak"] -= planned["samples kept encoded"]  # which are not part of a step
+    return {part: planned[part] for part in PARTS}, measured
 
 
-def main(
-    cases: Annotated[list[Case], typer.Argument(help="tiny, or 2B's width")] = list(Case),  # noqa: B006
-) -> None:
-    """Print planned and measured peak memory and their ratio, for each case."""
+def measure(config, folder: Path) -> dict[str, int]:
+    """Return the bytes of each part of a real step, the second of two, so that the optimizer has its state."""
+    from coord_losses import CoordObjective, global_denominators
+    from coord_trainer.data.load import train_of
+    from coord_trainer.model.memory import LiveBytes
+    from coord_trainer.model.tiny import base_checkpoint
+    from coord_trainer.swift.open_run import open_run, sample_set
+    from coord_trainer.swift.trainer import active_head
+    from coord_trainer.training.head import RowHead, row_selecting_head
+
+    # Model, optimizer and a batch of the longest samples, as the dry run plans them
+    train = train_of(config, folder / "data")
+    opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
+    model, optimizer = opened.plan_optimizer()
+    samples = sample_set(config, opened, train)
+    encoded = sorted((samples[i] for i in range(len(samples))), key=lambda s: len(s["input_ids"]), reverse=True)
+    batch = opened.collate([dict(encoded[i % len(encoded)]) for i in range(opened.batch_size)])
+    labels, slots = batch["labels"], batch["coord_slots"]
+    names = ("input_ids", "attention_mask", "position_ids", "mm_token_type_ids", "pixel_values", "image_grid_thw")
+    inputs = {name: batch[name] for name in names if name in batch}
+    half = config.model.dtype == "bfloat16"
+    model.train()
+    objective, head_and_loss = CoordObjective(config.custom.objective, opened.vocab), 0
+
+    class WatchedHead(RowHead):
+        def take(self, x_BTD):
+            self.before, self.peak = live.now, live.peak
+            live.peak = live.now
+            return super().take(x_BTD)
+
+        def sums(self):
+            nonlocal head_and_loss
+            head_and_loss = live.peak - self.before
+            live.peak = max(live.peak, self.peak)
+            return super().sums()
+
+    with LiveBytes("cpu") as live:
+        for tensor in (*model.parameters(), *model.buffers()):
+            live.count(tensor)
+        weights = live.now
+        for tensor in inputs.values():
+            live.count(tensor)
+        held = live.now
+        for _ in range(2):
+            live.peak = live.now
+            denominators = global_denominators([(labels, slots)], opened.vocab)
+            rows = WatchedHead(objective, labels, slots, denominators=denominators)
+            with row_selecting_head(model, active_head(model), rows), torch.autocast("cpu", torch.bfloat16, half):
+                sums = model(**inputs, use_cache=False).logits
+            rows.total(rows.rejoin(sums)).backward()
+            del rows, sums
+            gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+            optimizer.step()
+            optimizer.zero_grad()
+        states, peak = live.now - held, live.peak
+    activations = max(peak - weights - gradients - states, 0)
+    found = (weights, gradients, states, activations, head_and_loss, peak)
+    return dict(zip(PARTS, found, strict=True))
+
+
+def main(cases: Annotated[list[Case], typer.Argument(help="all of them if there are none")] = list(Case)) -> None:  # noqa: B006
+    """Print the parts of each case: planned and measured MB, and their ratio."""
+    from model_sizes import write_base, write_images
+
+    print(f"| case | {' | '.join(PARTS)} |\n|---|{'---|' * len(PARTS)}")
     for case in cases:
-        planned, measured = compare(CASES[case.value])
-        print(
-            f"{case.value}: planned {planned / 1e6:.0f} MB, measured {measured / 1e6:.0f} MB, {planned / measured:.3f}"
-        )
+        words = CASES[case.value]
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            if case.value.startswith("2B"):
+                base = write_base("Qwen3-VL-2B", folder / "base", layers=4, weights=True)
+                images = write_images(folder / "images", 1280, 960, objects=10)
+                words = [*words, f"model.path={base}", f"data.annotations={images}", "data.heldout_annotations=null"]
+                words.append("training.per_device_train_batch_size=1")
+            planned, measured = compare(words, folder)
+        cells = [
+            f"{planned[part] / 1e6:,.1f} / {measured[part] / 1e6:,.1f} = {planned[part] / max(measured[part], 1):.3f}"
+            for part in PARTS
+        ]
+        print(f"| {case.value} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
-    if "--measure" in sys.argv:
-        _measure(sys.argv[2:])
-    else:
-        typer.run(main)
+    typer.run(main)

@@ -1,8 +1,8 @@
 """Prints the memory of a training step for published models, by `train --dry-run` on models without weights.
 
-The sizes are those of the public config.json of each model, written here by hand; tokenizer and images are made, since
-only their numbers matter. With `--layers N` towers and language models keep N layers, which a CPU can train:
-`memory.py` compares such a step with the estimate.
+The sizes of the language models were compared with public descriptions of each; what could not be is named as assumed
+beside the model. Tokenizer and images are made, since only their numbers matter. With `--layers N` towers and language
+models keep N layers, which a CPU can train: `memory.py` compares such a step with the estimate.
 
     uv run python apps/trainer/benchmarks/model_sizes.py [NAME ...]
 """
@@ -29,12 +29,16 @@ QWEN3_ROPE = {"mrope_section": [24, 20, 20], "mrope_interleaved": True}
 GATED_ROPE = {"mrope_section": [11, 11, 10], "mrope_interleaved": True, "partial_rotary_factor": 0.25}
 QWEN2_ROPE = {"mrope_section": [16, 24, 24]}
 GATED = {"linear_num_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128, "head_dim": 256}
+TOWER = "vision tower, gated-delta heads"
 PERIOD = ["linear_attention"] * 3 + ["full_attention"]
 
 
 @dataclass(frozen=True)
 class Published:
-    """The sizes of a model: hidden width, MLP width, layers, attention heads, key-value heads, and the rest by key."""
+    """The sizes of a model: hidden width, MLP width, layers, attention heads, key-value heads, and the rest by key.
+
+    `assumed` names what was written from memory.
+    """
 
     kind: str
     rows: int
@@ -43,6 +47,7 @@ class Published:
     rope: dict[str, Any]
     tied: bool
     more: dict[str, Any] = field(default_factory=dict)
+    assumed: str | None = None
 
 
 MODELS = {
@@ -54,12 +59,27 @@ MODELS = {
         GATED_ROPE,
         True,
         GATED | {"linear_num_value_heads": 16},
+        TOWER,
     ),
     "Qwen3.5-2B": Published(
-        "qwen3_5", 248_320, (2048, 6144, 24, 8, 2), SMALL, GATED_ROPE, True, GATED | {"linear_num_value_heads": 16}
+        "qwen3_5",
+        248_320,
+        (2048, 6144, 24, 8, 2),
+        SMALL,
+        GATED_ROPE,
+        True,
+        GATED | {"linear_num_value_heads": 16},
+        TOWER,
     ),
     "Qwen3.5-4B": Published(
-        "qwen3_5", 248_320, (2560, 9216, 32, 16, 4), SMALL, GATED_ROPE, True, GATED | {"linear_num_value_heads": 32}
+        "qwen3_5",
+        248_320,
+        (2560, 9216, 32, 16, 4),
+        SMALL,
+        GATED_ROPE,
+        True,
+        GATED | {"linear_num_value_heads": 32},
+        TOWER,
     ),
     "Qwen3.5-9B": Published(
         "qwen3_5", 248_320, (4096, 12288, 32, 16, 4), LARGE, GATED_ROPE, False, GATED | {"linear_num_value_heads": 32}
@@ -104,11 +124,16 @@ CLASSES = {
     "qwen2_5_vl": "Qwen2_5_VL",
 }
 LORA = ["training.tuner_type=lora", "training.target_modules=[all-linear]", "custom.coord_offset.enabled=true"]
+RECOMPUTED = "training.gradient_checkpointing=true"
 COLUMNS = {
     "LoRA": LORA,
-    "LoRA, checkpointing": [*LORA, "training.gradient_checkpointing=true"],
-    "full, checkpointing": ["training.gradient_checkpointing=true"],
+    "LoRA, checkpointing": [*LORA, RECOMPUTED],
+    "DoRA, checkpointing": [*LORA, RECOMPUTED, "training.use_dora=true"],
+    "full, checkpointing": [RECOMPUTED],
+    "full, checkpointing, ZeRO-2 on 8": [RECOMPUTED, "training.deepspeed=zero2"],
+    "full, checkpointing, ZeRO-3 on 8": [RECOMPUTED, "training.deepspeed=zero3"],
 }
+RANKS = 8
 COMMON = [
     "model.dtype=bfloat16",
     "custom.coord_soft_ce_w1.enabled=true",
@@ -213,10 +238,9 @@ def plan(base: Path, annotations: Path, words: list[str]) -> dict[str, Any]:
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.preview import dry_run
 
+    config = load_run_config(None, [*COMMON, f"model.path={base}", f"data.annotations={annotations}", *words])
     with contextlib.redirect_stdout(io.StringIO()):
-        return dry_run(
-            load_run_config(None, [*COMMON, f"model.path={base}", f"data.annotations={annotations}", *words])
-        )
+        return dry_run(config, RANKS)
 
 
 def main(
@@ -232,8 +256,9 @@ def main(
             folder = Path(scratch)
             base, annotations = write_base(name, folder / "base"), write_images(folder / "data", width, height, objects)
             found = [plan(base, annotations, words) for words in COLUMNS.values()]
+        label = name if MODELS[name].assumed is None else f"{name} (assumed: {MODELS[name].assumed})"
         cells = [f"{figures['peak'] / 2**30:.1f} GiB" for figures in found]
-        print(f"| {name} | {found[-1]['parameters']['all'] / 1e9:.2f} B | {' | '.join(cells)} |", flush=True)
+        print(f"| {label} | {found[-1]['parameters']['all'] / 1e9:.2f} B | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

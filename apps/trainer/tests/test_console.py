@@ -35,6 +35,44 @@ def test_other_ranks_follow_the_first_and_stop_when_it_fails(monkeypatch):
     assert order == [0, 1]
 
 
+def test_ranks_that_hold_something_else_or_failed_are_named_on_the_first_rank(monkeypatch):
+    from coord_codec import InputError
+
+    store = Store({"block.1": b"done"})
+    monkeypatch.setattr(console, "_store", lambda: store)
+    monkeypatch.setattr(console, "_turns", {})
+    monkeypatch.setattr(console.socket, "gethostname", lambda: "node-b")
+    monkeypatch.setattr(console, "_wait", lambda store, key: None)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("RANK", "1")
+    console.refuse_differences({"train data": "b", "configuration": {"a": (1, 2)}})
+    monkeypatch.setenv("RANK", "2")
+    with pytest.raises(KeyError), console.first_rank_first("block"):
+        raise KeyError("gone.json")
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(
+        InputError, match="rank 1 on node-b has another train data: b, the first rank a; rank 2 on node-b failed: 'gone"
+    ):
+        console.refuse_differences({"train data": "a", "configuration": {"a": [1, 2]}})
+    assert store["held"] == b"failed"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    console.refuse_differences({"train data": "b", "configuration": {"a": [1, 2]}})
+    assert store["held"] == b"done"
+
+
+def test_tasks_of_slurm_without_torchrun_are_refused(monkeypatch):
+    from coord_codec import InputError
+
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
+    monkeypatch.setenv("RANK", "0")
+    console.refuse_loose_tasks()
+    monkeypatch.delenv("RANK")
+    with pytest.raises(InputError, match=r"srun started 8 tasks without torchrun, .*--ntasks-per-node=1"):
+        console.refuse_loose_tasks()
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")
+    console.refuse_loose_tasks()
+
+
 def test_single_process_waits_for_nobody(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.setattr(console, "_store", None)

@@ -1,6 +1,5 @@
 """`train --dry-run`: what it prints, and its memory against a real step's."""
 
-import json
 import runpy
 from pathlib import Path
 
@@ -24,18 +23,6 @@ OFFSETS = [
     "data.shapes.train=8",
 ]
 
-HALF = {
-    "model.tiny.hidden": 1024,
-    "model.tiny.ffn": 3072,
-    "model.tiny.heads": 8,
-    "model.tiny.layers": 1,
-    "model.tiny.vision_hidden": 512,
-    "model.tiny.vision_layers": 1,
-    "data.shapes.train": 4,
-    "training.per_device_train_batch_size": 4,
-}
-"""The wide model of the benchmark in half its width and depth, which takes a third of the time."""
-
 
 def test_dry_run_gives_the_rates_and_parameters_of_the_run(capsys):
     pytest.importorskip("swift")
@@ -57,11 +44,23 @@ def test_dry_run_gives_the_rates_and_parameters_of_the_run(capsys):
     assert told.index("peak") < told.index("embed_lr") and "position_side" not in told
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak is read from Linux's /proc")
-@pytest.mark.slow
-def test_dry_run_memory_is_within_15_percent_of_a_real_step(forked):
+def test_dry_run_of_lora_alone_has_one_group_since_all_of_it_decays():
+    pytest.importorskip("swift")
+    from coord_trainer.preview import dry_run
+
+    words = ["training.tuner_type=lora", "training.target_modules=[all-linear]", "data.shapes.train=2"]
+    figures = dry_run(load_run_config(None, ["custom.coord_soft_ce_w1.enabled=true", *words]))
+    (group,) = figures["groups"]
+    assert group["parameters"] == figures["parameters"]["trained"] > 0
+
+
+@pytest.mark.parametrize("case", ["full", "dora", "recomputed"])
+def test_dry_run_memory_is_within_10_percent_of_a_real_step_part_by_part(case, tmp_path):
+    pytest.importorskip("swift")
     benchmark = runpy.run_path(str(BENCHMARK))
-    done = forked(BENCHMARK, "--measure", *benchmark["words_of"](benchmark["WIDE"] | HALF), HF_HUB_OFFLINE="1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    planned, measured = json.loads(done.stdout.splitlines()[-1])
-    assert 0.85 < planned / measured < 1.15
+    half = [*benchmark["DORA"], "model.dtype=bfloat16"]
+    more = {"full": [], "dora": half, "recomputed": [*half, "training.gradient_checkpointing=true"]}
+    planned, measured = benchmark["compare"]([*benchmark["SHAPES"], *more[case]], tmp_path)
+    for part in benchmark["PARTS"]:
+        assert planned[part] == pytest.approx(measured[part], rel=0.1), part
+    assert measured["activations"] > measured["weights"]

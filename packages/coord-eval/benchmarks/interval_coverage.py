@@ -11,10 +11,11 @@ import typer
 
 from coord_eval.comparison import paired_differences
 from coord_eval.detections import Detections
+from coord_eval.draws import interval
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import Scored, match
 from coord_eval.metric_table import HEADLINE
-from coord_eval.resampling.bootstrap import figures, interval, resample
+from coord_eval.resampling.bootstrap import figures, resample
 from coord_eval.resampling.permutation import exchange_p_values
 
 SHOWN = ("AP", "AP50", "f1", "mean_iou")

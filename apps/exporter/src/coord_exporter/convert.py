@@ -190,6 +190,7 @@ def _write(
             write_file(stage / file.name, file, lambda count: None)
             write_json(stage / opened.config.path.name, config)
             for name, path in adapter_companions(opened.folder).items():
+                (stage / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, stage / name)
             if figures := verify(stage):
                 entry["verification"] = figures

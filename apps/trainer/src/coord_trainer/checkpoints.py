@@ -169,6 +169,9 @@ def check_model_path(model: ModelSection) -> None:
         )
     if path is not None and Path(path).is_dir():
         if not (Path(path) / "config.json").is_file():
+            inside = find_checkpoint(Path(path))
+            if (inside / "config.json").is_file():
+                raise InputError(f"model.path: {path} is the folder of a run; name its checkpoint {inside}")
             raise InputError(f"model.path: {path} has no config.json; name a checkpoint's folder")
         if not isinstance(read_json(Path(path) / "config.json"), dict):
             raise InputError(f"model.path: {path}/config.json: expected an object; the checkpoint is damaged")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from tqdm import tqdm
+
+from coord_codec import InputError
 
 _original_stdout: list[TextIO] = []
 _LOGGERS = ("", "swift", "modelscope", "transformers", "accelerate", "datasets", "deepspeed", "DeepSpeed")
@@ -101,6 +104,20 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def refuse_loose_tasks() -> None:
+    """Check that tasks which SLURM started together are ranks of torchrun.
+
+    Raises:
+        InputError: each task would train alone, and write to the same folder.
+    """
+    tasks = os.environ.get("SLURM_STEP_NUM_TASKS", "1")
+    if "RANK" not in os.environ and tasks.isdigit() and int(tasks) > 1:
+        raise InputError(
+            f"SLURM_STEP_NUM_TASKS: srun started {tasks} tasks without torchrun, each of which would train alone; "
+            "start one task on each node (srun --ntasks-per-node=1) that runs torchrun, as docs/guides/gpu.md shows"
+        )
+
+
 def set_single_rank_environment() -> None:
     """Set torchrun's variables for a process that no launcher has started; DeepSpeed would otherwise require MPI."""
     if "RANK" in os.environ:
@@ -132,7 +149,11 @@ def first_rank_first(block: str) -> Iterator[None]:
     key = f"{block}.{_turns[block]}"
     if not is_first():
         _wait(store, key)
-        yield
+        try:
+            yield
+        except BaseException as error:
+            store.set(f"{_HELD}.{rank()}", json.dumps([socket.gethostname(), {}, str(error) or type(error).__name__]))
+            raise
         return
     try:
         yield
@@ -140,6 +161,49 @@ def first_rank_first(block: str) -> Iterator[None]:
         store.set(key, "failed")
         raise
     store.set(key, "done")
+
+
+_HELD, _LISTED = "held", 3
+
+
+def refuse_differences(held: Mapping[str, Any]) -> None:
+    """Compare what every rank holds, such as digests of its data, with what the first one does.
+
+    On several machines the files of one may differ from those of another. The first rank waits for all; the others
+    exit if one of them differs or has failed.
+
+    Args:
+        held: what each rank must have alike, by name
+
+    Raises:
+        InputError: on the first rank, with the ranks that hold something else or have failed.
+        SystemExit: on the other ranks.
+    """
+    if world_size() == 1:
+        return
+    store = _store()
+    mine = json.loads(json.dumps(held))
+    if not is_first():
+        store.set(f"{_HELD}.{rank()}", json.dumps([socket.gethostname(), mine, ""]))
+        _wait(store, _HELD)
+        return
+    faults = []
+    for number in range(1, world_size()):
+        store.wait([f"{_HELD}.{number}"], _TIMEOUT)
+        host, other, error = json.loads(store.get(f"{_HELD}.{number}"))
+        if error:
+            faults.append(f"rank {number} on {host} failed: {error}")
+            continue
+        for name, value in mine.items():
+            if other.get(name) != value:
+                faults.append(f"rank {number} on {host} has another {name}: {other.get(name)}, the first rank {value}")
+    store.set(_HELD, "failed" if faults else "done")
+    if faults:
+        raise InputError(
+            f"the ranks do not hold the same: {'; '.join(faults[:_LISTED])}"
+            f"{f'; and {len(faults) - _LISTED} more' if len(faults) > _LISTED else ''}. Give every machine the same "
+            "files and settings, on a shared disk for example"
+        )
 
 
 def all_ranks_done(block: str) -> None:

@@ -11,6 +11,7 @@ import torch
 import yaml
 from torch import nn
 
+from coord_adapter import offset_parameters
 from coord_codec import InputError, SequenceLayout
 from coord_codec.counts import counted
 from coord_losses import CoordObjective
@@ -29,8 +30,12 @@ _ENCODED = 256
 """Number of encoded samples, of which the longest form the simulated batch."""
 
 
-def dry_run(config: RunConfig) -> dict[str, Any]:
+def dry_run(config: RunConfig, ranks: int | None = None) -> dict[str, Any]:
     """Print the plan of a run: data, steps, rates, memory, and the settings; returns its groups and memory.
+
+    Args:
+        config: of the run
+        ranks: number of ranks that DeepSpeed would shard over; None for those that were started
 
     Raises:
         InputError: the run could not reach its first step.
@@ -52,7 +57,7 @@ def dry_run(config: RunConfig) -> dict[str, Any]:
             f"epoch; loss: {config.custom.loss_in_words}"
         )
         with swift_log(folder / "swift.log"):
-            figures = _simulate(config, opened, sample_set(without_shards, opened, train))
+            figures = _simulate(config, opened, sample_set(without_shards, opened, train), ranks or world_size())
     say("settings that are not defaults:")
     say(yaml.safe_dump(config.model_dump(mode="json", exclude_unset=True), sort_keys=False).rstrip())
     return figures
@@ -77,13 +82,13 @@ def _data(config: RunConfig, folder: Path) -> tuple[Mixture, Mixture]:
     return mixture, Mixture.of([replace(longest, weight=None)], config.run.seed)
 
 
-def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str, Any]:
-    from coord_trainer.model.memory import measure_loss, simulate_step
+def _simulate(config: RunConfig, opened: OpenRun, samples: Samples, ranks: int) -> dict[str, Any]:
+    from coord_trainer.model.memory import measure_loss, simulate_step, under_zero
 
     # Model: parameters, vocabulary and learning rates.
     model, optimizer = opened.plan_optimizer()
     parameters = count_parameters(model)
-    rows = model.get_output_embeddings().weight.shape[0]
+    rows = len(model.get_output_embeddings().weight)
     say(f"model: {parameters['all']:,} parameters, {parameters['trained']:,} trained")
     if opened.vocab is not None:
         ids = opened.vocab.ids
@@ -105,27 +110,31 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples) -> dict[str,
     batch = opened.collate(chosen)
     labels, slots = batch["labels"], batch["coord_slots"]
     supervised = int((labels[:, 1:] != -100).sum())
-    trained_head = model.get_output_embeddings().weight.requires_grad
     say(
         f"step: {counted(size, 'sample')} of up to {labels.shape[1]} tokens, {supervised} supervised rows, on each rank"
     )
     if reason := opened.family.cannot.get("memory"):
         say(f"memory: not simulated for {opened.family.name}: {reason}")
         return {"groups": groups, "parameters": parameters}
-    loss = measure_loss(objective, rows, labels, slots, trained_head)
+    tables = [table for tables in offset_parameters(model).values() for table in tables]
+    head, offsets = model.get_output_embeddings().weight, max((len(table) for table in tables), default=0)
+    loss = measure_loss(objective, head, labels, slots, offsets)
     step = simulate_step(model, opened.family, optimizer, batch, supervised, loss)
 
-    # Memory: DeepSpeed shards gradients and optimizer over the ranks.
-    shards = world_size() if config.training.get("deepspeed") else 1
-    saved = (step.gradients + step.optimizer) * (shards - 1) // shards
+    # Memory: DeepSpeed keeps float32 copies, and shards over the ranks.
+    if config.training.get("deepspeed"):
+        from coord_trainer.swift.pipeline import read_deepspeed
+
+        zero = read_deepspeed(config.training["deepspeed"]).get("zero_optimization") or {}
+        step = under_zero(step, zero, ranks, parameters["trained"], config.model.dtype != "float32")
     figures = {
         "weights": step.weights,
-        "gradients": step.gradients // shards,
-        "optimizer": step.optimizer // shards,
+        "gradients": step.gradients,
+        "optimizer": step.optimizer,
         "activations": step.activations,
         "head and loss": loss.forward,
         "samples kept encoded": kept,
-        "peak": step.peak - saved + kept,
+        "peak": step.peak + kept,
     }
     for name, value in figures.items():
         say(f"  {name:20} {value / 1e6:12,.1f} MB")
@@ -154,6 +163,7 @@ def _groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str
             "example": names[id(group["params"][0])],
         }
         for group in optimizer.param_groups
+        if group["params"]  # the group without weight decay is empty for LoRA alone
     ]
 
 

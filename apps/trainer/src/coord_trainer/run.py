@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from coord_trainer.answers.generate import predict_images
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import first_rank_first, is_first, say, world_size
+from coord_trainer.console import first_rank_first, is_first, refuse_differences, refuse_loose_tasks, say, world_size
 from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.folder import cache_folder
 from coord_trainer.inspection.report import check_before_training, explain_unusable
@@ -55,6 +56,7 @@ def train_and_score(
     """
     with Run(config, folder, kind.command) as run:
         # Check: what needs neither data nor model.
+        refuse_loose_tasks()
         check_model_path(config.model)
         _ = config.custom.objective  # a plugin or a term that does not exist
         if config.run.threads:
@@ -67,6 +69,9 @@ def train_and_score(
                 findings = _inspect(config, data)
                 run.open_folder(data.facts())
             data = data.without_evidence()
+        digests = {f"{name} data": facts["digest"] for name, facts in data.facts().items()}
+        settings = sha256(config.model_dump_json().encode()).hexdigest()[:16]
+        refuse_differences({"configuration": settings, **digests})
         run.begin(data.facts())
 
         # Base: the checkpoint that training starts from, which the first rank builds if there is none.

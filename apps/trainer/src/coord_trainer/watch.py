@@ -15,7 +15,7 @@ import yaml
 
 from coord_codec import InputError
 from coord_codec.files import read_json, read_json_lines, write_text
-from coord_codec.html import Drawn, figure, image_svg, label_slots, page, safe, section, tiles
+from coord_codec.html import Drawn, figure, image_svg, label_key, label_slots, page, safe, section, tiles
 from coord_codec.images import ImageError, data_url, decode_image
 from coord_trainer.console import say
 from coord_trainer.watched import WATCHED
@@ -130,8 +130,8 @@ def _watched(path: Path) -> str:
     rows = []
     for place in range(min(map(len, by_step.values()), default=0)):
         cells = [figure(_drawn(by_step[step][place], slots), f"step {step:,}") for step in steps]
-        rows.append(f'<div class="row">{"".join(cells)}</div>')
-    return f"<p>Dashed: ground truth; solid: the answer.</p>{''.join(rows)}"
+        rows.append(f'<div class="row steps">{"".join(cells)}</div>')
+    return f"<p>Dashed: ground truth; solid: the answer.</p>{label_key(slots, folded=False)}{''.join(rows)}"
 
 
 def _drawn(image: Mapping[str, Any], slots: Mapping[str, int]) -> str:
@@ -142,7 +142,7 @@ def _drawn(image: Mapping[str, Any], slots: Mapping[str, int]) -> str:
     size = picture.size
     picture.thumbnail((_SIDE, _SIDE))
     truth = [Drawn(label, box, "truth", slot=slots[label], named=False) for label, *box in image["truth"]]
-    found = [Drawn(label, box, slot=slots[label]) for label, *box in image["boxes"]]
+    found = [Drawn(label, box, slot=slots[label], named=False) for label, *box in image["boxes"]]
     return image_svg(image["image"], size, [*truth, *found], data_url(picture))
 
 

@@ -103,6 +103,18 @@ def test_single_checkpoint_is_evaluated_with_the_settings_of_a_run_that_scores_a
     assert not (tmp_path / "scored" / "convergence.json").exists()
 
 
+def test_threshold_keeps_boxes_of_its_score_alone(evaluate, tmp_path):
+    code, told, _ = evaluate("--precision", "0.9")
+    assert code == 2 and "calibrate it first" in told
+    words = ("evaluation.decoding={grammar: markers}", "evaluation.max_new_tokens=24")
+    code, told, _ = evaluate(*words, "--min-score", "1")
+    assert code in (0, None), told
+    evaluation = json.loads((tmp_path / "scored" / "evaluation.json").read_text())
+    kept = json.loads((tmp_path / "scored" / "boxes.json").read_text())
+    assert evaluation["counts"]["detections"] == 0
+    assert kept["threshold"] == {"min_score": 1.0} and kept["fusion"]["below_threshold"] > 0
+
+
 def test_each_checkpoint_is_scored_beside_folders_of_other_names(tiny_model, tmp_path, capsys):
     config = tiny_config(evaluation={"each_checkpoint": True, "max_new_tokens": 8, "images": "train"})
     images, _ = draw_sets(config, tmp_path / "data")

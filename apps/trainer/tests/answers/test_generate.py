@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from coord_codec import CoordGrid, CoordVocab, RunError
-from coord_trainer.answers.generate import StepRecorder
 from coord_trainer.answers.resumable_file import append_answers
 from coord_trainer.folder import explain_full_disk
+from coord_trainer.model.token_statistics import StepRecorder
 
 
 def test_recorder_takes_distributions_over_the_coordinates():

@@ -40,7 +40,8 @@ def trained_with(processor, text):
         ids = processor.tokenizer(text, add_special_tokens=False)["input_ids"]
         image = processor.tokenizer.convert_tokens_to_ids("<|image_pad|>")
         ids = [token for one in ids for token in [one] * (4 if one == image else 1)]
-        return {"input_ids": [*ids, 5], "labels": [*[-100] * len(ids), 5]}
+        answer = [5, processor.tokenizer.eos_token_id]
+        return {"input_ids": [*ids, *answer], "labels": [*[-100] * len(ids), *answer]}
 
     return encode
 

@@ -55,6 +55,7 @@ def test_training_section_draws_the_terms_that_were_logged(tmp_path):
     (section,) = run_sections(tmp_path)
     assert section.title == "Training" and "<svg" in section.html
     assert ">total<" in section.html and ">text<" not in section.html
+    assert "evaluation images" not in section.html and "Seconds per step" not in section.html
     (tmp_path / "metrics.jsonl").write_text(json.dumps(lines[0]) + "\n")
     assert "nothing to draw" in run_sections(tmp_path)[0].html
 
@@ -65,7 +66,7 @@ def test_training_section_shows_the_evaluation_loss_and_says_when_it_rises(tmp_p
         lines += [{"step": step, "train_total_loss": 3.0 / step}, {"step": step, "eval_total_loss": loss}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     html = run_sections(tmp_path)[0].html
-    assert ">total, evaluation<" in html and "the evaluation loss rose from 2.910 to 3.620" in html
+    assert "dashed: on the evaluation images" in html and "the evaluation loss rose from 2.910 to 3.620" in html
     assert "overfitting" not in run_sections(tmp_path, overfitting_after=4)[0].html
 
 

@@ -49,8 +49,17 @@ def test_message_shows_every_key_with_its_value():
             {"training": {"use_dora": True, "tuner_type": "lora", "target_modules": ["lm_head"]}},
             ("training.use_dora", "training.target_modules"),
         ),
+        ({"model": {"dtype": "float16"}}, ("model.dtype", "training.tuner_type")),
         ({"evaluation": {"ap_patience": 2}}, ("evaluation.ap_patience", "evaluation.ap_steps")),
         ({"evaluation": {"ap_steps": 2, "images": "none"}}, ("evaluation.ap_steps", "evaluation.images")),
+        (
+            {"evaluation": {"speed": "exact"}, "custom": {"coord_tokens": {"enabled": False}}},
+            ("evaluation.speed", "custom.coord_tokens.enabled"),
+        ),
+        (
+            {"evaluation": {"speed": "exact"}, "model": {"attention": "flash_attention_2"}},
+            ("evaluation.speed", "model.attention"),
+        ),
         ({"data": {"annotations": "a.json"}}, ("evaluation.images", "data.heldout_annotations")),
         ({"training": {"optimizer": "multimodal_coord_offset"}}, ("training.optimizer", "custom.coord_offset.enabled")),
         (

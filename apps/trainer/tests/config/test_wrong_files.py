@@ -150,6 +150,18 @@ def test_check_model_path_refuses_a_folder_without_a_checkpoint(tmp_path):
     check_model_path(config.model)
 
 
+def test_check_model_path_names_the_checkpoint_of_a_run_folder(tmp_path):
+    from coord_trainer.checkpoints import check_model_path, mark_complete
+
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-7"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "config.json").write_text("{}")
+    mark_complete(checkpoint)
+    config = check_run_config({"custom": SOFT, "model": {"path": str(tmp_path)}}, "test")
+    with pytest.raises(InputError, match=f"name its checkpoint {checkpoint}"):
+        check_model_path(config.model)
+
+
 def test_more_ranks_than_images_are_refused_before_anything_is_made(tmp_path, monkeypatch):
     from coord_trainer import run
 

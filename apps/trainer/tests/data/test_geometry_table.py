@@ -9,12 +9,13 @@ from PIL import Image
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry, Instance, geometry_of, register_geometry
 from coord_codec.geometry import remove_geometry
+from coord_eval.labelling.formats import EXPORTS
+from coord_eval.labelling.objects import DetectedObject
 from coord_trainer.answers.grammar.markers import CoordGrammar
-from coord_trainer.answers.objects import DetectedObject, ImageDetections
+from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.data.augment import augment
-from coord_trainer.detect.exports import EXPORTS
 
 SIZE = (200, 100)
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from coord_codec import InputError, Instance
-from coord_trainer.answers.generate import StepRecorder
 from coord_trainer.answers.score import score_predictions
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.config.decoding import Decoding
@@ -15,6 +14,7 @@ from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.noise import NOISE, noise_objects
 from coord_trainer.data.targets import TargetWriter
+from coord_trainer.model.token_statistics import StepRecorder
 from coord_trainer.swift.open_run import sample_set
 
 OBJECTS = [{"desc": "dog", "bbox": [0.5, 0.5, 1, 1]}, {"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}]

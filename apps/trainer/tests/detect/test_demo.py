@@ -42,6 +42,16 @@ def test_an_untrained_model_held_to_two_labels_says_those_alone(find):
     assert find(image, "Find everything.", "")[2] != text
 
 
+def test_threshold_leaves_out_boxes_and_a_view_is_fused(find, gradio):
+    image = Image.effect_noise((96, 64), 80).convert("RGB")
+    labels = "red circle, blue square"
+    rows = find(image, "", labels, [], 0)[1]
+    assert rows and find(image, "", labels, [], 1)[1] == []
+    assert find(image, "", labels, ["mirror"], 0)[1] != rows
+    with pytest.raises(gradio.Error, match="views such as"):
+        find(image, "", "", ["upside down"], 0)
+
+
 def test_no_button_uploads_an_image(page):
     (drawn,) = [block for block in page.blocks.values() if getattr(block, "label", None) == "Boxes"]
     assert drawn.buttons == ["download", "fullscreen"]

@@ -46,6 +46,18 @@ def test_log_probabilities_become_the_figures_of_a_local_answer():
     assert request["messages"][1]["content"][0]["image_url"]["url"].startswith("data:image/png;base64,")
 
 
+@pytest.mark.parametrize("generated", [False, True])
+def test_empty_thought_that_a_server_repeats_from_the_prompt_is_no_part_of_the_answer(generated):
+    thought = "<think>\n\n</think>\n\n"
+    steps = [(thought, -0.1, {}), *token_steps()] if generated else token_steps()
+    with served(lambda number, request: (200, chat_reply(thought + TEXT, steps))) as (url, _):
+        (asked,) = engine(url, chat_template_kwargs={"enable_thinking": False}).answer([IMAGE])
+        (unasked,) = engine(url).answer([IMAGE])
+    assert asked["text"] == (thought + TEXT if generated else TEXT)
+    assert asked["coord_logprobs"] == pytest.approx([math.log(0.5)] * 3 + [-0.2])
+    assert unasked["text"] == thought + TEXT
+
+
 @pytest.mark.parametrize("steps", [None, [("other words", -1.0, {})], [(TEXT, -math.inf, {})], [(TEXT, math.nan, {})]])
 def test_without_usable_log_probabilities_the_text_remains(steps):
     with served(lambda number, request: (200, chat_reply(TEXT, steps, "length"))) as (url, _):

@@ -12,8 +12,10 @@ from PIL import Image
 from pycocotools.coco import COCO
 
 from coord_codec import InputError, read_annotations
-from coord_trainer.answers.objects import DetectedObject, ImageDetections
-from coord_trainer.detect.exports import EXPORTS, coco_results, write_export
+from coord_eval.labelling.formats import EXPORTS, coco_results
+from coord_eval.labelling.objects import DetectedObject
+from coord_trainer.answers.objects import ImageDetections
+from coord_trainer.detect.exports import write_export
 from coord_trainer.detect.gallery import draw_answers
 from coord_trainer.detect.image_sources import find_sources
 
@@ -56,6 +58,9 @@ def read_boxes(name, place):
             o.findtext("name"): [int(o.find("bndbox").findtext(c)) - (c[1:] == "min") for c in corners]
             for o in root.iter("object")
         }
+    if name == "cvat":
+        boxes = ElementTree.parse(place).getroot().iter("box")
+        return {b.get("label"): [float(b.get(c)) for c in ("xtl", "ytl", "xbr", "ybr")] for b in boxes}
     content = json.loads(place.read_text())
     if name == "labelstudio":
         values = [r["value"] for r in content[0]["predictions"][0]["result"]]

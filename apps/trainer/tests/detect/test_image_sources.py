@@ -97,7 +97,7 @@ def test_setting_that_would_change_no_answer_is_refused(name):
         check_settings(words, endpoint)
 
 
-@pytest.mark.parametrize("name", ["model.dtype", "model.attention", "evaluation.batch_size"])
+@pytest.mark.parametrize("name", ["model.dtype", "model.attention", "evaluation.batch_size", "evaluation.speed"])
 def test_setting_of_this_process_is_refused_for_a_server(name):
     check_settings([f"{name}=1"], endpoint=False)
     with pytest.raises(InputError, match=f"{name}: it has no effect on a server"):

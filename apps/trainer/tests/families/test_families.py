@@ -1,7 +1,9 @@
 """Every model family, tiny and random: it is planned, trained with LoRA and offsets, asked and scored."""
 
 import json
+import re
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 
@@ -11,6 +13,7 @@ from tiny_families import SYSTEM, build
 from tiny_run import read_lines, tiny_config
 
 from coord_codec import InputError
+from coord_trainer.config.run_config import load_run_config
 from coord_trainer.families.family import Family
 from coord_trainer.families.table import FAMILIES, family_of, register_family
 
@@ -84,6 +87,22 @@ def test_family_trains_answers_and_is_scored(kind, trained):
     assert 0 <= result.evaluation["AP"] <= 1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp_path):
+    from coord_trainer.answers.score import predict_checkpoint
+
+    folder, _ = trained(kind)
+    config = load_run_config(folder / "config.yaml", ["evaluation.speed=exact"], trains=False)
+    checkpoint = folder / "checkpoints" / "checkpoint-2"
+    if reason := FAMILIES[kind].cannot.get("speed"):
+        with pytest.raises(InputError, match=re.escape(reason)):
+            predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+        return
+    predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+    found, plain = (path.read_text().splitlines() for path in (tmp_path / "p.jsonl", folder / "predictions.jsonl"))
+    assert [json.loads(line)["text"] for line in found] == [json.loads(line)["text"] for line in plain]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "packing" not in FAMILIES[kind].cannot])
 def test_packed_rows_have_the_losses_of_padded_ones(kind, trained):
     assert losses(trained(kind, packing=True)[0]) == pytest.approx(losses(trained(kind)[0]), rel=2e-5)
@@ -95,7 +114,7 @@ def test_only_the_answer_is_supervised(kind, bases, tmp_path):
     messages = [{"role": "user", "content": "<image>find"}, {"role": "assistant", "content": "a square"}]
     labels = run.encode({"messages": messages, "images": [Image.new("RGB", (64, 64))]})["labels"]
     learnt = run.processor.tokenizer.decode([label for label in labels if label != -100])
-    assert learnt.rstrip("\n") == "a square<|im_end|>"
+    assert learnt.rstrip("\n") == "a square" + ("<end_of_turn>" if kind == "gemma3" else "<|im_end|>")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,17 +123,25 @@ def test_family_is_planned(kind, bases, capsys):
 
     family, config = FAMILIES[kind], run_config(bases(kind))
     rates = {"vit_lr": 1e-5, "aligner_lr": 2e-5, "learning_rate": 3e-5}
+    if kind == "gemma3":  # its merger is a bare matrix, which has no adapter
+        del rates["aligner_lr"]
     figures = dry_run(config.model_copy(update={"training": config.training | rates}))
     groups = {lr: [g["example"] for g in figures["groups"] if g["lr"] == lr] for lr in rates.values()}
     assert all(f".{family.vision_tower}." in name and family.merger not in name for name in groups[1e-5])
-    assert any(f".{family.merger}." in name for name in groups[2e-5])
+    assert all(any(f".{family.merger}." in name for name in names) for lr, names in groups.items() if lr == 2e-5)
     assert any(f".{family.language_model}." in name for name in groups[3e-5]) and all(groups.values())
     told = capsys.readouterr().out
     assert figures["parameters"]["offsets"] > 0
-    if reason := FAMILIES[kind].cannot.get("memory"):
-        assert f"memory: not simulated for {FAMILIES[kind].name}: {reason}" in told and "peak" not in figures
-    else:
-        assert figures["peak"] > figures["weights"] > 0
+    assert figures["peak"] > figures["weights"] > 0 and "not simulated" not in told
+
+
+def test_memory_of_a_family_that_cannot_be_simulated_is_left_out_of_the_plan(bases, monkeypatch, capsys):
+    from coord_trainer.preview import dry_run
+
+    row = replace(FAMILIES["qwen3_vl"], cannot={"memory": "nobody has tried"})
+    monkeypatch.setitem(FAMILIES, "qwen3_vl", row)
+    assert "peak" not in dry_run(run_config(bases("qwen3_vl")))
+    assert "memory: not simulated for Qwen3-VL: nobody has tried" in capsys.readouterr().out
 
 
 def opened(base, folder, **sections):
@@ -149,7 +176,12 @@ def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, tmp_pat
     assert parts.language_model == [family.language_model, family.head]
     vision = model.get_submodule(family.vision_tower).config
     assert vision.patch_size in (family.patch_size, [family.patch_size] * 2)
-    merge = getattr(vision, "spatial_merge_size", None) or 1 / model.config.downsample_ratio
+    if kind == "gemma3":
+        merge = vision.image_size / vision.patch_size / model.config.mm_tokens_per_image**0.5
+    elif kind == "internvl":
+        merge = 1 / model.config.downsample_ratio
+    else:
+        merge = vision.spatial_merge_size
     assert merge == family.merge_size
 
 
@@ -170,9 +202,53 @@ def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, t
             assert 0 < ids.count(image_token) * side**2 <= 64 * 64
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind, bases, tmp_path):
+    from coord_trainer.data.load import load_training
+    from coord_trainer.inspection.shown import image_of_pixels
+    from coord_trainer.swift.open_run import sample_set
+
+    upright, exif = Image.new("RGB", (96, 64), "blue"), Image.Exif()
+    upright.paste("red", (0, 0, 48, 64))
+    upright.save(tmp_path / "upright.png")
+    exif[0x0112] = 6  # the stored image is turned clockwise to be upright
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    Image.new("RGB", (16 * 201, 16)).save(tmp_path / "wide.png")
+    boxes = [{"desc": "red", "bbox": [0, 0, 0.5, 1]}]
+    rows = [{"image": f"{name}.png", "objects": boxes} for name in ("upright", "turned", "wide")]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = {"images": "none"}
+    config = run_config(bases(kind), data={"annotations": str(tmp_path / "a.jsonl")}, evaluation=asked)
+    run, mixture = opened(bases(kind), tmp_path), load_training(config)
+    samples = sample_set(config, run, mixture)
+    assert len(samples) == (3 if FAMILIES[kind].max_side_ratio is None else 2)
+    assert samples[0]["pixel_values"].equal(samples[1]["pixel_values"])
+    assert samples[0]["input_ids"] == samples[1]["input_ids"]
+    seen = image_of_pixels(samples[1]["pixel_values"], samples[1].get("image_grid_thw"), run.processor.image_processor)
+    left, right = (seen.getpixel((int(x * seen.width), seen.height // 2)) for x in (0.25, 0.75))
+    assert left[0] > 250 > 5 > left[2] and right[2] > 250 > 5 > right[0]
+    messages = [{"role": "user", "content": "<image>?"}, {"role": "assistant", "content": "a"}]
+    with nullcontext() if len(samples) == 3 else pytest.raises(ValueError, match="aspect ratio must be smaller"):
+        run.encode({"messages": messages, "images": [Image.open(tmp_path / "wide.png")]})
+
+
+def test_ratio_of_sides_that_the_processor_does_not_take_is_refused(bases, tmp_path):
+    with pytest.raises(InputError, match=r"data.max_side_ratio: .* Qwen3-VL takes no more than 200, found 300"):
+        opened(bases("qwen3_vl"), tmp_path, data={"max_side_ratio": 300})
+
+
 def test_image_limits_are_refused_for_a_family_with_tiles(bases, tmp_path):
     with pytest.raises(InputError, match=r"data\.max_pixels: InternVL3 has no limits of the image size"):
         opened(bases("internvl"), tmp_path, data={"max_pixels": 64 * 64})
+
+
+@pytest.mark.parametrize(
+    ("kind", "speed", "told"),
+    [("qwen3_5", "exact", "is exact but the model is a Qwen3.5"), ("qwen3_vl", "fast", "is fast but a model that is")],
+)
+def test_speeds_that_answers_cannot_have_are_refused_before_training(kind, speed, told, bases, tmp_path):
+    with pytest.raises(InputError, match=f"evaluation.speed {re.escape(told)}"):
+        opened(bases(kind), tmp_path, evaluation={"speed": speed})
 
 
 def test_part_that_the_model_does_not_have_is_refused(bases, tmp_path, monkeypatch):
@@ -194,6 +270,29 @@ def edited(base, folder, change):
     path = folder / "chat_template.jinja"
     path.write_text(change(path.read_text()))
     return folder
+
+
+def test_checkpoint_that_is_taught_another_end_than_its_chat_template_writes_is_refused(bases, tmp_path):
+    end = "{{ '<|endoftext|>' if message.role == 'assistant' else '<|im_end|>' }}\n{% endfor %}"
+    base = edited(bases("qwen3_vl"), tmp_path / "base", lambda text: text.replace("<|im_end|>\n{% endfor %}", end))
+    with pytest.raises(InputError, match=r"would end an answer with '<\|im_end\|>.*generated until '<\|endoftext\|>'"):
+        opened(base, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["qwen3_vl", "gemma3"])
+def test_sample_that_is_cut_off_has_a_token_type_for_each_token(kind, bases, tmp_path):
+    training = {
+        "tuner_type": "lora",
+        "target_modules": ["all-linear"],
+        "max_length": 40,
+        "truncation_strategy": "right",
+    }
+    run, name = opened(bases(kind), tmp_path, training=training), FAMILIES[kind].token_types
+    messages = [{"role": "user", "content": "<image>" + 40 * "find "}, {"role": "assistant", "content": "a"}]
+    sample = run.encode({"messages": messages, "images": [Image.new("RGB", (64, 64))]})
+    image_token = run.processor.tokenizer.convert_tokens_to_ids(FAMILIES[kind].image_token)
+    assert sample[name].tolist() == [int(token == image_token) for token in sample["input_ids"]]
+    assert len(sample["input_ids"]) == 40 and sum(sample[name]) > 0
 
 
 def test_default_system_turn_of_the_chat_template_is_refused_unless_it_is_trained(bases, tmp_path):
@@ -244,7 +343,7 @@ def test_second_record_of_a_model_type_is_refused():
 
 
 def test_record_with_an_unknown_refusal_is_refused():
-    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels, found 'video'"):
+    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels or speed, found 'video'"):
         Family("Mine", "mine", swift_model="qwen3_vl", swift_template="qwen3_vl", cannot={"video": "no"})
 
 
@@ -254,3 +353,31 @@ def test_name_that_swift_does_not_have_is_refused(key, bases, tmp_path, monkeypa
     monkeypatch.setitem(FAMILIES, "mine", Family("Mine", "mine", **names))
     with pytest.raises(InputError, match=f"family Mine: {key}: the installed ms-swift has no 'nothing'"):
         opened(bases("qwen3_vl"), tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kind):
+    from coord_codec import Instance
+    from coord_trainer.model.checkpoint import open_checkpoint
+    from coord_trainer.review.features import image_features
+    from coord_trainer.review.forcing import Forcing
+
+    config = tiny_config()
+    checkpoint = open_checkpoint(bases(kind), config)
+    images = [Image.effect_noise(size, 80).convert("RGB") for size in ((96, 64), (48, 48))]
+    boxes = [
+        {"desc": "red circle", "bbox": [0.1, 0.2, 0.5, 0.6]},
+        {"desc": "blue square", "bbox": [0.5, 0.6, 0.9, 0.9]},
+    ]
+    instances = [Instance(image="a", objects=boxes), Instance(image="b", objects=boxes[:1])]
+    forcing = Forcing(checkpoint, config, frozenset({"red circle", "blue square"}))
+    together = forcing(images, instances, [1, 2])
+    for place, answer in enumerate(together):
+        (single,) = forcing(images[place : place + 1], instances[place : place + 1], [place + 1])
+        for label, other in zip(answer.labels, single.labels, strict=True):
+            assert label.coord_logprobs == pytest.approx(other.coord_logprobs, abs=1e-3)
+            assert label.name_logprobs == pytest.approx(other.name_logprobs, abs=1e-3)
+        assert answer.end_logprob == pytest.approx(single.end_logprob, abs=1e-3)
+    features_NH = image_features(checkpoint, images)
+    assert (features_NH**2).sum(axis=1) == pytest.approx([1, 1], abs=1e-4)
+    assert abs(features_NH[0] - features_NH[1]).max() > 1e-3

@@ -1,7 +1,7 @@
 """Every model family, tiny and random, from its base to served answers, through the command lines.
 
-A base without coordinate tokens is expanded, planned, inspected, trained with DoRA and offsets on photographs, resumed,
-asked, merged, asked again as a plain checkpoint, and served.
+A base without coordinate tokens is expanded, planned, inspected, trained with DoRA or LoRA and offsets on photographs,
+resumed, asked, merged, asked again as a plain checkpoint, and served.
 """
 
 import json
@@ -12,10 +12,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 from tiny_families import build
 from tiny_run import read_lines, tiny_config
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from coord_adapter import load_adapter
 from coord_trainer.families.table import FAMILIES
 
 pytest.importorskip("swift")
@@ -25,16 +29,18 @@ APPS = Path(__file__).parents[3]
 PROMPT = "Describe all objects in the image with their bounding boxes."
 COUNT, TOKENS = 4, 24
 FULL = bool(os.environ.get("COORDEXP_FULL"))
-KINDS = list(FAMILIES) if FULL else ["qwen3_5", "internvl"]
+KINDS = list(FAMILIES) if FULL else ["qwen3_5", "gemma3"]
 """All of them take minutes: `COORDEXP_FULL=1`, or `bash .ci/run --full`."""
+WITH_LORA = {"gemma3", "qwen2_vl"}
+"""Families that train with LoRA; the others train with DoRA."""
 TRAINED = (
     "custom.coord_soft_ce_w1.enabled=true",
     "custom.coord_offset.enabled=true",
     "training.target_modules=[all-linear]",
-    "training.use_dora=true",
     "training.per_device_train_batch_size=2",
     "training.gradient_accumulation_steps=1",
     "training.learning_rate=0.02",
+    "training.lr_scheduler_type=constant",
     "training.logging_steps=1",
     "training.save_steps=10",
     "evaluation.images=train",
@@ -86,12 +92,15 @@ def whole(photographs, done, tmp_path_factory):
         folder = tmp_path_factory.mktemp(kind)
         build(kind, tokenizer, tiny_config().model.tiny, folder / "bare")
         told = {"expanded": done("exporter", "expand-vocab", folder / "bare", folder / "base", "--markers")}
-        words = (*TRAINED, *data, f"model.path={folder / 'base'}")
+        tuner = f"training.use_dora={str(kind not in WITH_LORA).lower()}"
+        words = (*TRAINED, tuner, *data, f"model.path={folder / 'base'}")
         told["planned"] = done("trainer", "train", "--dry-run", *words, "training.max_steps=20")
         told["inspected"] = done(
             "trainer", "inspect", photographs / "instances.json", "--images", photographs / "images",
             "--model", folder / "base", "--out", folder / "inspected", "data.markers=obj", TRAINED[0],
         )  # fmt: skip
+        unasked = (f"run.dir={folder / 'straight'}", "evaluation.images=none")
+        done("trainer", "train", *words, *unasked, "training.max_steps=20")
         words = (*words, f"run.dir={folder / 'run'}")
         done("trainer", "train", *words, "training.max_steps=10", "evaluation.images=none")
         done("trainer", "train", *words, "training.max_steps=20", "run.resume=true")
@@ -120,34 +129,86 @@ def test_family_from_base_to_export(kind, whole, photographs):
     assert "20 steps of 2 samples" in told["planned"]
     page = (folder / "inspected" / "inspect.html").read_text()
     assert f"{FAMILIES[kind].image_token.replace('<', '&lt;').replace('>', '&gt;')} x " in page
-    # Training went on from step 10, and learnt.
-    lines = [line for line in read_lines(folder / "run") if "train_total_loss" in line]
-    losses = {line["step"]: line["train_total_loss"] for line in lines}
+    # Training learnt, and went on from step 10 as if it had never stopped.
+    losses = losses_of(folder / "run")
     assert sorted(losses) == list(range(1, 21)) and losses[20] < losses[1]
-    # The export says what adapter and base say, in this product and in plain transformers.
+    assert losses == losses_of(folder / "straight")
+    weights, others = (load_file(adapter_of(folder / run) / "adapter_model.safetensors") for run in ("run", "straight"))
+    assert weights.keys() == others.keys() and all(torch.equal(weights[name], others[name]) for name in weights)
+    assert any("magnitude" in name for name in weights) == (kind not in WITH_LORA)
+    # Adapter and export generate the same tokens, in this product and in plain transformers.
     assert re.search(r"(\d+) of \1 greedy tokens equal", told["merged"]), told["merged"]
-    assert len(texts(folder / "export")) == COUNT and any(texts(folder / "export"))
-    assert texts(folder / "export") == texts(folder / "adapter") == plain_answers(folder / "merged", photographs)
+    processor = AutoProcessor.from_pretrained(folder / "merged")
+    own = own_tokens(adapter_of(folder / "run"), photographs)
+    asked = plain_prompts(processor, photographs)
+    assert [prompt for prompt, _ in own] == [prompt["input_ids"][0].tolist() for prompt in asked]
+    answers = [answer for _, answer in own]
+    base = AutoModelForImageTextToText.from_pretrained(folder / "base", dtype=torch.float32)
+    export = AutoModelForImageTextToText.from_pretrained(folder / "merged", dtype=torch.float32)
+    assert answers == plain_tokens(load_adapter(base, adapter_of(folder / "run")), processor, asked)
+    assert answers == plain_tokens(export, processor, asked)
+    written = [processor.tokenizer.decode(ids) for ids in answers]
+    assert len(written) == COUNT and any(written)
+    assert texts(folder / "export") == texts(folder / "adapter") == written
     ruled = texts(folder / "grammar")
     assert len(ruled) == COUNT and all(text == "" or "<|coord_" in text for text in ruled)
 
 
-def plain_answers(model_folder, photographs):
-    """Ask as transformers' own documentation does: no line of this product."""
-    import torch
-    from transformers import AutoModelForImageTextToText, AutoProcessor
+def adapter_of(run):
+    return run / "checkpoints" / "checkpoint-20"
 
-    processor = AutoProcessor.from_pretrained(model_folder)
-    model = AutoModelForImageTextToText.from_pretrained(model_folder, dtype=torch.float32).eval()
+
+def losses_of(run):
+    lines = [line for line in read_lines(run) if "train_total_loss" in line]
+    return {line["step"]: line["train_total_loss"] for line in lines}
+
+
+def opened_images(photographs):
+    return [Image.open(path).convert("RGB") for path in sorted((photographs / "images").iterdir())]
+
+
+def own_tokens(adapter, photographs):
+    """Prompt and answer of each image in ids, as this product's generation makes them."""
+    from coord_trainer.answers.generate import answer_images
+    from coord_trainer.model.checkpoint import open_checkpoint
+
+    config = tiny_config(data={"markers": "obj"}, evaluation={"decoding": {"grammar": "none"}})
+    checkpoint, found = open_checkpoint(adapter, config), []
+    generate = checkpoint.model.generate
+
+    def recorded(**inputs):
+        ids, length = generate(**inputs), inputs["input_ids"].shape[1]
+        found.append((ids[0, :length].tolist(), until_end(ids[0, length:].tolist(), checkpoint.processor.tokenizer)))
+        return ids
+
+    checkpoint.model.generate = recorded
+    for image in opened_images(photographs):
+        answer_images(checkpoint, [image], config.data, config.evaluation.decoding[0], TOKENS)
+    return found
+
+
+def until_end(ids, tokenizer):
+    ends = {tokenizer.eos_token_id, *tokenizer.convert_tokens_to_ids(["<|im_end|>", "<end_of_turn>"])}
+    return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]
+
+
+def plain_prompts(processor, photographs):
+    """The prompts as transformers' own documentation makes them: no line of this product."""
+    settings = {"add_generation_prompt": True, "tokenize": True, "return_dict": True, "return_tensors": "pt"}
+
+    def asked(image):
+        content = [{"type": "image", "image": image}, {"type": "text", "text": PROMPT}]
+        return processor.apply_chat_template([{"role": "user", "content": content}], enable_thinking=False, **settings)
+
+    return [asked(image) for image in opened_images(photographs)]
+
+
+def plain_tokens(model, processor, prompts):
+    """The answers of a model in ids, as transformers generates them."""
     answers = []
-    for path in sorted((photographs / "images").iterdir()):
-        content = [{"type": "image", "image": Image.open(path).convert("RGB")}, {"type": "text", "text": PROMPT}]
-        inputs = processor.apply_chat_template(
-            [{"role": "user", "content": content}],
-            add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt", enable_thinking=False,
-        )  # fmt: skip
-        ids = model.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)[0, inputs["input_ids"].shape[1] :]
-        answers.append(processor.tokenizer.decode(ids).split(processor.tokenizer.eos_token)[0])
+    for inputs in prompts:
+        ids = model.eval().generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+        answers.append(until_end(ids[0, inputs["input_ids"].shape[1] :].tolist(), processor.tokenizer))
     return answers
 
 

@@ -1,5 +1,7 @@
 """A tiny random checkpoint of each model family: its real classes around the tokenizer of the tiny Qwen3-VL."""
 
+import json
+
 import torch
 
 from coord_trainer.families.table import FAMILIES
@@ -94,12 +96,95 @@ def build_internvl(tokenizer, sizes, out):
     return write(transformers.InternVLForConditionalGeneration(config).to(torch.float32), processor, out)
 
 
+GEMMA_TEMPLATE = (
+    "{{ bos_token }}{% set first = '' %}{% if messages[0].role == 'system' %}"
+    "{% set said = messages[0].content %}{% set first = (said if said is string else said[0].text) + '\n\n' %}"
+    "{% set messages = messages[1:] %}{% endif %}"
+    "{% for message in messages %}<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}\n"
+    "{{ first if loop.first else '' }}{% if message.content is string %}{{ message.content | trim }}{% else %}"
+    "{% for part in message.content %}"
+    "{% if part.type == 'image' %}<start_of_image>{% else %}{{ part.text | trim }}{% endif %}"
+    "{% endfor %}{% endif %}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+GEMMA_TOKENS = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+SQUARE = 112
+"""Side of an image of the tiny Gemma 3: four tokens."""
+
+
+def gemma_tokenizer(like):
+    """A BPE over characters with ▁ for a space, and runs of line breaks, which writes the words that `like` knows."""
+    from tokenizers import AddedToken, Regex, pre_tokenizers, trainers
+    from transformers import GemmaTokenizer
+
+    added = sorted(like.added_tokens_decoder.items())
+    known = sorted(set(like.get_vocab()) - set(like.get_added_vocab()))
+    words = [like.convert_tokens_to_string([token]) for token in known]
+    bpe = GemmaTokenizer().backend_tokenizer
+    bpe.pre_tokenizer = pre_tokenizers.Split(Regex("▁?[^▁\n]+|\n+"), "isolated")
+    first = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    learn = trainers.BpeTrainer(vocab_size=4096, min_frequency=1, special_tokens=first, show_progress=False)
+    bpe.train_from_iterator([*words, "\n\n\n"], learn)
+    state = json.loads(bpe.to_str())["model"]
+    tokenizer = GemmaTokenizer(
+        vocab=state["vocab"],
+        merges=[tuple(pair) for pair in state["merges"]],
+        extra_special_tokens=GEMMA_TOKENS,
+        add_bos_token=True,
+    )
+    turns = [AddedToken(turn, special=True, normalized=False) for turn in ("<start_of_turn>", "<end_of_turn>")]
+    tokenizer.add_tokens([*turns, *(token for _, token in added if not token.special)])
+    return tokenizer
+
+
+def build_gemma(tokenizer, sizes, out):
+    """Write a tiny Gemma 3 to `out`: squares of `SQUARE` pixels, sliding and full attention, scaled embeddings."""
+    import transformers
+
+    tokenizer = gemma_tokenizer(tokenizer)
+    size = {"height": SQUARE, "width": SQUARE}
+    tokens = (SQUARE // 14 // FAMILIES["gemma3"].merge_size) ** 2
+    images = transformers.Gemma3ImageProcessor(size=size, image_mean=[0.5] * 3, image_std=[0.5] * 3)
+    processor = transformers.Gemma3Processor(images, tokenizer, GEMMA_TEMPLATE, image_seq_length=tokens)
+    layers = {"hidden_size": HIDDEN, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": HEADS}
+    config = transformers.Gemma3Config(
+        text_config=layers
+        | {
+            "vocab_size": -(-len(tokenizer) // 64) * 64,
+            "num_key_value_heads": HEADS,
+            "head_dim": HEAD_DIM,
+            "query_pre_attn_scalar": HEAD_DIM,
+            "sliding_window": 64,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+        },
+        vision_config=layers | {"image_size": SQUARE, "patch_size": 14, "vision_use_head": False},
+        mm_tokens_per_image=tokens,
+        boi_token_index=tokenizer.boi_token_id,
+        eoi_token_index=tokenizer.eoi_token_id,
+        image_token_index=tokenizer.image_token_id,
+        tie_word_embeddings=True,
+    )
+    torch.manual_seed(0)
+    model = transformers.Gemma3ForConditionalGeneration(config).to(torch.float32)
+    write(model, processor, out)
+    # As published: an answer may end with the end of a turn as well as with that of a text.
+    model.generation_config.eos_token_id = [tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("<end_of_turn>")]
+    model.generation_config.save_pretrained(out)
+    return model
+
+
+OTHERS = {"internvl": build_internvl, "gemma3": build_gemma}
+
+
 def build(kind, tokenizer, sizes, out):
     """Write the checkpoint of a family to `out`; `sizes` are the limits of its images."""
     import transformers
 
-    if kind == "internvl":
-        return build_internvl(tokenizer, sizes, out)
+    if kind in OTHERS:
+        return OTHERS[kind](tokenizer, sizes, out)
     family = FAMILIES[kind]
     prefix, text, vision, rope = CLASSES[kind]
     processor = build_processor(tokenizer, sizes)

@@ -28,8 +28,9 @@ def tiny_config(**sections):
 
 
 def read_lines(folder):
-    """Return the lines of a run's metrics.jsonl."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    """Return the lines of a run's metrics.jsonl, without the time of a step, which no two runs have in common."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if name != "seconds_per_step"} for line in lines]
 
 
 def torchrun(*words, ranks=2, timeout=300, **environment):

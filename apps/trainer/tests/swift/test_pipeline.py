@@ -18,12 +18,12 @@ def test_spell_out_writes_batch_sizes_and_clipping():
 
 
 def test_read_deepspeed_takes_a_preset_a_file_or_a_mapping(tmp_path):
-    (tmp_path / "zero2.json").write_text('{"a": 1}')
-    assert read_deepspeed("zero2", tmp_path) == {"a": 1}
-    assert read_deepspeed(str(tmp_path / "zero2.json"), tmp_path / "nowhere") == {"a": 1}
-    assert read_deepspeed({"a": 2}, tmp_path) == {"a": 2}
+    (tmp_path / "own.json").write_text('{"a": 1}')
+    assert read_deepspeed("zero2")["zero_optimization"]["stage"] == 2
+    assert read_deepspeed(str(tmp_path / "own.json")) == {"a": 1}
+    assert read_deepspeed({"a": 2}) == {"a": 2}
     with pytest.raises(InputError, match="zero2, "):
-        read_deepspeed("zero4", tmp_path)
+        read_deepspeed("zero4")
     (tmp_path / "list.json").write_text("[]")
     with pytest.raises(InputError, match=r"a JSON file or a mapping, .*list\.json: expected an object, found list"):
-        read_deepspeed(str(tmp_path / "list.json"), tmp_path)
+        read_deepspeed(str(tmp_path / "list.json"))

@@ -1,5 +1,8 @@
 """LoRA and offsets on a base in 4 bits, where bitsandbytes is installed: `uv run --with bitsandbytes pytest ...`."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from tiny_run import read_lines, tiny_config
@@ -11,15 +14,19 @@ pytest.importorskip("swift")
 QUANTISED = {"quant_method": "bnb", "quant_bits": 4}
 
 
-def config(**training):
+APPS = Path(__file__).parents[3]
+
+
+def config(resume=False, images="heldout", **training):
     lora = {"tuner_type": "lora", "target_modules": ["all-linear"], "lora_dropout": 0.0, "learning_rate": 0.01}
-    steps = {"max_steps": 3, "save_steps": 3, "logging_steps": 1, "per_device_train_batch_size": 2}
+    steps = {"max_steps": 3, "save_steps": 1, "logging_steps": 1, "per_device_train_batch_size": 2}
     return tiny_config(
+        run={"resume": resume},
         model={"tiny": {"hidden": 128, "ffn": 128, "vision_hidden": 128}},
         data={"shapes": {"train": 4, "heldout": 2}},
         custom={"coord_soft_ce_w1": {"enabled": True}, "coord_offset": {"enabled": True}},
         training=lora | steps | training,
-        evaluation={"max_new_tokens": 24, "decoding": {"grammar": "markers"}},
+        evaluation={"images": images, "max_new_tokens": 24, "decoding": {"grammar": "markers"}},
     )
 
 
@@ -72,6 +79,27 @@ def test_adapter_names_the_whole_base_and_answers_on_it(trained):
     assert {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()} == {torch.float32}
     assert any("coord_offset_adapter" in name and bool(tensor.any()) for name, tensor in tensors.items())
     assert result.evaluation.counts["images"] == 2
+
+
+@pytest.mark.parametrize("dora", [False, True])
+def test_resumed_training_is_a_straight_one_and_merges_into_the_whole_base(dora, tmp_path, forked):
+    """Without evaluation: at a CPU's first pass of it bitsandbytes rounds the scales of the base to 16 bits."""
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: add --with bitsandbytes")
+    from safetensors.torch import load_file
+
+    from coord_trainer.run import train_and_score
+
+    shared = QUANTISED | {"use_dora": dora, "lr_scheduler_type": "constant"}
+    straight = train_and_score(config(images="none", **shared), tmp_path / "straight")
+    train_and_score(config(images="none", **shared, max_steps=2), tmp_path / "resumed")
+    resumed = train_and_score(config(resume=True, images="none", **shared), tmp_path / "resumed")
+    assert losses(resumed) == losses(straight) and len(losses(straight)) == 3
+    one, other = (load_file(run.checkpoint / "adapter_model.safetensors") for run in (straight, resumed))
+    assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    assert any("magnitude" in name for name in one) == dora
+    words = ("merge", tmp_path / "straight" / "base", straight.checkpoint, tmp_path / "merged", "--verify")
+    merged = forked(APPS / "exporter", *words)
+    assert re.search(r"(\d+) of \1 greedy tokens equal", merged.stdout + merged.stderr), merged.stderr
 
 
 @pytest.mark.parametrize(

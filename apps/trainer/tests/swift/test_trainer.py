@@ -15,11 +15,11 @@ def test_checkpoint_that_the_disk_has_no_room_for_is_removed_and_the_older_one_s
     from coord_codec import RunError
     from coord_trainer.checkpoints import mark_complete, newest_complete
     from coord_trainer.folder import explain_full_disk
-    from coord_trainer.swift.trainer import CoordTrainer
+    from coord_trainer.swift.trainer import CoordTrainer, StepTime
 
     trainer = CoordTrainer.__new__(CoordTrainer)
     trainer.args = SimpleNamespace(output_dir=str(tmp_path), should_save=True, world_size=1, device="cpu")
-    trainer._seen_S = torch.zeros(1)
+    trainer._seen_S, trainer._step_time = torch.zeros(1), StepTime()
     trainer._kept_checkpoints = 1
     trainer.state = SimpleNamespace(global_step=4, best_model_checkpoint=None)
     trainer._parts = SimpleNamespace(card=None)

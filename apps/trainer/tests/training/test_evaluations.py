@@ -12,6 +12,7 @@ from coord_codec import InputError
 from coord_trainer.checkpoints import best_by_ap, find_checkpoint
 
 pytest.importorskip("swift")
+EventAccumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
 
 def config(ap_steps=1, **training):
@@ -101,7 +102,8 @@ def test_evaluations_that_fail_leave_the_weights_as_they_are_without_any(runs, p
 
 def test_answers_during_training_are_those_of_the_checkpoint_and_change_no_weight(runs, plain):
     weights, answers = plain
-    result, manifest, asked = runs("scored", config(eval_strategy="steps", eval_steps=2), [None, None, 0.5])
+    settings = config(eval_strategy="steps", eval_steps=2, report_to=["tensorboard"])
+    result, manifest, asked = runs("scored", settings, [None, None, 0.5])
     assert same(result.checkpoint, weights)
     assert [record["text"] for record in asked[2]] == [answers[i]["text"] for i in (0, 1, 3)]  # spread over five
     assert [record["image_id"] for record in asked[2]] == [answers[i]["image_id"] for i in (0, 1, 3)]
@@ -110,6 +112,10 @@ def test_answers_during_training_are_those_of_the_checkpoint_and_change_no_weigh
     assert [line["step"] for line in lines if "eval_total_loss" in line] == [2, 3]  # the last step as well
     assert manifest["best_checkpoint"] == {"path": "checkpoints/checkpoint-3", "AP": 0.5}
     assert "AP during training" in (result.folder / "report.html").read_text()
+    events = EventAccumulator(str(result.folder / "tensorboard")).Reload()
+    assert [event.step for event in events.Images("answers/3")] == [1, 2, 3]
+    assert [event.step for event in events.Scalars("train/seconds_per_step")] == [1, 2, 3]
+    assert all(event.value > 0 for event in events.Scalars("train/seconds_per_step"))
 
 
 def test_best_checkpoint_is_kept_and_answers_and_training_stops_when_patience_ends(runs, capsys):

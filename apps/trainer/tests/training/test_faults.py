@@ -97,7 +97,8 @@ def test_failure_in_a_process_that_encodes_images_is_one_line(killed, told):
 
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
-def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy, tmp_path, monkeypatch):
+@pytest.mark.parametrize("spoils", ["loss", "gradient"])
+def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy, spoils, tmp_path, monkeypatch):
     pytest.importorskip("swift")
     from tiny_run import tiny_config
 
@@ -114,6 +115,11 @@ def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy
 
     def spoilt(rows, output):
         seen.append(output)
+        if spoils == "gradient":
+            loss = total(rows, output)
+            if len(seen) == 3:  # in the second step, after which a checkpoint is due
+                loss.register_hook(lambda gradient: gradient * float("nan"))
+            return loss
         if len(seen) == 2:  # the second micro-batch of the first step: images 3 and 4
             term = output.terms["soft_ce"]
             output.terms["soft_ce"] = LossTerm(term.sum * float("nan"), term.count)
@@ -122,15 +128,18 @@ def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy
     monkeypatch.setattr(RowHead, "total", spoilt)
     names = ", ".join(str(i.image_id if i.image_id is not None else i.image) for i in train.instances[2:4])
     if policy == "stop":
-        with pytest.raises(RunError, match="diverged at step 1: the loss term soft_ce is nan") as raised:
+        what = {"loss": "1: the loss term soft_ce is nan", "gradient": "2: the norm of the gradient is nan"}[spoils]
+        with pytest.raises(RunError, match=f"diverged at step {what}") as raised:
             train_model(config, tmp_path, base, train, None)
-        assert f"(images {names})" in str(raised.value)
+        assert (f"(images {names})" in str(raised.value)) == (spoils == "loss")
+        assert not list(tmp_path.glob("checkpoints/checkpoint-*"))
         return
     train_model(config, tmp_path, base, train, None)
     assert len(seen) == 4
     losses = [line["train_total_loss"] for line in read_lines(tmp_path) if "train_total_loss" in line]
     assert len(losses) == 2 and all(0 < loss < 100 for loss in losses)
-    assert json.loads((tmp_path / "problems.jsonl").read_text())["where"] == names
+    problem = json.loads((tmp_path / "problems.jsonl").read_text())
+    assert (problem["field"], problem["where"]) == (spoils, names if spoils == "loss" else "all")
     from safetensors.torch import load_file
 
     weights = load_file(tmp_path / "checkpoints" / "checkpoint-2" / "model.safetensors")

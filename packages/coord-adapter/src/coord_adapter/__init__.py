@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from coord_adapter.format import MODULE_NAME, SavedOffsets, read_offsets
 from coord_adapter.initial_rows import new_token_rows, smooth_rows, smooth_rows_2d
+from coord_adapter.slots import SLOTS_FILE, Slots, read_slots, save_slots
 from coord_codec import InputError
 
 if TYPE_CHECKING:
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODULE_NAME",
+    "SLOTS_FILE",
     "ActiveOffsets",
     "CoordOffsetAdapter",
     "CoordOffsetConfig",
     "IdRange",
     "InputError",
     "SavedOffsets",
+    "Slots",
     "active_offsets",
     "bake_offsets",
     "build_param_groups",
@@ -37,9 +40,11 @@ __all__ = [
     "offset_parameters",
     "param_group_names",
     "read_offsets",
+    "read_slots",
     "reattach_coord_offset_hooks",
     "register_param_groups",
     "save_as_trainable_tokens",
+    "save_slots",
     "smooth_rows",
     "smooth_rows_2d",
     "with_offset_modules",

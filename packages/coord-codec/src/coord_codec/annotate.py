@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+from coord_codec.arguments import expect
 from coord_codec.geometry import GEOMETRIES, Geometry
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens, tokens_to_ints
@@ -38,6 +39,7 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
         >>> record["objects"][0]["_coord_token_norm"]
         {'bbox': [0.001, 0.002, 0.003, 0.004]}
     """
+    expect("record", record, MutableMapping)
     in_bins = record.get("coord_space") == "bins"
     annotated: list[tuple[MutableMapping[str, Any], str, list[int]]] = []
     objects = record.get("objects") or ()

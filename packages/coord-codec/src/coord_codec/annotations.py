@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from coord_codec.arguments import expect
 from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.document import is_coco, read_coco
 from coord_codec.coco.shapes import in_place_of
@@ -125,6 +126,8 @@ def read_annotations(
         >>> print(*found.problems)
         annotations: annotations[1]: image_id: 8 is not the id of an image of this file, or that row was left out
     """
+    expect("source", source, str, os.PathLike, JsonFile, Mapping, Sequence)
+    expect("images", images, str, os.PathLike, type(None))
     if images is not None and not Path(images).is_dir():
         found = "a file" if Path(images).exists() else "nothing there"
         raise InputError(f"{images}: expected a folder of images, found {found}")

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from coord_codec.arguments import expect
 from coord_codec.files import atomic_write, numbered_lines
 from coord_codec.records import Instance, Problem, parse_record, raise_for
 
@@ -48,6 +49,7 @@ def read_instances(path: str | os.PathLike[str], *, strict: bool = False) -> Ins
         >>> len(found.instances), found.skipped, found.problems[0].field
         (1, 1, 'objects')
     """
+    expect("path", path, str, os.PathLike)
     instances: list[Instance] = []
     problems: list[Problem] = []
     for number, line in numbered_lines(path):
@@ -76,7 +78,21 @@ def write_instances(path: str | os.PathLike[str], instances: Iterable[Instance])
         >>> path.read_text()
         '{"image": "a.jpg", "objects": []}\n'
     """
+    expect("path", path, str, os.PathLike)
+    instances = list(instances) if isinstance(instances, Iterable) else instances
+    expect("instances", instances, list)
+    for i, instance in enumerate(instances):
+        expect(f"instances[{i}]", instance, Instance)
     with atomic_write(path) as file:
         for instance in instances:
-            record = instance.model_dump(mode="json", exclude_unset=True)
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(instance_line(instance) + "\n")
+
+
+def instance_line(instance: Instance) -> str:
+    """Return the line of one record, without a line break.
+
+    Example:
+        >>> instance_line(Instance(image="a.jpg", objects=[]))
+        '{"image": "a.jpg", "objects": []}'
+    """
+    return json.dumps(instance.model_dump(mode="json", exclude_unset=True), ensure_ascii=False)

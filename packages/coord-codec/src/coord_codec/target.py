@@ -24,6 +24,7 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from coord_codec.files import InputError
 from coord_codec.geometry import Coordinates, Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens
@@ -100,6 +101,7 @@ def select_objects(
         >>> kept[0].desc, left_out
         ('high', 1)
     """
+    _expect("instance", instance, "targets", "Instance")
     if max_objects is not None and max_objects < 1:
         raise ValueError(f"max_objects: expected None or at least 1, found {max_objects!r}")
     ordered = order_objects(instance.targets, order, seed)
@@ -178,8 +180,15 @@ def coordinates_of(obj: Object, geometry: str | Geometry = "box", grid: CoordGri
         >>> coordinates_of(Object(desc="cat", bbox=(0.1, 0.2, 0.3, 0.6)), "point")
         (0.2, 0.4)
     """
+    _expect("obj", obj, "bbox", "Object")
     kind = geometry_of(geometry)
     return kind.written(shape_of(obj, kind).coordinates, grid)
+
+
+def _expect(name: str, value: object, attribute: str, kind: str) -> None:
+    """Raise an error for a value without the attribute; records are not imported here, so that this stays light."""
+    if not hasattr(value, attribute):
+        raise InputError(f"{name}: expected {kind}, found {type(value).__name__} ({value!r:.60})")
 
 
 def _marked_object(obj: Object, kind: Geometry, family: MarkerFamily, form: Form, grid: CoordGrid) -> str:

@@ -19,6 +19,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from coord_codec import InputError, Problem
+from coord_codec.arguments import expect
 from coord_codec.files import path_inside
 from coord_codec.images import ImageError, decode_image, image_facts
 from coord_data.duplicates import grey_fields, perceptual_hash
@@ -42,9 +43,6 @@ MISSING = "the file does not exist"
 
 _FOLDERS = 500
 """Maximum number of folders that are searched for an image that is not at its stated path."""
-
-MAX_ASPECT_RATIO = 200
-"""Maximum ratio of the longer to the shorter side; above it Qwen's image processor would raise during training."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +80,7 @@ def look_at(path: Path, *, decode: bool = True, keep: bool = False) -> ImageFile
         decode: decode the pixels as well, for faults in them, the digest and the perceptual hash
         keep: keep the thumbnail of a decoded image
     """
+    expect("path", path, Path)
     try:
         content = path.read_bytes() if decode and path.is_file() else None
     except OSError as error:
@@ -176,7 +175,11 @@ class ImageFolder:
 
 
 def problem_of(
-    file: ImageFile, path: Path, stated: tuple[int | None, int | None], notes: Counter[str]
+    file: ImageFile,
+    path: Path,
+    stated: tuple[int | None, int | None],
+    notes: Counter[str],
+    max_side_ratio: float | None,
 ) -> Problem | None:
     """Return why an image cannot be trained on, if it cannot; else count the notes on its decoding.
 
@@ -185,17 +188,18 @@ def problem_of(
         path: its path
         stated: width and height in the annotations
         notes: updated with counts of notes
+        max_side_ratio: see `ReadingRules`
     """
     if file.size is None:
         hint = _similar_hint(path) if file.fault == MISSING else ""
         return Problem(str(path), "image", f"{file.fault}{hint}")
     width, height = file.size
-    if max(file.size) > MAX_ASPECT_RATIO * min(file.size):
+    if max_side_ratio is not None and max(file.size) > max_side_ratio * min(file.size):
         return Problem(
             str(path),
             "width, height",
-            f"the file has {width} x {height} pixels; Qwen's image processor refuses sides whose ratio exceeds "
-            f"{MAX_ASPECT_RATIO}",
+            f"the file has {width} x {height} pixels; the ratio of its sides exceeds data.max_side_ratio="
+            f"{max_side_ratio:g}",
         )
     if None not in stated and stated != file.size:
         message = f"the annotations say {stated[0]} x {stated[1]} pixels, the file has {width} x {height}"

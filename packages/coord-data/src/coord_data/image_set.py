@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image
 
 from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, RunError
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import phrase_of, raise_for
@@ -192,6 +193,7 @@ def load_annotated(
         >>> images.instances[0].objects[0].desc, images.evidence.files[0].size
         ('cat', (64, 48))
     """
+    expect("source", source, Path, Source)
     rules = rules or ReadingRules()
     source = open_source(source, rules.format)
     if streams(source, rules) and not (scored and source.format == "coco"):
@@ -205,7 +207,7 @@ def load_annotated(
     for instance in loaded.instances:
         file = file_of.get(instance.image) or evidence.folder.look_at(instance.image)
         stated = instance.width, instance.height
-        if problem := problem_of(file, root / instance.image, stated, notes):
+        if problem := problem_of(file, root / instance.image, stated, notes, rules.max_side_ratio):
             problems.append(problem)
         else:
             good.append(instance)
@@ -228,6 +230,7 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     Raises:
         InputError: the annotations are unreadable.
     """
+    expect("source", source, Path, Source)
     found = read_by(source, rules)
     base = None if rules.allow_outside else found.base
     files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
@@ -266,9 +269,11 @@ def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
     """Stream a file into an Arrow file, or use the one cached for the same file and images."""
     path = source.path
     root, base = rules.images or path.parent, rules.images or base_of(path)
-    checks = Rules(root, None if rules.allow_outside else base, rules.on_bad_box, rules.classes)
-    settings = (source.format, str(root.resolve()), str(base.resolve()), rules.on_bad_box, rules.allow_outside)
-    store = keep_records(path, root, (*settings, rules.classes), Stream(path, source.format, checks, name))
+    where = None if rules.allow_outside else base
+    checks = Rules(root, where, rules.on_bad_box, rules.classes, rules.max_side_ratio)
+    folders = (source.format, str(root.resolve()), str(base.resolve()))
+    settings = (*folders, rules.on_bad_box, rules.allow_outside, rules.classes, rules.max_side_ratio)
+    store = keep_records(path, root, settings, Stream(path, source.format, checks, name))
     problems = tuple(Problem(**fault) for fault in store.facts["problems"])
     if rules.on_bad_box == "error":
         refused = [problem for problem in problems if problem.is_box]

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from coord_codec import InputError, Instance, RunError, write_instances
+from coord_codec.arguments import expect
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
 from coord_data.alike import duplicates_in, have_same_boxes, sorted_boxes
@@ -64,6 +65,11 @@ def prepare(
         InputError: the annotations are invalid, (`strict`) any record is, or there are fewer images than `count`.
         RunError: `out` cannot be written.
     """
+    expect("sources", sources, Sequence)
+    for i, source in enumerate(sources):
+        expect(f"sources[{i}]", source, Path)
+    expect("out", out, Path)
+    expect("data", data, ReadingRules)
     single = out.suffix == ".jsonl"
     if single and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
-from coord_codec.boxes import OnBadBox
-from coord_codec.geometry import GeometryName, geometry_of
-from coord_codec.records import check_description
+from coord_data.object_rules import ObjectRules
 
 
 def format_name(value: str) -> str:
@@ -29,62 +26,12 @@ Format = Annotated[str, AfterValidator(format_name)]
 """Name of an annotation format, a row of `coord_data.formats.table.FORMATS`, or `auto`."""
 
 
-def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
-    for name in value:
-        check_description(name)
-    if not value or len(set(value)) < len(value):
-        raise ValueError("expected one or more names of classes, each once")
-    return value
-
-
-def _reading(value: str) -> str:
-    from coord_data.read_as import ReadAs  # which loads NumPy
-
-    return str(ReadAs.parse(value))
-
-
-ClassNames = Annotated[tuple[str, ...], AfterValidator(_class_names)]
-
-
-class ReadingRules(BaseModel):
-    """How annotations of any format are read; frozen, and unknown names are refused.
+class ReadingRules(ObjectRules):
+    """How annotations of any format are read, and which format they have; frozen, and unknown names are refused.
 
     Example:
-        >>> ReadingRules(classes=("cat", "dog")).on_bad_box
+        >>> ReadingRules(format="yolo").on_bad_box
         'drop_image'
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    images: Path | None = Field(
-        None,
-        description="folder that image paths in the training annotations are relative to; depends on the format when "
-        "not given, for instance JSONL the file's own folder",
-    )
     format: Format = Field("auto", description="format of the annotations; auto detects it from their content")
-    on_bad_box: OnBadBox = Field(
-        "drop_image",
-        description="for a faulty object: leave its image out, leave the object out, or raise an error; an object "
-        "smaller than a bin is left out alone, or is an error",
-    )
-    allow_outside: bool = Field(
-        False, description="also open images outside the image folder, through links or paths with .."
-    )
-    classes: ClassNames | None = Field(
-        None,
-        description="the only descriptions that are trained, scored and queried, others are left out and counted; all "
-        "in the annotations when not given",
-    )
-    geometry: Annotated[GeometryName, AfterValidator(lambda name: geometry_of(name).name)] = Field(
-        "box",
-        description="geometry of the targets: box, point, polygon, oriented box of four corners, or keypoints; read "
-        "from `segmentation` and `keypoints` of COCO files, else derived from the box",
-    )
-    read_as: Annotated[str, AfterValidator(_reading)] | None = Field(
-        None,
-        description="order and unit of the four numbers of each box, if not as the format has them, such as "
-        "xyxy,percent; `inspect` names what fits the pixels",
-    )
-    strict: bool = Field(
-        False, description="raise an error at a bad record, which otherwise is listed and neither trained nor scored"
-    )

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import ijson
 
+from coord_codec.arguments import expect
 from coord_codec.files import InputError, decode_text, parse_json_line
 from coord_codec.json_file import JsonFile
 from coord_data.image_paths import in_any_case, is_hidden
@@ -55,6 +56,7 @@ class Source(JsonFile):
     """
 
     def __init__(self, path: Path, named: Path | None = None, format: str = "") -> None:
+        expect("path", path, Path)
         super().__init__(path)
         self.named = named or path
         self.format = format

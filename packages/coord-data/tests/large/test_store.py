@@ -62,6 +62,14 @@ def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
     assert [found.image(i).tobytes() for i in range(5)] == [small.image(i).tobytes() for i in range(5)]
 
 
+def test_image_with_longer_sides_than_the_rules_allow_is_left_out_of_large_and_small_files(path, monkeypatch):
+    for large in (False, True):
+        monkeypatch.setattr(source, "LARGE_BYTES", 0 if large else 10**9)
+        kept = {ratio: load_annotated(path, ReadingRules(max_side_ratio=ratio)) for ratio in (2.3, None)}
+        assert [i.width for i in kept[2.3].instances] == [w for w in (i.width for i in kept[None].instances) if w <= 46]
+        assert any("exceeds data.max_side_ratio=2.3" in str(problem) for problem in kept[2.3].problems)
+
+
 def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     others = [{"desc": f"a{n % 3}", "bbox": [n / 9, 0, 1, 1], "area": n, "colour": n} for n in range(8)]

@@ -23,10 +23,11 @@ import numpy as np
 from coord_codec import InputError, geometry_of
 from coord_codec.files import finite_numbers, read_json, write_text
 from coord_eval.detections import Detections
+from coord_eval.draws import draw_weights, interval
+from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import Scored
 from coord_eval.metrics.detection import BINS, are_probabilities, calibration
 from coord_eval.objects import ScoredObject
-from coord_eval.resampling.bootstrap import draw_weights, interval
 from coord_eval.thresholds import Threshold, ThresholdCurve, threshold_curve
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def fit_knots(score_D: np.ndarray, hit_D: np.ndarray, prior: Knots | float, prio
     starts = np.unique(np.r_[0, np.searchsorted(score_d, score_d[wanted], "left")])
     count_G = np.diff(np.r_[starts, len(score_d)])
     mean_G = np.add.reduceat(score_d, starts) / count_G
-    prior_G = np.full(len(starts), prior) if isinstance(prior, float) else _interpolate(prior, mean_G)
+    prior_G = np.full(len(starts), prior) if isinstance(prior, float) else interpolate(prior, mean_G)
     weight_G = count_G + prior_boxes
     share_G = (np.add.reduceat(hit_d, starts) + prior_boxes * prior_G) / weight_G
     fitted_G = isotonic(share_G, weight_G)
@@ -95,7 +96,8 @@ def fit_knots(score_D: np.ndarray, hit_D: np.ndarray, prior: Knots | float, prio
     return tuple(zip(at.tolist(), fitted_G[runs].tolist(), strict=True))
 
 
-def _interpolate(knots: Knots, score_D: np.ndarray) -> np.ndarray:
+def interpolate(knots: Knots, score_D: np.ndarray) -> np.ndarray:
+    """Return the probabilities [D] of scores, by straight lines between the knots."""
     at, probability = zip(*knots, strict=True)
     probability_D: np.ndarray = np.interp(score_D, at, probability)
     return probability_D
@@ -138,11 +140,11 @@ class Calibration:
         score_D = np.asarray(scores, np.float64)
         if score_D.size and not (score_D.min() >= 0 and score_D.max() <= 1):
             raise InputError(f"calibration: expected scores in [0, 1], found {score_D.min():g} to {score_D.max():g}")
-        probability_D = _interpolate(self.knots, score_D)
+        probability_D = interpolate(self.knots, score_D)
         if labels is not None and self.classes:
             for label, knots in self.classes.items():
                 own = [d for d, name in enumerate(labels) if name == label]
-                probability_D[own] = _interpolate(knots, score_D[own])
+                probability_D[own] = interpolate(knots, score_D[own])
         calibrated_D: np.ndarray = (1 - _TILT) * probability_D + _TILT * score_D
         return calibrated_D
 
@@ -337,7 +339,7 @@ def fit_calibration(
         rests_on={
             **found,
             "iou": 0.5,
-            "ground_truth": digest_of_truth(evaluation),
+            "ground_truth": digest_of_truth(evaluation.truth),
             "predictions": digest_of_detections(evaluation.detections),
             "seed": seed,
             "folds": folds,
@@ -412,18 +414,18 @@ def reliability_with_intervals(scored: Scored, resamples: int = 200, seed: int =
     return {"ece": bounds["value"], "low": bounds["low"], "high": bounds["high"], "bins": bins}
 
 
-def digest_of_truth(scored: Scored) -> str:
+def digest_of_truth(truth: GroundTruth) -> str:
     """Return the SHA-256 of the images and objects."""
-    truth = scored.truth
-    return _digest(truth.image_ids, truth.categories, truth.image_N, truth.category_N, truth.boxes_N4)
+    return digest_of(truth.image_ids, truth.categories, truth.image_N, truth.category_N, truth.boxes_N4)
 
 
 def digest_of_detections(d: Detections) -> str:
     """Return the SHA-256 of boxes and their scores."""
-    return _digest(d.unknown, d.image_D, d.category_D, d.boxes_D4, d.scores_D)
+    return digest_of(d.unknown, d.image_D, d.category_D, d.boxes_D4, d.scores_D)
 
 
-def _digest(*parts: Any) -> str:
+def digest_of(*parts: Any) -> str:
+    """Return the SHA-256 of arrays and plain values."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part.tobytes() if isinstance(part, np.ndarray) else json.dumps(part).encode())

@@ -6,25 +6,19 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from coord_codec.counts import counted, fixed
 from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
 from coord_eval.metric_table import figure_of, headline
-from coord_eval.report.images import f1_of_images
-from coord_eval.report.overlay import overlay, shown_name
+from coord_eval.report.changed import changed_images
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError, forest_plot
 from coord_eval.report_page import headline_first
 
 if TYPE_CHECKING:
-    from coord_eval.comparison import Comparison, Difference
-
-_CHANGED = 6
-"""Images that became better, and those that became worse, of each run."""
+    from coord_eval.compared_runs import ComparedRuns, Difference
 
 
-def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
+def comparison_page(comparison: ComparedRuns, image_root: str | ImageRoot | None = None) -> str:
     """Return the page of a comparison.
 
     Args:
@@ -49,13 +43,14 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
         )
         parts.append(section(title, _differences(comparison, run), figure_shown))
         if comparison.runs:
-            parts.append(section(f"Images that changed: {title}", _changed_images(comparison, run, root)))
+            both = {name: comparison.runs[name] for name in (first, run)}
+            parts.append(section(f"Images that changed: {title}", fate_legend() + changed_images(both, root)))
     parts.append(section("Metrics", _metric_table(comparison), f"{len(comparison.metrics)} runs"))
     facts = {"runs": ", ".join(comparison.metrics), "date": time.strftime("%Y-%m-%d %H:%M"), "method": method}
     return page(f"{', '.join(others)} against {first}", "\n".join(parts), facts=facts)
 
 
-def _metric_table(comparison: Comparison) -> str:
+def _metric_table(comparison: ComparedRuns) -> str:
     runs = list(comparison.metrics)
     rows = {}
     for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
@@ -65,7 +60,7 @@ def _metric_table(comparison: Comparison) -> str:
     return headline_first(("", *runs), rows)
 
 
-def _differences(comparison: Comparison, run: str) -> str:
+def _differences(comparison: ComparedRuns, run: str) -> str:
     """Return a run's differences from the first run as a forest plot and as tables."""
     differences = comparison.differences[run]
     head = ("", "difference", "paired 95 % interval", "better in", "p (Holm)")
@@ -88,27 +83,3 @@ def _differences(comparison: Comparison, run: str) -> str:
 
 def _span(difference: Difference, digits: int) -> str:
     return f"[{fixed(difference.low, digits, '+')}, {fixed(difference.high, digits, '+')}]"
-
-
-def _changed_images(comparison: Comparison, run: str, root: ImageRoot | None) -> str:
-    """Show the images whose F1 changed most under both runs, side by side: first better ones, then worse ones."""
-    first = next(iter(comparison.metrics))
-    both = {name: comparison.runs[name] for name in (first, run)}
-    f1 = {name: f1_of_images(evaluation) for name, evaluation in both.items()}
-    change_I = f1[run] - f1[first]
-    order = np.argsort(-change_I, kind="stable").tolist()
-    better = [image for image in order[:_CHANGED] if change_I[image] > 0]
-    worse = [image for image in order[::-1][:_CHANGED] if change_I[image] < 0]
-    missing = None
-    parts = []
-    for title, chosen in (("Better", better), ("Worse", worse)):
-        parts.append(f"<h3>{title}: {int((change_I > 0).sum() if title == 'Better' else (change_I < 0).sum())}</h3>")
-        for image in chosen:
-            cells = []
-            for name, evaluation in both.items():
-                svg, problem = overlay(evaluation, image, root)
-                missing = missing or problem
-                cells.append(figure(svg, f"{shown_name(evaluation, image)}, {name}: F1 {f1[name][image]:.2f}"))
-            parts.append(f'<div class="row">{"".join(cells)}</div>')
-    note = f"<p>Boxes are drawn without their images: {safe(missing)}.</p>" if missing else ""
-    return f"{fate_legend()}{note}{''.join(parts)}"

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from coord_codec.arguments import expect
 from coord_codec.files import InputError, write_text
-from coord_eval.arguments import expect
 from coord_eval.evaluation import Evaluation
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.metrics.detection import image_table

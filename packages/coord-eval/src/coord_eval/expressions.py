@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
-from coord_eval.arguments import expect
+from coord_eval.draws import interval
 from coord_eval.ground_truth import load_ground_truth
 from coord_eval.intake.answers import (
     AnswerSettings,
@@ -33,7 +34,6 @@ from coord_eval.intake.answers import (
 from coord_eval.overlaps import box_iou
 from coord_eval.parse.answer import Answer
 from coord_eval.predictions import Prediction
-from coord_eval.resampling.bootstrap import interval
 
 _F1_IOU = 0.5
 

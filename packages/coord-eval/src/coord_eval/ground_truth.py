@@ -23,8 +23,8 @@ from coord_codec import (
     read_annotations,
     shape_of,
 )
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
-from coord_eval.arguments import expect
 from coord_eval.library_boxes import as_coco, boxes_by_image
 from coord_eval.predictions import plain_record
 

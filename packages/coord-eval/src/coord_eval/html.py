@@ -11,16 +11,24 @@ Example:
 """
 
 from coord_codec.html import PALETTE, number, page, safe, section, table
+from coord_eval.metrics.breakdowns import EDGES, edge_errors
+from coord_eval.report.changed import changed_images
+from coord_eval.report.distributions import coordinate_chart, iou_chart
 from coord_eval.report.overlay import overlay
 from coord_eval.report.plot import INK, Chart, box_rows, chart, forest_plot, legend, line_chart
 
 __all__ = [
+    "EDGES",
     "INK",
     "PALETTE",
     "Chart",
     "box_rows",
+    "changed_images",
     "chart",
+    "coordinate_chart",
+    "edge_errors",
     "forest_plot",
+    "iou_chart",
     "legend",
     "line_chart",
     "number",

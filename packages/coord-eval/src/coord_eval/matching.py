@@ -68,18 +68,36 @@ def match(truth: GroundTruth, detections: Detections, pairs: Pairs) -> Matches:
     np.maximum.at(crowd_D, in_crowd.det_P, in_crowd.iou_P)
     np.maximum.at(best_D, regular.det_P, regular.iou_P)
     ranked = regular.take(np.argsort(-regular.iou_P, kind="stable"))
-    is_free_D, is_free_N = bytearray(b"\1") * len(detections), bytearray(b"\1") * len(truth.image_N)
-    chosen = []
-    for p, (d, n) in enumerate(zip(ranked.det_P.tolist(), ranked.object_P.tolist(), strict=True)):
-        if is_free_D[d] and is_free_N[n]:
-            is_free_D[d] = is_free_N[n] = False
-            chosen.append(p)
-    partners = ranked.take(np.array(chosen, np.int64))
+    partners = ranked.take(_choose(ranked, np.zeros(len(truth.image_N), bool), len(detections)))
     iou_D, object_D = np.zeros(len(detections)), np.full(len(detections), -1)
     iou_N = np.zeros(len(truth.image_N))
     iou_D[partners.det_P] = iou_N[partners.object_P] = partners.iou_P
     object_D[partners.det_P] = partners.object_P
     return Matches(iou_D, object_D, iou_N, best_D, crowd_D)
+
+
+def _choose(pairs: Pairs, crowd_N: np.ndarray, total: int) -> np.ndarray:
+    """Return the indices of the pairs that a greedy matching in their order chooses, in no particular order.
+
+    Each of `total` detections and each object is chosen once at most, but a crowd region any number of times. A pair
+    that is the first of its detection and of its object is chosen whatever becomes of the others, so that each round
+    chooses all of those at once; there are no more rounds than objects in the fullest image and label.
+    """
+    left_P = np.arange(len(pairs.det_P))
+    det_P, object_P, crowd_P = pairs.det_P, pairs.object_P, crowd_N[pairs.object_P]
+    first_D, first_N = np.empty(total, np.int64), np.empty(len(crowd_N), np.int64)
+    taken_D, taken_N = np.zeros(total, bool), np.zeros(len(crowd_N), bool)
+    chosen = []
+    while len(left_P):
+        first_D[det_P[::-1]] = left_P[::-1]  # of several values for one index the last one stays
+        first_N[object_P[::-1]] = left_P[::-1]
+        chosen_P = (first_D[det_P] == left_P) & (crowd_P | (first_N[object_P] == left_P))
+        chosen.append(left_P[chosen_P])
+        taken_D[det_P[chosen_P]] = True
+        taken_N[object_P[chosen_P & ~crowd_P]] = True
+        keep_P = ~(taken_D[det_P] | taken_N[object_P])
+        left_P, det_P, object_P, crowd_P = left_P[keep_P], det_P[keep_P], object_P[keep_P], crowd_P[keep_P]
+    return np.concatenate(chosen) if chosen else left_P
 
 
 IOU_THRESHOLDS = tuple(float(t) for t in np.linspace(0.5, 0.95, 10))
@@ -119,15 +137,40 @@ class RankedMatches:
         return replace(self, thresholds=self.thresholds[:1], **first)
 
 
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Detections by descending score, on which COCO's matchings of one set stand.
+
+    Attributes:
+        order_D: as in `RankedMatches`
+        place_D: as in `RankedMatches`
+        pairs: overlapping pairs of the same label, by place of the detection, detection, descending IoU, and
+            descending object: of equal IoUs COCO chooses the last object
+    """
+
+    order_D: np.ndarray
+    place_D: np.ndarray
+    pairs: Pairs
+
+
+def rank(detections: Detections, pairs: Pairs) -> Ranking:
+    """Sort detections, and their overlapping pairs of the same label, by descending score."""
+    by_image = np.argsort(detections.image_D, kind="stable")
+    order_D = by_image[np.argsort(-detections.scores_D[by_image], kind="stable")]
+    place_D = _places(detections, order_D)
+    order_P = np.lexsort((-pairs.object_P, -pairs.iou_P, pairs.det_P, place_D[pairs.det_P]))
+    return Ranking(order_D, place_D, pairs.take(order_P))
+
+
 def ranked_matches(
     truth: GroundTruth,
     detections: Detections,
     thresholds: Sequence[float] = IOU_THRESHOLDS,
     limit: int = MAX_DETECTIONS[-1],
-    pairs: Pairs | None = None,
+    ranking: Ranking | None = None,
 ) -> RankedMatches:
     """Match as COCO does, with objects of all areas."""
-    return ranked_matches_by_area(truth, detections, thresholds, limit, AREAS[:1], pairs)[0]
+    return ranked_matches_by_area(truth, detections, thresholds, limit, AREAS[:1], ranking)[0]
 
 
 def ranked_matches_by_area(
@@ -136,26 +179,30 @@ def ranked_matches_by_area(
     thresholds: Sequence[float] = IOU_THRESHOLDS,
     limit: int = MAX_DETECTIONS[-1],
     areas: Sequence[tuple[float, float]] = AREAS,
-    pairs: Pairs | None = None,
+    ranking: Ranking | None = None,
 ) -> list[RankedMatches]:
     """Match as COCO does, once for each area range; `limit` boxes of one label and image are considered.
 
-    `pairs` are the overlapping pairs of the same label, if they are known already.
+    `ranking` is that of the detections, if it is known already, with all pairs that reach the lowest threshold.
     """
     total = len(detections)
-    by_image = np.lexsort((np.arange(total), detections.image_D))
-    order_D = by_image[np.argsort(-detections.scores_D[by_image], kind="stable")]
-    place_D = _places(detections)
-    if pairs is None:
+    lowered = [min(t, 1 - 1e-10) for t in thresholds]  # as COCO does
+    if ranking is None:
         pairs = overlapping_pairs(truth, detections)
-    pairs = pairs.take((pairs.iou_P >= min(thresholds)) & (place_D[pairs.det_P] < limit))
+        ranking = rank(detections, pairs.take(pairs.iou_P >= min(lowered)))
+    place_D, pairs = ranking.place_D, ranking.pairs
+    pairs = pairs.take(place_D[pairs.det_P] < limit)
     area_D = detections.boxes_D4[:, 2] * detections.boxes_D4[:, 3]
     results = []
     for low, high in areas:
         counted_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N <= high)
         outside_D = (area_D < low) | (area_D > high)
-        ranked = _in_order_of_choice(pairs, place_D, counted_N)
-        object_TD = np.stack([_choose(ranked, truth.crowd_N, total, t) for t in thresholds])
+        preferred = _counted_first(pairs, counted_N)
+        object_TD = np.full((len(thresholds), total), -1)
+        for t, threshold in enumerate(lowered):
+            near = preferred.take(preferred.iou_P >= threshold)
+            matched = near.take(_choose(near, truth.crowd_N, total))
+            object_TD[t, matched.det_P] = matched.object_P
         hit_TD = np.append(counted_N, False)[object_TD]
         results.append(
             RankedMatches(
@@ -163,7 +210,7 @@ def ranked_matches_by_area(
                 hit_TD=hit_TD,
                 ignored_TD=np.where(object_TD >= 0, ~hit_TD, outside_D) | (place_D >= limit),
                 object_TD=np.where(hit_TD, object_TD, -1),
-                order_D=order_D,
+                order_D=ranking.order_D,
                 place_D=place_D,
                 counted_N=counted_N,
             )
@@ -171,47 +218,28 @@ def ranked_matches_by_area(
     return results
 
 
-def _in_order_of_choice(pairs: Pairs, place_D: np.ndarray, counted_N: np.ndarray) -> Pairs:
-    """Sort pairs in the order in which COCO matches them.
-
-    Detections come by descending score; for each detection objects that count precede those that do not, then a larger
-    IoU precedes a smaller one, and of equal IoUs the last object comes first.
-    """
-    keys = (-pairs.object_P, -pairs.iou_P, ~counted_N[pairs.object_P], pairs.det_P, place_D[pairs.det_P])
-    return pairs.take(np.lexsort(keys))
-
-
-def _choose(pairs: Pairs, crowd_N: np.ndarray, total: int, threshold: float) -> np.ndarray:
-    """Return the object matched with each detection, -1 without one; a crowd region can match many detections."""
-    chosen_D = np.full(total, -1)
-    near = pairs.take(pairs.iou_P >= min(threshold, 1 - 1e-10))
-    is_matched_N, is_free_D = bytearray(len(crowd_N)), bytearray(b"\1") * total
-    chosen = []
-    crowd_P = crowd_N[near.object_P].tolist()
-    rows = zip(near.det_P.tolist(), near.object_P.tolist(), crowd_P, strict=True)
-    for p, (d, n, crowd) in enumerate(rows):
-        if is_free_D[d] and (crowd or not is_matched_N[n]):
-            is_matched_N[n], is_free_D[d] = True, False
-            chosen.append(p)
-    matched = near.take(np.array(chosen, np.int64))
-    chosen_D[matched.det_P] = matched.object_P
-    return chosen_D
+def _counted_first(pairs: Pairs, counted_N: np.ndarray) -> Pairs:
+    """Sort ranked pairs so that objects that count precede the others of the same detection, as COCO prefers them."""
+    counted_P = counted_N[pairs.object_P]
+    if counted_P.all():
+        return pairs
+    begins_P = np.diff(pairs.det_P, prepend=-1) != 0
+    return pairs.take(np.argsort(2 * np.cumsum(begins_P) + ~counted_P, kind="stable"))
 
 
-def _places(detections: Detections) -> np.ndarray:
+def _places(detections: Detections, order_D: np.ndarray) -> np.ndarray:
     """Return the rank of each detection by descending score among those of its label and image."""
-    order = np.lexsort((-detections.scores_D, detections.category_D, detections.image_D))
-    keys = np.stack([detections.image_D[order], detections.category_D[order]])
-    is_first = np.ones(len(order), bool)
-    is_first[1:] = (keys[:, 1:] != keys[:, :-1]).any(axis=0)
-    starts = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+    key_D = detections.image_D * (detections.category_D.max(initial=0) + 1) + detections.category_D
+    order = order_D[np.argsort(key_D[order_D], kind="stable")]
+    begins = np.diff(key_D[order], prepend=-1) != 0
+    starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     place_D = np.empty(len(order), np.int64)
     place_D[order] = np.arange(len(order)) - starts
     return place_D
 
 
-def one_label(truth: GroundTruth, detections: Detections) -> tuple[GroundTruth, Detections]:
-    """Return objects and detections with every label, unknown ones included, replaced by the same one.
+def one_label(truth: GroundTruth, detections: Detections, pairs: Pairs) -> tuple[GroundTruth, Detections, Pairs]:
+    """Return objects, detections and `pairs`, with every label, unknown ones included, replaced by the same one.
 
     Scoring the result gives the values of COCO's `useCats=0`. Order decides among equal scores and equal IoUs; within
     an image it is the order of the categories, as in COCO, with unknown labels last.
@@ -229,7 +257,8 @@ def one_label(truth: GroundTruth, detections: Detections) -> tuple[GroundTruth, 
     )
     by_D = np.argsort(detections.category_D, kind="stable")
     boxes = replace(detections.take(by_D), category_D=np.zeros(len(by_D), np.int64), unknown=())
-    return merged, boxes
+    moved = Pairs(np.argsort(by_D)[pairs.det_P], np.argsort(by_N)[pairs.object_P], pairs.iou_P)
+    return merged, boxes, moved.take(np.lexsort((moved.object_P, moved.det_P, merged.image_N[moved.object_P])))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -249,11 +278,7 @@ class Scored:
     truth: GroundTruth
     detections: Detections
     matches: Matches = computed(lambda scored: match(scored.truth, scored.detections, scored.pairs))
-    matches_any_label: Matches = computed(
-        lambda scored: match(
-            scored.truth, scored.detections, overlapping_pairs(scored.truth, scored.detections, use_categories=False)
-        )
-    )
+    matches_any_label: Matches = computed(lambda scored: match(scored.truth, scored.detections, scored.pairs_any_label))
     score_source: str
     bins: int
     shape_pairs: ShapePairs | None = None
@@ -264,6 +289,16 @@ class Scored:
         return overlapping_pairs(self.truth, self.detections)
 
     @cached_property
+    def pairs_any_label(self) -> Pairs:
+        """Overlapping pairs whatever their labels."""
+        return overlapping_pairs(self.truth, self.detections, use_categories=False)
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """Detections by descending score, and their pairs of the same label with an IoU of at least .5."""
+        return rank(self.detections, self.pairs.take(self.pairs.iou_P >= IOU_THRESHOLDS[0]))
+
+    @cached_property
     def ranked(self) -> RankedMatches:
         """COCO's greedy matching at IoU .5."""
         return self.coco_matches.at_first_threshold()
@@ -271,14 +306,14 @@ class Scored:
     @cached_property
     def coco_matches(self) -> RankedMatches:
         """COCO's greedy matching at its ten thresholds."""
-        return ranked_matches(self.truth, self.detections, pairs=self.pairs)
+        return ranked_matches(self.truth, self.detections, ranking=self.ranking)
 
     @cached_property
     def coco_matches_by_size(self) -> list[RankedMatches]:
         """COCO's greedy matching of small, medium and large objects; empty if image sizes are unknown."""
         if not self.truth.sizes_known:
             return []
-        return ranked_matches_by_area(self.truth, self.detections, areas=AREAS[1:], pairs=self.pairs)
+        return ranked_matches_by_area(self.truth, self.detections, areas=AREAS[1:], ranking=self.ranking)
 
     @cached_property
     def with_constant_score(self) -> Scored:
@@ -292,8 +327,10 @@ class Scored:
     @cached_property
     def with_one_label(self) -> Scored:
         """The same boxes and objects with every label replaced by the same one."""
-        truth, detections = one_label(self.truth, self.detections)
-        return Scored(truth=truth, detections=detections, score_source=self.score_source, bins=self.bins)
+        truth, detections, pairs = one_label(self.truth, self.detections, self.pairs_any_label)
+        merged = Scored(truth=truth, detections=detections, score_source=self.score_source, bins=self.bins)
+        merged.__dict__["pairs"] = pairs
+        return merged
 
     @cached_property
     def objects_per_image(self) -> np.ndarray:

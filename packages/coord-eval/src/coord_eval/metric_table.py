@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.arguments import expect
+from coord_codec.arguments import expect
 from coord_eval.ceiling import ceiling_scores
 from coord_eval.matching import Scored
 from coord_eval.metrics import breakdowns, coco, detection, errors
@@ -24,6 +24,7 @@ from coord_eval.metrics.sums import Measure
 from coord_eval.report import metric_html as html
 from coord_eval.report import metric_lines as lines
 from coord_eval.report.confusion import confusion_main, confusions
+from coord_eval.thresholds import threshold_table
 
 PROBABILITIES = Need("scores that are probabilities", detection.are_probabilities)
 SIZES = Need("image sizes", lambda scored: scored.truth.sizes_known)
@@ -131,9 +132,7 @@ _ROWS = (
         documentation="the twelve metrics of the ground truth itself, encoded as tokens and parsed back, with all "
         "scores set to 1; empty if it cannot be computed",
         place="top",
-        value=lambda evaluation: ceiling_scores(
-            evaluation.truth, evaluation.ceiling_settings, evaluation.grid, evaluation.backend
-        ),
+        value=lambda evaluation: ceiling_scores(evaluation.truth, evaluation.ceiling_settings, evaluation.grid),
         shown=Shown(COCO),
     ),
     Metric(
@@ -277,7 +276,7 @@ _ROWS = (
         name="f1_against_threshold",
         documentation="F1 at IoU .5 of the boxes with at least a given score",
         place="analysis",
-        value=lambda evaluation: detection.ScoreCurve(evaluation).table(),
+        value=threshold_table,
         measure=detection.f1_at_thresholds,
         figures=tuple(Figure(detection.f1_name(t)) for t in detection.SCORE_THRESHOLDS),
         shown=Shown(BY_SCORE, html.score_curve, main=html.score_main),
@@ -296,9 +295,10 @@ _ROWS = (
     ),
     Metric(
         name="errors",
-        documentation="gain in AP50 if only one kind of error were repaired (TIDE, Bolya et al. 2020), equal to "
-        "tidecv's up to .0033 (exactly in 53 of 74 random sets) except for predicted labels without objects, which "
-        "tidecv's mean over labels counts as 0 and COCO leaves out",
+        documentation="gain in AP50 if only one kind of error were repaired (TIDE, Bolya et al. 2020), "
+        "counts equal to those of tidecv 1.0.1, costs up to .0025 (equal in 55 of 72 random sets), except for images "
+        "without objects, crowd regions, and labels without objects (or without any after the repair), which tidecv "
+        "leaves out or counts as 0",
         place="analysis",
         measure=errors.error_costs,
         named=_named_rows("{key}_{row}", "cost"),

@@ -68,7 +68,14 @@ def overlapping_pairs(truth: GroundTruth, detections: Detections, use_categories
     Pairs are sorted by image, label, detection and object. With `use_categories=False` labels are not compared.
     """
     parts = [Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
-    for det_P, object_P in _candidates(truth, detections, use_categories):
+    starts_D2, starts_N2 = detections.boxes_D4[:, :2], truth.boxes_N4[:, :2]
+    ends_D2, ends_N2 = starts_D2 + detections.boxes_D4[:, 2:], starts_N2 + truth.boxes_N4[:, 2:]
+    for candidates in _candidates(truth, detections, use_categories):
+        det_P, object_P = candidates
+        for axis in (0, 1):  # most candidates do not overlap in one of the axes, which is found cheaply
+            ends_P = np.minimum(ends_D2[det_P, axis], ends_N2[object_P, axis])
+            overlap = np.nonzero(ends_P > np.maximum(starts_D2[det_P, axis], starts_N2[object_P, axis]))[0]
+            det_P, object_P = det_P[overlap], object_P[overlap]
         iou_P = box_iou(detections.boxes_D4[det_P], truth.boxes_N4[object_P], truth.crowd_N[object_P])
         keep = np.nonzero(iou_P)[0]
         parts.append(Pairs(det_P[keep], object_P[keep], iou_P[keep]))

@@ -24,7 +24,7 @@ from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.evaluated import Evaluated
 
 
 MAX_OVERLAYS = 200
@@ -45,7 +45,7 @@ class ReportSection:
 
 
 def write_report(
-    evaluation: Evaluation,
+    evaluation: Evaluated,
     folder: str | Path,
     *,
     image_root: str | ImageRoot | None = None,
@@ -62,7 +62,7 @@ def write_report(
     findings = costly_errors(evaluation, kinds)
     f1_I = f1_of_images(evaluation)
     chosen = choose_images(f1_I, findings, max_overlays) if max_overlays > 0 else []
-    images, shown = images_html(evaluation, root, chosen, f1_I, kinds) if chosen else ("", [])
+    images, shown = images_html(evaluation, root, chosen, f1_I, kinds, folder) if chosen else ("", [])
     first = findings_html(findings, frozenset(shown))
     health = evaluation.format
     parsed = f"{health['parsed']} of {health['answers']} parsed" if health["answers"] else ""
@@ -86,7 +86,7 @@ def write_report(
     return folder / "report.html"
 
 
-def _metric_sections(evaluation: Evaluation) -> list[str]:
+def _metric_sections(evaluation: Evaluated) -> list[str]:
     """Return a section for each heading of the table of metrics, those with headline figures first.
 
     Tables of the others are folded behind their heading; charts are not.
@@ -108,12 +108,12 @@ def _metric_sections(evaluation: Evaluation) -> list[str]:
     return parts
 
 
-def _distributions(evaluation: Evaluation) -> str:
+def _distributions(evaluation: Evaluated) -> str:
     shown = _shown(distribution_charts, evaluation) if evaluation.has_boxes else ""
     return section("Where the boxes lie", shown, f"mean IoU {number(evaluation.mean_iou)}") if shown else ""
 
 
-def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
+def _shown(html: Callable[[Evaluated], str], evaluation: Evaluated) -> str:
     """Return what the report shows of a metric; in place of a chart that cannot be drawn, the reason."""
     try:
         return html(evaluation)
@@ -121,7 +121,7 @@ def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
         return f"<p>{safe(missing)}</p>"
 
 
-def _intervals(evaluation: Evaluation) -> str:
+def _intervals(evaluation: Evaluated) -> str:
     rows = {
         name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
         for name, row in evaluation.intervals.items()
@@ -141,7 +141,7 @@ def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]
     return table(head, first) + more if rows else ""
 
 
-def tiles_html(evaluation: Evaluation) -> str:
+def tiles_html(evaluation: Evaluated) -> str:
     """Return the headline numbers at the top of the report."""
     health = evaluation.format
     shapes = evaluation.shapes
@@ -158,7 +158,7 @@ def tiles_html(evaluation: Evaluation) -> str:
     return tiles(cells)
 
 
-def figures_html(evaluation: Evaluation) -> str:
+def figures_html(evaluation: Evaluated) -> str:
     """Return the headline figures in one paragraph of text, with their intervals and the ceiling."""
     if not evaluation.has_boxes:
         return ""
@@ -198,7 +198,7 @@ def _ap_names(shapes: Mapping[str, Any]) -> list[str]:
     return [name for name in shapes if name.startswith("AP")]
 
 
-def _format_tables(evaluation: Evaluation) -> str:
+def _format_tables(evaluation: Evaluated) -> str:
     health, counts, join = evaluation.format, evaluation.counts, evaluation.join
     rows = [
         ("images", counts["images"]),

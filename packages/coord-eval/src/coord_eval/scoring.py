@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
-from coord_eval.arguments import expect
 from coord_eval.calibration import Calibration
 from coord_eval.ceiling import CeilingSettings, no_ceiling
 from coord_eval.diagnosis.answers import diagnose_loaded

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_eval.draws import draw_weights, interval
 from coord_eval.matching import Scored
 from coord_eval.metrics.detection import ScoreCurve
-from coord_eval.resampling.bootstrap import draw_weights, interval
 
 _POINTS = 100
-"""Largest number of thresholds of a curve."""
+"""Largest number of thresholds of a curve, besides that of the best F1."""
 _RATES = ("precision", "recall", "f1")
 _NORMAL = 1.959964
 """The 97.5 % quantile of the normal distribution, for 95 % intervals."""
@@ -90,7 +90,8 @@ class ThresholdCurve:
     """Precision, recall and F1 at IoU .5 of the boxes with at least a given score.
 
     Attributes:
-        points: rows `threshold, precision, recall, f1` by descending threshold, at most 100; the last keeps every box
+        points: rows `threshold, precision, recall, f1` by descending threshold, at most 100 and that of the best F1;
+            the last keeps every box
         intervals: for each point the lower and upper end of the 95 % intervals over images: rows `precision low, high,
             recall low, high, f1 low, high`
         classes: for each category its number of `objects`, and at each point the number of its `boxes` and `hits`
@@ -194,7 +195,9 @@ def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> Thre
     curve, images = ScoreCurve(scored), len(scored.truth)
     if not len(curve.scores_S) or not scored.objects_per_image.any():
         return ThresholdCurve((), (), {})
-    shown = np.unique(np.linspace(0, len(curve.scores_S) - 1, min(_POINTS, len(curve.scores_S))).round().astype(int))
+    best = int(curve(np.ones((1, images), np.int32))["f1"][0, 1:].argmax())
+    spread = np.linspace(0, len(curve.scores_S) - 1, min(_POINTS, len(curve.scores_S))).round().astype(int)
+    shown = np.unique([*spread, best])
     thresholds_P = curve.scores_S[shown]
 
     def rates(weights_BI: np.ndarray) -> np.ndarray:
@@ -210,6 +213,14 @@ def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> Thre
         bounds.append(tuple(row[end] for row in rows for end in ("low", "high")))
     points = tuple(zip(thresholds_P.tolist(), *point_3P.tolist(), strict=True))
     return ThresholdCurve(points, tuple(bounds), dict(_by_class(scored, thresholds_P)))
+
+
+def threshold_table(scored: Scored) -> dict[str, Any]:
+    """Return the curve as `points`, and the threshold with the `best` F1 with its rates; None without one."""
+    curve = threshold_curve(scored, resamples=0)
+    best = curve.choose() if curve.points else None
+    rates = best and {"threshold": best.value, "precision": best.precision, "recall": best.recall, "f1": best.f1}
+    return {"best": rates, "points": [list(point) for point in curve.points]}
 
 
 def _by_class(scored: Scored, thresholds_P: np.ndarray) -> Iterator[tuple[str, dict[str, Any]]]:

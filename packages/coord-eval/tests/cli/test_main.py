@@ -26,6 +26,14 @@ def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "evaluation.json").read_text()) == data
 
 
+def test_score_without_a_report_writes_the_same_evaluation(files, tmp_path, capsys):
+    assert main(["score", *files, "--out", str(tmp_path / "a"), "--no-report"]) == 0
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["evaluation.json"]
+    assert "evaluation.json" in capsys.readouterr().out
+    main(["score", *files, "--out", str(tmp_path / "b")])
+    assert (tmp_path / "a" / "evaluation.json").read_text() == (tmp_path / "b" / "evaluation.json").read_text()
+
+
 def test_score_bootstrap_prints_and_writes_intervals(files, tmp_path, capsys):
     assert main(["score", *files, "--out", str(tmp_path / "o"), "--bootstrap", "20", "--seed", "3"]) == 0
     data = json.loads((tmp_path / "o" / "evaluation.json").read_text())
@@ -268,3 +276,5 @@ def test_console_shows_the_scores_of_shapes_and_no_boxes_of_points(coco_set):
     shapes = evaluation.shapes
     assert values["mean"] == [f"{shapes['mean']:.3f}", f"{shapes['ceiling']['mean']:.3f}"]
     assert not any("IoU" in words for words in lines)
+    assert evaluation.brief().startswith("point: AP") and f"{shapes['ceiling']['AP']:.3f}" in evaluation.brief()
+    assert "boxes" not in repr(evaluation)

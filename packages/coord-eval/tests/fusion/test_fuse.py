@@ -85,6 +85,12 @@ def test_wbf_equals_the_naive_reference(seed):
         assert row["boxes"] == len(view) == row["merged"] + row["duplicate"] + row["alone"]
 
 
+def test_wbf_gives_no_score_above_one():
+    box = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "score": 0.9}
+    fused = fuse([[box, box], [box]], weights=[5, 1])
+    assert [item.score for item in fused.objects] == [1.0]
+
+
 def test_wbf_equals_the_published_package():
     # ensemble-boxes 1.0.9, with weights=[2, 1, 1] and iou_thr=0.5; it accumulates in single precision.
     views = [

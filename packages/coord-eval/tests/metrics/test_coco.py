@@ -10,7 +10,7 @@ import pytest
 
 from coord_eval import COCO_KEYS, score
 from coord_eval.matching import ranked_matches, ranked_matches_by_area
-from coord_eval.metrics.coco import ApTable, coco_scores, mean_present
+from coord_eval.metrics.coco import ApTable, coco_scores, coco_scores_by_own_matching, mean_present
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -116,6 +116,15 @@ def test_ap_table_equals_pycocotools(coco_set, noisy_results, shrunk, seed):
             expected_TK = reference.recall_TKAM[:, :, area, place]
             expected_TK = np.where(expected_TK < 0, np.nan, expected_TK)
             np.testing.assert_allclose(table.average_recall(limit)[0], expected_TK.mean(axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_own_matching_gives_the_scores_of_pycocotools_to_the_last_digit(coco_set, noisy_results, shrunk, seed):
+    evaluation = score(*shrunk(coco_set, noisy_results(coco_set, seed)))
+    own = coco_scores_by_own_matching(evaluation.truth, evaluation.detections)
+    reference = coco_scores(evaluation.truth, evaluation.detections)
+    assert own.summary == reference.summary
+    np.testing.assert_array_equal(own.precision_TRKAM[..., 2], reference.precision_TRKAM[..., 2])
 
 
 def test_ap_table_weight_is_that_many_copies_of_the_image(coco_set, noisy_results, shrunk, copied):

@@ -1,15 +1,17 @@
 """Images come from inside their folder only, and no file stops a report or fills the memory."""
 
 import json
+import re
 import struct
 import tracemalloc
 import zlib
+from pathlib import Path
 
 import pytest
 
 from coord_eval import score
 from coord_eval.cli.main import main
-from coord_eval.report.photograph import AMBIGUOUS, NOT_FOUND, OUTSIDE, photograph
+from coord_eval.report.photograph import AMBIGUOUS, NOT_FOUND, OUTSIDE, link_to, photograph
 
 Image = pytest.importorskip("PIL.Image")
 SIZE = (64, 32)
@@ -152,3 +154,23 @@ def test_report_draws_an_image_of_a_pixel_or_two_of_width(root, tmp_path, size):
     truth["annotations"][0]["bbox"] = [0, 0, 1, 1]
     text = score(truth, []).write_report(tmp_path / "out", image_root=root).read_text()
     assert text.count("data:image/jpeg") == 1
+
+
+def test_links_to_images_are_relative_and_lead_where_images_may_be_read(root, tmp_path):
+    page = tmp_path / "report"
+    assert link_to(root, "in.png", page) == "../photos/in.png"
+    assert link_to(lambda name: root / name, "in.png", root) == "in.png"
+    (root / "javascript:run").write_bytes((root / "in.png").read_bytes())
+    assert link_to(root, "javascript:run", root) == "javascript%3Arun"
+    for name in ("../secret.png", "link.png", str(tmp_path / "secret.png"), "gone.png", "", "a\0b"):
+        assert link_to(root, name, page) == ""
+    assert link_to(None, "in.png", page) == ""
+    assert link_to(root, "in.png", Path("/elsewhere/report")) == ""  # only an address from the root would lead there
+
+
+def test_images_that_are_not_drawn_are_listed_with_links(root):
+    truth = truth_of("in.png")
+    truth["images"] += [{"id": 2, "file_name": "near.png", "width": 64, "height": 32}]
+    page = score(truth, [{"image_id": 1, "text": ANSWER}]).write_report(root, image_root=root, max_overlays=1)
+    others = page.read_text().partition('class="further"')[2]
+    assert re.findall(r'<li><a href="([^"]*)">([^<]*)</a>', others) == [("in.png", "near.png")]  # the link's own file

@@ -173,8 +173,7 @@ def _routing(model: Any) -> Iterator[list[torch.Tensor]]:
 
 def _extended(prompt: dict, ids_1T: torch.Tensor) -> dict:
     extended = {"input_ids": ids_1T, "attention_mask": torch.ones_like(ids_1T)}
-    if "mm_token_type_ids" in prompt:
-        extended["mm_token_type_ids"] = torch.zeros_like(ids_1T)
+    extended |= {name: torch.zeros_like(ids_1T) for name in prompt if name.endswith("token_type_ids")}
     return prompt | {name: torch.cat([prompt[name], tail.to(prompt[name].dtype)], 1) for name, tail in extended.items()}
 
 

@@ -9,12 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import ImageDraw
 from transformers import TrainerCallback
 
-from coord_codec import CoordGrid, CoordVocab
+from coord_codec import CoordVocab
+from coord_codec.images import decode_image
 from coord_data.image_set import ImageSet
-from coord_eval import parse_answer
+from coord_trainer.answers.finish import Finish, read_options
 from coord_trainer.answers.generate import predict
+from coord_trainer.answers.objects import read_objects
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
@@ -24,6 +28,9 @@ from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.packed_attention import attend_by_sample
 from coord_trainer.watched import WATCHED_IMAGES
+
+_DRAWN_SIDE = 640
+"""Longer side, in pixels, of the images for TensorBoard."""
 
 
 class SubsetScorer:
@@ -62,22 +69,32 @@ class SubsetScorer:
         """Return AP and AP50 of the answers; see `headline`."""
         return headline(score_predictions(self._config, answers, self.images, self._decoding))
 
-    def keep(self, step: int, answers: list[dict[str, Any]]) -> None:
-        """Append the boxes answered to the first few images to the run folder, for the page of `watch`."""
-        data = self._config.data
-        format = "json" if data.style == "json" else data.markers
-        scale = float(CoordGrid().scale)
+    def keep(self, step: int, answers: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+        """Append the boxes answered to the first few images to the run folder, for the page of `watch`.
+
+        Returns:
+            These images by name, with the boxes answered in colours and the ground truth in white, as 8-bit RGB
+            [height, width, 3].
+        """
         answered = {record["image"]: record for record in answers}
-        images = []
-        for instance in self.images.instances[:WATCHED_IMAGES]:
-            record = answered.get(instance.image, {})
-            parsed = parse_answer(record.get("text") or "", format, scale=scale, geometry=data.geometry)
-            boxes = [[o.desc, *o.box] for o in parsed]
+        options = read_options(self._config, self._decoding)
+        rows, drawn = [], {}
+        for place, instance in enumerate(self.images.instances[:WATCHED_IMAGES]):
+            if instance.image not in answered:
+                continue
+            file = (self.images.root / instance.image).resolve()
             truth = [[target.desc, *target.bbox] for target in instance.targets]
-            file = str((self.images.root / instance.image).resolve())
-            images.append({"image": instance.image, "file": file, "truth": truth, "boxes": boxes})
+            image = decode_image(file)
+            canvas = ImageDraw.Draw(image)
+            for _, *box in truth:
+                canvas.rectangle([v * side for v, side in zip(box, image.size * 2, strict=True)], outline="white")
+            found = read_objects(answered[instance.image], image, finish=Finish(), **options)
+            boxes = [[o.label, *(v / side for v, side in zip(o.box, found.size * 2, strict=True))] for o in found]
+            rows.append({"image": instance.image, "file": str(file), "truth": truth, "boxes": boxes})
+            drawn[f"answers/{place + 1}"] = np.asarray(found.drawn(_DRAWN_SIDE))
         with self._kept.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({"step": step, "images": images}) + "\n")
+            out.write(json.dumps({"step": step, "images": rows}) + "\n")
+        return drawn
 
 
 @contextmanager

@@ -15,8 +15,7 @@ from coord_trainer.views.table import views_of
 from coord_trainer.views.view import WHOLE, Question, in_image
 
 if TYPE_CHECKING:
-    from coord_eval import Calibration
-    from coord_eval.objects import ScoredObject
+    from coord_eval import Calibration, ScoredObject
     from coord_trainer.config.decoding import Decoding
     from coord_trainer.config.run_config import RunConfig
 

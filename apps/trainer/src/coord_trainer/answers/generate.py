@@ -1,15 +1,10 @@
-"""Generates answers with a checkpoint from disk, free or under the grammar, with the probability of every box side.
-
-The [T, V] logits of an answer are never kept: a recorder computes a few statistics from them at each step.
-
-Shapes: B answers, V vocabulary, K coordinate tokens.
-"""
+"""Generates answers with a checkpoint from disk, free or under the grammar, with the probability of every box side."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +22,17 @@ from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
 from coord_trainer.answers.objects import read_objects
 from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
+from coord_trainer.answers.speed.of_checkpoint import check_speed, decode_fast, speed_of_answers
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
-from coord_trainer.config.decoding import QUANTILE_LEVELS, Decoding, prediction_files
+from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
 from coord_trainer.model.prompt import prompt_tokens
+from coord_trainer.model.token_statistics import StepRecorder
 from coord_trainer.views.asking import answer_views
 from coord_trainer.views.table import check_views
 from coord_trainer.views.view import Question
@@ -47,14 +44,31 @@ _ANSWER_SETTINGS = {
 """The settings of `data` that answers depend on."""
 
 
-def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
+def predict_images(
+    config: RunConfig,
+    checkpoint: Path,
+    images: ImageSet,
+    out: Path,
+    threshold: Mapping[str, float | None] | None = None,
+) -> int:
     """Generate answers to `images` with every decoding that `config` names; returns the number of images.
 
     The first decoding's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
     call continues what an interrupted one left unfinished.
+
+    Args:
+        config: of the run
+        checkpoint: its folder
+        images: the images
+        out: file of the answers
+        threshold: arguments of `Finish.with_threshold`: the least score, or what it is to give; None keeps all boxes
+
+    Raises:
+        InputError: the model is not calibrated for a decoding, and `threshold` asks for a precision or recall
     """
     opened = open_checkpoint(checkpoint, config)
     tokenizer = opened.processor.tokenizer
+    check_speed(opened, config)
     max_new_tokens = config.evaluation.max_new_tokens or token_limit(config, tokenizer, images.words)
     written: dict[Decoding, Path] = {}
     count = 0
@@ -63,9 +77,15 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     question = question_about(config, images, largest_image(opened.processor))
     check_views(views, question)
     card = read_card(checkpoint)
+    finishes = {
+        decoding: Finish(views, question, card and card.calibration_of(decoding, views, checkpoint)).with_threshold(
+            **(threshold or {})
+        )
+        for decoding in config.evaluation.decoding
+    }
     for decoding, path in ((first, out), *others):
         make_folder(path.parent)
-        finish = Finish(views, question, card and card.calibration_of(decoding, views, checkpoint))
+        finish = finishes[decoding]
         source = written.setdefault(decoding.generation, path)
         if source != path:
             shutil.copyfile(source, path)  # the same answers; only their boxes are computed in another way
@@ -77,6 +97,8 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
             "asked": [decoding.name, max_new_tokens, opened.system, config.model.dtype],
             "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
         }
+        if (speed := speed_of_answers(opened, config)) != "plain":
+            depends_on["speed"] = speed
         if views:
             depends_on["views"] = [list(views), question.labels, question.class_prompt]
 
@@ -106,7 +128,8 @@ def predict(
 
     def ask(asked: Sequence[Image.Image], prompt: str | None, pixels: float) -> list[dict[str, Any]]:
         further: dict[str, Any] = {} if prompt is None and pixels == 1 else {"prompt": prompt, "pixels": pixels}
-        return answer_images(checkpoint, asked, config.data, decoding, max_new_tokens, names, **further)
+        speed = config.evaluation.speed
+        return answer_images(checkpoint, asked, config.data, decoding, max_new_tokens, names, speed=speed, **further)
 
     chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
     batch_size = config.evaluation.batch_size
@@ -145,6 +168,7 @@ def answer_images(
     *,
     prompt: str | None = None,
     pixels: float = 1.0,
+    speed: str = "plain",
 ) -> list[dict[str, Any]]:
     """Generate answers to a batch of images; returns text, finish reason and probabilities of each.
 
@@ -160,9 +184,10 @@ def answer_images(
         names: the only allowed descriptions, if the decoding limits them
         prompt: the user's message, None for that of `data`
         pixels: factor of the processor's limits on the size of an image
+        speed: `plain` generates a token at a time; see `evaluation.speed`
 
     Raises:
-        InputError: the decoding limits names and there are none.
+        InputError: the decoding limits names and there are none, or the model cannot be decoded with this speed.
     """
     tokenizer = checkpoint.processor.tokenizer
     if decoding.grammar == "names" and not names:
@@ -174,6 +199,10 @@ def answer_images(
     prompt_length = inputs["input_ids"].shape[1]
     filled_to = data.noise_objects if decoding.filled else None
     grammar = grammar_of(tokenizer, data, decoding.grammar, prompt_length, max_new_tokens, names, filled_to)
+    if speed != "plain":
+        found = decode_fast(checkpoint, inputs, data, max_new_tokens, grammar, names, decoding.filled, speed)
+        pairs = zip(found.answers, found.statistics, strict=True)
+        return [answer_record(checkpoint, ids, statistics, markers) for ids, statistics in pairs]
     recorder = StepRecorder(checkpoint.vocab, grammar, free_scores=decoding.filled)
     ids_BT = checkpoint.model.generate(
         **inputs,
@@ -184,8 +213,8 @@ def answer_images(
         eos_token_id=tokenizer.eos_token_id,
         logits_processor=LogitsProcessorList([recorder]),
     )
-    answers, statistics = ids_BT[:, prompt_length:].tolist(), recorder.read()
-    return [answer_record(checkpoint, ids, statistics, row, markers) for row, ids in enumerate(answers)]
+    pairs = zip(ids_BT[:, prompt_length:].tolist(), recorder.read(), strict=True)
+    return [answer_record(checkpoint, ids, statistics, markers) for ids, statistics in pairs]
 
 
 def question_about(config: RunConfig, images: ImageSet, max_pixels: int | None) -> Question:
@@ -253,93 +282,18 @@ def prompt_inputs(checkpoint: LoadedCheckpoint, images: list, prompt: str, pixel
     return inputs.to(checkpoint.model.device)
 
 
-class StepRecorder(LogitsProcessor):
-    """Records statistics of every step of a greedy generation; has to be the last logits processor.
-
-    It applies the grammar itself, so that it sees the logits both before and after the grammar.
-
-    Args:
-        vocab: the coordinate tokens; None records `log_p` alone
-        grammar: applied first; `log_p` is then normalised over the tokens that it allows
-        free_scores: compute `log_p` from the logits before the grammar
-
-    Attributes:
-        log_p: per step [B], log-probability of the generated token.
-        expected: per step [B], expectation of the coordinate in [0, 1], softmax over the K tokens alone.
-        spread: per step [B], standard deviation of that coordinate in [0, 1].
-        quantiles: per step [B, 7], seven quantiles of the coordinate in [0, 1] (`QUANTILE_LEVELS`).
-        mass: per step [B], total probability of all coordinate tokens before the grammar; where it is small,
-            the model would have generated another kind of token.
-    """
-
-    def __init__(
-        self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, free_scores: bool = False
-    ) -> None:
-        self._vocab = vocab
-        self._grammar = grammar
-        self._free = free_scores
-        self._levels_BQ: torch.Tensor | None = None
-        self.log_p, self.expected, self.spread, self.quantiles, self.mass = ([] for _ in range(5))
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Record the step and return the logits [B, V] whose argmax is the next token."""
-        raw_BV = scores.float()
-        logits_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)
-        next_B = logits_BV.argmax(dim=1)
-        if self._vocab is not None:
-            self._record_coordinate(raw_BV, self._vocab)
-        scored_BV = raw_BV if self._free else logits_BV
-        self.log_p.append(scored_BV.gather(1, next_B[:, None])[:, 0] - scored_BV.logsumexp(dim=1))
-        return scores if self._grammar is None else logits_BV
-
-    def read(self) -> dict[str, list[list[Any]]]:
-        """Return each statistic by step and answer, read from the device at once.
-
-        Example:
-            >>> recorder = StepRecorder(None)
-            >>> _ = recorder(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, 4))
-            >>> recorder.read()  # log 1/4
-            {'log_p': [[-1.3862943649291992]]}
-        """
-        names = ["log_p"] if self._vocab is None else ["log_p", "expected", "spread", "mass", "quantiles"]
-        if not self.log_p:
-            return {name: [] for name in names}
-        values_SBQ = [torch.stack(getattr(self, name)) for name in names]
-        values_SBQ = [x[..., None] if x.dim() == 2 else x for x in values_SBQ]
-        read_SBQ = torch.cat(values_SBQ, dim=2).cpu()
-        parts = read_SBQ.split([x.shape[2] for x in values_SBQ], dim=2)
-        return {n: (x if n == "quantiles" else x[..., 0]).tolist() for n, x in zip(names, parts, strict=True)}
-
-    def _record_coordinate(self, raw_BV: torch.Tensor, vocab: CoordVocab) -> None:
-        """Record expectation, spread, quantiles and mass."""
-        coord_BK = raw_BV[:, vocab.first_id : vocab.first_id + len(vocab.ids)]
-        p_BK = coord_BK.softmax(dim=1)
-        bins_K = torch.arange(p_BK.shape[1], device=p_BK.device, dtype=p_BK.dtype)
-        mean_B = p_BK @ bins_K
-        variance_B = (p_BK * (bins_K - mean_B[:, None]) ** 2).sum(dim=1)
-        self.expected.append(mean_B / vocab.grid.scale)
-        self.spread.append(variance_B.sqrt() / vocab.grid.scale)
-        if self._levels_BQ is None or self._levels_BQ.shape[0] != len(p_BK):
-            self._levels_BQ = torch.tensor([QUANTILE_LEVELS] * len(p_BK), device=p_BK.device)
-        bin_BQ = torch.searchsorted(p_BK.cumsum(dim=1), self._levels_BQ).clamp(max=p_BK.shape[1] - 1)
-        self.quantiles.append(bin_BQ / vocab.grid.scale)
-        self.mass.append((coord_BK.logsumexp(dim=1) - raw_BV.logsumexp(dim=1)).exp())
-
-
 def answer_record(
     checkpoint: LoadedCheckpoint,
     ids: Sequence[int],
-    statistics: dict[str, list[list[Any]]],
-    row: int,
+    statistics: dict[str, list[Any]],
     marker_ids: tuple[int, ...] | None,
 ) -> dict[str, Any]:
-    """Return text, finish reason, and the statistics of each coordinate and description, of answer `row` of a batch.
+    """Return text, finish reason, and the statistics of each coordinate and description, of an answer.
 
     Args:
         checkpoint: the model
         ids: the answer's tokens
-        statistics: what `StepRecorder.read` returned for the batch
-        row: the answer's place in the batch
+        statistics: of each token, by name; see `StepRecorder.read`
         marker_ids: of the markers; None if answers have none
     """
     tokenizer = checkpoint.processor.tokenizer
@@ -361,10 +315,10 @@ def answer_record(
         ("coord_quantiles", "quantiles"),
         ("coord_mass", "mass"),
     ):
-        record[key] = [statistics[name][position][row] for position in sides]
+        record[key] = [statistics[name][position] for position in sides]
     if marker_ids is not None:
         descriptions = _description_positions(ids, checkpoint.vocab, marker_ids)
-        record["desc_logprobs"] = [log_p[i][row] for positions in descriptions for i in positions]
+        record["desc_logprobs"] = [log_p[i] for positions in descriptions for i in positions]
         record["desc_token_counts"] = [len(positions) for positions in descriptions]
     return record
 

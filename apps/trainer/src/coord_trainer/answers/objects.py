@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageDraw, ImageOps
 
-from coord_codec import Geometry, InputError, geometry_of
+from coord_codec import InputError
 from coord_codec.html import PALETTE, label_slots
+from coord_eval.labelling import DetectedObject, one_line
 from coord_trainer.answers.finish import Finish
 
 if TYPE_CHECKING:
@@ -19,65 +20,6 @@ if TYPE_CHECKING:
 
 _LEGIBLE = 320
 """Pixels of the longer side below which labels would cover most of the image."""
-
-
-@dataclass(frozen=True)
-class DetectedObject:
-    """One object.
-
-    Attributes:
-        label: the label as generated
-        box: `(x1, y1, x2, y2)` in pixels of the upright image; of another shape its bounding box
-        score: the score in (0, 1]
-        geometry: the kind of shape, a name of `coord_codec.GEOMETRIES`
-        points: `(x, y)` in pixels of each point that draws a shape (`Geometry.outline`), `(0, 0)` for an unplaced
-            keypoint; empty for a box
-        coordinates: the numbers of a shape in [0, 1], in the order of its geometry; empty for a box
-    """
-
-    label: str
-    box: tuple[float, float, float, float]
-    score: float
-    geometry: str = "box"
-    points: tuple[tuple[float, float], ...] = ()
-    coordinates: tuple[float, ...] = ()
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the record written to predictions.jsonl."""
-        record: dict[str, Any] = {"desc": self.label, "bbox_xyxy": list(self.box), "score": self.score}
-        if self.points:
-            record |= {"geometry": self.geometry, "points_xy": [list(point) for point in self.points]}
-        if not self.kind.has_points:  # otherwise the points say it
-            record["coordinates"] = list(self.coordinates)
-        return record
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> DetectedObject:
-        """Return the object described by a record of `to_record`."""
-        points = tuple((x, y) for x, y in record.get("points_xy", ()))
-        return cls(
-            record["desc"],
-            tuple(record["bbox_xyxy"]),
-            record["score"],
-            record.get("geometry", "box"),
-            points,
-            tuple(record.get("coordinates", ())),
-        )
-
-    @property
-    def kind(self) -> Geometry:
-        """The geometry of the object."""
-        return geometry_of(self.geometry)
-
-    @property
-    def outlined(self) -> bool:
-        """Whether the points are the vertices of a closed outline."""
-        return bool(self.points) and self.kind.closed
-
-    @property
-    def placed(self) -> Sequence[tuple[float, float]]:
-        """The points without unplaced keypoints."""
-        return self.kind.placed(self.points)
 
 
 @dataclass(frozen=True)
@@ -118,7 +60,7 @@ class ImageDetections(Sequence[DetectedObject]):
 
         Args:
             longest_side: the longer side in pixels to which a larger image is reduced
-            slots: place of the colour of each label in `PALETTE`; None chooses them by the text of the labels
+            slots: place of each label from `coord_codec.html.label_slots`; None chooses them for this image
 
         Raises:
             ValueError: if the image was not kept
@@ -134,7 +76,8 @@ class ImageDetections(Sequence[DetectedObject]):
         places = label_slots(o.label for o in self) if slots is None else slots
         size = 6 + max(canvas.size) / 60  # legible on the page too, which shows reduced images
         for item in self:
-            colour = PALETTE[places[item.label]]
+            number, slot = divmod(places[item.label], len(PALETTE))
+            colour = PALETTE[slot]
             x1, y1, x2, y2 = (value * scale for value in item.box)
             points = [(x * scale, y * scale) for x, y in item.placed]
             if not item.points:
@@ -144,7 +87,8 @@ class ImageDetections(Sequence[DetectedObject]):
             else:
                 for point in points:
                     draw.circle(point, 3 * line, fill=colour, outline="white", width=line)
-            caption = f"{one_line(item.label)} {item.score:.2f}"
+            mark = f"{number + 1}: " if number else ""  # tells apart the labels of one colour
+            caption = f"{mark}{one_line(item.label)} {item.score:.2f}"
             x1 = max(min(x1, canvas.width - draw.textlength(caption, font_size=size) - 2 * line), 0)  # inside the image
             left, top, right, bottom = draw.textbbox((x1, y1), caption, font_size=size)
             up = min(bottom - top + 2 * line, max(y1, 0))  # above the box if there is room, else inside it
@@ -184,11 +128,6 @@ class ImageDetections(Sequence[DetectedObject]):
             class_id=np.array([names.index(item.label) for item in self], dtype=int),
             data={"class_name": np.array([item.label for item in self], dtype=str)},
         )
-
-
-def one_line(label: str) -> str:
-    """Return a label without line breaks and control characters, which no file format allows."""
-    return " ".join("".join(c if c.isprintable() else " " for c in label).split())
 
 
 def read_objects(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,11 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json, read_json_lines
 from coord_codec.html import figure, safe, table
 from coord_eval import ReportSection
-from coord_eval.html import line_chart
+from coord_eval.html import PALETTE, chart
 from coord_losses import registered_terms
-from coord_trainer.checkpoints import answer_scores
+from coord_trainer.checkpoints import AP, answer_scores
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.training.metrics import find_overfitting
+from coord_trainer.training.metrics import STEP_TIME, find_overfitting
 
 
 def trained_keys(config: RunConfig) -> set[str]:
@@ -40,7 +40,7 @@ def run_sections(
         warning = find_overfitting(lines, overfitting_after)
         warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
         curves = _reward_curves(lines) or _curves(lines, trained)
-        sections.append(ReportSection("Training", warning + curves + _scores_during_training(lines)))
+        sections.append(ReportSection("Training", warning + _scores_during_training(lines) + curves))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
     return sections
@@ -53,33 +53,48 @@ def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None)
     untrained = [term for term in table if trained is not None and term.log_key not in trained]
     measured = {f"coord_diag/{term.log_key}": term.title for term in untrained}
     shown = {
-        "Loss curves": {
-            "train_total_loss": "total",
-            "eval_total_loss": "total, evaluation",
-            **losses,
-            "coord_diag/loss": "other terms",
-        },
+        "AP during training": {AP: "AP"},
+        "Loss curves": {"train_total_loss": "total", **losses, "coord_diag/loss": "other terms"},
         "Loss terms, without their weights": {key: title for key, title in terms.items() if key not in measured},
         "Terms of weight 0: measured, not trained": measured,
-        "Loss terms on the evaluation images": {f"eval_{key}": title for key, title in terms.items()},
         "Learning rate": {"learning_rate": "learning rate"},
         "Gradient norm before clipping": {"grad_norm": "gradient norm"},
+        "Seconds per step, without evaluations and checkpoints": {STEP_TIME: "seconds"},
     }
     return _charts(shown, lines) or "<p>Fewer than two log lines: nothing to draw.</p>"
 
 
 def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]], zeros: bool = False) -> str:
-    """Return a chart for each title, of the logged values with at least two points; `zeros` keeps values of 0."""
+    """Return a chart for each title, of the logged values with at least two points; `zeros` keeps values of 0.
+
+    What was measured on the evaluation images too is dashed, in the colour of the same value during training.
+    """
     charts = []
-    for title, curves in shown.items():
-        logged = {
-            name: [(line["step"], line[key]) for line in lines if line.get(key) or (zeros and key in line)]
-            for key, name in curves.items()
-        }
-        series = {name: tuple(zip(*points, strict=True)) for name, points in logged.items() if len(points) > 1}
-        if series:
-            charts.append(figure(line_chart(series, title, x_label="step", width=560, height=260), title))
+    for title, names in shown.items():
+        measured, evaluated = (_logged(keys, lines, zeros) for keys in (names, map(_of_evaluation, names)))
+        if not any(len(points) > 1 for points in measured):
+            continue
+        rows = zip(names.values(), measured, evaluated, strict=True)
+        with chart(title, width=560, height=260) as drawn:
+            for place, (name, points, dashed) in enumerate(row for row in rows if len(row[1]) > 1):
+                colour = PALETTE[place % len(PALETTE)]
+                drawn.axes.plot(*zip(*points, strict=True), color=colour, label=name)
+                if dashed:
+                    drawn.axes.plot(*zip(*dashed, strict=True), color=colour, linestyle="--", marker="o")
+            drawn.axes.set(xlabel="step")
+        dashes = "; dashed: on the evaluation images" if any(evaluated) else ""
+        charts.append(figure(drawn.svg, title + dashes))
     return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
+
+
+def _logged(keys: Iterable[str], lines: list[dict[str, Any]], zeros: bool) -> list[list[tuple[int, float]]]:
+    """Return step and value of each key's points."""
+    kept = {key: zeros or key == AP for key in keys}  # an AP of 0 is a result, a term of 0 is switched off
+    return [[(line["step"], line[key]) for line in lines if key in line and (line[key] or kept[key])] for key in kept]
+
+
+def _of_evaluation(key: str) -> str:
+    return f"eval_{key.removeprefix('train_')}"
 
 
 _REWARD_CURVES = {
@@ -113,10 +128,7 @@ def _scores_during_training(lines: list[dict[str, Any]]) -> str:
     if not scores:
         return ""
     step, best = max(scores, key=lambda score: score[1])
-    text = f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
-    points = {"AP": tuple(zip(*scores, strict=True))}
-    drawn = line_chart(points, "AP during training", x_label="step", width=560, height=260) if len(scores) > 1 else ""
-    return text + drawn
+    return f"<p>AP during training was highest at step {step}: {best:.3f} ({len(scores)} scorings).</p>"
 
 
 def _source(source: dict[str, Any], manifest: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,21 @@ def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
         return predict_images(config, checkpoint, load_scored(config, Path(scratch)), out)
 
 
-def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evaluation:
+def evaluate_checkpoint(
+    config: RunConfig, checkpoint: Path, out: Path, threshold: Mapping[str, float | None] | None = None
+) -> Evaluation:
     """Generate and score a checkpoint's answers; writes predictions, evaluation.json and report.html to `out`.
 
     The folder is new, or that of an unfinished evaluation, which is then resumed.
 
+    Args:
+        config: of the evaluation
+        checkpoint: its folder
+        out: the folder of what is written
+        threshold: see `predict_images`
+
     Raises:
-        InputError: there is no checkpoint, or the data is faulty.
+        InputError: there is no checkpoint, the data is faulty, or the threshold cannot be reached.
     """
     make_folder(out)
     resumes = unfinished(out).is_file()
@@ -63,7 +71,7 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
                 out.rmdir()
         raise
     report_sets(out, [images])
-    predict_images(config, checkpoint, images, out / "predictions.jsonl")
+    predict_images(config, checkpoint, images, out / "predictions.jsonl", threshold)
     evaluation = report_on(config, out, images)
     unfinished(out).unlink()
     return evaluation

@@ -43,7 +43,9 @@ def token_limit(config: RunConfig, tokenizer: Any, names: Iterable[str], of_run:
 
 
 def _count(tokenizer: Any, text: str) -> int:
-    return len(tokenizer(text)["input_ids"] if callable(tokenizer) else tokenizer.encode(text).ids)
+    if callable(tokenizer):
+        return len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def token_limit_without_tokenizer(config: RunConfig) -> int:

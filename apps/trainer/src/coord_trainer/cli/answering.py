@@ -21,6 +21,7 @@ from coord_trainer.cli.options import (
     Overrides,
     Precision,
     Recall,
+    Speed,
     Strict,
     Views,
     find_model_and_config,
@@ -32,7 +33,7 @@ from coord_trainer.cli.options import (
 from coord_trainer.console import say
 
 Server = Enum("Server", {name: name for name in ("vllm", "sglang")}, type=str)
-Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone")}, type=str)
+Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat")}, type=str)
 _LONGEST_REQUEST = 86400
 GrammarForm = Enum("GrammarForm", {name: name for name in ("lark", "ebnf")}, type=str)
 
@@ -44,24 +45,31 @@ def evaluate(
     overrides: Overrides = None,
     config: ConfigFile = None,
     views: Views = None,
+    speed: Speed = None,
+    min_score: MinScore = None,
+    precision: Precision = None,
+    recall: Recall = None,
     strict: Strict = False,
 ) -> None:
     """Generate answers for the images selected by evaluation.images with a checkpoint, score them, write a report.
 
-    A call that was stopped, or that failed, is continued with the same --out.
+    A call that was stopped, or that failed, is continued with the same --out. With a threshold only the boxes that it
+    keeps are scored, which lowers AP: average precision needs those of low scores too.
 
     Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
     """
     if not unfinished(out).is_file():
         must_not_exist(out)
     checkpoint, config = find_model_and_config(checkpoint, config)
-    from coord_trainer.detect.arguments import as_setting
+    from coord_trainer.detect.arguments import as_setting, check_thresholds
 
-    resolved = resolve_config(config, [*(overrides or []), *as_setting(views)], strict, checkpoint)
+    check_thresholds(min_score, precision, recall)
+    resolved = resolve_config(config, [*(overrides or []), *as_setting(views, speed)], strict, checkpoint)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint
 
-    print_scores(evaluate_checkpoint(resolved, checkpoint, out), out)
+    threshold = {"min_score": min_score, "precision": precision, "recall": recall}
+    print_scores(evaluate_checkpoint(resolved, checkpoint, out, threshold), out)
 
 
 @app.command()
@@ -105,6 +113,7 @@ def predict(
         ),
     ] = None,
     views: Views = None,
+    speed: Speed = None,
     min_score: MinScore = None,
     precision: Precision = None,
     recall: Recall = None,
@@ -122,7 +131,7 @@ def predict(
     from coord_trainer.detect.arguments import as_setting, check_options, check_settings, check_thresholds, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
-    settings += as_setting(views)
+    settings += as_setting(views, speed)
     check_thresholds(min_score, precision, recall)
     options = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
     options |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
@@ -199,6 +208,38 @@ def calibrate(
 
 
 @app.command()
+def slots(
+    model: Checkpoint,
+    annotations: Annotated[Path, typer.Argument(help="Annotated images, for example those of the training.")],
+    overrides: Overrides = None,
+    *,
+    images: Annotated[Path | None, typer.Option(help="The folder of the images of the annotations.")] = None,
+    config: ConfigFile = None,
+    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 600,
+    batch: Annotated[int, typer.Option(min=1, help="Images of a step.")] = 16,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial slots and the order of the images.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the slots that the model has.")] = False,
+    strict: Strict = False,
+) -> None:
+    """Train slots, which draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
+
+    They are kept in the model's folder (coord_slots), and exports bring them along.
+
+    Example: uv run apps/trainer slots runs/a train.json --images train
+    """
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.detect.arguments import check_settings
+
+    resolved = load_run_config(config, overrides or [], trains=False)
+    check_settings(overrides or [], endpoint=False)
+    load_libraries()
+    from coord_trainer.detect.slots import slots_of_model
+
+    for line in slots_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
+        say(line)
+
+
+@app.command()
 def grammar(
     model: Checkpoint,
     form: Annotated[
@@ -247,6 +288,7 @@ def demo(
     ),
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7860,
     views: Views = None,
+    speed: Speed = None,
     min_score: MinScore = None,
     precision: Precision = None,
     recall: Recall = None,
@@ -261,7 +303,7 @@ def demo(
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import as_setting, check_settings, check_thresholds
 
-    overrides = [*(overrides or []), *as_setting(views)]
+    overrides = [*(overrides or []), *as_setting(views, speed)]
     check_thresholds(min_score, precision, recall)
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from coord_trainer.config.run_config import RunConfig
 
 
+SpeedName = Enum("SpeedName", {name: name for name in ("plain", "exact", "fast")}, type=str)
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
@@ -43,6 +45,13 @@ Views = Annotated[
         metavar="VIEW",
         help="A further view of each image, fused with the others: mirror, scale:1.25, tiles:640x640, tiles:auto, "
         "classes; may be repeated.",
+    ),
+]
+Speed = Annotated[
+    SpeedName | None,
+    typer.Option(
+        help="exact drafts several tokens and verifies them in one pass, with the same answers; fast also accepts "
+        "coordinates that are close to their draft, and needs slots (command slots)."
     ),
 ]
 MinScore = Annotated[float | None, typer.Option(help="Leave out boxes with a lower score; 0 keeps all.")]

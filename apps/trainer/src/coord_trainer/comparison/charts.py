@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from coord_codec.counts import fixed
-from coord_eval.html import INK, box_rows, chart, safe
+from coord_eval import Evaluation
+from coord_eval.html import EDGES, INK, box_rows, chart, coordinate_chart, edge_errors, iou_chart, safe
 from coord_losses import registered_terms
-from coord_trainer.comparison.results import SCALE, GroupComparison, best_decodings, corners, edge_errors
-
-_SIDES = ("x1", "y1", "x2", "y2")
-_TRUTH_COLOUR = INK
+from coord_trainer.comparison.results import GroupComparison, best_decodings
 
 
 def loss_curves(comparison: GroupComparison, colours: Mapping[str, str]) -> str:
@@ -67,27 +65,18 @@ def distributions(comparison: GroupComparison, colours: Mapping[str, str]) -> st
     """Draw IoU histograms, the bins of answers against those of the ground truth, and signed errors of each side."""
     best = best_decodings(comparison)
     scored = {g: [entry.evaluation for entry in comparison.scored[g, best[g]]] for g in best}
-    edges = np.linspace(0, 1, 21)
-    ious = {g: _share([e.matches.iou_N[~e.truth.crowd_N] for e in seeds], edges) for g, seeds in scored.items()}
-    drawn = _outlines(edges, ious, colours, "IoU", "share of objects")
-    charts = [_figure("IoU of every object with its answer (missed: 0)", drawn)]
-    truth = next(iter(scored.values()))[0]
-    edges = np.linspace(0, SCALE, 51)
-    for group, seeds in scored.items():
-        shares = {
-            "ground truth": _share([SCALE * corners(truth, truth.truth.boxes_N4, truth.truth.image_N)], edges),
-            group: _share([SCALE * corners(e, e.detections.boxes_D4, e.detections.image_D) for e in seeds], edges),
-        }
-        both = {**colours, "ground truth": _TRUTH_COLOUR}
-        title = f"{group}: bins answered, ground truth in grey"
-        charts.append(_figure(title, _outlines(edges, shares, both, "bin", "share of coordinates")))
-    errors = {group: np.concatenate([edge_errors(e) for e in seeds]) for group, seeds in scored.items()}
+    charts = [_figure("IoU of every object with its answer (missed: 0)", iou_chart(scored, colours))]
+    charts += [
+        _figure(f"{group}: coordinates answered, ground truth in grey", coordinate_chart({group: seeds}, colours))
+        for group, seeds in scored.items()
+    ]
+    errors = {group: np.concatenate([_errors_in_bins(e) for e in seeds]) for group, seeds in scored.items()}
     sides = [
         _figure(
             f"Signed error of {name}, in bins (IoU of at least .5)",
             _error_chart({g: e[:, side] for g, e in errors.items()}, colours, f"{name}: answer minus ground truth"),
         )
-        for side, name in enumerate(_SIDES)
+        for side, name in enumerate(EDGES)
     ]
     used = ", ".join(f"{group} {decoding.name}" for group, decoding in best.items())
     return (
@@ -98,12 +87,10 @@ def distributions(comparison: GroupComparison, colours: Mapping[str, str]) -> st
     )
 
 
-def _outlines(edges: np.ndarray, shares: Mapping[str, np.ndarray], colours: Mapping[str, str], x: str, y: str) -> str:
-    with chart(y) as drawn:
-        for name, heights in shares.items():
-            drawn.axes.stairs(heights, edges, color=colours[name], linewidth=1.8)
-        drawn.axes.set(xlabel=x, ylabel=y, xlim=(edges[0], edges[-1]))
-    return drawn.svg
+def _errors_in_bins(evaluation: Evaluation) -> np.ndarray:
+    """Return the signed errors [pairs, 4] of the edges of answers with an IoU of at least .5."""
+    error_d4, image_d = edge_errors(evaluation)
+    return error_d4 / np.tile(evaluation.truth.sizes_I2[image_d], 2) * evaluation.bins
 
 
 def _error_chart(samples: Mapping[str, np.ndarray], colours: Mapping[str, str], title: str) -> str:
@@ -118,8 +105,3 @@ def _error_chart(samples: Mapping[str, np.ndarray], colours: Mapping[str, str], 
         drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
         drawn.axes.set(xlabel=title, xlim=(-reach, reach))
     return drawn.svg
-
-
-def _share(values: Sequence[np.ndarray], edges: np.ndarray) -> np.ndarray:
-    counts = np.histogram(np.concatenate(values, axis=None), edges)[0]
-    return counts / max(counts.sum(), 1)

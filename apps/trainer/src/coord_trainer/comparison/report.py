@@ -17,7 +17,7 @@ from coord_codec.html import columns as side_by_side
 from coord_codec.html import fate_legend, figure, notes, page, safe, scrolled, section
 from coord_data.image_set import ImageSet
 from coord_eval import figure_of
-from coord_eval.html import PALETTE, forest_plot, legend, overlay
+from coord_eval.html import PALETTE, changed_images, forest_plot, legend
 from coord_trainer.comparison.charts import curves, distributions, loss_curves
 from coord_trainer.comparison.plan import differing_settings
 from coord_trainer.comparison.results import (
@@ -26,7 +26,6 @@ from coord_trainer.comparison.results import (
     ScoredRun,
     best_decodings,
     columns,
-    image_f1,
     mean_and_interval,
     paired_difference,
     paired_figures,
@@ -34,7 +33,8 @@ from coord_trainer.comparison.results import (
 )
 from coord_trainer.config.decoding import Decoding
 
-_SHOWN_IMAGES = 6
+_SHOWN_IMAGES = 3
+"""Most images that became better, and that became worse, of each group."""
 _OVER_STEPS = {
     "AP/none": "AP of free answers",
     "AP/markers": "AP under the grammar",
@@ -44,6 +44,8 @@ _OVER_STEPS = {
     "eval_text_loss": "text CE, {images}",
 }
 """Metrics of the scored images during training, with their titles in the report."""
+_FOLDED = ("Why free and constrained answers differ", "Settings")
+"""Sections that are folded at first."""
 _REACHED = 0.5
 """AP whose first step is listed for each group."""
 _STYLE = """
@@ -68,7 +70,10 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
         "Where the boxes lie": key + distributions(comparison, colours),
         "Settings": _settings_table(comparison),
     }
-    body = notes(comparison.notes) + "\n".join(section(title, html) for title, html in parts.items() if html)
+    mains = {"Metrics": _ap_in_words(comparison), "Settings": f"{len(differing_settings(comparison.groups))} differ"}
+    body = notes(comparison.notes) + "\n".join(
+        section(title, html, mains.get(title, ""), folded=title in _FOLDED) for title, html in parts.items() if html
+    )
     title = f"{counted(len(comparison.groups), 'group')} compared"
     facts = {
         "comparison": out.name,
@@ -78,6 +83,15 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
     }
     write_text(out / "report.html", page(title, body, _STYLE, facts))
     return out / "report.html"
+
+
+def _ap_in_words(comparison: GroupComparison) -> str:
+    """Return the mean AP of each group under its best decoding."""
+    means = {
+        group: np.mean([entry.evaluation.coco["AP"] for entry in comparison.scored[group, decoding]])
+        for group, decoding in best_decodings(comparison).items()
+    }
+    return "AP " + ", ".join(f"{group} {mean:.3f}" for group, mean in means.items())
 
 
 def tabulated(comparison: GroupComparison) -> dict[str, Any]:
@@ -316,30 +330,14 @@ def _steps_to_ap(comparison: GroupComparison) -> str:
 
 
 def _changed_images(comparison: GroupComparison, images: ImageSet) -> str:
-    """Show the images whose F1 differs most from that of the first group: the first half better, the others worse."""
+    """Show the images of the first seed that changed most from the first group, each under its best decoding."""
     best = best_decodings(comparison)
     shown = {group: comparison.scored[group, best[group]][0].evaluation for group in best}
     first, *others = shown
-    f1 = {group: image_f1(evaluation) for group, evaluation in shown.items()}
-    half = _SHOWN_IMAGES // 2
     parts = []
-    missing = None
     for other in others:
-        change_I = f1[other] - f1[first]
-        order = np.argsort(-change_I, kind="stable").tolist()
-        better = [image for image in order[:half] if change_I[image] > 0]
-        worse = [image for image in order[::-1][:half] if change_I[image] < 0]
-        parts.append(f"<h3>{safe(other)} against {safe(first)}</h3>")
-        if not better and not worse:
-            parts.append("<p>No image has another F1.</p>")
-        for image in (*better, *worse):
-            cells = []
-            for group in (first, other):
-                svg, problem = overlay(shown[group], image, lambda name: images.root / name)
-                missing = missing or problem
-                cells.append(figure(svg, f"{group}: F1 {f1[group][image]:.2f}"))
-            parts.append(f'<div class="row">{"".join(cells)}</div>')
-    if not others:
-        return ""
-    note = f"<p>Boxes without their images: {safe(missing)}.</p>" if missing else ""
-    return f"{fate_legend()}<p>First seed; the images with the largest change of F1.</p>{note}{''.join(parts)}"
+        both = {group: shown[group] for group in (first, other)}
+        changed = changed_images(both, lambda name: images.root / name, _SHOWN_IMAGES)
+        parts.append(f"<h3>{safe(other)} against {safe(first)}</h3>{changed}")
+    legend = f"{fate_legend()}<p>First seed; the images with the largest change of F1.</p>"
+    return legend + "".join(parts) if others else ""

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from coord_codec import CoordGrid
 from coord_codec.files import read_json, read_json_lines
 from coord_data.image_set import ImageSet
 from coord_eval import METRICS, Evaluation, figure_of, resample
@@ -22,7 +21,6 @@ from coord_trainer.config.decoding import Decoding, prediction_files
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
 """Two-sided 95 % quantiles of Student's t by degrees of freedom; the last is used for more than it lists."""
 
-SCALE = CoordGrid().scale
 _COLUMNS = {
     "AP": "AP",
     "AP50": "AP50",
@@ -217,24 +215,3 @@ def _notes(planned: Sequence[Group], kept: Sequence[Group], manifests: dict[str,
     if any(len(digests) > 1 for digests in by_seed.values()):
         notes.append("groups of one seed did not begin with the same images: the comparison is not fair")
     return tuple(notes)
-
-
-def image_f1(evaluation: Evaluation) -> np.ndarray:
-    """Return the F1 at IoU .5 of every image [I]; 1 for an image without objects and without answers."""
-    hits_I, answered_I = (evaluation.sum_detections(chosen_D) for chosen_D in evaluation.matches.at(0.5))
-    total_I = evaluation.objects_per_image + answered_I
-    return np.divide(2 * hits_I, total_I, out=np.ones(len(total_I)), where=total_I > 0)
-
-
-def corners(evaluation: Evaluation, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-    """Return boxes (xywh in pixels) as corners in [0, 1]."""
-    sizes = np.tile(evaluation.truth.sizes_I2[image_N], 2)
-    return np.concatenate([boxes_N4[:, :2], boxes_N4[:, :2] + boxes_N4[:, 2:]], axis=1) / sizes
-
-
-def edge_errors(e: Evaluation) -> np.ndarray:
-    """Return the signed errors [pairs, 4], in bins, of the answers with an IoU of at least .5."""
-    pairs = np.nonzero(e.matches.iou_D >= 0.5)[0]
-    objects = e.matches.object_D[pairs]
-    answered = corners(e, e.detections.boxes_D4[pairs], e.detections.image_D[pairs])
-    return (answered - corners(e, e.truth.boxes_N4[objects], e.truth.image_N[objects])) * SCALE

@@ -80,7 +80,7 @@ def compare_configs(
     make_folder(out)
     images, digests = _scored_images(groups[0], out / "data")
     waiting = _to_train(runs, digests)
-    failed = _train_all(waiting, jobs)
+    failed = train_all(waiting, jobs)
     without_result = {run.folder for run, _ in failed}
     finished = [run for run in runs if run.folder not in without_result]
 
@@ -210,7 +210,7 @@ class _Started:
     since: float
 
 
-def _train_all(runs: Sequence[PlannedRun], jobs: int) -> list[tuple[PlannedRun, str]]:
+def train_all(runs: Sequence[PlannedRun], jobs: int) -> list[tuple[PlannedRun, str]]:
     """Train `runs` in up to `jobs` parallel processes; returns the failed ones with the last lines of their logs."""
     waiting, active, failed = list(runs), [], []
     start = time.time()

@@ -28,7 +28,9 @@ class RunSection(Section):
     profile: bool = Field(False, description="measure a few steps and report where their time goes")
     resume: bool = Field(False, description="continue the run in `run.dir` from its newest complete checkpoint")
     on_nan: Literal["stop", "skip"] = Field(
-        "stop", description="at a loss that is not finite, stop the run, or leave that micro-batch out and list it"
+        "stop",
+        description="at a loss or a gradient that is not finite, stop the run, or leave that micro-batch or step out "
+        "and list it",
     )
     threads: PositiveInt | None = Field(None, description="CPU threads that torch uses; all cores when not given")
     gradient_norms: bool = Field(
@@ -344,6 +346,12 @@ class EvaluationSection(Section):
         "`mirror`, `scale:1.25` (a factor), `tiles:640x640` or `tiles:auto` (overlapping tiles), `classes` (a question "
         "for each known label), or views of your own; each multiplies the time",
     )
+    speed: Literal["plain", "exact", "fast"] = Field(
+        "plain",
+        description="plain generates a token in each pass through the model; exact drafts several and verifies them in "
+        "one pass, with the answers of plain; fast also accepts a drafted coordinate that is a few bins from the "
+        "likeliest, and needs slots (command `slots`)",
+    )
     overfitting_after: PositiveInt = Field(
         3, description="number of consecutive rises of the evaluation loss, while training's falls, until a warning"
     )
@@ -442,6 +450,16 @@ EVALUATION_RULES = (
         lambda c: not _decodings_supported(c),
         ("evaluation.decoding", "data.geometry"),
         "boxes other than tokens are for boxes alone; leave `boxes` out",
+    ),
+    Rule(
+        lambda c: c.evaluation.speed != "plain" and not c.custom.coord_tokens.enabled,
+        ("evaluation.speed", "custom.coord_tokens.enabled"),
+        "tokens are drafted by the form of answers with coordinate tokens; use plain",
+    ),
+    Rule(
+        lambda c: c.evaluation.speed != "plain" and c.model.attention == "flash_attention_2",
+        ("evaluation.speed", "model.attention"),
+        "answers of a batch that differ in length need a mask of their own; use sdpa, or plain",
     ),
     Rule(
         lambda c: c.evaluation.images == "train" and len(c.data.sources) > 1,

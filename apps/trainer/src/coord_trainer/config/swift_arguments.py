@@ -345,6 +345,11 @@ def _vocabulary_with_dora(config: Any) -> bool:
     return bool(config.training.get("use_dora")) and bool(names & {"lm_head", "embed_tokens"})
 
 
+def _float16_without_float32(config: Any) -> bool:
+    tuner = config.training.get("tuner_type") or ("lora" if config.custom.coord_offset.enabled else "full")
+    return config.model.dtype == "float16" and tuner == "full" and not config.training.get("deepspeed")
+
+
 TRAINING_RULES = (
     Rule(
         _vocabulary_with_dora,
@@ -356,6 +361,12 @@ TRAINING_RULES = (
         lambda c: (c.training.get("max_steps") or 0) > 0 and "num_train_epochs" in c.training,
         ("training.max_steps", "training.num_train_epochs"),
         "only one of them can end training, and ms-swift would ignore the second; leave one of the two out",
+    ),
+    Rule(
+        _float16_without_float32,
+        ("model.dtype", "training.tuner_type"),
+        "weights in float16 cannot be updated, since small gradients vanish and scaled ones overflow; use bfloat16 or "
+        "float32, LoRA (whose weights are in float32), or training.deepspeed, which keeps a float32 copy",
     ),
 )
 """Contradictions of the section `training` with others, and of the two settings that end training."""

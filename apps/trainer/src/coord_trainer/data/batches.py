@@ -67,8 +67,6 @@ def pack(batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
     for batch in batches:
         starts.append(length)
         length += batch["input_ids"].shape[1]
-    if any("mm_token_type_ids" in batch for batch in batches):  # a sample without images has none
-        batches = [{"mm_token_type_ids": torch.zeros_like(batch["input_ids"])} | batch for batch in batches]
     packed = {name: torch.cat([batch[name] for batch in batches], dim=1) for name in _TOKEN_KEYS if name in batches[0]}
     for name in _IMAGE_KEYS:
         if image_tensors := [batch[name] for batch in batches if name in batch]:

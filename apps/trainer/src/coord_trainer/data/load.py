@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from coord_codec import InputError
 from coord_codec.counts import counted, counted_note
-from coord_codec.files import write_text
+from coord_codec.files import read_json, write_text
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.large.store import is_large
 from coord_data.processes import Outcome, meanwhile
@@ -25,6 +25,7 @@ from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import refers_to_sides
 from coord_trainer.data.shapes import draw_set, keep, sets_in
+from coord_trainer.families.table import FAMILIES
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
@@ -52,15 +53,27 @@ def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
         with meanwhile(partial(_draw, config)) as drawn:
             yield drawn
         return
-    data = config.data
+    data = rules_of(config)
     scored = config.evaluation.images == "train"
-    sets = [(name, single.data, scored) for name, single in source_configs(config)]
+    sets = [(name, single.data, scored) for name, single in source_configs(config.model_copy(update={"data": data}))]
     if data.heldout_annotations is not None and config.evaluation.images == "heldout":
         heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
         sets.append(("heldout", data.model_copy(update=heldout), True))
     large_sets = [named for named in sets if is_first() and is_large(named[1].annotations, named[1]) is not None]
     with meanwhile(partial(_check, large_sets)) if large_sets else nullcontext():
         yield Outcome(())
+
+
+def rules_of(config: RunConfig) -> DataSection:
+    """Return the data section of a run, with the family's limit on the sides of an image if none is stated.
+
+    The default is left where the family is not known before the model is opened: of a hub id, or in a plug-in file.
+    """
+    path = config.model.path
+    if "max_side_ratio" in config.data.model_fields_set or path is None or not (Path(path) / "config.json").is_file():
+        return config.data
+    family = FAMILIES.get(read_json(Path(path) / "config.json").get("model_type"))
+    return config.data if family is None else config.data.model_copy(update={"max_side_ratio": family.max_side_ratio})
 
 
 def _draw(config: RunConfig) -> list[ImageSet]:
@@ -78,7 +91,7 @@ def load_training(config: RunConfig) -> Mixture:
     Raises:
         InputError: the input is invalid; the message names the source.
     """
-    data, scored = config.data, config.evaluation.images == "train"
+    data, scored = rules_of(config), config.evaluation.images == "train"
     if data.annotations is not None:
         images = load_annotated(data.annotations, data, name="train", scored=scored)
         return Mixture.of([_images_source("train", images, data)], config.run.seed)
@@ -210,7 +223,7 @@ def load_data(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -
 
 
 def _load_heldout(config: RunConfig) -> ImageSet:
-    rules = config.data.model_copy(update={"images": config.data.heldout_images})
+    rules = rules_of(config).model_copy(update={"images": config.data.heldout_images})
     return load_annotated(config.data.heldout_annotations, rules, name="heldout", scored=True)
 
 

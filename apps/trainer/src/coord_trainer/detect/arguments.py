@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from glob import glob
 from pathlib import Path
 
@@ -14,7 +15,7 @@ _MODEL_SETTINGS = (
     r"|training\.system|evaluation\.(limit|max_new_tokens|readings|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
     r"|custom\.coord_objective\.plugins|data\.class_prompt"
 )
-_PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.batch_size"
+_PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.(batch_size|speed)"
 _SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
 
 
@@ -38,10 +39,9 @@ def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) 
         if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
             raise InputError(
                 f"{name}: it has no effect on how images are answered; these settings have: evaluation.limit, "
-                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, evaluation.views, model.dtype, "
-                "model.attention, "
-                "and, where no coordexp.json says how the model was trained, data.prompt, data.max_objects, "
-                "data.max_pixels and the like"
+                "evaluation.batch_size, evaluation.max_new_tokens, evaluation.decoding, evaluation.views, "
+                "evaluation.speed, model.dtype, model.attention, and, where no coordexp.json says how the model was "
+                "trained, data.prompt, data.max_objects, data.max_pixels and the like"
             )
 
 
@@ -67,10 +67,11 @@ def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bo
         )
 
 
-def as_setting(views: Sequence[str] | None) -> list[str]:
-    """Return the setting that the options --views stand for; nothing without any."""
+def as_setting(views: Sequence[str] | None, speed: Enum | None = None) -> list[str]:
+    """Return the settings that the options --views and --speed stand for; nothing without any."""
     words = [word for option in views or () for word in option.split(",") if word]
-    return [f"evaluation.views=[{','.join(words)}]"] if words else []
+    settings = [f"evaluation.views=[{','.join(words)}]"] if words else []
+    return settings if speed is None else [*settings, f"evaluation.speed={speed.value}"]
 
 
 def check_thresholds(min_score: float | None, precision: float | None, recall: float | None) -> None:

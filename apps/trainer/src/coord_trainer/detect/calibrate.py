@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from coord_trainer.checkpoints import CARD_FILE, locate_model
 from coord_trainer.config.run_config import RunConfig, read_yaml
 from coord_trainer.console import say
 from coord_trainer.detect.detector import Detector, as_trained
-from coord_trainer.detect.image_sources import Sources, find_sources
+from coord_trainer.detect.image_sources import ImageSource, Sources, find_sources
 from coord_trainer.detect.records import prediction_records
 from coord_trainer.model.card import calibration_key, read_card
 
@@ -107,22 +108,12 @@ def trained_images(folder: Path) -> Seen:
 
 
 def refuse_trained_images(sources: Sources, seen: Seen) -> None:
-    """Refuse images that are among those of the training, by path or by content; print if that is not known.
+    """Refuse images that are among those of the training; print if that is not known.
 
     Raises:
         InputError: if there are any; on them a model is surer and more often right than on others
     """
-    of_size: dict[int, list[Path]] = {}
-    for path in filter(Path.is_file, seen.paths):
-        of_size.setdefault(path.stat().st_size, []).append(path)
-
-    def is_trained(path: Path) -> bool:
-        if path.resolve() in seen.paths:
-            return True
-        alike = of_size.get(path.stat().st_size, []) if path.is_file() else []
-        return bool(alike) and _digest(path) in map(_digest, alike)
-
-    if trained := [source for source in sources.images if is_trained(source.path)]:
+    if trained := trained_among(sources, seen):
         raise InputError(
             f"{counted(len(trained), 'image')} of {len(sources.images)} are among those that the model was trained on, "
             f"{trained[0].name} first: on them its scores say nothing of others; use images that it has not seen"
@@ -131,7 +122,24 @@ def refuse_trained_images(sources: Sources, seen: Seen) -> None:
         say(f"  which images the model was trained on is not known here: {seen.unknown}; these must be others")
 
 
-def _digest(path: Path) -> str:
+def trained_among(sources: Sources, seen: Seen) -> list[ImageSource]:
+    """Return the images that a model was trained on, by path or by content."""
+    of_size: dict[int, list[Path]] = {}
+    for path in filter(Path.is_file, seen.paths):
+        of_size.setdefault(path.stat().st_size, []).append(path)
+
+    def is_trained(path: Path) -> bool:
+        if path.resolve() in seen.paths:
+            return True
+        alike = of_size.get(path.stat().st_size, []) if path.is_file() else []
+        return bool(alike) and file_digest(path) in map(file_digest, alike)
+
+    return [source for source in sources.images if is_trained(source.path)]
+
+
+@cache
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

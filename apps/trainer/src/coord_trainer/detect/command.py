@@ -12,12 +12,13 @@ from typing import Any
 from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
+from coord_eval.labelling import coco_results
 from coord_trainer.answers.finish import BOXES_FILE, FUSED, finish_lines, has_distributions
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.detector import Detector, as_trained
-from coord_trainer.detect.exports import coco_results, exports_in, write_export
+from coord_trainer.detect.exports import exports_in, write_export
 from coord_trainer.detect.image_sources import Sources, find_sources
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, answer_sources, remove_made
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
@@ -83,7 +84,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
         sources = _sources(request, config, geometry)
-    settings = _settings(request, detector)
+    settings = session_settings(request, detector)
     batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
         if is_first():
@@ -177,7 +178,8 @@ def _constraint(request: Request, config: RunConfig, folder: Path | None) -> dic
     return SERVERS[request.server](answer_form(folder, config, request.labels))
 
 
-def _settings(request: Request, detector: Detector) -> dict[str, Any]:
+def session_settings(request: Request, detector: Detector) -> dict[str, Any]:
+    """Return the settings that answers depend on."""
     config = detector.config
     served = request.endpoint is not None
     decoding = config.evaluation.decoding[0].name
@@ -198,7 +200,16 @@ def _settings(request: Request, detector: Detector) -> dict[str, Any]:
         "views": [*finish.views, *(finish.question.labels if "classes" in finish.views else ())],
         "calibration": finish.calibration and finish.calibration.rests_on,
         "min_score": finish.threshold.value,
+        "speed": _speed(detector),
     }
+
+
+def _speed(detector: Detector) -> str:
+    if detector.config.evaluation.speed != "fast":  # the other speeds have the same answers
+        return "plain"
+    from coord_trainer.answers.speed.of_checkpoint import speed_of_answers
+
+    return speed_of_answers(detector.engine.checkpoint, detector.config)
 
 
 def _finish(request: Request, detector: Detector, sources: Sources, answered: Answered) -> None:

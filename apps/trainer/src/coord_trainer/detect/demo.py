@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 from coord_codec import InputError
+from coord_codec.html import colour_style, safe
+from coord_trainer.answers.finish import Threshold
 from coord_trainer.console import say
 from coord_trainer.detect.detector import Detector
+from coord_trainer.views.table import VIEWS
 
 
 def build_demo(detector: Detector) -> Any:
@@ -26,12 +30,15 @@ def build_demo(detector: Detector) -> Any:
             "gradio is not installed: uv sync --extra demo, or pip install 'coord-trainer[demo]'"
         ) from None
 
-    def find(image: Any, prompt: str, labels: str) -> tuple[Any, list[list[Any]], str]:
+    def find(
+        image: Any, prompt: str, labels: str, views: list[str] | None = None, least: float | None = None
+    ) -> tuple[Any, list[list[Any]], str]:
         if image is None:
             raise _error("Drop an image first.")
         allowed = [label for label in map(str.strip, (labels or "").split(",")) if label]
         try:
-            detections = detector.asking((prompt or "").strip() or None, allowed)(image)
+            asked = detector.asking((prompt or "").strip() or None, allowed, views)
+            detections = (asked if least is None else replace(asked, threshold=Threshold(least)))(image)
         except InputError as error:
             raise _error(str(error)) from None
         rows = [[item.label, round(item.score, 3), *(round(side, 1) for side in item.box)] for item in detections]
@@ -41,21 +48,67 @@ def build_demo(detector: Detector) -> Any:
         return gr.Error(message, print_exception=False)  # shown on the page only, since it is the visitor's mistake
 
     name = PurePath(detector.engine.name).name  # a checkpoint's folders are the server's own business
+    offered = list(dict.fromkeys([*detector.config.evaluation.views, *(row.example for row in VIEWS.values())]))
     with gr.Blocks(title=f"coordexp: {name}", analytics_enabled=False) as page:
-        gr.Markdown(f"### What does `{name}` find?")
+        gr.HTML(f"<h1>What does {safe(name)} find?</h1><p>{_facts(detector)}</p>")
         with gr.Row():
             with gr.Column():
                 image = gr.Image(type="pil", image_mode=None, label="Image")  # unconverted: `open_image` makes it RGB
                 prompt = gr.Textbox(detector.config.data.prompt, label="Prompt")
                 labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: all labels are allowed.")
+                views = gr.CheckboxGroup(
+                    offered,
+                    value=list(detector.config.evaluation.views),
+                    label="Further views",
+                    info="Each is another answer, fused with that of the image.",
+                )
+                least = gr.Slider(0, 1, detector.threshold.value, label="Least score", info="0 keeps all boxes.")
                 button = gr.Button("Find", variant="primary")
             with gr.Column():
                 buttons = ["download", "fullscreen"]  # without gradio's button that uploads the image
                 drawn = gr.Image(type="pil", format="png", label="Boxes", interactive=False, buttons=buttons)
                 table = gr.Dataframe(headers=["label", "score", "x1", "y1", "x2", "y2"], label="Objects, in pixels")
                 text = gr.Textbox(label="Answer", lines=4)
-        button.click(find, [image, prompt, labels], [drawn, table, text], api_name="find")
+        button.click(find, [image, prompt, labels, views, least], [drawn, table, text], api_name="find")
     return page
+
+
+def _facts(detector: Detector) -> str:
+    """Return what the visitor should know of the model, as HTML."""
+    decoding = detector.config.evaluation.decoding[0]
+    scores = "Scores are calibrated probabilities" if detector.calibration else "Scores are not calibrated"
+    return f"Decoding: {safe(decoding.name)}. {scores}."
+
+
+def _look(gr: Any) -> dict[str, Any]:
+    """Return theme and style sheet: the colours of all pages, and local fonts, so that nothing is downloaded."""
+    theme = gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    named = {
+        "body_background_fill": "--page",
+        "body_text_color": "--ink",
+        "body_text_color_subdued": "--soft",
+        "background_fill_primary": "--card",
+        "background_fill_secondary": "--page",
+        "block_background_fill": "--card",
+        "block_label_background_fill": "--card",
+        "block_label_text_color": "--soft",
+        "block_title_text_color": "--soft",
+        "block_info_text_color": "--soft",
+        "block_border_color": "--line",
+        "border_color_primary": "--line",
+        "input_background_fill": "--page",
+        "table_odd_background_fill": "--card",
+        "table_even_background_fill": "--card",
+        "checkbox_label_background_fill": "--page",
+        "checkbox_background_color": "--card",
+        "checkbox_background_color_selected": "--heat",
+        "slider_color": "--heat",
+        "button_primary_background_fill": "--heat",
+    }
+    values = {f"{name}{dark}": f"var({colour})" for name, colour in named.items() for dark in ("", "_dark")}
+    values |= {f"button_primary_text_color{dark}": "#fff" for dark in ("", "_dark")}
+    # gradio rewrites what it gets as `css`, and loses the dark theme.
+    return {"theme": theme.set(**values), "head": f"<style>{colour_style()}</style>"}
 
 
 def serve_demo(detector: Detector, host: str, port: int) -> None:
@@ -75,5 +128,4 @@ def serve_demo(detector: Detector, host: str, port: int) -> None:
     page = build_demo(detector)
     import gradio as gr
 
-    theme = gr.themes.Base(font=["sans-serif"], font_mono=["monospace"])  # local fonts: none is downloaded
-    page.launch(server_name=host, server_port=port, share=False, theme=theme, quiet=True, inbrowser=False)
+    page.launch(server_name=host, server_port=port, share=False, quiet=True, inbrowser=False, **_look(gr))

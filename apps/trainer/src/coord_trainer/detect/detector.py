@@ -14,8 +14,9 @@ from PIL import Image
 from coord_codec import InputError
 from coord_codec.records import check_description
 from coord_eval import ImageError, decode_image, to_rgb
+from coord_eval.labelling import one_line
 from coord_trainer.answers.finish import Finish, Threshold, read_options
-from coord_trainer.answers.objects import ImageDetections, one_line, read_objects
+from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
@@ -89,6 +90,7 @@ class Detector:
         min_score: float | None = None,
         precision: float | None = None,
         recall: float | None = None,
+        speed: str | None = None,
     ) -> Detector:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
 
@@ -101,6 +103,7 @@ class Detector:
             min_score: boxes with a lower score are left out
             precision: the precision of the boxes that are kept, which a calibrated model turns into a least score
             recall: their recall, likewise; at most one of the three
+            speed: `exact` or `fast` instead of that of the configuration; see `evaluation.speed`
 
         Raises:
             InputError: if there is no complete checkpoint, the configuration contradicts it, a label is invalid, a view
@@ -108,11 +111,13 @@ class Detector:
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
+        asked: dict[str, Any] = {} if speed is None else {"speed": speed}
         if views:
-            words = views.split(",") if isinstance(views, str) else list(views)
+            asked["views"] = views.split(",") if isinstance(views, str) else list(views)
+        if asked:
             values = resolved.model_dump(mode="json")
-            values["evaluation"]["views"] = words
-            resolved = check_run_config(values, "views", trains=False)
+            values["evaluation"] |= asked
+            resolved = check_run_config(values, "Detector.load", trains=False)
         free, known = resolved, tuple(names)
         allowed = check_labels(labels)
         if allowed:
@@ -120,10 +125,12 @@ class Detector:
             names = allowed
         if resolved.evaluation.decoding[0].grammar != "names":
             names = ()  # answers must not depend on whether annotations or a folder name the images
+        from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.detect.local import LocalEngine
         from coord_trainer.model.checkpoint import open_checkpoint
 
         loaded = open_checkpoint(folder, resolved)
+        check_speed(loaded, resolved)
         limit = resolved.evaluation.max_new_tokens
         limit = limit or token_limit(resolved, loaded.processor.tokenizer, names, of_run=False)
         engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))
@@ -216,24 +223,28 @@ class Detector:
         """Return the objects of an answered record of predictions.jsonl; `image` is kept for drawing."""
         return read_objects(record, image, self.labels, self.finish, **self.reading)
 
-    def asking(self, prompt: str | None = None, labels: Sequence[str] | None = None) -> Detector:
-        """Return a detector with the same weights and another prompt or other labels.
+    def asking(
+        self, prompt: str | None = None, labels: Sequence[str] | None = None, views: Sequence[str] | None = None
+    ) -> Detector:
+        """Return a detector with the same weights and another prompt, other labels or other views.
 
         Args:
             prompt: the user's message; None keeps the present one
             labels: the only labels allowed in answers; an empty list removes the limit, None keeps it
+            views: further views of each image, with their calibration; None keeps the present ones
 
         Raises:
-            InputError: if the model is behind an endpoint, or prompt or labels are invalid
+            InputError: if the model is behind an endpoint, or prompt, labels or views are invalid
         """
         from coord_trainer.detect.local import LocalEngine
 
         if not isinstance(self.engine, LocalEngine):
             raise InputError("asking: a model behind an endpoint keeps its prompt and labels; set up another one")
         free = self.free or self.config
-        if prompt is not None:
-            values = free.model_dump(mode="json")
-            values["data"]["prompt"] = prompt
+        values = free.model_dump(mode="json")
+        values["data"]["prompt"] = free.data.prompt if prompt is None else prompt
+        values["evaluation"]["views"] = list(free.evaluation.views if views is None else views)
+        if (prompt, views) != (None, None):
             free = check_run_config(values, "asking", trains=False)
         allowed = self.labels if labels is None else frozenset(check_labels(labels))
         config = _limit_to_names(free) if allowed else free
@@ -242,6 +253,8 @@ class Detector:
         limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
         engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
         asking = replace(self, engine=engine, config=config, labels=allowed, free=free)
+        if views is not None:
+            return asking.calibrated_as(Path(engine.name))
         check_views(config.evaluation.views, asking.finish.question)
         return asking
 

@@ -11,6 +11,7 @@ import base64
 import io
 import math
 import os
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ _KEY = "OPENAI_API_KEY"
 _TOP = 20
 _BROKEN_OFF = ("abort", "content_filter", "error")
 """Finish reasons of an answer that the server aborted, as opposed to one that reached the length limit."""
+_EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 
@@ -121,6 +123,8 @@ class EndpointEngine:
             return _error(f"the server aborted the answer (finish_reason {choice.finish_reason!r})")
         if not isinstance(text, str):
             return _error(f"the reply has no text, but {text!r:.80} (finish_reason {choice.finish_reason!r})")
+        if self.chat_template_kwargs:
+            text = _without_end_of_prompt(text, steps or [])
         try:
             return {"text": text, "finish_reason": reason} | self._probabilities(text, steps or [])
         except (AttributeError, TypeError, ValueError, OverflowError):  # malformed log-probabilities
@@ -181,6 +185,17 @@ class EndpointEngine:
             "desc_logprobs": [log_p for description in descriptions for log_p in description],
             "desc_token_counts": [len(description) for description in descriptions],
         }
+
+
+def _without_end_of_prompt(text: str, steps: Sequence[Any]) -> str:
+    """Return an answer without the empty thought of its prompt, which ms-swift's server writes before the answer.
+
+    One that the model has generated itself is among the tokens of `steps`, and stays.
+    """
+    repeated = _EMPTY_THOUGHT.match(text)
+    if repeated is None or any("think>" in str(getattr(step, "token", "")) for step in steps):
+        return text
+    return text[repeated.end() :]
 
 
 def checked_url(url: str) -> str:

@@ -11,12 +11,24 @@ from urllib.parse import quote
 
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import Card, Drawn, coloured_text, gallery, image_svg, label_slots, page, section, table, tiles
+from coord_codec.html import (
+    Card,
+    Drawn,
+    coloured_text,
+    gallery,
+    image_svg,
+    label_key,
+    label_slots,
+    page,
+    section,
+    table,
+    tiles,
+)
 from coord_codec.html.boxes import MAX_SIDE
 from coord_codec.images import data_url
 from coord_eval import ImageError, decode_image
-from coord_trainer.answers.objects import DetectedObject, ImageDetections
-from coord_trainer.detect.file_names import places_of
+from coord_eval.labelling import DetectedObject, places_of
+from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.session import DRAWN, PAGE, Answered
 from coord_trainer.detect.written import write_tracked_files
@@ -74,7 +86,8 @@ def _page(answered: Answered, records: list[dict[str, Any]], cards: list[Card]) 
     )
     note = f"<p>The first {len(cards):,} images; all are in {DRAWN}/.</p>" if len(records) > len(cards) else ""
     sorts = (("in the order of the images", False), ("least confident box", False), ("most boxes", True))
-    images = note + gallery(cards, labels=list(labels), sorts=sorts)
+    key = label_key(label_slots(label for label, _ in labels.most_common()))
+    images = note + key + gallery(cards, labels=list(labels), sorts=sorts)
     body += section("Images", images, f"{len(cards):,} of {len(records):,}")
     body += section("Labels", table(("label", "boxes"), labels.most_common(), sortable=True), f"{len(labels):,}", True)
     if answered.failed:

@@ -46,6 +46,7 @@ class LocalEngine:
                 names,
                 prompt=prompt,
                 pixels=pixels,
+                speed=self.config.evaluation.speed,
             )
         except torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from error

@@ -176,8 +176,9 @@ def remove_made(folder: Path, names: Iterable[str]) -> None:
 
 def _check_settings(session: Path, settings: Mapping[str, Any]) -> None:
     """Check that the existing answers were generated with these settings."""
-    # Earlier versions knew no views and no threshold.
-    earlier = {"views": [], "min_score": 0.0, "calibration": None, **read_json(session)} if session.is_file() else {}
+    # Earlier versions knew no views, no threshold and no speed.
+    known = {"views": [], "min_score": 0.0, "calibration": None, "speed": "plain"}
+    earlier = known | read_json(session) if session.is_file() else {}
     for name, value in settings.items():
         if name in earlier and earlier[name] != value:
             raise InputError(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-_REFUSED = {"packing", "memory", "pixels"}
+_REFUSED = {"packing", "memory", "pixels", "speed"}
 """Keys of `Family.cannot`."""
 
 
@@ -20,21 +20,23 @@ class Family:
         swift_model: name of ms-swift's model entry, whose loader is used
         swift_template: name of ms-swift's template, from which ours is derived
         shared_template: name of another family's template of ours that is used; None for one of its own
-        vision_start: text before the image token in a prompt
-        image_token: stands for an image in a prompt; the checkpoint's processor repeats it for each merged patch, and
-            may put text of its own around it
-        vision_end: text after the image token
+        vision_start: text before the placeholder in a prompt
+        image_token: the token of the model's input that the processor repeats for each merged patch; it may put text of
+            its own around them
+        placeholder_token: the token that stands for an image in a prompt; None for `image_token`
+        vision_end: text after the placeholder
         vision_tower: name of the vision tower's module in the model
         merger: name of the module that projects merged patches to the language model's width, in the tower or beside it
         language_model: name of the language model's module
         head: name of the output head's module
         patch_size: side of a patch in pixels
         merge_size: side of a square of patches that become one token
+        max_side_ratio: largest ratio of the sides of an image that the image processor takes; None for any
         native_markers: family of object markers that pretrained checkpoints know; None for none
         system: system message that the published chat template adds if none is given; None for none
         empty_thought: text that begins an answer without thoughts; empty for models that do not think
         cannot: what the family cannot do, with the reason: `packing`, `memory` (of a step in the dry run), `pixels`
-            (limits of the image size)
+            (limits of the image size), `speed` (drafted tokens)
         image_inputs: what the image processor outputs for the model, of all images of a batch one after the other
         token_types: name of the model's input that is 1 at image tokens and 0 elsewhere; None for none
 
@@ -49,6 +51,7 @@ class Family:
     shared_template: str | None = None
     vision_start: str = "<|vision_start|>"
     image_token: str = "<|image_pad|>"
+    placeholder_token: str | None = None
     vision_end: str = "<|vision_end|>"
     vision_tower: str = "model.visual"
     merger: str = "model.visual.merger"
@@ -56,6 +59,7 @@ class Family:
     head: str = "lm_head"
     patch_size: int = 16
     merge_size: int = 2
+    max_side_ratio: float | None = 200
     native_markers: str | None = "qwen"
     system: str | None = None
     empty_thought: str = ""
@@ -80,4 +84,4 @@ class Family:
     @property
     def placeholder(self) -> str:
         """Text of one image in a prompt."""
-        return f"{self.vision_start}{self.image_token}{self.vision_end}"
+        return f"{self.vision_start}{self.placeholder_token or self.image_token}{self.vision_end}"

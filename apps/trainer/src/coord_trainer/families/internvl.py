@@ -18,11 +18,11 @@ ROWS = (
         vision_tower="model.vision_tower",
         merger="model.multi_modal_projector",
         patch_size=14,
+        max_side_ratio=None,
         native_markers=None,
         cannot=MappingProxyType(
             {
                 "packing": "its position ids do not tell where the samples of a row begin; set data.packing=false",
-                "memory": "the simulation computes vision towers of Qwen's kind",
                 "pixels": "its image processor cuts every image into tiles of one size",
             }
         ),

@@ -7,10 +7,12 @@ from coord_trainer.families.family import Family
 
 _EMPTY_THOUGHT = "<think>\n\n</think>\n\n"
 _SYSTEM = "You are a helpful assistant."
-_CANNOT_PACK = MappingProxyType(
+_GATED_DELTA = MappingProxyType(
     {
         "packing": "its gated-delta layers would carry their state from one sample of a row into the next; set "
-        "data.packing=false"
+        "data.packing=false",
+        "speed": "the state of its gated-delta layers cannot go back to before a rejected draft; set "
+        "evaluation.speed=plain",
     }
 )
 _QWEN3 = Family("Qwen3-VL", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl")
@@ -20,7 +22,7 @@ _QWEN3_5 = Family(
     swift_model="qwen3_5",
     swift_template="qwen3_5",
     empty_thought=_EMPTY_THOUGHT,
-    cannot=_CANNOT_PACK,
+    cannot=_GATED_DELTA,
 )
 _QWEN2_5 = Family(
     "Qwen2.5-VL", "qwen2_5_vl", swift_model="qwen2_5_vl", swift_template="qwen2_5_vl", patch_size=14, system=_SYSTEM

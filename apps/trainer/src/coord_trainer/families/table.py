@@ -6,10 +6,10 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.files import read_json
-from coord_trainer.families import internvl, qwen
+from coord_trainer.families import gemma, internvl, qwen
 from coord_trainer.families.family import Family
 
-FAMILIES: dict[str, Family] = {row.model_type: row for row in (*qwen.ROWS, *internvl.ROWS)}
+FAMILIES: dict[str, Family] = {row.model_type: row for row in (*qwen.ROWS, *internvl.ROWS, *gemma.ROWS)}
 """The families by the `model_type` of config.json."""
 
 

@@ -24,7 +24,7 @@ from coord_data.rules import ReadingRules
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
-from coord_trainer.data.load import load_training, source_configs
+from coord_trainer.data.load import load_training, rules_of, source_configs
 from coord_trainer.inspection.page import model_page
 from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
@@ -35,9 +35,10 @@ FINDINGS_VERSION = 10
 
 def _rules(config: RunConfig, *, heldout: bool = False) -> ReadingRules:
     """Return how the training set of a configuration is read for its inspection, or the held-out set."""
-    data = config.data
-    rules = ReadingRules(images=data.images, format=data.format, allow_outside=data.allow_outside, read_as=data.read_as)
-    return rules.model_copy(update={"images": data.heldout_images}) if heldout else rules
+    data = rules_of(config)
+    kept = {"format", "allow_outside", "read_as", "max_side_ratio"}
+    images = data.heldout_images if heldout else data.images
+    return ReadingRules(images=images, **{name: getattr(data, name) for name in kept})
 
 
 def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool) -> Examination:

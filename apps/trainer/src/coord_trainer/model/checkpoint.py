@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
+from coord_adapter import MODULE_NAME, load_adapter, offset_parameters, read_slots
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
 from coord_trainer.config.run_config import RunConfig
@@ -20,18 +20,19 @@ from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.card import read_card, system_text
-from coord_trainer.model.prompt import prompt_text
+from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
 from coord_trainer.model.vision_tower import multiply_patches
 
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A model ready for inference, with its processor, coordinate tokens and system message."""
+    """A model ready for inference, with its processor, coordinate tokens, system message and slots."""
 
     model: Any
     processor: Any
     vocab: CoordVocab | None
     system: str | None = None
+    slots_SH: torch.Tensor | None = None
 
 
 def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
@@ -53,6 +54,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     card = read_card(path)
     try:
         processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+        end_answers_as_asked(processor)
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
             card.check_fingerprint(fingerprint, Path(source))
@@ -82,7 +84,12 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     multiply_patches(model)
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # one per rank
     system = card.system if card is not None else system_text(config)
-    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
+    slots_SH = None
+    if config.evaluation.speed != "plain" and vocab is not None and config.data.shape.fixed:
+        size = model.config.get_text_config().hidden_size
+        slots = read_slots(path, count=config.data.shape.least - 1, hidden_size=size, fingerprint=fingerprint)
+        slots_SH = None if slots is None else slots.rows.to(device)
+    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system, slots_SH)
 
 
 def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, str | None]:

@@ -2,7 +2,7 @@
 
 A dispatch mode counts the bytes of every live tensor. The model's own modules run, with their adapters, gradient
 checkpointing and number formats, except for two substitutes: attention, since sdpa and flash-attention never keep the
-scores, and head and loss, whose memory is measured on the real objective with a hidden width of one.
+scores, and head and loss, whose memory is measured on the real objective at two small hidden widths.
 
 Shapes: B samples, T tokens, P patches, N supervised rows, H hidden, V vocabulary.
 """
@@ -10,11 +10,15 @@ Shapes: B samples, T tokens, P patches, N supervised rows, H hidden, V vocabular
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface
@@ -25,7 +29,8 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
-from coord_losses import CoordObjective, ObjectSlots, global_denominators, supervised_rows
+from coord_losses import CoordObjective, ObjectSlots, global_denominators
+from coord_losses.hf.head import RowHead
 from coord_trainer.families.family import Family
 
 _SIMULATED = "coord_simulation"
@@ -80,7 +85,7 @@ class LiveBytes(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class LossMemory:
-    """Bytes used by head and loss, besides hidden states and weight.
+    """Bytes used by head and loss, from the supervised rows on, besides the weight.
 
     Attributes:
         forward: peak in the forward pass
@@ -93,22 +98,51 @@ class LossMemory:
     backward: int
 
 
+_WIDTHS = 32, 64
+"""Hidden widths at which head and loss are measured; each of their tensors has a size that is linear in the width."""
+
+
 def measure_loss(
-    objective: CoordObjective, rows: int, labels_BT: Tensor, slots: ObjectSlots | None, trained_head: bool
+    objective: CoordObjective, head_VH: Tensor, labels_BT: Tensor, slots: ObjectSlots | None, offsets: int = 0
 ) -> LossMemory:
-    """Run the fused objective on a head of `rows` rows and a hidden width of one, and count its memory."""
-    hidden_BTH = torch.zeros(*labels_BT.shape, 1, requires_grad=True)
-    weight_VH = torch.zeros(rows, 1, requires_grad=trained_head)
-    hidden_NH, targets_N = supervised_rows(hidden_BTH, labels_BT)
+    """Run the fused objective on a head with few columns, and count its memory for all of them.
+
+    Args:
+        objective: the loss
+        head_VH: the head's weight, without values
+        labels_BT: labels of the batch
+        slots: objects of the batch
+        offsets: number of rows with offsets
+    """
+    narrow, wide = (_loss_memory(objective, head_VH, width, labels_BT, slots, offsets) for width in _WIDTHS)
+    further = (head_VH.shape[1] - _WIDTHS[0]) / (_WIDTHS[1] - _WIDTHS[0])
+    return LossMemory(*(round(few + further * (many - few)) for few, many in zip(narrow, wide, strict=True)))
+
+
+def _loss_memory(
+    objective: CoordObjective, head_VH: Tensor, width: int, labels_BT: Tensor, slots: ObjectSlots | None, offsets: int
+) -> tuple[int, int, int]:
+    """Return the bytes of `LossMemory` at a hidden width."""
+    settings = {"dtype": head_VH.dtype}
+    hidden_BTH = torch.zeros(*labels_BT.shape, width, **settings, requires_grad=True)
+    weight_VH = torch.zeros(len(head_VH), width, **settings, requires_grad=head_VH.requires_grad)
+    added = {}
+    if offsets and objective.vocab is not None:
+        coordinates = objective.vocab.ids
+        others = (i for i in range(len(head_VH)) if i not in coordinates)  # markers are somewhere among them
+        ids = [*coordinates, *islice(others, max(offsets - len(coordinates), 0))][:offsets]
+        added = {"offsets_KH": torch.zeros(len(ids), width, requires_grad=True), "offset_ids_K": ids}
     denominators = global_denominators([(labels_BT, slots)], objective.vocab)
-    live = LiveBytes("cpu")
-    with live:
-        output = objective.fused(hidden_NH, weight_VH, targets_N, slots, denominators=denominators)
-        total = output.total(denominators)
-        forward, kept = live.peak, live.now
+    rows = RowHead(objective, labels_BT, slots, denominators=denominators)
+    with LiveBytes("cpu") as live:
+        for given in (hidden_BTH, weight_VH, added.get("offsets_KH")):
+            live.count(given)
+        before = live.now
+        total = rows.total(rows.fuse(rows.take(hidden_BTH), weight_VH, **added))
+        forward, kept = live.peak - before, live.now - before
         live.peak = live.now
         total.backward()
-    return LossMemory(forward, kept, live.peak - kept)
+    return forward, kept, live.peak - before - kept
 
 
 class _Loss(torch.autograd.Function):
@@ -118,18 +152,18 @@ class _Loss(torch.autograd.Function):
     def forward(ctx, hidden_NH: Tensor, weight_VH: Tensor, loss: LossMemory) -> Tensor:
         temporary = torch.empty(loss.forward, dtype=torch.uint8, device="meta")
         del temporary
-        # A frozen head saves the rows' gradient instead of the rows.
-        ctx.save_for_backward(hidden_NH, weight_VH, torch.empty(loss.kept, dtype=torch.uint8, device="meta"))
-        ctx.backward_bytes = loss.backward
+        ctx.save_for_backward(weight_VH, torch.empty(loss.kept, dtype=torch.uint8, device="meta"))
+        ctx.backward_bytes, ctx.hidden = loss.backward, (hidden_NH.shape, hidden_NH.dtype)
         return hidden_NH.new_empty(())
 
     @staticmethod
     def backward(ctx, _) -> tuple[Tensor | None, ...]:
-        hidden_NH, weight_VH, _ = ctx.saved_tensors
+        weight_VH, _ = ctx.saved_tensors
         temporary = torch.empty(ctx.backward_bytes, dtype=torch.uint8, device="meta")
+        del temporary  # it counts the gradients, which follow
         weight_gradient = torch.empty_like(weight_VH) if ctx.needs_input_grad[1] else None
-        del temporary
-        return torch.empty_like(hidden_NH), weight_gradient, None
+        shape, dtype = ctx.hidden
+        return weight_VH.new_empty(shape, dtype=dtype), weight_gradient, None
 
 
 class _Attention(torch.autograd.Function):
@@ -153,6 +187,40 @@ def _simulate_attention(module, query, key, value, attention_mask=None, **_):
     return _Attention.apply(query, key, value).transpose(1, 2).contiguous(), None
 
 
+_PRODUCTS = (
+    *((functional, name) for name in ("linear", "conv2d", "conv3d")),
+    *((torch, name) for name in ("matmul", "bmm")),
+    (Tensor, "__matmul__"),
+)
+
+
+@contextmanager
+def _autocast(dtype: torch.dtype) -> Iterator[None]:
+    """Cast the operands of products to `dtype`, as autocast does, which meta tensors do not know.
+
+    The functions are replaced: a mode would not act where checkpointed layers are computed again.
+    """
+
+    def casting(own: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def product(*operands: Any, **settings: Any) -> Tensor:
+            half = [x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x for x in operands]
+            return own(*half, **settings)
+
+        return product
+
+    before = [vars(owner).get(name) for owner, name in _PRODUCTS]
+    for owner, name in _PRODUCTS:
+        setattr(owner, name, casting(getattr(owner, name)))
+    try:
+        yield
+    finally:
+        for (owner, name), own in zip(_PRODUCTS, before, strict=True):
+            if own is None:  # inherited
+                delattr(owner, name)
+            else:
+                setattr(owner, name, own)
+
+
 def simulate_step(
     model: nn.Module,
     family: Family,
@@ -161,7 +229,7 @@ def simulate_step(
     rows: int,
     loss: LossMemory,
 ) -> StepMemory:
-    """Simulate two steps on meta tensors; during the second the optimizer's state exists from the beginning.
+    """Simulate a step on meta tensors; the optimizer's state exists from its beginning, as in a second step.
 
     Args:
         model: on the meta device, with or without PEFT
@@ -180,27 +248,70 @@ def simulate_step(
         part.config._attn_implementation = _SIMULATED
     model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
-    with LiveBytes("meta") as live:
+    casts = _autocast(head.weight.dtype) if head.weight.dtype != torch.float32 else nullcontext()
+    with LiveBytes("meta") as live, casts:
         for tensor in (*model.parameters(), *model.buffers()):
             live.count(tensor)
         weights = live.now
         inputs = _meta_inputs(batch, vision)
         input_bytes = live.now - weights
-        for _ in range(2):
-            live.peak = live.now
-            hidden_BTH = _hidden(core, text, inputs)
-            _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], head.weight, loss).backward()
-            del hidden_BTH
-            for parameter in trained:
-                if parameter.grad is None:  # deepstack and the head's offsets are not simulated
-                    parameter.grad = torch.empty_like(parameter)
-            peak = live.peak
-            optimizer.step()
-            optimizer.zero_grad()
-            peak = max(peak, live.peak)
+        _update(optimizer, trained)
+        live.peak = live.now
+        hidden_BTH = _hidden(core, text, inputs)
+        _Loss.apply(hidden_BTH.flatten(0, 1)[:rows], head.weight, loss).backward()
+        del hidden_BTH
+        _update(optimizer, trained)
+        peak = live.peak
     gradients = sum(p.numel() * p.itemsize for p in trained)
     states = live.now - weights - input_bytes
     return StepMemory(weights, gradients, states, max(peak - weights - states - gradients, 0), peak)
+
+
+def under_zero(step: StepMemory, zero: Mapping[str, Any], ranks: int, trained: int, half: bool) -> StepMemory:
+    """Return the bytes of one rank under DeepSpeed, as its ZeRO stages state them.
+
+    DeepSpeed casts all weights to the number format of the model, keeps a float32 copy of the trained ones beside
+    float32 moments, and collects gradients in a bucket. Stage 1 shards copy and moments over the ranks, stage 2 the
+    gradients, stage 3 the weights, of which a limited number is gathered at a time. [Rajbhandari et al. 2020]
+
+    Args:
+        step: without DeepSpeed
+        zero: DeepSpeed's `zero_optimization`
+        ranks: number of ranks
+        trained: number of trained numbers
+        half: whether the model is in bfloat16 or float16
+
+    Example:
+        >>> step = StepMemory(weights=2_000, gradients=2_000, optimizer=4_000, activations=100, peak=8_100)
+        >>> shared = under_zero(step, {"stage": 2}, ranks=4, trained=1_000, half=True)
+        >>> shared.weights, shared.gradients, shared.optimizer, shared.peak
+        (2000, 500, 3000, 8000)
+    """
+    stage, size = zero.get("stage", 0), 2 if half else 4
+    weights = step.weights - step.gradients + trained * size
+    moments = step.optimizer * 4 * trained // max(step.gradients, 1)
+    optimizer = (moments + 4 * trained) // (ranks if stage >= 1 else 1)
+    bucket = zero.get("reduce_bucket_size", 0)
+    gradients = trained * size // (ranks if stage >= 2 else 1)
+    gradients += int(bucket) * size if stage and isinstance(bucket, int | float) else 0
+    if stage == 3:
+        share = weights // ranks
+        weights = share + min(weights - share, int(zero.get("stage3_max_live_parameters", 1e9)) * size)
+    if (zero.get("offload_optimizer") or {}).get("device") == "cpu":
+        optimizer = 0
+    # An update makes a float32 gradient and two temporaries of AdamW; stage 2 has freed the gradients by then.
+    updated = weights + optimizer + 12 * trained // (ranks if stage else 1) + (gradients if stage == 3 else 0)
+    peak = max(weights + gradients + optimizer + step.activations, updated)
+    return StepMemory(weights, gradients, optimizer, step.activations, peak)
+
+
+def _update(optimizer: torch.optim.Optimizer, trained: list[nn.Parameter]) -> None:
+    """Update parameters, of which those of deepstack and of the head's offsets have no gradients in a simulation."""
+    for parameter in trained:
+        if parameter.grad is None:
+            parameter.grad = torch.empty_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def _meta_inputs(batch: dict[str, Tensor], vision: nn.Module) -> dict[str, Any]:

@@ -91,13 +91,34 @@ def prompt_tokens(
         InputError: the processor has no chat template.
     """
     text = prompt_text(processor, system, prompt)
-    limits = {}
+    settings: dict[str, Any] = {}
     if pixels != 1:
         size = dict(processor.image_processor.size)
-        limits["size"] = {key: max(1, round(side * pixels)) for key, side in size.items()}
+        settings["size"] = {key: max(1, round(side * pixels)) for key, side in size.items()}
+    if (begin := processor.tokenizer.bos_token) and text.startswith(begin):
+        settings["add_special_tokens"] = False  # the tokenizer would write the begin of the text a second time
+    one_each = [[image] for image in images]  # a flat list would be the images of one prompt for some processors
     return processor(
-        text=[text] * len(images), images=list(images), padding=True, padding_side="left", return_tensors="pt", **limits
+        text=[text] * len(images), images=one_each, padding=True, padding_side="left", return_tensors="pt", **settings
     )
+
+
+def end_answers_as_asked(processor: Any) -> None:
+    """Make the token that the chat template writes after an answer the tokenizer's end, in memory.
+
+    Answers are generated until the tokenizer's end. Qwen's is the end of a turn; that of Gemma is the end of a text,
+    which the model would not generate after an answer. A template that writes no token there changes nothing.
+
+    Args:
+        processor: of the checkpoint, with a chat template
+    """
+    tokenizer, answer = processor.tokenizer, "0123456789"
+    turns = (("user", "?"), ("assistant", answer))
+    messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
+    text = processor.apply_chat_template(messages, tokenize=False)
+    after = tokenizer(text.rpartition(answer)[2], add_special_tokens=False)["input_ids"]
+    if after and after[0] in tokenizer.added_tokens_decoder:
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(after[0])
 
 
 def check_prompt(encode: Callable[..., dict[str, Any]], processor: Any, system: str | None, prompt: str) -> str | None:
@@ -121,6 +142,13 @@ def check_prompt(encode: Callable[..., dict[str, Any]], processor: Any, system: 
     encoded = encode({"messages": messages, "images": [image]})
     trained, labels = list(encoded["input_ids"]), list(encoded["labels"])
     trained = trained[: next(i for i, label in enumerate(labels) if label != -100)]
+    if processor.tokenizer.eos_token_id not in labels:
+        learnt = processor.tokenizer.decode([label for label in labels if label != -100]).removeprefix(_ANSWER)
+        raise InputError(
+            f"model.path: training would end an answer with {learnt!r}, but answers are generated until "
+            f"{processor.tokenizer.eos_token!r}, as the chat template ends them; correct the chat template in the "
+            "checkpoint's folder"
+        )
     asked = prompt_tokens(processor, system, [image], prompt)["input_ids"][0].tolist()
     if trained != asked:
         raise _difference(

@@ -6,6 +6,9 @@ step, with 32 small images in three layers, spends a fifth of its time on these 
 The convolution of the patch embedding processes each patch once, without overlap. PyTorch's general convolution takes
 several times as long on a CPU, most of it in the backward pass: a quarter of the first run's step. On a GPU nothing
 changes.
+
+Towers that take images or tiles of one size, as those of InternVL3 and Gemma 3, need neither: they attend within all
+images of a batch at once already, and PyTorch's 2-d convolution takes no longer than the product.
 """
 
 from __future__ import annotations

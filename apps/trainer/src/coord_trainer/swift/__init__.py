@@ -60,6 +60,8 @@ Model and template:
         the same for Qwen2-VL | Qwen2-VL cannot be loaded
     swift.model:MODEL_MAPPING["internvl"]
         the same for InternVL3 | InternVL3 cannot be loaded
+    swift.model:MODEL_MAPPING["gemma3_vision"]
+        the same for Gemma 3 | Gemma 3 cannot be loaded
     swift.model.model_arch:MultiModelKeys(arch_name)
         the name of the arrangement of a model's parts | no model entry can be registered
     transformers.models.qwen3_vl.modeling_qwen3_vl:Qwen3VLModelOutputWithPast
@@ -80,6 +82,8 @@ Model and template:
         the same for Qwen2-VL | no samples of Qwen2-VL can be encoded
     swift.template:TEMPLATE_MAPPING["internvl_hf"]
         the same for InternVL3 | no samples of InternVL3 can be encoded
+    swift.template:TEMPLATE_MAPPING["gemma3_vision"]
+        the same for Gemma 3 | no samples of Gemma 3 can be encoded
     swift.template.template_meta:TemplateMeta(template_type, template_cls, default_system, stop_words)
         replaced in that copy | no samples can be encoded
     swift.template.template_meta:TemplateMeta(non_thinking_prefix)
@@ -96,6 +100,8 @@ Model and template:
         replaced: the image's tokens without resizing | images are resized by another library
     swift.template:Template._encode(inputs)
         extended: uses the checkpoint's own image processor | training and inference resize differently
+    swift.template:Template._truncate(input_ids, labels, encoded, truncation_strategy)
+        extended: token types of what is kept | samples that are cut off have more token types than tokens
     swift.template:Template.placeholder_tokens
         set to the family's image token, of each checkpoint anew | truncation may cut an image in two
     transformers:ProcessorMixin.replace_image_token(image_inputs, image_idx)
@@ -131,6 +137,8 @@ Trainer:
         replaced: counts denominators of the global batch | accumulated batches weigh tokens differently
     transformers:Trainer._save_checkpoint(model, trial)
         extended: writes the manifest of files last | a resume may read an incomplete checkpoint
+    transformers.integrations:TensorBoardCallback#tb_writer
+        the writer that takes images with their boxes | TensorBoard shows no images
     transformers:Trainer._determine_best_metric(metrics, trial)
         extended: ignores failed evaluations | a failed evaluation ends training
     transformers:Trainer.evaluate(eval_dataset, ignore_keys, metric_key_prefix)

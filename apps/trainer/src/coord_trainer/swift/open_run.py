@@ -20,6 +20,7 @@ from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
+from coord_trainer.answers.speed.of_checkpoint import check_speed_of_family
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say, set_single_rank_environment, swift_log, world_size
@@ -34,7 +35,7 @@ from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.model.prompt import check_prompt, prompt_settings, prompt_text
+from coord_trainer.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
 from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
 from coord_trainer.training.faults import NonFiniteLoss
 
@@ -305,8 +306,9 @@ def open_run(
     if config.data.packing and config.model.attention == "sdpa":
         attend_by_sample(pipeline.model)
 
-    # Processor: limits of the image size, coordinate tokens and markers.
+    # Processor: limits of the image size, the end of an answer, coordinate tokens and markers.
     set_pixels(pipeline.processor, config.data)
+    end_answers_as_asked(pipeline.processor)
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
@@ -351,9 +353,20 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     """Raise `InputError` if the run needs what the model family cannot do."""
     if config.data.packing and (reason := family.cannot.get("packing")):
         raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")
+    stated, most = config.data.max_side_ratio, family.max_side_ratio
+    if "max_side_ratio" in config.data.model_fields_set and most is not None and (stated is None or stated > most):
+        raise InputError(
+            f"data.max_side_ratio: the image processor of {family.name} takes no more than {most:g}, found {stated}"
+        )
     for name in ("min_pixels", "max_pixels"):
         if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
             raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
+    check_speed_of_family(config, family)
+    if config.evaluation.speed == "fast":
+        raise InputError(
+            "evaluation.speed is fast but a model that is trained has no slots yet: use exact, then train slots (uv "
+            "run apps/trainer slots) and evaluate with --speed fast"
+        )
 
 
 def _check_parts(family: Family, model: Any) -> None:

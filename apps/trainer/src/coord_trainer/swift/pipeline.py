@@ -95,7 +95,7 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False, kind: type[S
     if arguments.get("deepspeed"):
         import deepspeed
 
-        settings = read_deepspeed(arguments["deepspeed"], Path(swift.__file__).parent / "config")
+        settings = read_deepspeed(arguments["deepspeed"])
         arguments = {**arguments, "deepspeed": spell_out(settings, arguments, world_size())}
     TrainerFactory.TRAINER_MAPPING["causal_lm"] = f"{CoordTrainer.__module__}.{CoordTrainer.__name__}"
     for name in param_group_names():
@@ -180,15 +180,15 @@ def swift_arguments(config: RunConfig, folder: Path, base: str, model_type: str,
     return defaults | config.training | owned
 
 
-def read_deepspeed(value: Any, presets: Path) -> dict[str, Any]:
-    """Return the configuration that `training.deepspeed` names: one in the folder `presets`, a JSON file or a mapping.
+def read_deepspeed(value: Any) -> dict[str, Any]:
+    """Return the configuration that `training.deepspeed` names: a preset of ms-swift, a JSON file or a mapping.
 
     Raises:
         InputError: the value is none of these.
     """
     if isinstance(value, dict):
         return value
-    path = presets / f"{value}.json" if value in DEEPSPEED_PRESETS else Path(str(value))
+    path = Path(swift.__file__).parent / "config" / f"{value}.json" if value in DEEPSPEED_PRESETS else Path(str(value))
     try:
         settings = read_json(path)
         if not isinstance(settings, dict):

@@ -62,10 +62,19 @@ class CoordTemplate(Template):
             encoded["labels"] = without_empty_thoughts(encoded["labels"], thought)
         if inputs.images:
             encoded |= {name: media[name] for name in family.image_inputs}
-            if family.token_types is not None:
-                is_image_T = torch.tensor(encoded["input_ids"]) == self.image_token_id
-                encoded[family.token_types] = is_image_T.long()
+        self._add_token_types(encoded, encoded["input_ids"])
         return encoded
+
+    def _truncate(self, input_ids, labels, encoded, truncation_strategy):
+        kept, labels = super()._truncate(input_ids, labels, encoded, truncation_strategy)
+        self._add_token_types(encoded, kept)
+        return kept, labels
+
+    def _add_token_types(self, encoded, input_ids):
+        """Add the model's token types, also to a sample without images, since all rows of a batch need them."""
+        if self.family.token_types is not None:
+            is_image_T = torch.tensor(input_ids) == self.image_token_id
+            encoded[self.family.token_types] = is_image_T.long()
 
 
 def without_empty_thoughts(labels: list[int], thought: list[int]) -> list[int]:

@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from swift.dataloader import BatchSamplerShard, DataLoaderShard
 from swift.trainers import Seq2SeqTrainer
 from torch import nn
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+from transformers.integrations import TensorBoardCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
 from coord_adapter import CoordOffsetConfig
@@ -34,6 +36,7 @@ from coord_trainer.console import say
 from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
+from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
 from coord_trainer.training.head import Head, row_selecting_head
 from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
@@ -88,6 +91,13 @@ class RunTrainer:
         self._seen_S = torch.zeros(self._parts.sources, dtype=torch.float64)
         if self.args.deepspeed and not self.is_deepspeed_enabled:
             raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
+        if self.is_fsdp_enabled:
+            raise InputError(
+                "ACCELERATE_USE_FSDP: a launcher selected FSDP, with which training was not tried, and its checkpoints "
+                "cannot be opened by prediction and export; start with torchrun, and shard with training.deepspeed"
+            )
+        self._step_time = StepTime()
+        self.add_callback(self._step_time)
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
         if self._parts.answers is not None:
@@ -120,7 +130,8 @@ class RunTrainer:
         """
         answers, metrics, started = self._parts.answers, {}, time.monotonic()
         devices = [self.args.device] if self.args.device.type == "cuda" else []
-        with torch.random.fork_rng(devices):  # an evaluation must not change the random numbers of training
+        # An evaluation must not change the random numbers of training
+        with self._step_time.paused(), torch.random.fork_rng(devices):
             self.model.eval()
             if answers is None or not answers.alone:
                 metrics |= self._attempt("evaluation losses", self._evaluation_losses)
@@ -154,8 +165,21 @@ class RunTrainer:
         with failing_together(device):
             if self.args.process_index == 0:
                 scores = scorer.score(answers)
-                scorer.keep(self.state.global_step, answers)
+                self._show(scorer.keep(self.state.global_step, answers))
         return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
+
+    def _show(self, images: dict[str, np.ndarray]) -> None:
+        """Send images with the boxes answered to TensorBoard, if the run reports to it."""
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
+                for name, image_HWC in images.items():
+                    callback.tb_writer.add_image(name, image_HWC, self.state.global_step, dataformats="HWC")
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        """Add the seconds of a step to the lines of training."""
+        if "loss" in logs:
+            logs.update(self._step_time.since_last(self.state.global_step))
+        super().log(logs, *args, **kwargs)
 
     def _determine_best_metric(self, metrics, trial) -> bool:
         """Leave the best checkpoint unchanged if its metric was not measured."""
@@ -172,7 +196,8 @@ class RunTrainer:
         if self.args.should_save:
             (checkpoint / COMPLETE).unlink(missing_ok=True)  # before it is written again
         try:
-            super()._save_checkpoint(*args, **kwargs)  # ends with a barrier
+            with self._step_time.paused():
+                super()._save_checkpoint(*args, **kwargs)  # ends with a barrier
         except BaseException:
             shutil.rmtree(checkpoint, ignore_errors=True)
             raise
@@ -357,6 +382,18 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
             loss = loss * self.accelerator.num_processes
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
+
+    def _get_grad_norm(self, model, grad_norm=None):
+        """Return the gradient's norm; without gradients if it is not finite (swift removes a NaN without a word)."""
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        scaled = self.accelerator.scaler is not None or (bool(self.args.deepspeed) and self.args.fp16)
+        dropped = norm is not None and self._parts.non_finite.drops_step(
+            float(norm), self.state.global_step + 1, scaled
+        )
+        if dropped and not scaled:
+            for parameter in model.parameters():
+                parameter.grad = None
+        return norm
 
     def _logs_next(self) -> bool:
         step = self.state.global_step + 1

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from transformers import TrainerCallback, TrainerState
 from coord_codec import RunError
 from coord_trainer.console import say
 from coord_trainer.training.head import HEAD
-from coord_trainer.training.metrics import find_overfitting
+from coord_trainer.training.metrics import STEP_TIME, find_overfitting
 
 
 class TrainingProgress(TrainerCallback):
@@ -121,6 +123,34 @@ class EachEpoch(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
         self._begin(int(state.epoch or 0))
+
+
+class StepTime(TrainerCallback):
+    """Measures the time of a step, without that of evaluations and checkpoints."""
+
+    def __init__(self) -> None:
+        self._step, self._since = 0, time.monotonic()
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+        self._step, self._since = state.global_step, time.monotonic()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave out the time of this block."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self._since += time.monotonic() - begun
+
+    def since_last(self, step: int) -> dict[str, float]:
+        """Return the mean seconds of the steps since the last call, as part of a log line; empty without a step."""
+        steps, now = step - self._step, time.monotonic()
+        if steps < 1:
+            return {}
+        seconds = (now - self._since) / steps
+        self._step, self._since = step, now
+        return {STEP_TIME: round(seconds, 4)}
 
 
 def _append(path: Path, state: TrainerState, values: dict[str, Any]) -> None:

@@ -24,14 +24,14 @@ _PRINTED = 10
 
 
 class NonFiniteLoss:
-    """Handles losses that are not finite, as `run.on_nan` says.
+    """Handles losses and gradients that are not finite, as `run.on_nan` says.
 
     Args:
-        policy: `stop` ends the run, `skip` leaves the micro-batch out
-        problems: the file that lists skipped micro-batches
+        policy: `stop` ends the run, `skip` leaves the micro-batch, or the step, out
+        problems: the file that lists what is skipped
 
     Attributes:
-        skipped: micro-batches left out on this rank
+        skipped: micro-batches and steps left out on this rank
     """
 
     def __init__(self, policy: Literal["stop", "skip"] = "stop", problems: Path | None = None) -> None:
@@ -63,14 +63,45 @@ class NonFiniteLoss:
                 "training.learning_rate, examine these images with `inspect`, or leave such batches out with "
                 "run.on_nan=skip"
             )
+        self._note(f"the loss term {terms}; its batch is left out (images {images})", step)
+        self._list(images, "loss", f"{terms} at step {step}: left out")
+        return True
+
+    def drops_step(self, norm: float, step: int, scaled: bool = False) -> bool:
+        """Return whether a step has to be dropped because its gradient is not finite, although its losses are.
+
+        Args:
+            norm: of the gradient
+            step: number of the optimizer step, from 1
+            scaled: whether the gradient was scaled for float16; its scaler drops the step then, as it has to
+
+        Raises:
+            RunError: the gradient is not finite, it was not scaled, and the policy is `stop`.
+        """
+        if math.isfinite(norm):
+            return False
+        if scaled:
+            self._note("the gradient overflowed in float16; the step is dropped, and the next are scaled less", step)
+            return True
+        if self._policy == "stop":
+            raise RunError(
+                f"training diverged at step {step}: the norm of the gradient is {norm}, although the losses are "
+                "finite; lower training.learning_rate, or drop such steps with run.on_nan=skip"
+            )
+        self._note(f"the norm of the gradient is {norm}; the step is dropped", step)
+        self._list("all", "gradient", f"its norm is {norm} at step {step}: the step is dropped")
+        return True
+
+    def _note(self, what: str, step: int) -> None:
         self.skipped += 1
         if self.skipped <= _PRINTED:
-            say(f"  step {step}: the loss term {terms}; its batch is left out (images {images})")
+            say(f"  step {step}: {what}")
+
+    def _list(self, where: str, field: str, message: str) -> None:
         if self._problems is not None:
-            line = {"set": "train", "where": images, "field": "loss", "message": f"{terms} at step {step}: left out"}
+            line = {"set": "train", "where": where, "field": field, "message": message}
             with self._problems.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-        return True
 
 
 @contextmanager

@@ -15,6 +15,8 @@ import torch
 from coord_losses import ObjectiveOutput, denominator_of, registered_terms
 from coord_losses.hf.metrics import StepMetrics
 
+STEP_TIME = "seconds_per_step"
+"""Name in metrics.jsonl of the mean time of the steps since the last line, without evaluations and checkpoints."""
 DIAGNOSTICS = tuple(name for name, term in registered_terms().items() if term.diagnostic and not term.trainable)
 """Quantities that are measured on log steps and never trained."""
 
@@ -75,13 +77,13 @@ def term_gradient_norms(
     """
     trained = [parameter for parameter in parameters if parameter.requires_grad]
     counts = output.counts if denominators is None else denominators
-    norms = {}
+    norms = []
     for name, term in output.terms.items():
         share = output.weights[name] * term.sum / torch.as_tensor(counts[denominator_of(name)]).clamp(min=1)
         gradients = torch.autograd.grad(share, trained, retain_graph=True, allow_unused=True)
         squares = [gradient.float().pow(2).sum() for gradient in gradients if gradient is not None]
-        norms[name] = float(torch.stack(squares).sum().sqrt()) if squares else 0.0
-    return norms
+        norms.append(torch.stack(squares).sum().sqrt() if squares else torch.zeros_like(share))
+    return dict(zip(output.terms, torch.stack(norms).tolist(), strict=True))
 
 
 def find_overfitting(lines: Iterable[Mapping[str, float]], evaluations: int) -> str | None:

@@ -13,7 +13,7 @@ from coord_codec.geometry.base import Affine
 if TYPE_CHECKING:
     from PIL import Image
 
-    from coord_eval.objects import ScoredObject
+    from coord_eval import ScoredObject
 
 Box = tuple[float, float, float, float]
 WHOLE: Box = (0.0, 0.0, 1.0, 1.0)
@@ -151,7 +151,7 @@ def in_image(item: ScoredObject, back: Affine, geometry: str | Geometry) -> Scor
         geometry: of the answers
 
     Example:
-        >>> from coord_eval.objects import ScoredObject
+        >>> from coord_eval import ScoredObject
         >>> found = ScoredObject("cat", (0.0, 0.25, 0.5, 1.0), 0.9, ())
         >>> in_image(found, Look(mirrored=True).back(8, 8), "box").box
         (0.5, 0.25, 1.0, 1.0)

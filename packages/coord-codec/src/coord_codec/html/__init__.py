@@ -1,6 +1,6 @@
 """The parts of every page: text, tables, images with boxes, a gallery, and the frame with its style and script."""
 
-from coord_codec.html.boxes import Drawn, fate_legend, image_svg
+from coord_codec.html.boxes import Drawn, fate_legend, image_svg, label_key
 from coord_codec.html.elements import (
     columns,
     figure,
@@ -13,7 +13,7 @@ from coord_codec.html.elements import (
     table,
     tiles,
 )
-from coord_codec.html.frame import fragment, notes, page, page_style
+from coord_codec.html.frame import colour_style, fragment, notes, page, page_style
 from coord_codec.html.gallery import Card, gallery
 from coord_codec.html.palette import PALETTE, label_slots
 from coord_codec.html.spans import coloured_text
@@ -22,6 +22,7 @@ __all__ = [
     "PALETTE",
     "Card",
     "Drawn",
+    "colour_style",
     "coloured_text",
     "columns",
     "fate_legend",
@@ -29,6 +30,7 @@ __all__ = [
     "fragment",
     "gallery",
     "image_svg",
+    "label_key",
     "label_slots",
     "notes",
     "number",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,7 +37,7 @@ class Drawn:
         box: corners `(x1, y1, x2, y2)` in [0, 1]
         fate: the style of its line
         tip: text of its tooltip
-        slot: place of its colour in `PALETTE`
+        slot: its place from `label_slots`: the colour, and above nine labels a number in the corner of the box
         named: whether its label is written beside it
         points: points in [0, 1] that outline another shape than a box
         kind: geometry of these points
@@ -82,6 +82,7 @@ def image_svg(name: str, size: tuple[float, float], boxes: Sequence[Drawn], data
     rings = "".join(_frame(box, w, h) for box in order if not box.points)
     parts.append(f'<path class="casing" d="{rings}"/>' if rings else "")
     parts += [_outline(box, w, h) for box in order]
+    parts += [_number(box, w, h) for box in order if box.slot >= len(PALETTE)]
     return "".join([*parts, *_labels(order, w, h), "</svg>"])
 
 
@@ -116,6 +117,33 @@ def _outline(drawn: Drawn, w: int, h: int) -> str:
     return f"{shape}><title>{safe(drawn.tip or drawn.label)}</title></{tag}>"
 
 
+def _number(drawn: Drawn, w: int, h: int) -> str:
+    """Write the number that tells apart the labels of one colour into the lower left corner."""
+    x1, _, _, y2 = drawn.box
+    again, colour = divmod(drawn.slot, len(PALETTE))
+    return f'<text class="number c{colour}" x="{x1 * w + 3:.0f}" y="{y2 * h - 3:.0f}">{again + 1}</text>'
+
+
+def label_key(slots: Mapping[str, int], most: int = 60, folded: bool = True) -> str:
+    """Return the colours and numbers of labels; empty for fewer than two.
+
+    Args:
+        slots: place of each label, from `label_slots`
+        most: most labels shown
+        folded: whether they are folded at first
+    """
+    if len(slots) < 2:
+        return ""
+    items = "".join(
+        f'<span><i style="background:var(--s{slot % len(PALETTE)})"></i>'
+        f"{'' if slot < len(PALETTE) else f'{slot // len(PALETTE) + 1}: '}{safe(label)}</span>"
+        for label, slot in list(slots.items())[:most]
+    )
+    more = f"<span>… and {len(slots) - most:,} more</span>" if len(slots) > most else ""
+    opened = "" if folded else " open"
+    return f'<details class="key"{opened}><summary>Colours of labels</summary>{items}{more}</details>'
+
+
 def _labels(order: Sequence[Drawn], w: int, h: int) -> list[str]:
     """Place the labels, those of errors first, where they overlap no other."""
     urgency = {"missed": 0, "false": 1}
@@ -127,7 +155,7 @@ def _labels(order: Sequence[Drawn], w: int, h: int) -> list[str]:
         # East Asian characters are about twice as wide as Latin ones.
         width = sum(_WIDE_LETTER if ord(c) > 0x2E7F else _LETTER for c in text) + 4
         places = _places(drawn, width, w, h)
-        free = next((place for place in places if not any(_overlap(place, other) for other in placed)), None)
+        free = next((place for place in places if _is_free(place, placed)), None)
         if free is not None:
             placed.append(free)
         x, y = (free or places[0])[:2]
@@ -150,5 +178,9 @@ def _places(drawn: Drawn, width: float, w: int, h: int) -> list[tuple[float, flo
     return found
 
 
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+def _is_free(place: tuple[float, float, float, float], placed: list[tuple[float, float, float, float]]) -> bool:
+    left, top, right, bottom = place
+    for x1, y1, x2, y2 in placed:  # noqa: SIM110 (`any` over a generator takes three times as long)
+        if left < x2 and x1 < right and top < y2 and y1 < bottom:
+            return False
+    return True

@@ -37,7 +37,12 @@ _LISTED = 3
 
 
 def page(
-    title: str, body: str, style: str = "", facts: Mapping[str, object] | None = None, refresh: int | None = None
+    title: str,
+    body: str,
+    style: str = "",
+    facts: Mapping[str, object] | None = None,
+    refresh: int | None = None,
+    script: str = "",
 ) -> str:
     """Return a complete HTML document.
 
@@ -49,8 +54,9 @@ def page(
         style: CSS added to the page's own
         facts: what the page is about, shown below the heading: names and values, plain text
         refresh: seconds after which a browser loads the page anew; None for never
+        script: JavaScript added to the page's own
     """
-    script = _resource("page.js")
+    script = _resource("page.js") + script
     body, contents = _contents(body)
     items = "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in (facts or {}).items())
     return _PAGE.format(
@@ -67,10 +73,15 @@ def page(
 
 def page_style() -> str:
     """Return the style sheet of all pages."""
-    light, dark = ("".join(f"--s{k}:{colour};" for k, colour in enumerate(p)) for p in (PALETTE, ON_DARK))
     labels = "".join(f".c{k}{{--c:{colour}}}" for k, colour in enumerate(PALETTE))
+    return f"{colour_style()}{labels}\n{_resource('page.css')}"
+
+
+def colour_style() -> str:
+    """Return the part of the style sheet that states its colours as variables, for a light and a dark theme."""
+    light, dark = ("".join(f"--s{k}:{colour};" for k, colour in enumerate(p)) for p in (PALETTE, ON_DARK))
     series = f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
-    return f"\n{series}{labels}\n{_resource('page.css')}"
+    return f"\n{series}{_resource('colours.css')}"
 
 
 def fragment(html: str) -> str:

@@ -12,19 +12,26 @@ ON_DARK = ("#7aa5ff", "#f2a33c", "#3fc7b5", "#f27ba8", "#b697ff", "#5cc8f5", "#a
 
 
 def label_slots(labels: Iterable[str]) -> dict[str, int]:
-    """Return the place of each label's colour in `PALETTE`.
+    """Return the place of each label, which states its colour, `PALETTE[place % 9]`, and a number, `place // 9`.
 
-    It depends on the text of the label, so that a label usually has one colour on all pages. Labels that share a place
-    move on to the next free one, in the order in which they are given, until all nine are taken.
+    The colour depends on the text of the label, so that a label usually has one colour on all pages. Labels that share
+    a colour move on to the next free one, in the order in which they are given. When all nine are taken, they are given
+    again, with a number that is written into the box.
 
     Example:
         >>> len(set(label_slots(["cat", "dog", "cow"]).values()))
         3
+        >>> len(set(label_slots(map(str, range(20))).values()))
+        20
     """
+    colours = len(PALETTE)
     slots: dict[str, int] = {}
+    taken: set[int] = set()
     for label in dict.fromkeys(labels):
-        first = zlib.crc32(label.encode("utf-8", "surrogatepass")) % len(PALETTE)
-        taken = set(slots.values())
-        places = [(first + step) % len(PALETTE) for step in range(len(PALETTE))]
-        slots[label] = next((place for place in places if place not in taken), first)
+        begun = len(slots) // colours * colours
+        first = zlib.crc32(label.encode("utf-8", "surrogatepass")) % colours
+        slots[label] = next(
+            place for step in range(colours) if (place := begun + (first + step) % colours) not in taken
+        )
+        taken.add(slots[label])
     return slots

@@ -15,7 +15,7 @@ from coord_data.source import Source
 
 if TYPE_CHECKING:
     from coord_data.image_file import ImageFolder
-    from coord_data.rules import ReadingRules
+    from coord_data.object_rules import ObjectRules
 
 SUMMARY = ".summary.json"
 """Suffix of the summary beside an instance file that `prepare` wrote; its key `images` is the image folder."""
@@ -31,7 +31,7 @@ def is_json(source: Source) -> bool:
     return source.head[:1] in ("{", "[") or (bool(source.head) and source.path.suffix in (".json", ".jsonl"))
 
 
-def load(source: Source, rules: ReadingRules) -> Annotated:
+def load(source: Source, rules: ObjectRules) -> Annotated:
     """Read COCO JSON or instance records."""
     from coord_data.raw_boxes import raw_of_coco, raw_of_records
 

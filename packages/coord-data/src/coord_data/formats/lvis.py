@@ -21,7 +21,7 @@ from coord_data.formats.table import Annotated, AnnotationFormat, Example
 from coord_data.source import Source
 
 if TYPE_CHECKING:
-    from coord_data.rules import ReadingRules
+    from coord_data.object_rules import ObjectRules
 
 
 def recognise(source: Source) -> bool:
@@ -32,7 +32,7 @@ def recognise(source: Source) -> bool:
     )
 
 
-def load(source: Source, rules: ReadingRules) -> Annotated:
+def load(source: Source, rules: ObjectRules) -> Annotated:
     """Read an LVIS file; images are named `train2017/000000000001.jpg`, or without the folder."""
     if not is_coco(source.document):
         raise InputError(f"{source.named}: --format lvis, but the file is not COCO JSON")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec import InputError
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_data.formats import tools
 from coord_data.formats.table import FORMATS, OWN, AnnotationFormat
@@ -43,6 +44,7 @@ def open_source(path: Path | Source, format: str = "auto") -> Source:
         >>> source.format, source.record
         ('jsonl', {'image': 'a.jpg', 'objects': []})
     """
+    expect("path", path, Path, Source)
     source = Source(path) if isinstance(path, Path) else path
     if source.format:
         return source

@@ -16,8 +16,8 @@ from coord_data.source import Source
 
 if TYPE_CHECKING:
     from coord_data.image_file import ImageFolder
+    from coord_data.object_rules import ObjectRules
     from coord_data.raw_boxes import RawBoxes
-    from coord_data.rules import ReadingRules
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Example:
 
 Recognise = Callable[[Source], bool]
 Read = Callable[[Source, "Path | None"], Reading]
-Load = Callable[[Source, "ReadingRules"], Annotated]
+Load = Callable[[Source, "ObjectRules"], Annotated]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class AnnotationFormat:
         """The geometries that the format can carry."""
         return tuple(self.examples)
 
-    def annotated(self, source: Source, rules: ReadingRules) -> Annotated:
+    def annotated(self, source: Source, rules: ObjectRules) -> Annotated:
         """Read a source of this format.
 
         Raises:

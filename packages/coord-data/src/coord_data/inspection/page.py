@@ -22,6 +22,7 @@ from coord_codec.html import (
     figure,
     gallery,
     image_svg,
+    label_key,
     label_slots,
     page,
     safe,
@@ -135,7 +136,7 @@ def _images(shown: Sequence[Instance], root: Path) -> str:
         caption = f"{instance.image}: {size[0]} x {size[1]}, {counted(len(boxes), 'object')}"
         drawn = [Drawn(desc, box, slot=slot) for (desc, box), slot in zip(boxes, slots_of(boxes, names), strict=True)]
         cards.append(card(instance.image, image, drawn, caption, names))
-    return gallery(cards, labels=names, sorts=SORTS)
+    return label_key(label_slots(names)) + gallery(cards, labels=names, sorts=SORTS)
 
 
 SORTS = (("in the order of the file", False), ("most objects", True), ("smallest object", False))

@@ -33,12 +33,14 @@ class Rules:
         base: folder that images must lie in; None for any
         on_bad_box: how a refused object affects its image
         classes: descriptions to keep; None for all
+        max_side_ratio: of an image that is kept; None for any
     """
 
     root: Path
     base: Path | None
     on_bad_box: OnBadBox
     classes: Sequence[str] | None
+    max_side_ratio: float | None
 
 
 @dataclass
@@ -86,7 +88,8 @@ def check_images(
 def _check_image(image: tuple[str, int | None, int | None], rules: Rules, notes: Counter[str]) -> Problem | None:
     name, width, height = image
     path = rules.root / name
-    return problem_of(look_inside(path, rules.base, decode=False), path, (width, height), notes)
+    file = look_inside(path, rules.base, decode=False)
+    return problem_of(file, path, (width, height), notes, rules.max_side_ratio)
 
 
 def check_lines(

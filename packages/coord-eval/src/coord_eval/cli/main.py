@@ -21,6 +21,7 @@ from coord_codec.plugins import import_plugins
 from coord_eval.cli import options
 from coord_eval.cli.improve import EXAMPLES_OF_CALIBRATE, EXAMPLES_OF_FUSE, calibrate, fuse
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
+from coord_eval.cli.review import app as review_app
 
 _INTERRUPTED = 130
 
@@ -68,6 +69,8 @@ examples:
   coord-eval expressions --ground-truth refcoco_val.jsonl --predictions predictions.jsonl
   coord-eval fuse a.jsonl b.jsonl --out fused.jsonl
   coord-eval calibrate --ground-truth instances.json --predictions predictions.jsonl --out calibration.json
+  coord-eval review --ground-truth instances.json --predictions predictions.jsonl --out review
+  coord-eval review apply decisions.json --ground-truth instances.json --out corrected.json
 
 exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interrupted""",
 )
@@ -138,6 +141,9 @@ def score(
     export: Annotated[
         bool, typer.Option("--export", help="Write CSV files, COCO results and FiftyOne labels as well.")
     ] = False,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write report.html beside evaluation.json, which takes longer.")
+    ] = True,
     diagnose: Annotated[
         bool,
         typer.Option("--diagnose", help="Try other scales, orders and shifts of the boxes; always done at AP near 0."),
@@ -159,19 +165,25 @@ def score(
         evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
-    report = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
+    if report:
+        written = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        written = out / "evaluation.json"
+        write_text(written, evaluation.to_json())
     if export:
         write_exports(evaluation, out)
     if as_json:
         print(evaluation.to_json())
     else:
         _print_summary(evaluation_lines(evaluation), evaluation.notes)
-        print(f"report: {report}")
+        print(f"{'report' if report else 'evaluation'}: {written}")
 
 
 app.command(epilog=EXAMPLES_OF_PARSE)(parse)
 app.command(epilog=EXAMPLES_OF_FUSE)(fuse)
 app.command(epilog=EXAMPLES_OF_CALIBRATE)(options.takes(options.answers, options.scoring)(calibrate))
+app.add_typer(review_app, name="review")
 
 
 @app.command(

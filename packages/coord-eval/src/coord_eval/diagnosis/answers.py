@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec.arguments import expect
 from coord_codec.layouts import LAYOUTS
-from coord_eval.arguments import expect
 from coord_eval.detections import Detections
 from coord_eval.diagnosis.interpretations import Interpretation, RawNumbers, interpretations_by_fit
 from coord_eval.evaluation import Evaluation
@@ -159,7 +159,8 @@ def _raw_numbers(
     if len(results) == len(items):
         detections = collect_results(truth, results).detections
         return RawNumbers(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
-    answer_records = [item for item in items if isinstance(item, Prediction)]
+    # The numbers are those of the texts, whatever stands in place of their boxes.
+    answer_records = [replace(item, objects=None) for item in items if isinstance(item, Prediction)]
     images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in answer_records))
     answers, _ = parse_all(truth, answer_records, images, settings, keep_flat=True)
     answers = [replace(a, objects=tuple(o for o in a if o.is_box)) for a in answers]

@@ -76,9 +76,10 @@ def fuse(
     """Fuse the objects that several views of one image, or several models, found in it; by label.
 
     `wbf` is weighted boxes fusion (Solovyev et al. 2021): an object is the mean of its boxes weighted by score, and its
-    score their mean times the share of the views that found it. Values are those of the package ensemble-boxes
-    (`conf_type="avg"`), in double precision; of equal scores the first counts first. `nms` keeps the box of the highest
-    score, `soft-nms` (Bodla et al. 2017) keeps all boxes and lowers the scores of near-duplicates.
+    score their mean times the share of the views that found it, at most 1 (or the highest of them, if that is more).
+    Values are those of the package ensemble-boxes (`conf_type="avg"`), in double precision; it has no such bound, which
+    several boxes of a view with a large weight can reach. Of equal scores the first counts first. `nms` keeps the box
+    of the highest score, `soft-nms` (Bodla et al. 2017) keeps all boxes and lowers the scores of near-duplicates.
 
     Where views show parts of the image (`regions`), a box cut by an inner edge is joined with its counterparts: a side
     on such an edge has no vote on where the object ends. A view counts among those that could have found an object if
@@ -273,7 +274,9 @@ class _Label:
             could_V[[item.view for item in members]] = True
             total = self._boxes.score_N[list(group.members)].sum()
             score = total / len(members) * min(int(could_V.sum()), len(members)) / weight_V[could_V].sum()
-            yield self._object(group, float(score)), members
+            # Several boxes of a view with a large weight may give more than 1.
+            bound = max(1.0, *(item.scored.score for item in members))
+            yield self._object(group, min(float(score), bound)), members
 
     def suppressed(self, soft: bool, sigma: float | None) -> Iterator[tuple[ScoredObject, list[_Item]]]:
         """Yield what suppression keeps after boxes cut by an edge are joined, and the members of each."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
-from coord_eval.arguments import expect
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels

@@ -180,16 +180,19 @@ def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) ->
     categories |= {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
     table = _Table(len(ground_truth.categories))
     absent: list[str] = []
-    ranks: Counter[int] = Counter()
-    for result in results:
-        image = index.by_id(result.image_id)
+    ranks: dict[int, int] = {}
+    image_of = {image_id: index.by_id(image_id) for image_id in {result.image_id for result in results}}
+    for image_id, category_id, bbox, score in results:
+        image = image_of[image_id]
         if image is None:
-            absent.append(repr(result.image_id))
+            absent.append(repr(image_id))
             continue
-        category = categories.get(result.category_id)
-        layer, label = ("unknown" if category is None else "exact"), f"category_id {result.category_id}"
-        table.add(image, category, layer, label, result.bbox, result.score, ranks[image])
-        ranks[image] += 1
+        rank = ranks[image] = ranks.get(image, -1) + 1
+        if (category := categories.get(category_id)) is not None:
+            table.rows.append((image, category, *bbox, score, rank))
+        else:
+            table.add(image, None, "unknown", f"category_id {category_id}", bbox, score, rank)
+    table.layers["exact"] += len(results) - len(absent) - table.layers["unknown"]
     check_any_known(len(results), absent, ground_truth)
     joined = JoinReport(len(ground_truth), len(ranks), 0, len(absent), tuple(dict.fromkeys(absent))[:5])
     empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"

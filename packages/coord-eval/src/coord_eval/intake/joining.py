@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from coord_codec import InputError
+from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
-from coord_eval.arguments import expect
 from coord_eval.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, Drop, ParsedObject
 from coord_eval.parse.formats import LISTS

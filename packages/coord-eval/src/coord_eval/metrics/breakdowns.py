@@ -18,6 +18,20 @@ OBJECT_COUNTS = ((1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 RANKS = ((0, 0), (1, 1), (2, 3), (4, 7), (8, 15), (16, None))
 
 
+def edge_errors(scored: Scored) -> tuple[np.ndarray, np.ndarray]:
+    """Return the errors [d, 4] in pixels of the edges of boxes with an IoU of at least .5, and their images [d]."""
+    truth, detections, matches = scored.truth, scored.detections, scored.matches
+    hit_D = matches.at(0.5)[0]
+    a, b = detections.boxes_D4[hit_D], truth.boxes_N4[matches.object_D[hit_D]]
+    error = np.concatenate([a[:, :2] - b[:, :2], (a[:, :2] + a[:, 2:]) - (b[:, :2] + b[:, 2:])], axis=1)
+    return error, detections.image_D[hit_D]
+
+
+def images_by_object_count(scored: Scored) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name (`2-3`, `16+`) of each range of object counts, and a mask [I] of the images with so many."""
+    return _buckets(OBJECT_COUNTS, scored.objects_per_image)
+
+
 def edge_bias(scored: Scored) -> Measure:
     """Prepare the mean signed error of each edge, prediction minus ground truth, over pairs with an IoU of at least .5.
 
@@ -27,11 +41,8 @@ def edge_bias(scored: Scored) -> Measure:
         A measure with `pixels` and `bins`, the mean error by edge, NaN without pairs, and `pairs`, their `count`;
         images of unknown size are left out of `bins`.
     """
-    truth, detections, matches = scored.truth, scored.detections, scored.matches
-    hit_D = matches.at(0.5)[0]
-    image_d = detections.image_D[hit_D]
-    a, b = detections.boxes_D4[hit_D], truth.boxes_N4[matches.object_D[hit_D]]
-    error = np.concatenate([a[:, :2] - b[:, :2], (a[:, :2] + a[:, 2:]) - (b[:, :2] + b[:, 2:])], axis=1)
+    truth = scored.truth
+    error, image_d = edge_errors(scored)
     units = {"pixels": error, "bins": error / np.tile(truth.sizes_I2[image_d], 2) * scored.bins}
     sums: dict[str, np.ndarray] = {}
     for unit, error_d4 in units.items():
@@ -102,10 +113,7 @@ def by_object_count(scored: Scored) -> Measure:
     """Prepare precision, recall and F1 at IoU .5 by the number of objects in the image, NaN without such images."""
     hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in scored.matches.at(0.5))
     columns = (np.ones(len(scored.truth)), hits_I, counted_I, scored.objects_per_image)
-    sums = {
-        name: np.stack(columns, axis=1) * chosen_I[:, None]
-        for name, chosen_I in _buckets(OBJECT_COUNTS, scored.objects_per_image)
-    }
+    sums = {name: np.stack(columns, axis=1) * chosen_I[:, None] for name, chosen_I in images_by_object_count(scored)}
 
     def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         return {

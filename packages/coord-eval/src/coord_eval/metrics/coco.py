@@ -1,7 +1,7 @@
 """The twelve COCO metrics (Lin et al. 2014, https://cocodataset.org/#detection-eval), in two ways.
 
-- `coco_scores` runs a backend, pycocotools or faster-coco-eval. `coco`, `per_class` and `ceiling` of an evaluation are
-  its values, so that they equal those of pycocotools to the last digit.
+- `coco_scores` runs a backend, pycocotools or faster-coco-eval. `coco` and `per_class` of an evaluation are its values,
+  so that they equal those of pycocotools to the last digit. So does `coco_scores_by_own_matching`, for the `ceiling`.
 - `ApTable` and the functions on it compute the same metrics from our own matching (`coord_eval.matching`), also under
   image weights, which no backend supports. They serve intervals, AP with a constant score, AP of any label and error
   costs.
@@ -23,7 +23,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_eval.detections import Detections
 from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import MAX_DETECTIONS, RankedMatches, Scored
+from coord_eval.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, RankedMatches, Scored, ranked_matches_by_area
 from coord_eval.metrics.sums import LabelSums, Measure, mean_of_present, ratio
 
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)
@@ -155,6 +155,41 @@ def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pyco
     return CocoScores(_summarize(precision, recall, truth.sizes_known), precision, recall)
 
 
+def coco_scores_by_own_matching(truth: GroundTruth, detections: Detections) -> CocoScores:
+    """Return what `coco_scores` returns, to the last digit and without a backend; it has fewer records to build.
+
+    Precision is computed at the limit of 100 alone, and recall with lower limits for all areas alone: no more is in the
+    summary.
+    """
+    names, points = len(truth.categories), len(RECALL_POINTS)
+    matches_by_area = ranked_matches_by_area(truth, detections)
+    shape = (len(IOU_THRESHOLDS), points, names, len(AREAS), len(MAX_DETECTIONS))
+    precision_TRKAM, recall_TKAM = -np.ones(shape), -np.ones((shape[0], *shape[2:]))
+    for area, matches in enumerate(matches_by_area):
+        order_d = matches.order_D[detections.category_D[matches.order_D] < names]
+        order_d = order_d[np.argsort(detections.category_D[order_d], kind="stable")]
+        bounds = np.searchsorted(detections.category_D[order_d], np.arange(names + 1))
+        counted_K = np.bincount(truth.category_N[matches.counted_N], minlength=names)
+        for k in np.nonzero(counted_K)[0]:
+            for m, limit in enumerate(MAX_DETECTIONS):
+                if area and limit < MAX_DETECTIONS[-1]:
+                    continue
+                rows_d = order_d[bounds[k] : bounds[k + 1]]
+                rows_d = rows_d[matches.place_D[rows_d] < limit]
+                hits_Td = np.cumsum(matches.hit_TD[:, rows_d], axis=1).astype(float)
+                false_Td = np.cumsum(~matches.hit_TD[:, rows_d] & ~matches.ignored_TD[:, rows_d], axis=1).astype(float)
+                recall_Td = hits_Td / counted_K[k]
+                recall_TKAM[:, k, area, m] = recall_Td[:, -1] if len(rows_d) else 0.0
+                if limit < MAX_DETECTIONS[-1]:
+                    continue
+                precision_Td = hits_Td / (false_Td + hits_Td + np.spacing(1))
+                best_Td = np.maximum.accumulate(precision_Td[:, ::-1], axis=1)[:, ::-1]
+                for t, recall_d in enumerate(recall_Td):
+                    reached = np.searchsorted(recall_d, RECALL_POINTS, side="left")
+                    precision_TRKAM[t, :, k, area, m] = np.append(best_Td[t], 0.0)[reached]
+    return CocoScores(_summarize(precision_TRKAM, recall_TKAM, truth.sizes_known), precision_TRKAM, recall_TKAM)
+
+
 def coco_measure(scored: Scored) -> Measure:
     """Prepare AP, AP50, AP75 and AR with 1, 10 and 100 detections from our own matching, NaN where undefined."""
     table = ApTable(scored.truth, scored.detections, scored.coco_matches)
@@ -215,8 +250,8 @@ def beyond_limit(detections: Detections) -> int:
     """Count the detections that COCO leaves out: those beyond the best 100 of each image and category."""
     if not len(detections):
         return 0
-    pairs = np.stack([detections.image_D, detections.category_D], axis=1)
-    counts = np.unique(pairs, axis=0, return_counts=True)[1]
+    keys_D = detections.image_D * (detections.category_D.max() + 1) + detections.category_D
+    counts = np.unique(keys_D, return_counts=True)[1]
     return int(np.clip(counts - MAX_DETECTIONS[-1], 0, None).sum())
 
 

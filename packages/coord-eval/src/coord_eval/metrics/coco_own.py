@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.arguments import expect
+from coord_codec.arguments import expect
 from coord_eval.detections import Detections
 from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area

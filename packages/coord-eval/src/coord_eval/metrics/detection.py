@@ -124,7 +124,6 @@ PROBABILITIES = (
     *("expected_iou", "hit_probability", "coord_logprobs", "coord_desc_logprobs", "coord_min", "stated", "results"),
 )
 """Score sources whose values are meant as probabilities, unlike a rank or a constant."""
-_POINTS = 50
 
 
 class ScoreCurve:
@@ -152,22 +151,6 @@ class ScoreCurve:
             for chosen_Bd in (weights_Bd, weights_Bd * self._hit_d)
         )
         return rates(hits_BS, counted_BS, (weights_BI @ self._objects_I)[:, None], empty)
-
-    def table(self) -> dict[str, Any]:
-        """Return at most 50 points of the curve with each image counted once, and its best F1.
-
-        Returns:
-            `best`: threshold, precision, recall and F1 where F1 is highest; `points`: rows
-            `[threshold, precision, recall, f1]` by descending threshold. Empty without detections or objects.
-        """
-        if not len(self.scores_S) or not self._objects_I.any():
-            return {"best": None, "points": []}
-        values = self(np.ones((1, len(self._objects_I)), np.int32))
-        curve = {"threshold": self.scores_S} | {key: values_BS[0, 1:] for key, values_BS in values.items()}
-        rows = np.stack(list(curve.values()), axis=1)
-        best = rows[int(curve["f1"].argmax())]
-        shown = np.unique(np.linspace(0, len(rows) - 1, min(_POINTS, len(rows))).round().astype(int))
-        return {"best": dict(zip(curve, best.tolist(), strict=True)), "points": rows[shown].tolist()}
 
 
 def f1_name(threshold: float) -> str:

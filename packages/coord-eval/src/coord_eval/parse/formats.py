@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 from coord_codec import MARKERS, MarkerFamily
-from coord_eval.arguments import expect
+from coord_codec.arguments import expect
 from coord_eval.parse.answer import Order
 from coord_eval.parse.numbers import NUMBER, Kind
 

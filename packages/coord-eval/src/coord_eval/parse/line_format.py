@@ -18,13 +18,16 @@ from coord_eval.parse.labels import clean_label, is_heading, is_phrase, phrase_o
 from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
 from coord_eval.parse.record import SCORE_KEYS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
+from coord_eval.parse.worded_boxes import without_percent
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
 """Full-width punctuation, after a Chinese prompt; one character for one, so that positions stay."""
 _JOINT = re.compile(
-    r"\s*[\"'*`]*\s*(?:,|;|to|through|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230|and)?\s*[\"'*`]*\s*", re.IGNORECASE
+    r"\s*[\"'*`]*\s*(?:,|;|to|through|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230|and"
+    r"|(?:and\s+)?(?:ends?|extends?|runs?|goes|stretches|continues)\s+(?:at|to|in))?\s*[\"'*`]*\s*",
+    re.IGNORECASE,
 )
-_CORNERS_FOLLOW = re.compile(r"\b(?:from|between|corners?|spans?|extends?)\b", re.IGNORECASE)
+_CORNERS_FOLLOW = re.compile(r"\b(?:from|between|corners?|spans?|extends?|starts?|begins?)\b", re.IGNORECASE)
 _CORNER = re.compile(
     r"[\s\"'*_`(-]*\b(?:the\s+)?(?P<first>top|upper|bottom|lower|left|right)[\s_-]*(?P<second>left|right|top|bottom)?"
     r"(?:(?:\s+(?:corner|point|coordinates?))?\s+of\s+(?:the\s+)?(?!(?:image|it|picture|box|bounding|object)\b)"
@@ -55,8 +58,12 @@ _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\
 _MAX_WORDS = 400
 """Number of characters beside numbers that are searched for their label, for linear time."""
 _PIXELS = re.compile(r"(?<=[0-9])\s?px\b")
-_PERCENT = re.compile(rf"{NUMBER}\s?%(?:[\s,;|]+(?:and\s+)?(?:[A-Za-z_]\w{{0,12}}\s*[:=]\s*)?{NUMBER}\s?%){{3}}")
-"""Four numbers in per cent."""
+_CORNER_AXES = re.compile(
+    rf"((?:left|right|top|bottom)(?:\s+corner)?\b[^\n0-9=]{{0,20}}?)\bx\s{{0,3}}=\s{{0,3}}({NUMBER})"
+    rf"\s{{0,3}},?\s{{0,3}}(?:and\s)?y\s{{0,3}}=\s{{0,3}}({NUMBER})",
+    re.IGNORECASE,
+)
+"""A corner as `x = 1, y = 2`."""
 _CUT_TAG = re.compile(r"\s*<[^<>]{0,20}")
 """The beginning of a tag at the end of a text."""
 _RUNNING = re.compile(r"[^:;=|0-9]*")
@@ -109,10 +116,12 @@ class LineParser:
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
         self.text = _PIXELS.sub(_blank, text.translate(_WIDTHS))
-        if _PERCENT.search(self.text, begin):
-            self.text = _PERCENT.sub(lambda found: found[0].replace("%", " "), self.text)
+        if (in_hundredths := without_percent(self.text, begin)) is not None:
+            self.text = in_hundredths
             self.builder.scale = Scale(100.0, 100.0)
-        self.text_end = len(text.rstrip())
+        if "=" in self.text:
+            self.text = _CORNER_AXES.sub(_as_pair, self.text)
+        self.text_end = len(text.rstrip(", \t\n"))
         self.order = stated_order(self.text[begin:])
         lines = self._lines(begin)
         self.labels_follow = self._labels_follow(lines)
@@ -134,7 +143,7 @@ class LineParser:
     def _lines(self, begin: int) -> list[_Line]:
         """Divide the text into lines of words and items; a list over several lines belongs to its first."""
         position, lines = begin, [_Line(begin, [""])]
-        for item in find_items(self.text, begin, self.keys):
+        for item in find_items(self.text, begin, self.keys, self.order):
             _add_words(lines, self.text[position : item.start], position)
             line = lines[-1]
             mark_certain(item, line.words[-1][-_MAX_WORDS:])
@@ -316,7 +325,7 @@ class LineParser:
             for i, (label, trimmed) in enumerate(labels[1:], 1):
                 if not _RUNNING.fullmatch(names[i]):  # a list of labels
                     continue
-                phrase = phrase_of_caption(label, with_article)
+                phrase = phrase_of_caption(clean_label(phrase_of_caption(label))[0], with_article)
                 labels[i] = (phrase, trimmed or phrase != label)
         after = after or (len(items) == 1 and not labels[0][0] and bool(labels[1][0]))
         made: list[_Entry] = []
@@ -447,6 +456,12 @@ def _as_field(item: Item) -> Field:
 def _blank(found: re.Match[str]) -> str:
     """Return spaces for a piece of text, so that positions stay."""
     return " " * len(found[0])
+
+
+def _as_pair(found: re.Match[str]) -> str:
+    """Return `x = 1, y = 2` as `(1,2)` of the same length, so that positions stay."""
+    pair = f"({found[2]},{found[3]})"
+    return found[1] + pair.ljust(len(found[0]) - len(found[1]))
 
 
 def _add_words(lines: list[_Line], words: str, start: int) -> None:

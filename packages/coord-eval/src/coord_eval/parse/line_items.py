@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from coord_eval.parse.numbers import NUMBER, read_groups
 from coord_eval.parse.record import LABEL_KEYS, SIDES, Keys
+from coord_eval.parse.worded_boxes import worded_boxes
 
 _TAGS = {
     **dict.fromkeys(("point", "points", "click", "pt", "pointer"), "point"),
@@ -33,23 +34,30 @@ _ITEM = re.compile(
       (?:\s?(?:px|%))?["']?(?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9])
     | ^[ \t]*-[ \t]*(?P<block>{NUMBER}[ \t]*(?:\n[ \t]*-[ \t]*{NUMBER}[ \t]*){{1,7}})$
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.+-]*)
-    | (?:^[ \t]*|(?<=[:=|\t])[ \t]{{0,20}}|(?<=[^\W\d],)[ \t]{{0,20}})(?P<bare>{_FOUR})[ \t]*[.;|]?[ \t]*$
+    | (?:^[ \t]*|(?<=[:=|\t\u2192\u27f6\u21d2])[ \t]{{0,20}}|(?<=[^\W\d],)[ \t]{{0,20}})
+      (?P<bare>{_FOUR})[ \t]*[.;|]?[ \t]*$
     | ^[ \t]*(?P<leading>{_FOUR})[ \t]*[,;|\t][ \t]*(?=(?!(?:or|and|to|of|in)\b)[^\W\d][\w '-]{{0,60}}$)
     | (?<=>)\s{{0,9}}(?P<between>{_FOUR})\s{{0,9}}(?=<)
+    | (?<=[^\W\d_])[ \t]+(?P<row>{NUMBER}(?:[ \t]+{NUMBER}){{3}})[ \t]*$
     | (?<=["'],)[ \t]*(?P<listed>{_FOUR})[ \t]*(?=[\])])
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
 )
+_CLASS_ROW = re.compile(
+    rf"^[ \t]*(?P<label>[0-9]{{1,4}})[ \t]+(?P<box>{NUMBER}(?:[ \t]+{NUMBER}){{3}})(?:[ \t]+{NUMBER})?[ \t]*$",
+    re.MULTILINE,
+)
 _CELLS = frozenset(("td", "th", "tr", "li", "p", "div", "span", "b", "i", "em", "strong", "code", "pre"))
 """Tags of HTML that name no object."""
 _ORDER = re.compile(
-    r"(?P<yxyx>\by_?(?:min|1|0)\s*,\s*x_?(?:min|1|0)\s*,\s*y_?(?:max|2|1)\s*,\s*x_?(?:max|2|1)\b)"
-    r"|(?P<cxcywh>\b(?:c_?x|x_?c|x_?cent(?:er|re)|cent(?:er|re)_?x)\s*,\s*\w{1,9}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)"
+    r"(?P<cxcywh>\byolo\b|x_?cent(?:er|re)>?\s+<?y_?cent(?:er|re)>?\s+<?w(?:idth)?>?\s+<?h(?:eight)?\b)"
+    r"|(?P<yxyx>\by_?(?:min|1|0)\s*,\s*x_?(?:min|1|0)\s*,\s*y_?(?:max|2|1)\s*,\s*x_?(?:max|2|1)\b)"
+    r"|(?P<centre_size>\b(?:c_?x|x_?c|x_?cent(?:er|re)|cent(?:er|re)_?x)\s*,\s*\w{1,9}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)"
     r"|\b(?:format|as|in|order|mode)\W{1,4}(?:(?P<y_first>yxyx)|(?P<centre>cxcywh)|(?P<size>xywh))\b"
     r"|(?P<xywh>\bx\w{0,4}\s*,\s*y\w{0,4}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)",
     re.IGNORECASE,
 )
-_NAMES = {"y_first": "yxyx", "centre": "cxcywh", "size": "xywh"}
+_NAMES = {"y_first": "yxyx", "centre": "cxcywh", "centre_size": "cxcywh", "size": "xywh"}
 ORDER_KEYS = {"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"}
 """Keys of boxes in each order that a text may state in words."""
 _LABEL_ATTRIBUTE = re.compile(r"(?:mention|label|alt|name)\s*=\s*[\"']([^\"']*)")
@@ -110,14 +118,28 @@ def stated_order(words: str) -> str:
         ('yxyx', 'xywh')
     """
     found = _ORDER.search(words)
-    if found is None or ("xyxy" in words and found.lastgroup in _NAMES):
+    if found is None or ("xyxy" in words and found.lastgroup in ("y_first", "centre", "size")):
         return ""
     return _NAMES.get(name := str(found.lastgroup), name)
 
 
-def find_items(text: str, begin: int, keys: Keys) -> Iterator[Item]:
-    """Yield the items of a text in order."""
-    for match in _ITEM.finditer(text, begin):
+def find_items(text: str, begin: int, keys: Keys, order: str = "") -> Iterator[Item]:
+    """Yield the items of a text in order; rows of YOLO, with the number of a class, only if it states an `order`."""
+    worded = [Item(start, end, groups=[box], kind="box") for start, end, box in worded_boxes(text, begin)]
+    if order:
+        worded += [
+            Item(*row.span(), groups=[_flat(text, row, "box")], kind="box", label=row["label"])
+            for row in _CLASS_ROW.finditer(text, begin)
+        ]
+    for item in sorted(worded, key=lambda item: item.start):
+        yield from _items_between(text, begin, item.start, keys)
+        yield item
+        begin = item.end
+    yield from _items_between(text, begin, len(text), keys)
+
+
+def _items_between(text: str, begin: int, end: int, keys: Keys) -> Iterator[Item]:
+    for match in _ITEM.finditer(text, begin, end):
         start, end = match.span()
         match match.lastgroup:
             case "inner" | "open_tag":
@@ -151,7 +173,7 @@ def find_items(text: str, begin: int, keys: Keys) -> Iterator[Item]:
                 yield Item(start, end, groups=[_flat(text, match, "content")], kind="box", label=name or None)
             case "angle":
                 yield Item(start, end, groups=[_flat(text, match, "angle")])
-            case "bare" | "listed" | "leading" | "between" as name:
+            case "bare" | "listed" | "row" | "leading" | "between" as name:
                 yield Item(*match.span(name), groups=[_flat(text, match, name)])
 
 
@@ -177,7 +199,7 @@ def _bracketed(text: str, start: int, end: int) -> Iterator[Item]:
         if text[end : end + 1] in ("'", '"') and len(group.numbers) >= 4:  # [1, 2, 3, 4, "cat"]
             items[-1][1].closed = True
     for position, (_, item) in enumerate(items):
-        if sum(map(len, item.groups)) > 1:
+        if sum(map(len, item.groups)) > 1 or (not item.closed and not text[end:].strip()):
             stop = items[position + 1][1].start if position + 1 < len(items) else end
             while item.nested and item.end < stop and text[item.end] in "])} \t\n,":
                 item.end += 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
-from coord_eval.arguments import expect
+from coord_codec.arguments import expect
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
 from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
@@ -19,10 +19,12 @@ from coord_eval.parse.pattern_format import PatternParser
 from coord_eval.parse.record import Keys
 from coord_eval.parse.table_format import TableParser
 
-_THOUGHT_HEADS = frozenset({"thi", "/th"})
+_THOUGHT_HEADS = frozenset({"thi", "/th", "tho", "rea", "/re"})
 _Heads = set[str]
+_FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTILINE)
+"""A line of YAML."""
 _EMPTY_LIST = re.compile(r"\[\s*\]")
-_THOUGHT_MARK = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+_THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
 
 def parse_answer(
@@ -131,6 +133,10 @@ def read_answer(
     names = candidate_formats(text, (parse.begin, parse.end), parse.heads)
     answers = [parse.with_format(name) for name in names]
     if len(answers) == 1 and answers[0].objects:
+        if names[0] == "json" and not any(item.desc for item in answers[0]) and _FLOW.search(text):
+            by_lines = parse.with_format(LISTS.name)  # labels around `bbox: {x1: 1, ...}` are in YAML
+            if [item.box for item in by_lines] == [item.box for item in answers[0]]:
+                return ReadAnswer(_best([answers[0], by_lines], ()), names, parse.labels_follow)
         return ReadAnswer(answers[0], names, parse.labels_follow)
     if not any(map(_is_match, answers)):
         # Numbers without marks can mean anything, so that these formats are tried last.
@@ -151,7 +157,7 @@ class _Parse:
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units = token_units(grid)
         self.heads = _heads(text)
-        thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads))
+        thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads)) or "\u25c1" in text
         self.begin, self.end, self.thought = _answer_range(text) if thinks else (0, len(text), None)
 
     def with_format(self, name: str | MarkerFamily, fractions: bool = False) -> Answer:

@@ -270,6 +270,8 @@ def add_record(record: Record, builder: AnswerBuilder, keys: Keys, end: int, par
     """
     span = (record.start, end)
     parts = _parts(record.fields, keys)
+    if partial and len(record.fields) > 1 and all(keys.label_of(item.key) and item.groups for item in record.fields):
+        parts = [record.fields[:-1], record.fields[-1:]]  # {"cat": [1, 2, 3, 4], "dog": [5: each key is an object
     shapes = [_Part(part, keys, record) for part in parts]
     labelled = [part for part in shapes if part.label is not None]
     if len(shapes) > 1 and labelled:
@@ -338,6 +340,8 @@ class _Part:
                 self.score = _score(item)
             elif role == "shape":
                 self.shapes.append((item, meaning))
+            elif item.key == "target" and item.text and self.label is None:  # of a call
+                self.label, self.label_is_weak = item.text, True
             elif role in ("other", "list") and item.groups:
                 self.others.append(item)
             if role != "shape":

@@ -11,6 +11,10 @@ from coord_eval.parse.record import Field, Keys, Record, Value, add_record, box_
 
 _RULE = frozenset("|-: \t+=")
 _NO_COLUMN = re.compile(rf"[:=]|^{NUMBER}$|[0-9]{{2,}}")
+_GAP = re.compile(r"\s{2,}|\t")
+_HTML_ROW = re.compile(r"<tr\b[^<>]{0,200}>(.*?)(?:</tr>|(?=<tr\b)|\Z)", re.IGNORECASE | re.DOTALL)
+_HTML_CELL = re.compile(r"<t[hd]\b[^<>]{0,200}>(.*?)(?=</?t[hdr]\b|\Z)", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^<>]{0,200}>")
 _UNIT = re.compile(r"\s{0,9}[(\[].*")
 
 
@@ -25,6 +29,13 @@ class TableParser:
         header: list[str] | None = None
         separator = ""
         position, text_end = begin, len(text.rstrip().rstrip("`").rstrip())
+        for row in _HTML_ROW.finditer(text, begin) if "<tr" in text or "<TR" in text else ():
+            cells = [_TAG.sub(" ", cell).strip() for cell in _HTML_CELL.findall(row[1])]
+            if header is None:
+                header = self._columns(cells)
+            else:
+                self._row(header, cells, row.start(), row.end(), text_end)
+        header = None
         for line in text[begin:].split("\n"):
             start, position = position, position + len(line) + 1
             if not line.strip():
@@ -36,17 +47,21 @@ class TableParser:
 
     def _header(self, line: str) -> tuple[list[str] | None, str]:
         """Return the columns of a header and its separator; None if the line is no header of a table of shapes."""
-        for separator in ("|", "\t", ";", ","):
-            cells = _cells(line, separator)
-            if len(cells) < 2 or any(_NO_COLUMN.search(cell) for cell in cells):
-                continue
-            names = [_key_of_order(cell) or (_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
-            meanings = [self.keys[name] for name in names]
-            corners = sum(meaning.role == "corner" for meaning in meanings)
-            sides = {meaning.side: 0.0 for meaning in meanings if meaning.role == "side"}
-            if any(meaning.role == "shape" for meaning in meanings) or corners > 1 or box_of_sides(sides):
-                return names, separator
+        for separator in ("|", "\t", ";", ",", "  "):
+            if columns := self._columns(_cells(line, separator)):
+                return columns, separator
         return None, ""
+
+    def _columns(self, cells: list[str]) -> list[str] | None:
+        """Return the keys of the columns; None if the cells are no header of a table of shapes."""
+        if len(cells) < 2 or any(_NO_COLUMN.search(cell) for cell in cells):
+            return None
+        names = [_key_of_order(cell) or (_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
+        meanings = [self.keys[name] for name in names]
+        corners = sum(meaning.role == "corner" for meaning in meanings)
+        sides = {meaning.side: 0.0 for meaning in meanings if meaning.role == "side"}
+        has_shape = any(meaning.role == "shape" for meaning in meanings)
+        return names if has_shape or corners > 1 or box_of_sides(sides) else None
 
     def _row(self, header: list[str], cells: list[str], start: int, end: int, text_end: int) -> None:
         """Add the objects of one row; a last row with too few cells is cut off."""
@@ -87,6 +102,8 @@ def _is_open(cell: str) -> bool:
 
 def _cells(line: str, separator: str) -> list[str]:
     """Return the cells of a line; separators within quotes and brackets do not count."""
+    if separator == "  ":  # columns of equal width
+        return [cell.strip("\"'`* ") for cell in _GAP.split(line.strip())]
     cells, depth, quoted, begin = [], 0, False, 0
     line = line.strip().strip("|") if separator == "|" else line
     for position, mark in enumerate(line):

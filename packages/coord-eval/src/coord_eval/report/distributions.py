@@ -1,84 +1,137 @@
-"""Charts of where boxes lie: IoU, coordinates of ground truth and answers, errors of edges, and recall by kind."""
+"""Charts of where boxes lie: IoU, coordinates of ground truth and answers, errors of edges, and AP by kind of image."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coord_codec.html import PALETTE, figure
-from coord_eval.metrics.breakdowns import EDGES
+from coord_eval.matching import Scored
+from coord_eval.metrics.breakdowns import EDGES, edge_errors, images_by_object_count
+from coord_eval.metrics.coco import coco_measure
 from coord_eval.report.plot import INK, box_rows, chart
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.evaluated import Evaluated
 
 _HEIGHT = 250
+_COLOUR = {"answers": PALETTE[0]}
 
 
-def distribution_charts(evaluation: Evaluation) -> str:
+def distribution_charts(evaluation: Evaluated) -> str:
     """Return the charts side by side; empty without objects."""
     if not evaluation.objects_per_image.any():
         return ""
-    drawn = [_ious(evaluation), _coordinates(evaluation), _edges(evaluation)]
-    analysis = evaluation.analysis
-    bars = {
-        "recall by size of the object": ("recall", analysis["by_size"]),
-        "F1 by number of objects in the image": ("f1", analysis["by_object_count"]),
-        "precision by position in the answer": ("precision", analysis["by_rank"]),
-    }
-    for title, (key, rows) in bars.items():
-        if len(rows) > 1:
-            drawn.append(_bars(title, list(rows), [row[key] for row in rows.values()]))
+    answers = {"answers": [evaluation]}
+    iou_N = evaluation.matches.iou_N[~evaluation.truth.crowd_N]
+    without = f"{(iou_N == 0).sum():,} of {len(iou_N):,} have none"
+    drawn = [figure(iou_chart(answers, _COLOUR), f"IoU of each object with its box of the same label; {without}")]
+    if evaluation.truth.sizes_known and len(evaluation.detections):
+        caption = "coordinates of ground truth and answers, as shares of the side of the image"
+        drawn.append(figure(coordinate_chart(answers, _COLOUR), caption))
+    drawn += [_edges(evaluation), _ap_by_size(evaluation), _ap_by_crowding(evaluation)]
+    ranks = evaluation.analysis["by_rank"]
+    if len(ranks) > 1:
+        drawn.append(_bars("precision by position in the answer", {k: row["precision"] for k, row in ranks.items()}))
     return f'<div class="charts">{"".join(part for part in drawn if part)}</div>'
 
 
-def _ious(evaluation: Evaluation) -> str:
-    iou_N = evaluation.matches.iou_N[~evaluation.truth.crowd_N]
-    caption = f"IoU of each object with its box of the same label; {(iou_N == 0).sum():,} of {len(iou_N):,} have none"
-    with chart(caption, height=_HEIGHT) as drawn:
-        drawn.axes.hist(iou_N, np.linspace(0, 1, 21).tolist(), color=PALETTE[0])
-        drawn.axes.set(xlim=(0, 1), xlabel="IoU", ylabel="objects")
-    return figure(drawn.svg, caption)
+def iou_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[str, str]) -> str:
+    """Draw the shares of objects by their IoU with their box of the same label, 0 for missed ones.
+
+    Args:
+        groups: the scored sets of each group, which are taken together
+        colours: the colour of each group
+    """
+    edges = np.linspace(0, 1, 21)
+    shares = {
+        name: _shares([scored.matches.iou_N[~scored.truth.crowd_N] for scored in sets], edges)
+        for name, sets in groups.items()
+    }
+    return _stairs("IoU of each object", edges, shares, colours, "IoU", "share of objects")
 
 
-def _coordinates(evaluation: Evaluation) -> str:
-    """Return the shares of coordinates by place, which show answers that prefer round numbers or the border."""
-    truth, detections = evaluation.truth, evaluation.detections
-    if not truth.sizes_known or not len(detections):
+def coordinate_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[str, str]) -> str:
+    """Draw the shares of coordinates by place, which show answers that prefer round numbers or the border.
+
+    Args:
+        groups: the scored sets of each group, which are taken together and have the same ground truth
+        colours: the colour of each group; the ground truth is grey
+    """
+    edges = np.linspace(0, 1, 51)
+    truth = next(iter(groups.values()))[0].truth
+    answered = {
+        name: [_corners(s.detections.boxes_D4, s.truth.sizes_I2[s.detections.image_D]) for s in sets]
+        for name, sets in groups.items()
+    }
+    corners = {"ground truth": [_corners(truth.boxes_N4, truth.sizes_I2[truth.image_N])], **answered}
+    shares = {name: _shares(values, edges) for name, values in corners.items()}
+    grey = {"ground truth": INK, **colours}
+    return _stairs("Coordinates", edges, shares, grey, "place in the image", "share of coordinates")
+
+
+def _corners(boxes_N4: np.ndarray, sizes_N2: np.ndarray) -> np.ndarray:
+    """Return boxes (xywh in pixels) as corners in [0, 1]."""
+    corners = np.concatenate([boxes_N4[:, :2], boxes_N4[:, :2] + boxes_N4[:, 2:]], axis=1)
+    shares: np.ndarray = corners / np.tile(sizes_N2, 2)
+    return shares
+
+
+def _shares(values: Sequence[np.ndarray], edges: np.ndarray) -> np.ndarray:
+    together = np.concatenate(values, axis=None)
+    counts = np.histogram(together[np.isfinite(together)], edges)[0]
+    shares: np.ndarray = counts / max(counts.sum(), 1)
+    return shares
+
+
+def _stairs(
+    alt: str, edges: np.ndarray, shares: Mapping[str, np.ndarray], colours: Mapping[str, str], x: str, y: str
+) -> str:
+    with chart(alt, height=_HEIGHT) as drawn:
+        for name, heights in shares.items():
+            label = name if len(shares) > 1 else None
+            drawn.axes.stairs(heights, edges, color=colours[name], linewidth=1.8, label=label, fill=len(shares) == 1)
+        drawn.axes.set(xlabel=x, ylabel=y, xlim=(edges[0], edges[-1]))
+    return drawn.svg
+
+
+def _edges(evaluation: Evaluated) -> str:
+    error_d4, _ = edge_errors(evaluation)
+    if not len(error_d4):
         return ""
-    caption = "coordinates of ground truth and answers, as shares of the side of the image"
-    with chart(caption, height=_HEIGHT) as drawn:
-        sets = (("ground truth", truth.boxes_N4, truth.image_N), ("answers", detections.boxes_D4, detections.image_D))
-        for name, boxes, images in sets:
-            corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1)
-            places = (corners / np.tile(truth.sizes_I2[images], 2)).ravel()
-            counts, edges = np.histogram(places[np.isfinite(places)], np.linspace(0, 1, 51))
-            drawn.axes.stairs(counts / max(counts.sum(), 1), edges, label=name, linewidth=1.8)
-        drawn.axes.set(xlim=(0, 1), xlabel="place in the image", ylabel="share of coordinates")
-    return figure(drawn.svg, caption)
-
-
-def _edges(evaluation: Evaluation) -> str:
-    truth, detections, matches = evaluation.truth, evaluation.detections, evaluation.matches
-    rows_d = np.nonzero(matches.iou_D >= 0.5)[0]
-    if not len(rows_d):
-        return ""
-    a, b = detections.boxes_D4[rows_d], truth.boxes_N4[matches.object_D[rows_d]]
-    error = np.concatenate([a[:, :2] - b[:, :2], (a[:, :2] + a[:, 2:]) - (b[:, :2] + b[:, 2:])], axis=1)
-    reach = 1.1 * max(float(np.abs(np.percentile(error, [5, 95], axis=0)).max()), 1e-6)
+    reach = 1.1 * max(float(np.abs(np.percentile(error_d4, [5, 95], axis=0)).max()), 1e-6)
     caption = "answer minus ground truth of each edge in pixels: 5 to 95 %, middle half, median"
     with chart(caption, height=_HEIGHT) as drawn:
-        box_rows(drawn.axes, {edge: error[:, k].tolist() for k, edge in enumerate(EDGES)})
+        box_rows(drawn.axes, {edge: error_d4[:, k].tolist() for k, edge in enumerate(EDGES)})
         drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
         drawn.axes.set(xlabel="pixels", xlim=(-reach, reach))
     return figure(drawn.svg, caption)
 
 
-def _bars(title: str, names: Sequence[str], values: Sequence[float]) -> str:
+def _ap_by_size(evaluation: Evaluated) -> str:
+    names = {"APs": "small", "APm": "medium", "APl": "large"}
+    values = {names[key]: evaluation.coco[key] for key in names if evaluation.coco[key] >= 0}
+    bounds = {names[key]: row for key, row in evaluation.intervals.items() if key in names}
+    return _bars("AP by size of the object", values, bounds) if len(values) > 1 else ""
+
+
+def _ap_by_crowding(evaluation: Evaluated) -> str:
+    chosen = {name: mask_I for name, mask_I in images_by_object_count(evaluation) if mask_I.any()}
+    if len(chosen) < 2:
+        return ""
+    ap_B = coco_measure(evaluation)(np.stack(list(chosen.values())).astype(np.int32))["AP"]
+    return _bars("AP by number of objects in the image", dict(zip(chosen, ap_B.tolist(), strict=True)))
+
+
+def _bars(title: str, values: Mapping[str, float], bounds: Mapping[str, Mapping[str, float]] | None = None) -> str:
+    """Draw a bar for each value, with its interval if there is one."""
     with chart(title, height=_HEIGHT) as drawn:
-        drawn.axes.bar(range(len(names)), np.nan_to_num(values), 0.7, color=PALETTE[2])
-        drawn.axes.set_xticks(range(len(names)), names)
+        drawn.axes.bar(range(len(values)), np.nan_to_num(list(values.values())), 0.7, color=PALETTE[2])
+        for place, name in enumerate(values):
+            if row := (bounds or {}).get(name):
+                drawn.axes.vlines(place, row["low"], row["high"], colors=INK, linewidth=2)
+        drawn.axes.set_xticks(range(len(values)), list(values))
         drawn.axes.set(ylim=(0, 1))
-    return figure(drawn.svg, title)
+    return figure(drawn.svg, title + ("; lines: 95 % intervals over images" if bounds else ""))

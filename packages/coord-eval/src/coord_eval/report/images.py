@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coord_codec.html import Card, coloured_text, fate_legend, gallery, notes
+from coord_codec.counts import counted
+from coord_codec.html import Card, coloured_text, fate_legend, gallery, notes, safe
 from coord_eval.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 from coord_eval.parse.answer import DROP_REASONS, REPAIRS, Answer
 from coord_eval.report.findings import CostlyError
-from coord_eval.report.overlay import draw, shown_name
-from coord_eval.report.photograph import SHARPNESS, ImageRoot
+from coord_eval.report.overlay import draw, label_colours, shown_name
+from coord_eval.report.photograph import SHARPNESS, ImageRoot, link_to
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.evaluated import Evaluated
 
 BUDGET = 20_000_000
-"""Characters of the images of one page, so that a page stays below 25 MB; images beyond it are left out and counted."""
+"""Characters of the images of one page, so that a page stays below 25 MB; images beyond it are listed as links."""
 _SHARPNESS = ((24, SHARPNESS), (100, 1.0), (500, 0.75))
 """Most images that are embedded with so many pixels per unit of the drawing."""
 _LEAST_SHARPNESS = 0.4
+_MOST_LISTED = 10_000
+"""Images that are listed with links besides those that are drawn."""
 _SORTS = (
     ("lowest F1", False),
     ("highest F1", True),
@@ -37,7 +41,7 @@ _FATES = {"desc": "description", "coord": "coordinate", "repaired": "repaired", 
 _COORDINATE = re.compile(r"<\|coord_\d+\|>|-?\d+(?:\.\d+)?")
 
 
-def f1_of_images(evaluation: Evaluation) -> np.ndarray:
+def f1_of_images(evaluation: Evaluated) -> np.ndarray:
     """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
     pairs = evaluation.shape_pairs
     if pairs is None:
@@ -70,9 +74,17 @@ def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int)
 
 
 def images_html(
-    evaluation: Evaluation, root: ImageRoot | None, chosen: Sequence[int], f1_I: np.ndarray, kinds: ErrorKinds
+    evaluation: Evaluated,
+    root: ImageRoot | None,
+    chosen: Sequence[int],
+    f1_I: np.ndarray,
+    kinds: ErrorKinds,
+    folder: Path,
 ) -> tuple[str, list[int]]:
-    """Return the gallery of the chosen images and the images that it shows: all, unless their size is too large."""
+    """Return the gallery of the chosen images and the images that it shows: all, unless their size is too large.
+
+    All images link to their files, relative to the `folder` of the page; those that are not shown are listed.
+    """
     sharpness = next((value for most, value in _SHARPNESS if len(chosen) <= most), _LEAST_SHARPNESS)
     objects = _ObjectTokens(evaluation, kinds)
     cards: list[Card] = []
@@ -80,7 +92,7 @@ def images_html(
     size = 0
     for image in chosen:
         svg, problem = draw(evaluation, image, root, sharpness)
-        name = shown_name(evaluation, image)
+        name = shown_name(evaluation.truth, image)
         if problem:
             problems.setdefault(problem, []).append(name)
         tokens, errors, confident, smallest = objects.of(image)
@@ -92,7 +104,9 @@ def images_html(
             if answer is not None and answer.dropped:
                 tokens = [*tokens, ("dropped", -1, "")]
             folded = f"<details><summary>answer</summary>{coloured_text(text, fates_of(text, answer))}</details>"
-        card = Card(svg, f"{name}: F1 {f1:.2f}", folded, tokens, (f1, f1, errors, confident, smallest, count))
+        link = link_to(root, evaluation.truth.file_names[image], folder)
+        values = (f1, f1, errors, confident, smallest, count)
+        card = Card(svg, f"{name}: F1 {f1:.2f}", folded, tokens, values, link=link)
         size += len(svg) + len(folded)
         if size > BUDGET and cards:
             break
@@ -101,34 +115,59 @@ def images_html(
         f"{names[0]}: {problem}" if len(names) == 1 else f"{len(names)} images, the first {names[0]}: {problem}"
         for problem, names in problems.items()
     ][:5]
+    shown = list(chosen[: len(cards)])
     if len(cards) < len(chosen):
         lines.append(f"{len(chosen) - len(cards)} further images would make the page larger than 25 MB")
     if len(chosen) < len(f1_I):
         lines.append(f"{len(cards)} of {len(f1_I)} images are shown: examples of the findings, the worst and the best")
+    order_I = np.argsort(f1_I, kind="stable")
+    others = _others(evaluation, root, order_I[~np.isin(order_I, shown)], f1_I, folder)
     named = {name: name.replace("_", " ") for name in ERROR_KINDS} | {"hit": "hit", "dropped": "dropped pieces"}
     labels = [*evaluation.truth.categories, *evaluation.detections.unknown]
     fates = "".join(f'<i class="{kind}">{name}</i> ' for kind, name in _FATES.items())
-    legend = fate_legend() + (f'<p class="fates">In answers: {fates}</p>' if evaluation.answers else "")
+    legend = (
+        fate_legend()
+        + label_colours(evaluation)
+        + (f'<p class="fates">In answers: {fates}</p>' if evaluation.answers else "")
+    )
     present = {kind for card in cards for kind, *_ in card.objects}
     named = {kind: name for kind, name in named.items() if kind in present}
-    return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS), list(chosen[: len(cards)])
+    return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS) + others, shown
+
+
+def _others(evaluation: Evaluated, root: ImageRoot | None, images_J: np.ndarray, f1_I: np.ndarray, folder: Path) -> str:
+    """Return a folded list of images that are not drawn, with links to their files; empty without any."""
+    items = []
+    for image in images_J[:_MOST_LISTED].tolist():
+        name = safe(shown_name(evaluation.truth, image))
+        link = link_to(root, evaluation.truth.file_names[image], folder)
+        linked = f'<a href="{safe(link)}">{name}</a>' if link else name
+        items.append(f"<li>{linked} F1 {f1_I[image]:.2f}</li>")
+    if not items:
+        return ""
+    rest = len(images_J) - len(items)
+    more = f"<p>{rest:,} images of a higher F1 are not listed.</p>" if rest else ""
+    title = f"{counted(len(images_J), 'further image')} by ascending F1, as links"
+    return f'<details class="further"><summary>{title}</summary><ul>{"".join(items)}</ul>{more}</details>'
 
 
 class _ObjectTokens:
     """What the gallery filters and sorts by: the kinds, labels and sizes of the objects and boxes of each image."""
 
-    def __init__(self, evaluation: Evaluation, kinds: ErrorKinds) -> None:
+    def __init__(self, evaluation: Evaluated, kinds: ErrorKinds) -> None:
         self._scored = evaluation
         names = np.array([*ERROR_KINDS, "hit", ""])
         hit_D = evaluation.ranked.hit_TD[0]
         self._kind_D = names[np.where(hit_D, len(ERROR_KINDS), np.where(kinds.kind_D < 0, -1, kinds.kind_D))]
         self._target_D, self._missed_N = kinds.target_D, kinds.missed_N
+        truth, detections = evaluation.truth, evaluation.detections
+        self._rows_d = _rows_by_image(detections.image_D, np.nonzero(self._kind_D != "")[0], len(truth))
+        self._objects_n = _rows_by_image(truth.image_N, np.arange(len(truth.image_N)), len(truth))
 
     def of(self, image: int) -> tuple[list[tuple[str, int, str]], int, float, float]:
         """Return the tokens of an image, its number of errors, their highest score, and the smallest area."""
         truth, detections = self._scored.truth, self._scored.detections
-        rows_d = np.nonzero((detections.image_D == image) & (self._kind_D != ""))[0].tolist()
-        objects_n = np.nonzero(truth.image_N == image)[0].tolist()
+        rows_d, objects_n = self._rows_d[image].tolist(), self._objects_n[image].tolist()
         areas = [float(truth.area_N[n]) for n in objects_n]
         tokens = []
         scores = []
@@ -143,6 +182,12 @@ class _ObjectTokens:
         tokens += [("missed", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in missed]
         present = [("", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in objects_n]
         return [*tokens, *present], len(scores) + len(missed), max(scores, default=-1.0), min(areas, default=1e12)
+
+
+def _rows_by_image(image_X: np.ndarray, rows_x: np.ndarray, images: int) -> list[np.ndarray]:
+    """Return the chosen rows of each image, in their order."""
+    sorted_x = rows_x[np.argsort(image_X[rows_x], kind="stable")]
+    return np.split(sorted_x, np.searchsorted(image_X[sorted_x], np.arange(1, images)))
 
 
 def _size_name(area: float) -> str:

@@ -7,8 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from coord_codec import geometry_of
-from coord_codec.html import Drawn, image_svg, label_slots
+from coord_codec.html import Drawn, image_svg, label_key, label_slots
 from coord_codec.html.boxes import MAX_SIDE, Fate
+from coord_eval.ground_truth import GroundTruth
 from coord_eval.matching import Scored
 from coord_eval.report.photograph import SHARPNESS, ImageRoot, photograph
 
@@ -27,12 +28,12 @@ def overlay(evaluation: Scored, image: int, root: ImageRoot | None = None) -> tu
         The SVG, and the reason why it does not contain the image, None if it does.
     """
     svg, problem = draw(evaluation, image, root)
-    return svg, problem and f"{shown_name(evaluation, image)}: {problem}"
+    return svg, problem and f"{shown_name(evaluation.truth, image)}: {problem}"
 
 
-def shown_name(evaluation: Scored, image: int) -> str:
+def shown_name(truth: GroundTruth, image: int) -> str:
     """Return the file name of an image for display: shortened, and without the folders of an absolute path."""
-    name = evaluation.truth.file_names[image].replace("\\", "/") or str(evaluation.truth.image_ids[image])
+    name = truth.file_names[image].replace("\\", "/") or str(truth.image_ids[image])
     if name.startswith("/") or ":/" in name[:3] or ".." in name.split("/"):
         name = name.rpartition("/")[2]
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
@@ -56,7 +57,7 @@ def draw(
     pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
     data, problem = photograph(root, truth.file_names[image], pixels, sharpness)
     boxes = [*_objects(evaluation, objects_n, size), *_answers(evaluation, rows_d, size)]
-    return image_svg(shown_name(evaluation, image), size, boxes, data), problem
+    return image_svg(shown_name(evaluation.truth, image), size, boxes, data), problem
 
 
 def slots_of(evaluation: Scored) -> tuple[int, ...]:
@@ -70,6 +71,13 @@ def slots_of(evaluation: Scored) -> tuple[int, ...]:
 def _slots(names: tuple[str, ...], first: tuple[int, ...]) -> tuple[int, ...]:
     slots = label_slots([*(names[k] for k in first), *names])
     return tuple(slots[name] for name in names)
+
+
+def label_colours(evaluation: Scored) -> str:
+    """Return the colours and numbers of the labels that have objects or boxes, as HTML."""
+    names, slots = (*evaluation.truth.categories, *evaluation.detections.unknown), slots_of(evaluation)
+    used = {*evaluation.truth.category_N.tolist(), *evaluation.detections.category_D.tolist()}
+    return label_key({names[k]: slots[k] for k in sorted(used, key=slots.__getitem__)})
 
 
 def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float]) -> list[Drawn]:

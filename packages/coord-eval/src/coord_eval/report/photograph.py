@@ -6,10 +6,17 @@ formats that Pillow decodes itself are opened.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from coord_codec.images import ImageError, data_url, decode_image
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 MAX_PIXELS = 40_000_000
 """Largest decoded image, 120 MB as RGB; JPEG files may be larger, since they are decoded at a reduced size."""
@@ -39,6 +46,20 @@ def photograph(
         sharpness: pixels of the embedded image per unit of the drawing
     """
     pixels = (max(round(size[0] * sharpness), 1), max(round(size[1] * sharpness), 1))
+    image, problem = decoded(root, name, pixels)
+    return (None, problem) if image is None else (scaled(image, pixels), None)
+
+
+def decoded(
+    root: ImageRoot | None, name: str, at_most: tuple[int, int] | None = None
+) -> tuple[Image.Image | None, str | None]:
+    """Return an image, or None and the reason why it cannot be shown.
+
+    Args:
+        root: as in `photograph`
+        name: path of the image relative to the folder
+        at_most: width and height; a JPEG may be decoded at a reduced size of at least these
+    """
     if root is None:
         return None, NOT_FOUND
     if not name:
@@ -46,11 +67,18 @@ def photograph(
     try:
         if callable(root):
             file = root(name)
-            return _read(file, pixels) if file is not None and file.is_file() else (None, NOT_FOUND)
+            return _read(file, at_most) if file is not None and file.is_file() else (None, NOT_FOUND)
         path, problem = _find(root, name)
     except (OSError, ValueError, RuntimeError):  # an invalid file name, or a cycle of symbolic links
         return None, NOT_FOUND
-    return _read(path, pixels) if path else (None, problem)
+    return _read(path, at_most) if path else (None, problem)
+
+
+def scaled(image: Image.Image, pixels: tuple[int, int]) -> str:
+    """Return an image of this width and height as a data URL."""
+    from PIL import Image
+
+    return data_url(image.resize(pixels, Image.Resampling.BILINEAR))
 
 
 def _find(root: Path, name: str) -> tuple[Path | None, str | None]:
@@ -96,13 +124,35 @@ def _inside(candidates: list[Path], base: Path) -> tuple[list[Path], bool]:
     return list(files), outside
 
 
-def _read(path: Path, pixels: tuple[int, int]) -> tuple[str | None, str | None]:
-    try:
-        from PIL import Image
-    except ImportError:
+def _read(path: Path, at_most: tuple[int, int] | None) -> tuple[Image.Image | None, str | None]:
+    if find_spec("PIL") is None:
         return None, NO_PILLOW
     try:
-        image = decode_image(path, max_pixels=MAX_PIXELS, at_most=pixels)
+        return decode_image(path, max_pixels=MAX_PIXELS, at_most=at_most), None
     except ImageError as error:
         return None, f"{error} to show" if "too many" in str(error) else "cannot identify or read the image"
-    return data_url(image.resize(pixels, Image.Resampling.BILINEAR)), None
+
+
+def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
+    """Return the address of an image file relative to the folder of a page; empty without a file that may be read.
+
+    It is empty too if folder and file have nothing in common but the root of the file system: the address would state
+    the whole path on this machine.
+
+    Args:
+        root: as in `photograph`
+        name: path of the image relative to the folder of the images
+        folder: folder of the page
+    """
+    if root is None or not name:
+        return ""
+    try:
+        path = root(name) if callable(root) else _find(root, name)[0]
+        if path is None or not path.is_file():
+            return ""
+        page, file = folder.resolve(), path.resolve()
+        if Path(os.path.commonpath([page, file])) == Path(page.anchor):
+            return ""
+        return quote(os.path.relpath(file, page).replace(os.sep, "/"), errors="surrogateescape")
+    except (OSError, ValueError, RuntimeError):
+        return ""

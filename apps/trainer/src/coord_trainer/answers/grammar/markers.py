@@ -9,7 +9,7 @@ Shapes: B answers, T tokens so far, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -157,17 +157,28 @@ class CoordGrammar(LogitsProcessor):
             raise ValueError(
                 f"prompt_length is {self._prompt_length}, but generation is at {input_ids.shape[1]} tokens"
             )
-        left = None if self._limit is None else self._limit - generated
-        masks, in_shapes = [], {}
-        for row, answer in enumerate(input_ids[:, self._prompt_length :].tolist()):
-            state = self._state(answer)
-            masks.append(self._allowed(state, answer, left, scores.shape[1], row))
-            if any(name == "coord" for name, _ in self._rules[state]):
-                in_shapes[row] = self._shapes.read(answer, row)
+        answers = dict(enumerate(input_ids[:, self._prompt_length :].tolist()))
         # Masks are made on the CPU, which has read the tokens: one copy to the device, and nothing to wait for.
-        allowed_BV = torch.stack(masks)
-        self._shapes.restrict(allowed_BV, in_shapes)
+        allowed_BV = self.allowed(answers, scores.shape[1])
         return scores.masked_fill(~allowed_BV.to(scores.device, non_blocking=True), -torch.inf)
+
+    def allowed(self, answers: Mapping[int, list[int]], size: int) -> torch.Tensor:
+        """Return which tokens may follow answers of any lengths, as a boolean mask [R, V] on the CPU.
+
+        Args:
+            answers: token ids so far, by number; an answer that extends the one last given for its number is cheap
+            size: of the vocabulary
+        """
+        masks, in_shapes = [], {}
+        for place, (row, answer) in enumerate(answers.items()):
+            state = self._state(answer)
+            left = None if self._limit is None else self._limit - len(answer)
+            masks.append(self._allowed(state, answer, left, size, row))
+            if any(name == "coord" for name, _ in self._rules[state]):
+                in_shapes[place] = self._shapes.read(answer, row)
+        allowed_RV = torch.stack(masks)
+        self._shapes.restrict(allowed_RV, in_shapes)
+        return allowed_RV
 
     def _state(self, answer: list[int]) -> str:
         """Return the state after an answer."""

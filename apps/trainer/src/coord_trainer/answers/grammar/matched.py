@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class MatchedGrammar(LogitsProcessor):
         tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=len(tokenizer))
         self._start = llguidance.LLMatcher(tokens, llguidance.grammar_from("lark", lark_grammar(form)))
         self._size, self._end, self._prompt_length = len(tokenizer), tokenizer.eos_token_id, prompt_length
-        self._rows: list[tuple[list[int], Any]] = []
+        self._rows: dict[int, tuple[list[int], Any]] = {}
         markers = frozenset(form.marker_ids or ())
 
         def name_of(between: tuple[int, ...]) -> Hashable:
@@ -50,32 +50,38 @@ class MatchedGrammar(LogitsProcessor):
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return scores [B, V] with -inf at every token that the grammar rules out; see `CoordGrammar`."""
+        answers = dict(enumerate(input_ids[:, self._prompt_length :].tolist()))
+        return scores.masked_fill(~self.allowed(answers, scores.shape[1]).to(scores.device), -torch.inf)
+
+    def allowed(self, answers: Mapping[int, list[int]], size: int) -> torch.Tensor:
+        """Return which tokens may follow answers, as a boolean mask [R, V] on the CPU; see `CoordGrammar.allowed`."""
         import llguidance.torch
 
-        answers = input_ids[:, self._prompt_length :].tolist()
-        self._rows = [self._matcher_after(row, answer) for row, answer in enumerate(answers)]
-        packed_BW = llguidance.torch.allocate_token_bitmask(len(answers), self._size)
-        for row, (_, matcher) in enumerate(self._rows):
+        for row, answer in answers.items():
+            self._rows[row] = self._matcher_after(row, answer)
+        packed_RW = llguidance.torch.allocate_token_bitmask(len(answers), self._size)
+        for place, row in enumerate(answers):
+            matcher = self._rows[row][1]
             if not matcher.is_stopped():
-                llguidance.torch.fill_next_token_bitmask(matcher, packed_BW, row)
-        bits_BW = (packed_BW[..., None] >> torch.arange(32)) & 1
-        allowed_BV = torch.zeros(scores.shape, dtype=torch.bool)
-        allowed_BV[:, : self._size] = bits_BW.flatten(1)[:, : self._size].bool()
+                llguidance.torch.fill_next_token_bitmask(matcher, packed_RW, place)
+        bits_RW = (packed_RW[..., None] >> torch.arange(32)) & 1
+        allowed_RV = torch.zeros(len(answers), size, dtype=torch.bool)
+        allowed_RV[:, : self._size] = bits_RW.flatten(1)[:, : self._size].bool()
         in_shapes = {}
-        for row, (answer, matcher) in enumerate(self._rows):
-            if matcher.is_stopped():
-                allowed_BV[row] = torch.arange(scores.shape[1]) == self._end
-            elif self._restricts and allowed_BV[row, self._coordinates.start : self._coordinates.stop].any():
-                in_shapes[row] = self._shapes.read(answer, row)
-        self._shapes.restrict(allowed_BV, in_shapes)
-        return scores.masked_fill(~allowed_BV.to(scores.device), -torch.inf)
+        for place, (row, answer) in enumerate(answers.items()):
+            if self._rows[row][1].is_stopped():
+                allowed_RV[place] = torch.arange(size) == self._end
+            elif self._restricts and allowed_RV[place, self._coordinates.start : self._coordinates.stop].any():
+                in_shapes[place] = self._shapes.read(answer, row)
+        self._shapes.restrict(allowed_RV, in_shapes)
+        return allowed_RV
 
     def _matcher_after(self, row: int, answer: list[int]) -> tuple[list[int], Any]:
         """Return a matcher that has consumed `answer`: the row's own if `answer` extends its tokens, else a new one."""
-        before, matcher = self._rows[row] if row < len(self._rows) else ([], None)
+        before, matcher = self._rows.get(row, ([], None))
         if matcher is None or answer[: len(before)] != before:
             before, matcher = [], self._start.deep_copy()
         for token in answer[len(before) :]:
             if not matcher.is_stopped():  # what follows the end of the turn is padding
                 matcher.consume_token(token)
-        return answer, matcher
+        return list(answer), matcher

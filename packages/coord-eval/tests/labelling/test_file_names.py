@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coord_trainer.detect.file_names import places_of
+from coord_eval.labelling.file_names import places_of
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""Faster answers: several tokens are drafted at once and verified in one forward pass."""

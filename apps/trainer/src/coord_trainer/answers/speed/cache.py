@@ -1,0 +1,116 @@
+"""`RaggedCache`: keys and values of answers that differ in length.
+
+A pass writes the keys of each row behind those that the row keeps, so that rejected drafts are overwritten by the next
+pass and nothing has to be cut out.
+
+Shapes: B rows, A attention heads of keys, S positions of the buffer, W tokens of a pass, D size of a head.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer
+
+from coord_codec import InputError
+
+_GROWTH = 128
+"""Positions by which the buffers grow."""
+
+
+class RaggedCache(Cache):
+    """A cache that each row fills at its own pace.
+
+    Args:
+        filled: the cache after the prompt, which is emptied
+
+    Attributes:
+        start_B: number of tokens that each row keeps; set before each pass
+
+    Raises:
+        InputError: the model has layers whose state cannot go back to before a rejected draft.
+    """
+
+    def __init__(self, filled: Cache) -> None:
+        if wrong := next((layer for layer in filled.layers if type(layer) is not DynamicLayer), None):
+            raise InputError(
+                f"evaluation.speed: the model has a {type(wrong).__name__}, which cannot go back to before a rejected "
+                "draft; use evaluation.speed: plain"
+            )
+        rows, _, length, _ = filled.layers[0].keys.shape
+        self.start_B = torch.full((rows,), length, device=filled.layers[0].keys.device)
+        layers = []
+        for layer in filled.layers:
+            layers.append(_RaggedLayer(layer.keys, layer.values))
+            layer.keys = layer.values = None  # so that there is one copy of the prompts, and not two
+        super().__init__(layers=layers)
+
+    def begin(self, starts: list[int], width: int) -> int:
+        """Set where each row writes its next `width` tokens; returns the number of positions that the pass reads."""
+        device = self.start_B.device
+        self.start_B = torch.tensor(starts, device=device)
+        length = max(starts) + width
+        place: Any = slice(starts[0], length)
+        if len(set(starts)) > 1:
+            place = self.start_B[:, None] + torch.arange(width, device=device)
+        for layer in self.layers:
+            layer.begin(place, length)
+        return length
+
+    def keep(self, rows: list[int]) -> None:
+        """Drop all rows but these."""
+        index = torch.tensor(rows, device=self.start_B.device)
+        for layer in self.layers:
+            layer.keys, layer.values = layer.keys[index], layer.values[index]
+
+
+class _RaggedLayer(CacheLayerMixin):
+    is_sliding = False
+
+    def __init__(self, keys_BASD: torch.Tensor, values_BASD: torch.Tensor) -> None:
+        super().__init__()
+        self.keys, self.values = keys_BASD, values_BASD
+        self.place: Any = slice(0)
+        self.length = keys_BASD.shape[2]
+        self.is_initialized = True
+
+    def begin(self, place: Any, length: int) -> None:
+        """Set where the next pass writes and how many positions it reads."""
+        self.place, self.length = place, length
+        if length > self.keys.shape[2]:
+            self.keys, self.values = (_grown(buffer, length + _GROWTH) for buffer in (self.keys, self.values))
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        """Do nothing, since the buffers exist."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the keys and values [B, A, W, D] of a pass; returns those of all positions that it reads."""
+        for buffer, states in ((self.keys, key_states), (self.values, value_states)):
+            if isinstance(self.place, slice):
+                buffer[:, :, self.place] = states
+            else:
+                rows_B1 = torch.arange(len(states), device=states.device)[:, None]
+                buffer[rows_B1, :, self.place] = states.transpose(1, 2)
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Return the number of positions and the first one; the passes state their own mask."""
+        return self.length, 0
+
+    def get_seq_length(self) -> int:
+        """Return the number of positions that the last pass read."""
+        return self.length
+
+    def get_max_length(self) -> int:
+        """Return the size of the buffers."""
+        return self.keys.shape[2]
+
+
+def _grown(buffer_BASD: torch.Tensor, length: int) -> torch.Tensor:
+    rows, heads, filled, size = buffer_BASD.shape
+    grown = buffer_BASD.new_zeros(rows, heads, length, size)
+    grown[:, :, :filled] = buffer_BASD
+    return grown

@@ -1,0 +1,218 @@
+"""Drafts several tokens of each answer, and verifies them in one forward pass.
+
+A pass is given the last token of an answer and the drafted ones behind it. Its logits at each of them are those that
+plain decoding would have computed, as long as all tokens before are right. So drafted tokens are accepted up to the
+first that is not the likeliest (under the grammar, if there is one), in whose place the likeliest is taken: the answer
+is that of plain greedy decoding, token for token, up to ties within the rounding error of the logits.
+
+Three things draft: the outline of answers (markers, punctuation, names with one continuation), the slots of the model,
+which answer with coordinates 2 to n of a shape while the first is not known yet, and behind a rejected coordinate the
+coordinates that the verifying pass itself found likeliest.
+
+Shapes: B rows, R of them, W tokens of a pass, N accepted tokens, V vocabulary, S slots, H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+from coord_trainer.answers.speed.outline import Outline, Place
+from coord_trainer.answers.speed.passes import Passes
+from coord_trainer.model.token_statistics import read_statistics, token_statistics
+
+
+class Grammar(Protocol):
+    """Says which tokens may follow answers."""
+
+    def allowed(self, answers: Mapping[int, list[int]], size: int) -> torch.Tensor:
+        """Return the mask [R, V] of the tokens that may follow each of the answers."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When answers end and which drafts are accepted.
+
+    Attributes:
+        end_id: the token that ends an answer
+        pad_id: fills rows
+        max_new_tokens: the longest answer
+        tolerance: a drafted coordinate is also accepted, as the likeliest one, if the likeliest is at most this many
+            bins away from it, although the coordinates behind it were verified with the draft in its place; 0 accepts
+            only equal ones
+        free_scores: compute `log_p` from the logits before the grammar
+    """
+
+    end_id: int
+    pad_id: int
+    max_new_tokens: int
+    tolerance: int = 0
+    free_scores: bool = False
+
+
+@dataclass
+class _Row:
+    number: int
+    tokens: list[int] = field(default_factory=list)
+    place: Place = field(default_factory=Place)
+    drafts: list[int] = field(default_factory=list)
+    asks: bool = False
+    """Whether the slots follow the drafts in the pass."""
+    accepted: int = 0
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The answers to a batch.
+
+    Attributes:
+        answers: the tokens of each, with the end if it was reached
+        statistics: of each token, by name; see `StepRecorder`
+        passes: number of forward passes behind the prompt
+    """
+
+    answers: list[list[int]]
+    statistics: list[dict[str, list[Any]]]
+    passes: int
+
+
+def decode(
+    model: Any,
+    inputs: Any,
+    outline: Outline,
+    rules: Rules,
+    grammar: Grammar | None = None,
+    slots_SH: torch.Tensor | None = None,
+) -> Decoded:
+    """Return the greedy answers to a batch of prompts.
+
+    Args:
+        model: of any family whose layers all attend
+        inputs: of the prompts, padded on the left
+        outline: of the answers
+        rules: when answers end and which drafts are accepted
+        grammar: restricts the answers; None for none
+        slots_SH: embeddings of the slots; None drafts no coordinates from them
+    """
+    first, _ = outline.draft(Place())
+    passes = Passes(model, inputs, first, rules.pad_id)
+    rows = [_Row(number, drafts=first) for number in range(len(inputs["input_ids"]))]
+    verifier = _Verifier(outline, rules, grammar, len(rows))
+    present, logits_BWV = rows, passes.logits_BWV
+    while True:
+        verifier.verify(present, logits_BWV)
+        if all(row.done for row in present):
+            break
+        slots = 0 if slots_SH is None else len(slots_SH)
+        verifier.draft(present, logits_BWV, slots)
+        active = [place for place, row in enumerate(present) if not row.done]
+        if 2 * len(active) <= len(present):  # a pass costs as much for answers that have ended
+            passes.keep(active)
+            present = [present[place] for place in active]
+        starts = [passes.prompt_length + len(row.tokens) - 1 for row in present]
+        tokens = [[row.tokens[-1], *row.drafts] for row in present]
+        asked = slots_SH if any(row.asks for row in present) else None
+        logits_BWV = passes(starts, tokens, asked, outline.stride)
+    return Decoded([row.tokens for row in rows], verifier.read(), passes.count)
+
+
+class _Verifier:
+    def __init__(self, outline: Outline, rules: Rules, grammar: Grammar | None, answers: int) -> None:
+        self._outline, self._rules, self._grammar = outline, rules, grammar
+        self._owners: list[int] = []
+        self._recorded: list[dict[str, torch.Tensor]] = []
+        self._answers = answers
+
+    def verify(self, rows: Sequence[_Row], logits_BWV: torch.Tensor) -> None:
+        """Extend each answer by its accepted drafts and the token behind them."""
+        free = None if self._grammar is not None else logits_BWV.argmax(dim=2).tolist()
+        going = [(at, row) for at, row in enumerate(rows) if not row.done]
+        rows_N: list[int] = []
+        depths_N: list[int] = []
+        tokens_N: list[int] = []
+        masks: list[torch.Tensor] = []
+        depth = 0
+        while going:
+            if free is not None:
+                chosen = [free[at][depth] for at, _ in going]
+            else:
+                chosen = self._choose(going, logits_BWV[:, depth], masks)
+            still = []
+            for (at, row), token in zip(going, chosen, strict=True):
+                self._owners.append(row.number)
+                rows_N.append(at)
+                depths_N.append(depth)
+                tokens_N.append(token)
+                row.tokens.append(token)
+                row.place = self._outline.step(row.place, token)
+                row.accepted = depth
+                row.done = token == self._rules.end_id or len(row.tokens) >= self._rules.max_new_tokens
+                if not row.done and depth < len(row.drafts) and self._accepts(row.drafts[depth], token):
+                    still.append((at, row))
+            going, depth = still, depth + 1
+        self._record(logits_BWV[rows_N, depths_N].float(), tokens_N, masks)
+
+    def _choose(
+        self, going: Sequence[tuple[int, _Row]], logits_BV: torch.Tensor, masks: list[torch.Tensor]
+    ) -> list[int]:
+        assert self._grammar is not None
+        mask_RV = self._grammar.allowed({row.number: row.tokens for _, row in going}, logits_BV.shape[1])
+        mask_RV = mask_RV.to(logits_BV.device, non_blocking=True)
+        masks.append(mask_RV)
+        return logits_BV[[at for at, _ in going]].float().masked_fill(~mask_RV, -torch.inf).argmax(dim=1).tolist()
+
+    def _accepts(self, drafted: int, likeliest: int) -> bool:
+        if drafted == likeliest:
+            return True
+        coordinates = self._outline.vocab.ids
+        both = drafted in coordinates and likeliest in coordinates
+        return both and abs(drafted - likeliest) <= self._rules.tolerance
+
+    def _record(self, raw_NV: torch.Tensor, tokens: list[int], masks: list[torch.Tensor]) -> None:
+        scored_NV = raw_NV
+        if masks and not self._rules.free_scores:
+            scored_NV = raw_NV.masked_fill(~torch.cat(masks), -torch.inf)
+        token_N = torch.tensor(tokens, device=raw_NV.device)
+        self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._outline.vocab))
+
+    def draft(self, rows: Sequence[_Row], logits_BWV: torch.Tensor, slots: int) -> None:
+        """Set the drafts of the next pass.
+
+        Args:
+            rows: of the pass
+            logits_BWV: what it returned
+            slots: number of slots of the model
+        """
+        vocab = self._outline.vocab
+        likeliest: list[list[int]] | None = None
+        for at, row in enumerate(rows):
+            if row.done:
+                continue
+            coordinates: list[int] = []
+            if row.place.sides and row.place.part in ("side", "between"):
+                if row.asks and row.accepted == len(row.drafts) and row.place.sides == 1:
+                    where = [1 + len(row.drafts) + slot for slot in range(slots)]
+                else:
+                    # A rejected draft is at `accepted`; the pass has also found what follows each one behind it.
+                    behind = range(row.accepted + 1, len(row.drafts))
+                    where = [depth for depth in behind if row.drafts[depth] in vocab.ids]
+                if where and likeliest is None:
+                    coord_BWK = logits_BWV[..., vocab.first_id : vocab.first_id + len(vocab.ids)]
+                    likeliest = coord_BWK.argmax(dim=2).tolist()
+                if likeliest is not None:
+                    coordinates = [vocab.first_id + likeliest[at][depth] for depth in where]
+            row.drafts, begins = self._outline.draft(row.place, coordinates)
+            row.asks = bool(slots) and begins
+
+    def read(self) -> list[dict[str, list[Any]]]:
+        """Return the statistics of each answer by token, read from the device at once."""
+        joined = {name: torch.cat([part[name] for part in self._recorded]) for name in self._recorded[0]}
+        found: list[dict[str, list[Any]]] = [{name: [] for name in joined} for _ in range(self._answers)]
+        for name, values in read_statistics(joined).items():
+            for owner, value in zip(self._owners, values, strict=True):
+                found[owner][name].append(value)
+        return found

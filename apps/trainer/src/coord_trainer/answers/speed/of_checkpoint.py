@@ -1,0 +1,100 @@
+"""Decodes the answers of a loaded checkpoint with `evaluation.speed`, and says what it cannot do."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from coord_codec import InputError
+from coord_trainer.answers.speed.decode import Decoded, Grammar, Rules, decode
+from coord_trainer.answers.speed.outline import Outline
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.config.sections import DataSection
+from coord_trainer.families.family import Family
+from coord_trainer.families.table import FAMILIES
+from coord_trainer.model.checkpoint import LoadedCheckpoint
+
+FAST_TOLERANCE = 8
+"""The rule of `evaluation.speed: fast`: a coordinate at most this many bins from its draft is verified once."""
+
+
+def check_speed(checkpoint: LoadedCheckpoint, config: RunConfig) -> None:
+    """Refuse a speed that a checkpoint cannot be decoded with.
+
+    Raises:
+        InputError: its family cannot go back to before a rejected draft, or it has no slots and `fast` needs them.
+    """
+    if config.evaluation.speed == "plain":
+        return
+    family = FAMILIES.get(checkpoint.model.config.model_type)
+    if family is not None:
+        check_speed_of_family(config, family)
+    if config.evaluation.speed == "fast" and checkpoint.slots_SH is None:
+        raise InputError(
+            "evaluation.speed is fast but the model has no slots, which draft the coordinates: train them in a few "
+            "minutes (uv run apps/trainer slots MODEL ANNOTATIONS), or use exact"
+        )
+
+
+def check_speed_of_family(config: RunConfig, family: Family) -> None:
+    """Refuse a speed that a model family cannot be decoded with.
+
+    Raises:
+        InputError: it cannot go back to before a rejected draft.
+    """
+    if config.evaluation.speed != "plain" and (reason := family.cannot.get("speed")):
+        raise InputError(f"evaluation.speed is {config.evaluation.speed} but the model is a {family.name}: {reason}")
+
+
+def speed_of_answers(checkpoint: LoadedCheckpoint, config: RunConfig) -> str:
+    """Return what the answers depend on: `plain` for the speeds that have the same ones, else the speed and slots.
+
+    Example:
+        >>> from coord_trainer.config.run_config import check_run_config
+        >>> speed_of_answers(LoadedCheckpoint(None, None, None), check_run_config({}, "", trains=False))
+        'plain'
+    """
+    if config.evaluation.speed != "fast" or checkpoint.slots_SH is None:
+        return "plain"
+    digest = zlib.crc32(checkpoint.slots_SH.float().cpu().numpy().tobytes())
+    return f"fast, slots {digest:08x}, {FAST_TOLERANCE} bins"
+
+
+def decode_fast(
+    checkpoint: LoadedCheckpoint,
+    inputs: Any,
+    data: DataSection,
+    max_new_tokens: int,
+    grammar: Grammar | None,
+    names: set[str] | None,
+    free_scores: bool,
+    speed: str,
+) -> Decoded:
+    """Return the answers to a batch of prompts; see `decode`.
+
+    Args:
+        checkpoint: the model
+        inputs: of the prompts
+        data: markers, style and geometry
+        max_new_tokens: the longest answer
+        grammar: restricts the answers; None for none
+        names: the only allowed descriptions; None for any
+        free_scores: compute `log_p` from the logits before the grammar
+        speed: `exact` or `fast`
+    """
+    tokenizer = checkpoint.processor.tokenizer
+    assert checkpoint.vocab is not None  # a rule of the configuration
+    return decode(
+        checkpoint.model,
+        inputs,
+        Outline.for_tokenizer(tokenizer, data, checkpoint.vocab, names),
+        Rules(
+            end_id=tokenizer.eos_token_id,
+            pad_id=tokenizer.pad_token_id,
+            max_new_tokens=max_new_tokens,
+            tolerance=FAST_TOLERANCE if speed == "fast" else 0,
+            free_scores=free_scores,
+        ),
+        grammar,
+        checkpoint.slots_SH,
+    )

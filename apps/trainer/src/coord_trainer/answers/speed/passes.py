@@ -1,0 +1,142 @@
+"""`Passes`: forward passes of a model over several tokens of each row, rows of different lengths.
+
+Shapes: B rows, T tokens of the padded prompt, W tokens of a pass, S positions of the cache or slots, V vocabulary,
+H hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from coord_trainer.answers.speed.cache import RaggedCache
+
+
+class Passes:
+    """The forward passes that generate the answers to a batch of prompts.
+
+    Args:
+        model: of any family whose layers all attend, in any wrapping of PEFT
+        inputs: of the prompts, padded on the left
+        first: tokens that are fed with each prompt, as a draft of the beginning of its answer
+        pad_id: stands for tokens that a row does not have
+
+    Attributes:
+        logits_BWV: what the prompt and the tokens of `first` are followed by, W = 1 + their number
+        prompt_length: T
+        count: number of passes behind the prompt
+    """
+
+    def __init__(self, model: Any, inputs: Any, first: Sequence[int], pad_id: int) -> None:
+        self.model, self._pad = model, pad_id
+        self.count = 0
+        ids_BT = inputs["input_ids"]
+        self.prompt_length = ids_BT.shape[1]
+        given = {name: _extended(name, value, ids_BT, first) for name, value in inputs.items()}
+        output = model(**given, use_cache=True, logits_to_keep=1 + len(first))
+        self.logits_BWV = output.logits
+        self._cache = RaggedCache(output.past_key_values)
+        attended_BT = inputs.get("attention_mask", torch.ones_like(ids_BT)).bool()
+        self._attended_BT = None if bool(attended_BT.all()) else attended_BT
+        self._shift_B, self._axes = position_shift(model, attended_BT)
+
+    def __call__(
+        self, starts: list[int], tokens: Sequence[Sequence[int]], slots_SH: torch.Tensor | None = None, stride: int = 1
+    ) -> torch.Tensor:
+        """Return the logits [B, W, V] of one pass; behind a row's own tokens they mean nothing.
+
+        Args:
+            starts: number of tokens that each row keeps of the earlier passes, the prompt included
+            tokens: of each row
+            slots_SH: embeddings of slots that follow the tokens of each row
+            stride: number of tokens from one coordinate to the next; slot s has the position from which the
+                coordinate s + 2 is predicted
+        """
+        self.count += 1
+        device = self._shift_B.device
+        width = max(map(len, tokens))
+        ids_BW = torch.tensor([[*row, *[self._pad] * (width - len(row))] for row in tokens], device=device)
+        given: dict[str, Any] = {"input_ids": ids_BW}
+        lengths_B1 = torch.tensor([[len(row)] for row in tokens], device=device)
+        if slots_SH is not None:
+            embedded_BWH = self.model.get_input_embeddings()(ids_BW)
+            given = {"inputs_embeds": _with_slots(embedded_BWH, lengths_B1, slots_SH)}
+            width += len(slots_SH)
+        length = self._cache.begin(starts, width)
+        at_BW = self._cache.start_B[:, None] + torch.arange(width, device=device)
+        position_BW = at_BW + self._shift_B[:, None]
+        if stride > 1:
+            slot_BW = torch.arange(width, device=device) - lengths_B1
+            position_BW = position_BW + slot_BW.add(1).clamp(min=0).mul(stride - 1)
+        given["position_ids"] = position_BW if self._axes is None else position_BW.expand(self._axes, -1, -1)
+        given["attention_mask"] = self._mask(at_BW, length)
+        return self.model(**given, past_key_values=self._cache, use_cache=True).logits
+
+    def keep(self, rows: list[int]) -> None:
+        """Drop all rows but these from the passes to come."""
+        index = torch.tensor(rows, device=self._shift_B.device)
+        self._cache.keep(rows)
+        self._shift_B = self._shift_B[index]
+        if self._attended_BT is not None:
+            self._attended_BT = self._attended_BT[index]
+
+    def _mask(self, at_BW: torch.Tensor, length: int) -> torch.Tensor:
+        """Return which of the cache's positions each token attends to, [B, 1, W, S]."""
+        mask_BWS = torch.arange(length, device=at_BW.device) <= at_BW[..., None]
+        if self._attended_BT is not None:
+            mask_BWS[..., : self.prompt_length] &= self._attended_BT[:, None]
+        return attention_mask(self.model, mask_BWS)
+
+
+def position_shift(model: Any, attended_BT: torch.Tensor) -> tuple[torch.Tensor, int | None]:
+    """Return what is added to a token's place in its row for its position [B], and the number of axes of positions.
+
+    A model has to have passed the prompts just before: images take fewer positions than tokens, and Qwen's models
+    remember how many fewer.
+
+    Args:
+        model: in any wrapping of PEFT
+        attended_BT: false for the padding on the left
+    """
+    shift_B = -(~attended_BT).sum(dim=1)
+    deltas_B1 = getattr(_plain(model).model, "rope_deltas", None)
+    return (shift_B, None) if deltas_B1 is None else (shift_B + deltas_B1.view(-1), 3)
+
+
+def attention_mask(model: Any, attended_BWS: torch.Tensor) -> torch.Tensor:
+    """Return which positions each token attends to in the form that a model's attention takes, [B, 1, W, S]."""
+    attended_B1WS = attended_BWS[:, None]
+    if _plain(model).config.get_text_config()._attn_implementation != "eager":
+        return attended_B1WS
+    dtype = model.get_input_embeddings().weight.dtype
+    added_B1WS = torch.zeros(attended_B1WS.shape, dtype=dtype, device=attended_BWS.device)
+    return added_B1WS.masked_fill(~attended_B1WS, torch.finfo(dtype).min)
+
+
+def _plain(model: Any) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def _with_slots(embedded_BWH: torch.Tensor, lengths_B1: torch.Tensor, slots_SH: torch.Tensor) -> torch.Tensor:
+    """Return embeddings with those of the slots behind each row's own tokens."""
+    rows, width, hidden = embedded_BWH.shape
+    result_BWH = embedded_BWH.new_zeros(rows, width + len(slots_SH), hidden)
+    result_BWH[:, :width] = embedded_BWH
+    places_BS = lengths_B1 + torch.arange(len(slots_SH), device=lengths_B1.device)
+    rows_B1 = torch.arange(rows, device=lengths_B1.device)[:, None]
+    result_BWH[rows_B1, places_BS] = slots_SH.to(embedded_BWH)
+    return result_BWH
+
+
+def _extended(name: str, value: Any, ids_BT: torch.Tensor, first: Sequence[int]) -> Any:
+    """Return an input of the prompts with tokens behind each of them."""
+    if not first or getattr(value, "shape", None) != ids_BT.shape:
+        return value
+    added_F = torch.zeros(len(first), dtype=value.dtype, device=value.device)
+    if name == "input_ids":
+        added_F = torch.tensor(first, dtype=value.dtype, device=value.device)
+    elif name == "attention_mask":
+        added_F += 1
+    return torch.cat([value, added_F.expand(len(ids_BT), -1)], dim=1)

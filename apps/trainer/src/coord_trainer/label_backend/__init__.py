@@ -1,0 +1,1 @@
+"""An ML backend of Label Studio over a `Detector`: pre-annotates the images of its tasks."""

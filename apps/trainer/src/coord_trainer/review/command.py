@@ -1,0 +1,194 @@
+"""Runs `review MODEL ANNOTATIONS --out DIR`: answers the images, judges the labels and writes the review."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from coord_codec import InputError, RunError
+from coord_codec.counts import counted
+from coord_eval import AnswerSettings, Calibration
+from coord_eval.review import TOOLS, LabelLikelihood, Review, review, write_likelihoods, write_review_exports
+from coord_trainer.answers.resumable_file import make_folder
+from coord_trainer.checkpoints import locate_model, weight_files
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import say
+from coord_trainer.detect.calibrate import trained_among, trained_images
+from coord_trainer.detect.command import Request, session_settings
+from coord_trainer.detect.detector import Detector, as_trained
+from coord_trainer.detect.image_sources import Sources, find_sources
+from coord_trainer.detect.session import answer_sources
+from coord_trainer.review.folds import split_folds, train_folds
+from coord_trainer.review.forcing import Forcing
+from coord_trainer.review.judging import Judged, Record, judge, of_fold
+
+LIKELIHOODS = "likelihoods.jsonl"
+
+
+@dataclass(frozen=True)
+class ReviewRequest:
+    """The arguments of the command line.
+
+    Attributes:
+        model: the folder of a model; None with folds whose models are trained from a configuration
+        annotations: what is reviewed
+        out: the output folder
+        images: the folder of the images that the annotations name
+        folds: number of models that are trained on the other parts of the records; 0 for the model itself
+        least: probability from which on a suspicion is written
+        exports: forms of labelling tools to write the proposals in
+        force: whether to discard earlier answers
+        strict: whether a bad record of the annotations is an error
+    """
+
+    model: Path | None
+    annotations: Path
+    out: Path
+    images: Path | None = None
+    folds: int = 0
+    least: float = 0.05
+    exports: tuple[str, ...] = ()
+    force: bool = False
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """What one model says of some records."""
+
+    predictions: list[dict[str, Any]]
+    judged: Judged
+    reading: dict[str, Any]
+    calibration: Calibration | None
+
+
+def review_annotations(request: ReviewRequest, config: RunConfig, training: RunConfig | None = None) -> Review:
+    """Answer the images, compute the likelihoods of their labels, and judge these by both.
+
+    Args:
+        request: what is reviewed, and by which model
+        config: settings of the answers
+        training: settings of the models of the folds
+
+    Raises:
+        InputError: if annotations, model, folder or settings are invalid
+        RunError: if a fold cannot be trained, or no image can be answered
+    """
+    # Records: the images with their labels, each with the id by which predictions and likelihoods name it.
+    sources = _annotated(request, config, training)
+    truth = sources.truth
+    assert truth is not None
+    pairs = enumerate(zip(sources.images, truth.instances, strict=True))
+    records = [
+        Record(source, instance, place if instance.image_id is None else instance.image_id)
+        for place, (source, instance) in pairs
+    ]
+    say(f"{counted(len(records), 'image')} with {counted(sum(len(i.targets) for i in truth.instances), 'label')}")
+    for note in sources.notes:
+        say(f"  {note}")
+    make_folder(request.out)
+    notes: list[str] = []
+
+    # Answers and likelihoods: of one model, or of a model for each part that was trained on the others.
+    if request.folds:
+        assert training is not None
+        folds = split_folds(records, request.folds, request.out / "folds")
+        train_folds(folds, training, sources.root)
+        parts = []
+        for fold in folds:
+            say(f"fold {fold.number}: judging {counted(len(fold.records), 'image')}")
+            part = _ask(request, config, fold.run, sources, fold.records, fold.folder)
+            parts.append(replace(part, judged=of_fold(part.judged, fold.number)))
+    else:
+        assert request.model is not None
+        notes += _on_training(sources, locate_model(request.model))
+        parts = [_ask(request, config, request.model, sources, records, request.out)]
+    predictions = [record for part in parts for record in part.predictions]
+    if all(record["finish_reason"] == "error" for record in predictions):
+        raise RunError(f"no image could be answered; the first: {predictions[0].get('error')}")
+    notes += _on_unjudged([part.judged for part in parts])
+    for note in notes:
+        say(f"  {note}")
+
+    # Review: every label by both.
+    likelihoods = _in_order([one for part in parts for one in part.judged.likelihoods], records)
+    write_likelihoods(request.out / LIKELIHOODS, likelihoods)
+    calibration = None if request.folds else parts[0].calibration
+    found = review(
+        truth,
+        [record for record in predictions if record["finish_reason"] != "error"],
+        likelihoods=likelihoods,
+        answers=AnswerSettings(**parts[0].reading),
+        calibration=calibration,
+        least=request.least,
+    )
+    found = replace(found, notes=(*notes, *found.notes))
+    say(f"{counted(len(found.findings), 'suspicion')}: {found.write(request.out, image_root=str(sources.root))}")
+    names = {form: name for name, form in TOOLS.items()}
+    for path in write_review_exports(found, request.out, [names[form] for form in request.exports]):
+        say(f"export: {path}")
+    return found
+
+
+def _annotated(request: ReviewRequest, config: RunConfig, training: RunConfig | None) -> Sources:
+    if request.folds:
+        assert training is not None
+        geometry = training.data.geometry
+    else:
+        assert request.model is not None
+        geometry = as_trained(config, locate_model(request.model)).data.geometry
+    sources = find_sources([str(request.annotations)], request.images, geometry, request.strict)
+    if sources.truth is None:
+        raise InputError(f"{request.annotations}: expected a file of annotations, .json, .jsonl or .csv")
+    sources = sources.first(config.evaluation.limit)
+    if not any(instance.targets for instance in sources.truth.instances):
+        raise InputError(f"{request.annotations}: the annotations hold no objects: there is nothing to review")
+    return sources
+
+
+def _ask(
+    request: ReviewRequest, config: RunConfig, model: Path, sources: Sources, records: Sequence[Record], out: Path
+) -> _Answered:
+    """Return what a model says of some records, from files in `out` as far as they are there."""
+    detector = Detector.load(model, config, sources.labels)
+    asked = Request(model, (str(request.annotations),), out)
+    depends_on = session_settings(asked, detector)
+    some = replace(sources, images=tuple(record.source for record in records))
+    batch = detector.config.evaluation.batch_size
+    with answer_sources(detector, some, out / "answers", depends_on, batch=batch, force=request.force) as answered:
+        predictions = list(answered.records)
+    forcing = Forcing(detector.engine.checkpoint, detector.config, frozenset(sources.labels))
+    weights = {"weights": weight_files(locate_model(model)), "settings": depends_on}
+    judged = judge(forcing, records, out, weights)
+    return _Answered(predictions, judged, detector.reading, detector.calibration)
+
+
+def _in_order(likelihoods: Sequence[LabelLikelihood], records: Sequence[Record]) -> list[LabelLikelihood]:
+    places = {record.image_id: place for place, record in enumerate(records)}
+    return sorted(likelihoods, key=lambda one: (places[one.image_id], one.object))
+
+
+def _on_training(sources: Sources, model: Path) -> list[str]:
+    """Return a note on how many of the images the model was trained on."""
+    seen = trained_images(model)
+    blurs = (
+        "faults that a model has learnt look right to it (measured: spoilt records ranked with AUROC .70 in place of "
+        "1.00); --folds 5 judges each record by a model trained on others"
+    )
+    if trained := trained_among(sources, seen):
+        return [f"the model was trained on {len(trained):,} of {counted(len(sources.images), 'image')}: {blurs}"]
+    if seen.unknown:
+        return [f"which images the model was trained on is not known here ({seen.unknown}): {blurs}"]
+    return []
+
+
+def _on_unjudged(parts: Sequence[Judged]) -> list[str]:
+    """Return notes on labels and images that have no likelihood."""
+    notes = []
+    if beyond := sum(part.beyond for part in parts):
+        notes.append(f"{counted(beyond, 'label')} beyond data.max_objects have no likelihood, as in training")
+    if unread := sum(part.unread for part in parts):
+        notes.append(f"{counted(unread, 'image')} cannot be read by the model: their labels have no likelihood")
+    return notes

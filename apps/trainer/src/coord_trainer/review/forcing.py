@@ -1,0 +1,322 @@
+"""Teacher forcing: how likely a model finds the labels of an image, token by token, in one forward pass.
+
+The labels are written as the model would say them (`spoken.py`) after its own prompt. Each token is conditioned on the
+labels before it, as in training, and so on faults in them: a label after a wrong one may look worse, or better, than
+it is. With `context: "alone"` each label is an answer of its own, which no other label can spoil, but then a name is
+judged as the first of an answer.
+
+Shapes: B answers, T tokens, R rows, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from PIL import Image
+from torch import nn
+
+from coord_codec import Instance
+from coord_eval.review import LabelLikelihood
+from coord_trainer.answers.generate import prompt_inputs
+from coord_trainer.answers.grammar.markers import DescriptionTrie
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.data.targets import marker_ids
+from coord_trainer.model.checkpoint import LoadedCheckpoint
+from coord_trainer.model.coordinates import coordinate_statistics
+from coord_trainer.review.spoken import Spoken, label_order, speak
+
+Context = Literal["labels", "alone"]
+TokensOfLabel = tuple[int, list[int], list[list[int]]]
+"""Index of a label in its record, the places of its name in the answer, and those of each coordinate."""
+Tokens = tuple[list[int], list[TokensOfLabel]]
+"""Ids of an answer with its end, and its labels."""
+WINDOW = 20
+"""Number of bins to either side of a label's coordinate within which probability counts as near it."""
+_ROWS = 512
+"""Rows whose logits are computed at once: with a vocabulary of 150,000 tokens they take 300 MB."""
+
+
+@dataclass(frozen=True)
+class ForcedAnswer:
+    """The labels of one image, and how likely the model finds it that there are no more.
+
+    Attributes:
+        labels: in the order of the answer
+        beyond: number of labels beyond `data.max_objects`, which are not judged
+        end_logprob: log-probability of the end of the answer after the last label; None where labels stand alone
+    """
+
+    labels: tuple[LabelLikelihood, ...]
+    beyond: int = 0
+    end_logprob: float | None = None
+
+
+@dataclass(frozen=True)
+class Forcing:
+    """Computes the likelihoods of labels with one model.
+
+    Attributes:
+        checkpoint: the model
+        config: prompt, markers, style, geometry and order
+        names: the known names; empty if names are not limited
+    """
+
+    checkpoint: LoadedCheckpoint
+    config: RunConfig
+    names: frozenset[str] = frozenset()
+
+    def __call__(
+        self,
+        images: Sequence[Image.Image],
+        instances: Sequence[Instance],
+        ids: Sequence[int | str],
+        context: Context = "labels",
+    ) -> list[ForcedAnswer]:
+        """Return the likelihoods of the labels of a batch of images.
+
+        Args:
+            images: upright and RGB
+            instances: their records
+            ids: their ids, by which the likelihoods name them
+            context: what a label is conditioned on: the labels before it, or (`alone`) the image only
+        """
+        data, tokens = self.config.data, self.config.custom.coord_tokens.enabled
+        orders = [label_order(instance, data) for instance in instances]
+        asked: list[tuple[int, Spoken]] = []
+        for number, (instance, (indices, _)) in enumerate(zip(instances, orders, strict=True)):
+            groups = [indices] if context == "labels" else [[index] for index in indices]
+            asked += [(number, speak(instance, group, data, tokens)) for group in groups]
+        found: list[list[LabelLikelihood]] = [[] for _ in images]
+        ends: list[float | None] = [None] * len(images)
+        for start in range(0, len(asked), len(images) or 1):
+            batch = asked[start : start + len(images)]
+            answers = self._force([images[number] for number, _ in batch], [spoken for _, spoken in batch])
+            for (number, _), (labels, end) in zip(batch, answers, strict=True):
+                objects = instances[number].objects
+                for index, values in labels:
+                    shown = objects[index].desc, tuple(objects[index].bbox)
+                    found[number].append(LabelLikelihood(ids[number], index, *shown, **values))
+                if context == "labels":
+                    ends[number] = end
+                    found[number][-1:] = [replace(one, end_logprob=end) for one in found[number][-1:]]
+        return [
+            ForcedAnswer(tuple(labels), beyond, end)
+            for labels, (_, beyond), end in zip(found, orders, ends, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def _force(
+        self, images: Sequence[Image.Image], answers: Sequence[Spoken]
+    ) -> list[tuple[list[tuple[int, dict[str, Any]]], float]]:
+        """Return index and likelihood of each label of each answer, and the log-probability of the answer's end."""
+        # Tokens: which of them belong to a name or a coordinate of which label.
+        read = [self._tokens(spoken) for spoken in answers]
+        inputs = self._inputs(images, [ids for ids, _ in read])
+        prompt = inputs["input_ids"].shape[1] - max(len(ids) for ids, _ in read)
+        places = [(row, place) for row, (ids, labels) in enumerate(read) for place in _needed(ids, labels)]
+
+        # The model: hidden states of the rows before those tokens, then logits of a few rows at a time.
+        hidden_RH = _hidden_rows(self.checkpoint.model, inputs, [(row, prompt + place - 1) for row, place in places])
+        head = self.checkpoint.model.get_output_embeddings()
+        targets = [read[row][0][place] for row, place in places]
+        beginnings = self._beginnings(read)
+        rows: dict[tuple[int, int], dict[str, Any]] = {}
+        for start in range(0, len(places), _ROWS):
+            part = slice(start, start + _ROWS)
+            logits_RV = head(hidden_RH[part]).float()
+            named = [beginnings.get(place) for place in places[part]]
+            rows |= zip(places[part], self._statistics(logits_RV, targets[part], named), strict=True)
+
+        # Labels: sums over their tokens.
+        return [
+            ([(label[0], self._values(rows, row, ids, label)) for label in labels], rows[row, len(ids) - 1]["log_p"])
+            for row, (ids, labels) in enumerate(read)
+        ]
+
+    def _tokens(self, spoken: Spoken) -> Tokens:
+        """Return the ids of an answer, and which of them belong to which label."""
+        tokenizer = self.checkpoint.processor.tokenizer
+        encoded = tokenizer(spoken.text, add_special_tokens=False, return_offsets_mapping=True)
+        offsets = encoded["offset_mapping"]
+
+        def places(span: tuple[int, int]) -> list[int]:
+            return [place for place, (a, b) in enumerate(offsets) if a < span[1] and b > span[0]]
+
+        labels = [(one.index, places(one.name), [places(span) for span in one.coordinates]) for one in spoken.labels]
+        return [*encoded["input_ids"], tokenizer.eos_token_id], labels
+
+    def _inputs(self, images: Sequence[Image.Image], answers: Sequence[list[int]]) -> dict[str, torch.Tensor]:
+        """Return the model's inputs: prompts padded on the left, then the answers padded on the right."""
+        inputs = dict(prompt_inputs(self.checkpoint, list(images), self.config.data.prompt))
+        prompt_BT = inputs["input_ids"]
+        longest = max(map(len, answers))
+        added = {
+            "input_ids": prompt_BT.new_zeros(len(answers), longest),
+            "attention_mask": prompt_BT.new_zeros(len(answers), longest),
+        }
+        for row, ids in enumerate(answers):
+            added["input_ids"][row, : len(ids)] = torch.tensor(ids, device=prompt_BT.device)
+            added["attention_mask"][row, : len(ids)] = 1
+        for name, values in inputs.items():
+            if values.shape == prompt_BT.shape:
+                end = added.get(name, added["attention_mask"] * 0)
+                inputs[name] = torch.cat([values, end.to(values.dtype)], dim=1)
+        return inputs
+
+    def _beginnings(self, read: Sequence[Tokens]) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Return what is said of a name before each place where known names leave a choice."""
+        if self._known is None:
+            return {}
+        return {
+            (row, name[0] + count): tuple(ids[place] for place in name[:count])
+            for row, (ids, labels) in enumerate(read)
+            for _, name, _ in labels
+            for count in range(len(name) + 1)
+        }
+
+    @cached_property
+    def _known(self) -> KnownNames | None:
+        """The known names as tokens; None if names are not limited, or stand in JSON."""
+        vocab, data, tokenizer = self.checkpoint.vocab, self.config.data, self.checkpoint.processor.tokenizer
+        markers = marker_ids(data, tokenizer)
+        if not self.names or markers is None or vocab is None:
+            return None
+        closers = list(vocab.ids) if len(markers) == 2 else [markers[1]]
+        tokens = {tuple(tokenizer(name, add_special_tokens=False)["input_ids"]): name for name in sorted(self.names)}
+        return KnownNames(tokens, closers)
+
+    def _statistics(
+        self, logits_RV: torch.Tensor, targets: Sequence[int], beginnings: Sequence[tuple[int, ...] | None]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the statistics of each row; `choices` are those that `KnownNames.choices` returns."""
+        target_R = torch.tensor(targets, device=logits_RV.device)
+        named = {"log_p": logits_RV.gather(1, target_R[:, None])[:, 0] - logits_RV.logsumexp(dim=1)}
+        if (vocab := self.checkpoint.vocab) is not None:
+            named["expected"] = coordinate_statistics(logits_RV, vocab)["expected"]
+            p_RK = logits_RV[:, vocab.first_id : vocab.first_id + len(vocab.ids)].softmax(dim=1)
+            named["entropy"] = torch.special.entr(p_RK).sum(dim=1)
+            bins_K = torch.arange(p_RK.shape[1], device=p_RK.device)
+            is_near_RK = (bins_K - (target_R - vocab.first_id)[:, None]).abs() <= WINDOW
+            named["near"] = (p_RK * is_near_RK).sum(dim=1).clamp(max=1)
+        chosen = {
+            row: self._known.choices(logits_RV[row], beginning)
+            for row, beginning in enumerate(beginnings)
+            if self._known is not None and beginning is not None
+        }
+        flat = torch.cat(list(chosen.values())).tolist() if chosen else []
+        read = {name: values.tolist() for name, values in named.items()}
+        for row in range(len(targets)):
+            found: dict[str, Any] = {name: values[row] for name, values in read.items()}
+            if row in chosen:
+                count = len(chosen[row])
+                found["choices"], flat = flat[:count], flat[count:]
+            yield found
+
+    def _values(
+        self, rows: Mapping[tuple[int, int], Any], row: int, ids: Sequence[int], label: TokensOfLabel
+    ) -> dict[str, Any]:
+        """Return the fields of `LabelLikelihood` of one label."""
+        _, name, coordinates = label
+        named = [rows[row, place]["log_p"] for place in name]
+        found = [[rows[row, place] for place in places] for places in coordinates]
+        values: dict[str, Any] = {
+            "name_logprob_sum": sum(named),
+            "name_logprob_mean": sum(named) / len(named),
+            "coord_logprobs": tuple(sum(one["log_p"] for one in places) for places in found),
+        }
+        if self._known is not None:
+            choices = [rows[row, place]["choices"] for place in (*name, name[-1] + 1)]
+            logs = self._known.distribution([ids[place] for place in name], choices)
+            values |= {"name_logprobs": logs, "name_entropy": sum(-math.exp(x) * x for x in logs.values())}
+        if self.checkpoint.vocab is not None:
+            for field, key in (("expected", "expected"), ("entropy", "entropy"), ("window_mass", "near")):
+                values[f"coord_{field}"] = tuple(places[0][key] for places in found)
+            values["window"] = WINDOW
+        return values
+
+
+class KnownNames:
+    """The names of a closed set as tokens, and their probabilities in a place where one of them has been said.
+
+    Args:
+        names: the names by their tokens
+        closers: tokens that may follow a complete name
+    """
+
+    def __init__(self, names: Mapping[tuple[int, ...], str], closers: Sequence[int]) -> None:
+        self._names, self._closers = names, list(closers)
+        self._trie = DescriptionTrie(names)
+        self._below: dict[tuple[int, ...], list[str]] = {}
+        for ids, name in names.items():
+            for count in range(len(ids) + 1):
+                self._below.setdefault(ids[:count], []).append(name)
+
+    def choices(self, logits_V: torch.Tensor, beginning: tuple[int, ...]) -> torch.Tensor:
+        """Return the log-probabilities of the tokens that continue a name, the last one that of its end if it may.
+
+        Args:
+            logits_V: the logits after the beginning
+            beginning: tokens of a known name
+        """
+        further = torch.tensor(self._trie.following(beginning), dtype=torch.long, device=logits_V.device)
+        parts = [logits_V[further]]
+        if beginning in self._names:
+            parts.append(logits_V[torch.tensor(self._closers, device=logits_V.device)].logsumexp(0)[None])
+        return torch.cat(parts).log_softmax(dim=0)
+
+    def distribution(self, name: Sequence[int], choices: Sequence[Sequence[float]]) -> dict[str, float]:
+        """Return the log-probability of every known name, of which one has been said.
+
+        That of the said name is exact. Where names part from it together, only the total of these is known: each gets
+        an equal share.
+
+        Args:
+            name: tokens of the name
+            choices: what `choices` gave before each of them, and after the last
+        """
+        found: dict[str, float] = {}
+        said = 0.0
+        for count, logs in enumerate(choices):
+            beginning = tuple(name[:count])
+            further = self._trie.following(beginning)
+            own = name[count] if count < len(name) else None
+            for token, log_p in zip(further, logs, strict=False):
+                if token != own:
+                    below = self._below[(*beginning, token)]
+                    found |= dict.fromkeys(below, said + log_p - math.log(len(below)))
+            if beginning in self._names:
+                found[self._names[beginning]] = said + logs[len(further)]
+            if own is not None:
+                said += logs[further.index(own)]
+        return found
+
+
+def _needed(ids: Sequence[int], labels: Sequence[TokensOfLabel]) -> list[int]:
+    """Return the places whose logits are needed: of names, the token after each, coordinates, and the end."""
+    needed = {len(ids) - 1}
+    for _, name, coordinates in labels:
+        needed |= {*name, name[-1] + 1, *(place for places in coordinates for place in places)}
+    return sorted(needed)
+
+
+def _hidden_rows(model: Any, inputs: Mapping[str, torch.Tensor], places: Sequence[tuple[int, int]]) -> torch.Tensor:
+    """Return the hidden states [R, H] that the head gets at some places (row, column) of a batch."""
+    rows_R, columns_R = torch.tensor(places).T
+    taken: list[torch.Tensor] = []
+
+    def take(_: nn.Module, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        hidden_BTH = args[0]
+        taken.append(hidden_BTH[rows_R.to(hidden_BTH.device), columns_R.to(hidden_BTH.device)])
+        return (hidden_BTH[:, -1:],)
+
+    hook = model.get_output_embeddings().register_forward_pre_hook(take)
+    try:
+        model(**inputs, use_cache=False)
+    finally:
+        hook.remove()
+    return taken[0]

@@ -1,0 +1,120 @@
+"""The likelihoods of all labels of a file of annotations, in batches, into a file that a later call continues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from coord_codec import Instance
+from coord_codec.files import read_json, read_json_lines, write_text
+from coord_eval import ImageError, decode_image
+from coord_eval.review import LabelLikelihood
+from coord_trainer.answers.resumable_file import append_answers
+from coord_trainer.detect.image_sources import ImageSource
+from coord_trainer.detect.records import file_stamp
+from coord_trainer.review.forcing import Context, ForcedAnswer, Forcing
+
+FORCED = "forced.jsonl"
+"""A line for each image: the likelihoods of its labels, and of the end of the answer after them."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """An annotated image.
+
+    Attributes:
+        source: its file
+        instance: its labels
+        image_id: its id in the annotations; its place there if they have no ids
+    """
+
+    source: ImageSource
+    instance: Instance
+    image_id: int | str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of the labels of some images.
+
+    Attributes:
+        likelihoods: of the labels that were judged
+        beyond: number of labels beyond `data.max_objects`, which the model was never shown
+        unread: number of images that cannot be decoded
+    """
+
+    likelihoods: tuple[LabelLikelihood, ...]
+    beyond: int
+    unread: int
+
+
+def judge(
+    forcing: Forcing, records: Sequence[Record], folder: Path, depends_on: dict[str, Any], context: Context = "labels"
+) -> Judged:
+    """Write the likelihoods of the labels of all images to a folder, unless they are there already.
+
+    Args:
+        forcing: computes them
+        records: the images
+        folder: of the file
+        depends_on: what they depend on beside the labels and the image files; with other values all are computed anew
+        context: see `Forcing`
+    """
+    path, made_with = folder / FORCED, folder / f"{FORCED}.json"
+    batch = forcing.config.evaluation.batch_size
+    labels = [[record.image_id, file_stamp(record.source.path), _labels(record.instance)] for record in records]
+    values = {**depends_on, "context": context, "names": sorted(forcing.names), "labels": labels}
+    text = json.dumps(values, ensure_ascii=True)
+    if not (path.is_file() and made_with.is_file() and json.dumps(read_json(made_with)) == text):
+        append_answers(path, values, lambda start: _judged(forcing, records[start:], batch, context))
+        write_text(made_with, text)
+    lines = [line for _, line in read_json_lines(path)]
+    return Judged(
+        tuple(LabelLikelihood(**label) for line in lines for label in line["labels"]),
+        sum(line["beyond"] for line in lines),
+        sum("error" in line for line in lines),
+    )
+
+
+def _labels(instance: Instance) -> list[Any]:
+    return [[o.desc, list(o.bbox), o.iscrowd] for o in instance.objects]
+
+
+def _judged(forcing: Forcing, records: Sequence[Record], batch: int, context: Context) -> Iterator[dict[str, Any]]:
+    with tqdm(total=len(records), desc="judging labels", unit="img", mininterval=0.5, leave=None) as bar:
+        for start in range(0, len(records), batch):
+            part = records[start : start + batch]
+            yield from _judge_batch(forcing, part, context)
+            bar.update(len(part))
+
+
+def _judge_batch(forcing: Forcing, records: Sequence[Record], context: Context) -> list[dict[str, Any]]:
+    """Return the line of each image; halves a batch that fails, so that only the image at fault has no likelihoods."""
+    try:
+        images = [decode_image(record.source.path) for record in records]
+        instances, ids = [record.instance for record in records], [record.image_id for record in records]
+        answers = forcing(images, instances, ids, context)
+    except (ImageError, ValueError, torch.OutOfMemoryError) as error:
+        if len(records) == 1:
+            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+            return [_line(records[0], ForcedAnswer(())) | {"error": reason}]
+        half = len(records) // 2
+        return [*_judge_batch(forcing, records[:half], context), *_judge_batch(forcing, records[half:], context)]
+    return [_line(record, answer) for record, answer in zip(records, answers, strict=True)]
+
+
+def _line(record: Record, answer: ForcedAnswer) -> dict[str, Any]:
+    labels = [label.to_dict() for label in answer.labels]
+    ends = {"beyond": answer.beyond, "end_logprob": answer.end_logprob}
+    return {"image_id": record.image_id, "labels": labels, **ends}
+
+
+def of_fold(judged: Judged, fold: int) -> Judged:
+    """Return the likelihoods with the number of the fold whose model gave them."""
+    return replace(judged, likelihoods=tuple(replace(one, fold=fold) for one in judged.likelihoods))

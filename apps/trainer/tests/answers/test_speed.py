@@ -1,0 +1,188 @@
+"""Drafted answers equal those of plain decoding: tokens, ends and probabilities."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+from tiny_run import tiny_config
+
+from coord_codec import CoordVocab, InputError, Instance, encode_target
+from coord_trainer.answers.generate import answer_images
+from coord_trainer.answers.speed.decode import Rules, _Row, _Verifier
+from coord_trainer.answers.speed.of_checkpoint import check_speed
+from coord_trainer.answers.speed.outline import Outline, Place
+from coord_trainer.config.decoding import Decoding
+from coord_trainer.model.checkpoint import open_checkpoint
+
+NAMES = {"red circle", "red square", "blue circle"}
+NUMBERS = ("coord_logprobs", "coord_expected", "coord_spread", "coord_quantiles", "coord_mass", "desc_logprobs")
+
+
+@pytest.fixture(scope="module")
+def opened(tiny_model):
+    """The tiny model with noise in its weights, so that answers to different images differ."""
+    checkpoint = open_checkpoint(tiny_model, tiny_config())
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in checkpoint.model.model.language_model.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    return checkpoint
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Of different sizes, so that the prompts of a batch are padded."""
+    sizes = ((96, 96), (64, 32), (32, 96), (64, 64))
+    return [Image.effect_noise(size, 90 + 10 * at).convert("RGB") for at, size in enumerate(sizes)]
+
+
+def assert_equal(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert one["text"] == other["text"]
+        assert one["finish_reason"] == other["finish_reason"]
+        assert one.keys() == other.keys()
+        for name in one.keys() & set(NUMBERS):
+            torch.testing.assert_close(torch.tensor(one[name]), torch.tensor(other[name]), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("markers", "grammar", "limit"),
+    [
+        ("obj", "none", 40),
+        ("obj", "markers", 60),
+        ("obj", "markers", 13),  # ends within the second object
+        ("obj", "names", 44),
+        ("qwen", "names", 60),
+    ],
+)
+def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit, opened, images, monkeypatch):
+    monkeypatch.setattr("coord_trainer.answers.speed.cache._GROWTH", 2)
+    data = tiny_config(data={"markers": markers}).data
+    asked = (data.model_copy(update={"max_objects": 3}), Decoding(grammar=grammar), limit)
+    asked += (NAMES if grammar == "names" else None,)
+    expected = answer_images(opened, images, *asked)
+    assert len({answer["text"] for answer in expected}) > 1
+    rows = opened.model.get_input_embeddings().weight.detach()
+    with_slots = replace(opened, slots_SH=rows[[40, 50, 60]] * 1.5)  # which draft anything
+    assert_equal(answer_images(opened, images, *asked, speed="exact"), expected)
+    assert_equal(answer_images(with_slots, images, *asked, speed="exact"), expected)
+    assert_equal(answer_images(with_slots, images[2:3], *asked, speed="exact"), expected[2:3])
+
+
+@pytest.mark.parametrize(("style", "limit"), [("markers", 60), ("json", 90)])
+def test_exact_equals_plain_where_labels_are_scored_without_the_grammar(style, limit, opened, images):
+    """A label that the grammar leaves no choice has a probability too, for which its pass is needed."""
+    data = tiny_config(data={"noise_objects": 2, "style": style}).data
+    asked = (data, Decoding(grammar="names", filled=True), limit, NAMES)
+    expected = answer_images(opened, images[:2], *asked)
+    assert all(len(answer["coord_logprobs"]) == 8 for answer in expected)
+    assert_equal(answer_images(opened, images[:2], *asked, speed="exact"), expected)
+
+
+def test_eager_attention_takes_a_mask_of_its_own(opened, images):
+    data, decoding = tiny_config().data, Decoding(grammar="markers")
+    opened.model.set_attn_implementation("eager")
+    try:
+        expected = answer_images(opened, images[:2], data, decoding, 30)
+        assert_equal(answer_images(opened, images[:2], data, decoding, 30, speed="exact"), expected)
+    finally:
+        opened.model.set_attn_implementation("sdpa")
+
+
+BOX = {"bbox": (0.1, 0.2, 0.6, 0.7)}
+POINT = {"geometry": {"type": "point", "coordinates": [0.4, 0.5]}}
+
+
+@pytest.mark.parametrize(
+    ("data", "shape"),
+    [({"markers": "obj"}, BOX), ({"markers": "qwen"}, BOX), ({"style": "json"}, BOX), ({"geometry": "point"}, POINT)],
+)
+def test_outline_drafts_all_of_an_answer_but_names_and_coordinates(data, shape, opened):
+    section, tokenizer = tiny_config(data=data).data, opened.processor.tokenizer
+    objects = [{"desc": name, **shape} for name in ("red circle", "blue square", "red square")]
+    text = encode_target(
+        Instance(image="x", objects=objects),
+        markers=section.markers,
+        style=section.style,
+        order="given",
+        geometry=section.shape,
+    )
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    words = {i for o in objects for i in tokenizer(o["desc"], add_special_tokens=False)["input_ids"]}
+    vocab = CoordVocab.from_tokenizer(tokenizer)
+    outline, place, at, drafted = Outline.for_tokenizer(tokenizer, section, vocab), Place(), 0, set()
+    begun = []
+    while at < len(ids):
+        coordinates = [token for token in ids[at:] if token in vocab.ids][: outline.sides - place.sides]
+        guess, begins = outline.draft(place, coordinates if place.sides else ())
+        same = next((n for n, pair in enumerate(zip(guess, ids[at:], strict=False)) if pair[0] != pair[1]), len(guess))
+        drafted |= set(range(at, at + min(same, len(ids) - at)))
+        if begins and same == len(guess) and ids[at + same : at + same + 1] and ids[at + same] in vocab.ids:
+            begun.append(at + same)
+        for token in ids[at : at + same + 1]:
+            place = outline.step(place, token)
+        at += same + 1
+    first = [i for i, token in enumerate(ids) if token in vocab.ids][:: outline.sides]
+    assert begun == first  # where slots are of use
+    behind = set(range(len(ids))) - drafted
+    # A name may go on, so that what ends it is not drafted; nor is the end of the last object, with none behind it.
+    assert {ids[i] for i in behind} <= words | {ids[i] for i in first} | {ids[-1], *outline.before[:1]}
+    assert behind >= set(first)
+
+
+def test_outline_completes_a_name_of_which_there_is_one(opened):
+    tokenizer, section = opened.processor.tokenizer, tiny_config().data
+    vocab = CoordVocab.from_tokenizer(tokenizer)
+    outline = Outline.for_tokenizer(tokenizer, section, vocab, {"red circle", "blue circle"})
+    red, *rest = tokenizer("red circle", add_special_tokens=False)["input_ids"]
+    place = Place()
+    for token in (*outline.head, red):
+        place = outline.step(place, token)
+    assert outline.draft(place) == (rest, True)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "drafts", "likeliest", "expected"),
+    [
+        (0, [12, 13, 14], [12, 13, 14, 1], [12, 13, 14, 1]),
+        (0, [12, 13, 14], [12, 15, 14, 1], [12, 15]),
+        (2, [12, 13, 14], [12, 15, 14, 1], [12, 15, 14, 1]),
+        (2, [12, 13, 14], [12, 16, 14, 1], [12, 16]),
+        (9, [12, 1, 14], [12, 2, 14, 1], [12, 2]),  # only coordinates may differ
+        (9, [1, 2, 0], [1, 5, 0, 1], [1, 5]),  # 5 ends the answer
+    ],
+)
+def test_drafts_are_accepted_up_to_the_first_that_differs_by_more_than_the_tolerance(
+    tolerance, drafts, likeliest, expected
+):
+    vocab = CoordVocab(10)
+    outline = Outline((0,), (), (), (1, 0), 4, vocab)
+    verifier = _Verifier(outline, Rules(5, 5, 9, tolerance), None, 1)
+    row = _Row(0, drafts=drafts)
+    logits = torch.nn.functional.one_hot(torch.tensor([likeliest]), 1010).float()
+    verifier.verify([row], logits)
+    assert row.tokens == expected and row.done == (5 in expected)
+    log_p = verifier.read()[0]["log_p"]
+    assert log_p == pytest.approx([float(logits[0, 0].log_softmax(0).max())] * len(expected))
+
+
+def test_rejected_draft_is_followed_by_what_its_pass_found_behind_it():
+    vocab = CoordVocab(10)
+    outline = Outline((0,), (), (), (1, 0), 4, vocab)
+    verifier = _Verifier(outline, Rules(5, 5, 99), None, 1)
+    row = _Row(0, tokens=[0, 2, 11], place=Place("side", sides=1), drafts=[12, 13, 14, 1, 0])
+    verifier.verify([row], torch.nn.functional.one_hot(torch.tensor([[20, 33, 44, 1, 0, 5]]), 1010).float())
+    assert row.tokens == [0, 2, 11, 20]
+    verifier.draft([row], torch.nn.functional.one_hot(torch.tensor([[20, 33, 44, 1, 0, 5]]), 1010).float(), 3)
+    assert row.drafts == [33, 44, 1, 0] and not row.asks
+
+
+def test_speeds_that_a_model_cannot_have_are_refused_by_name(opened):
+    config = tiny_config(evaluation={"speed": "fast"})
+    with pytest.raises(InputError, match=r"evaluation\.speed is fast but the model has no slots"):
+        check_speed(opened, config)
+    check_speed(replace(opened, slots_SH=torch.zeros(3, 32)), config)
+    other = type("Model", (), {"config": type("Config", (), {"model_type": "qwen3_5"})})
+    with pytest.raises(InputError, match=r"the model is a Qwen3.5: the state of its gated-delta layers"):
+        check_speed(replace(opened, model=other), config)

@@ -1,0 +1,47 @@
+"""The images that changed most between two runs, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coord_codec.html import figure, safe
+from coord_eval.report.images import f1_of_images
+from coord_eval.report.overlay import overlay, shown_name
+from coord_eval.report.photograph import ImageRoot
+
+if TYPE_CHECKING:
+    from coord_eval.evaluated import Evaluated
+
+
+def changed_images(runs: Mapping[str, Evaluated], root: ImageRoot | None, most: int = 6) -> str:
+    """Show the images whose F1 changed most from the first to the second run: first better ones, then worse ones.
+
+    Args:
+        runs: two evaluations of the same images, by their names
+        root: where the images are, see `overlay`
+        most: most images of each kind
+    """
+    f1 = {name: f1_of_images(evaluation) for name, evaluation in runs.items()}
+    before_I, after_I = f1.values()
+    change_I = after_I - before_I
+    order = np.argsort(-change_I, kind="stable").tolist()
+    kinds = {
+        "Better": [image for image in order if change_I[image] > 0],
+        "Worse": [image for image in order[::-1] if change_I[image] < 0],
+    }
+    missing = None
+    parts = []
+    for title, images in kinds.items():
+        parts.append(f"<h3>{title}: {len(images):,}</h3>")
+        for image in images[:most]:
+            cells = []
+            for name, evaluation in runs.items():
+                svg, problem = overlay(evaluation, image, root)
+                missing = missing or problem
+                cells.append(figure(svg, f"{shown_name(evaluation.truth, image)}, {name}: F1 {f1[name][image]:.2f}"))
+            parts.append(f'<div class="row">{"".join(cells)}</div>')
+    note = f"<p>Boxes are drawn without their images: {safe(missing)}.</p>" if missing else ""
+    return note + "".join(parts)

@@ -1,0 +1,98 @@
+"""Exports a review for labelling tools: its images in the order of the suspicions, with the proposals applied."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_codec.files import InputError, read_bytes, write_text
+from coord_eval.labelling.formats import EXPORTS
+from coord_eval.review.findings import Box, Finding
+from coord_eval.review.places import places_in_images
+from coord_eval.review.result import Review
+
+TOOLS = {"label-studio": "labelstudio", "cvat": "cvat", "coco": "coco", "fiftyone": "fiftyone"}
+"""Names of the exports of a review, and of the same forms in `coord_eval.labelling.formats.EXPORTS`."""
+APPLIED = 0.5
+"""Probability from which on a proposal takes the place of the label."""
+
+
+def proposed_records(review: Review) -> list[dict[str, Any]]:
+    """Return a record for each image with a suspicion, as predictions hold them, the most suspect image first.
+
+    Its objects are the labels, with the proposals of probable suspicions in their place; `score` is the probability
+    that each is right. Crowd regions are left out.
+
+    Raises:
+        InputError: if the ground truth states no sizes, without which labelling tools cannot place a box
+    """
+    truth = review.truth
+    index = {image_id: i for i, image_id in enumerate(truth.image_ids)}
+    of_image: dict[int, list[Finding]] = {}
+    for finding in review.findings:
+        of_image.setdefault(index[finding.image_id], []).append(finding)
+    if of_image and not (truth.sizes_known and np.isfinite(truth.sizes_I2[list(of_image)]).all()):
+        raise InputError("export: the ground truth states no image sizes, which labelling tools need; add them")
+    places_N = places_in_images(truth.image_N)
+    records = []
+    for image, findings in of_image.items():
+        suspected = {finding.object: finding for finding in findings if finding.object is not None}
+        objects = []
+        for n in np.nonzero((truth.image_N == image) & ~truth.crowd_N)[0].tolist():
+            x, y, w, h = truth.boxes_N4[n].tolist()
+            name = truth.categories[truth.category_N[n]]
+            objects += _objects(suspected.get(int(places_N[n])), name, (x, y, x + w, y + h))
+        for finding in findings:
+            if finding.object is None and finding.probability >= APPLIED and finding.proposal is not None:
+                proposal = finding.proposal
+                objects.append(_object(proposal.desc, proposal.box_xyxy, finding.probability))
+        width, height = truth.sizes_I2[image].tolist()
+        named = {"image_id": truth.image_ids[image], "image": truth.file_names[image]}
+        records.append({**named, "width": int(width), "height": int(height), "objects": objects})
+    return records
+
+
+def _objects(finding: Finding | None, name: str, box: Box) -> list[dict[str, Any]]:
+    """Return what becomes of a label: it stays, changes, or goes."""
+    if finding is None:
+        return [_object(name, box, 1.0)]
+    if finding.probability < APPLIED:
+        return [_object(name, box, 1 - finding.probability)]
+    if finding.proposal is None:
+        return []
+    return [_object(finding.proposal.desc, finding.proposal.box_xyxy, finding.probability)]
+
+
+def _object(name: str, box: Box, score: float) -> dict[str, Any]:
+    return {"desc": name, "bbox_xyxy": list(box), "score": score}
+
+
+def write_review_exports(review: Review, folder: str | Path, tools: Sequence[str]) -> list[Path]:
+    """Write files for labelling tools into a folder; return them.
+
+    Args:
+        review: the review
+        folder: an existing folder
+        tools: names of `TOOLS`
+
+    Raises:
+        InputError: for an unknown tool, unknown image sizes, or if a file exists whose content is another
+        OSError: if a file cannot be written
+    """
+    for tool in tools:
+        if tool not in TOOLS:
+            raise InputError(f"export: expected some of {', '.join(TOOLS)}, found {tool!r}")
+    records = proposed_records(review)
+    with tempfile.TemporaryDirectory() as name:
+        made = [EXPORTS[TOOLS[tool]](records, Path(name)) for tool in tools]
+        texts = {Path(folder) / path.name: path.read_text(encoding="utf-8") for path in made}
+    for path, text in texts.items():
+        if path.exists() and read_bytes(path) != text.encode("utf-8", "replace"):
+            raise InputError(f"export: {path} exists with another content and is not replaced; move it first")
+    for path, text in texts.items():
+        write_text(path, text)
+    return list(texts)

@@ -1,0 +1,84 @@
+"""What a review finds: labels that are probably wrong, answers that no label has, and a judgement of every label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+KINDS = {
+    "renamed": "the object has another name",
+    "moved": "the box lies elsewhere or has another size",
+    "missing": "an object without a label",
+    "spurious": "a label without an object",
+    "duplicate": "a second label of the same object",
+    "mixed": "another name and another box",
+}
+"""Kinds of faults, and what each says about the label."""
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What the answer says in place of a label.
+
+    Attributes:
+        desc: the name
+        box_xyxy: corners in pixels
+        score: score of the answer as it stands in the predictions
+    """
+
+    desc: str
+    box_xyxy: Box
+    score: float
+
+
+@dataclass(frozen=True)
+class JudgedLabel:
+    """A label of the ground truth with the probability that it is wrong.
+
+    Attributes:
+        image_id: id of its image
+        object: index among the labels of its image, in the order of the annotations, crowd regions included
+        label: its name
+        box_xyxy: its corners in pixels
+        probability: that it is wrong, in [0, 1]
+        kind: the most probable kind of fault, one of `KINDS`, whether or not a fault is probable
+        answer: index of the answer that speaks for this fault among those of the image, None without one
+    """
+
+    image_id: int | str
+    object: int
+    label: str
+    box_xyxy: Box
+    probability: float
+    kind: str
+    answer: int | None = None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One suspicion: a label that is probably wrong, or an answer that no label has.
+
+    Attributes:
+        image_id: id of the image
+        image: its file name
+        object: index of the label in its image, in the order of the annotations; None for a missing one
+        answer: index of the answer in its image, in the order of the answers; None if no answer speaks for the fault
+        kind: one of `KINDS`
+        probability: that the label is wrong, or missing, in [0, 1]
+        label: name of the label; None for a missing one
+        box_xyxy: corners of the label in pixels; None for a missing one
+        proposal: what the answer says instead; None where the proposal is to delete the label
+        evidence: the figures that led there, by name
+    """
+
+    image_id: int | str
+    image: str
+    object: int | None
+    answer: int | None
+    kind: str
+    probability: float
+    label: str | None
+    box_xyxy: Box | None
+    proposal: Proposal | None
+    evidence: Mapping[str, float] = field(default_factory=dict)

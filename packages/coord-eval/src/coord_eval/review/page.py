@@ -1,0 +1,313 @@
+"""The page of a review: each suspicion with its image, label and answer over each other, and a decision by keyboard.
+
+Without JavaScript everything can be read; decisions need it. They stay in the browser and are saved as a file, which
+`coord_eval.review.apply_decisions` applies.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coord_codec.counts import counted
+from coord_codec.html import Card, Drawn, gallery, image_svg, notes, page, safe, section, table, tiles
+from coord_codec.html.boxes import MAX_SIDE
+from coord_eval.report.overlay import shown_name
+from coord_eval.report.photograph import ImageRoot, decoded, scaled
+from coord_eval.review.decisions import CHOICES
+from coord_eval.review.findings import KINDS, Box, Finding
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from coord_eval.review.reviewed_labels import ReviewedLabels
+
+MOST_SHOWN = 300
+"""Most suspicions of a page, unless the caller says otherwise."""
+BUDGET = 20_000_000
+"""Characters of the images of one page; suspicions beyond it are shown without their image."""
+_LEAST_CUT, _MOST_CUT = 160, 480
+"""Sides in pixels of the part of an image that is shown at 100 %; a larger part is reduced to the larger one."""
+_LABEL, _ANSWER, _OTHER = 3, 0, 8
+"""Places of the colours in the palette."""
+FIGURES = {
+    "support": "confidence of the answer of its name",
+    "support_iou": "IoU with that answer",
+    "rival": "confidence of an answer of another name there",
+    "rival_iou": "IoU with that answer",
+    "deviation": "distance of the sides from the answer's, 1 is usual",
+    "miss_rate": "share of labels of this size without an answer",
+    "twin_iou": "IoU with another label of its name",
+    "name_surprise": "log-odds against its name, 0 is usual",
+    "box_surprise": "log-odds against its coordinates, 0 is usual",
+    "confidence": "confidence of the answer",
+    "unmatched": "share of confident answers without a label",
+}
+"""What the figures of `Finding.evidence` are; `p_KIND` are the probabilities of the kinds."""
+
+
+def choices_of(finding: Finding, names: Sequence[str]) -> list[str]:
+    """Return the decisions that make sense for a suspicion.
+
+    Args:
+        finding: the suspicion
+        names: the names that a label may get
+    """
+    proposal = finding.proposal
+    known = proposal is not None and proposal.desc in names
+    if finding.label is None:
+        return ["keep", *(["add"] if known else []), "later"]
+    taken = []
+    if proposal is not None:
+        taken.append("box")
+        if known and proposal.desc != finding.label:
+            taken += ["name", "answer"]
+    return ["keep", *taken, "delete", "later"]
+
+
+def to_record(finding: Finding) -> dict[str, Any]:
+    """Return what the page, and a file of decisions, says about a suspicion."""
+    label = None if finding.box_xyxy is None else {"desc": finding.label, "bbox_xyxy": list(finding.box_xyxy)}
+    proposal = finding.proposal
+    return {
+        "image_id": finding.image_id,
+        "image": finding.image,
+        "object": finding.object,
+        "answer": finding.answer,
+        "kind": finding.kind,
+        "probability": finding.probability,
+        "label": label,
+        "proposal": None
+        if proposal is None
+        else {"desc": proposal.desc, "bbox_xyxy": list(proposal.box_xyxy), "score": proposal.score},
+    }
+
+
+def review_page(
+    review: ReviewedLabels, root: ImageRoot | None = None, title: str = "Review of labels", most: int = MOST_SHOWN
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        review: the review
+        root: folder of the images, or a function from their names to their files; None for that of the ground truth
+        title: heading
+        most: most suspicions shown, the most probable ones
+    """
+    shown = review.findings[:most]
+    names = [*review.truth.categories, *review.detections.unknown]
+    cards, told = _cards(review, shown, root or review.truth.root, names)
+    if len(shown) < len(review.findings):
+        told.append(f"the {len(shown)} most probable of {len(review.findings)} suspicions are shown; the file has all")
+    sure = sum(finding.probability >= 0.5 for finding in review.findings)
+    expected = sum(item.probability for item in review.judged)
+    kinds = Counter(finding.kind for finding in review.findings)
+    rows = [(kind, KINDS[kind], kinds[kind], _expected(review, kind)) for kind in KINDS if kinds[kind]]
+    images = len({finding.image_id for finding in review.findings})
+    shown_cards = gallery(cards, labels=names, kinds=_named(kinds), sorts=_SORTS)
+    parts = [
+        tiles(
+            [
+                ("Labels judged", f"{len(review.judged):,}", counted(len(review.truth), "image")),
+                ("Suspicions", f"{len(review.findings):,}", f"in {counted(images, 'image')}"),
+                ("Of at least 50 %", f"{sure:,}", "look at these first"),
+                ("Expected wrong labels", f"{expected:.1f}", "sum of the probabilities"),
+            ]
+        ),
+        notes(review.notes),
+        section("Suspicions", _legend() + notes(told) + shown_cards),
+        section("Kinds", table(("kind", "meaning", "suspicions", "expected"), rows), folded=True) if rows else "",
+        section("What it rests on", table(("", ""), _rests_on(review)), folded=True),
+    ]
+    ids = {"review": review.digest, "ground_truth": review.rests_on["ground_truth"], "choices": CHOICES}
+    body = f'<div data-review="{safe(json.dumps(ids))}">{"".join(parts)}</div>'
+    here = Path(__file__)
+    return page(
+        title,
+        body,
+        style=here.with_name("page.css").read_text(encoding="utf-8"),
+        script=here.with_name("page.js").read_text(encoding="utf-8"),
+    )
+
+
+_SORTS = (("most probable", True), ("least probable", False), ("by image", False), ("smallest box", False))
+
+
+def _named(kinds: Counter[str]) -> dict[str, str]:
+    return {kind: kind for kind in KINDS if kinds[kind]}
+
+
+def _expected(review: ReviewedLabels, kind: str) -> str:
+    return f"{sum(finding.probability for finding in review.findings if finding.kind == kind):.1f}"
+
+
+def _rests_on(review: ReviewedLabels) -> list[tuple[str, str]]:
+    rows = []
+    for name, value in review.rests_on.items():
+        shares = [f"{kind} {share:.2%}" for kind, share in value.items()] if name == "rates" else []
+        rows.append((name.replace("_", " "), ", ".join(shares) or str(value)))
+    return rows
+
+
+def _legend() -> str:
+    samples = (("truth", _LABEL, "the label"), ("hit", _ANSWER, "the answer"), ("crowd", _OTHER, "other labels"))
+    items = "".join(
+        f'<span><svg viewBox="0 0 26 16" aria-hidden="true"><rect class="{fate} key c{slot} own" x="2" y="2" '
+        f'width="22" height="12"/></svg>{safe(text)}</span>'
+        for fate, slot, text in samples
+    )
+    keys = ", ".join(f"{key} {text}" for key, text in CHOICES.values())
+    return (
+        f'<p class="key">{items}</p><p class="hint" hidden>Decide about the chosen image by a key: {safe(keys)}, '
+        "u undo. Decisions stay in this browser; save them as a file for <code>coord-eval review apply</code>.</p>"
+    )
+
+
+def _cards(
+    review: ReviewedLabels, findings: Sequence[Finding], root: ImageRoot | None, names: Sequence[str]
+) -> tuple[list[Card], list[str]]:
+    """Return a card for each suspicion, and notes on images that are not shown."""
+    index = {image_id: i for i, image_id in enumerate(review.truth.image_ids)}
+    number = {name: k for k, name in enumerate(names)}
+    cache: dict[int, tuple[Image.Image | None, str | None]] = {}
+    last = {index[finding.image_id]: place for place, finding in enumerate(findings)}
+    problems: dict[str, list[str]] = {}
+    without, size = 0, 0
+    cards = []
+    for place, finding in enumerate(findings):
+        i = index[finding.image_id]
+        if size > BUDGET:
+            picture, without = None, without + 1
+        else:
+            if i not in cache:
+                cache[i] = decoded(root, review.truth.file_names[i])
+                if problem := cache[i][1]:
+                    problems.setdefault(problem, []).append(shown_name(review.truth, i))
+            picture = cache[i][0]
+        drawing = "".join(_drawings(review, finding, i, picture))
+        size += len(drawing)
+        if last[i] == place:
+            cache[i] = (None, cache[i][1]) if i in cache else (None, None)  # frees the image
+        own = [finding.label, None if finding.proposal is None else finding.proposal.desc]
+        tokens = [(finding.kind, number[name], "") for name in own if name is not None]
+        box = finding.box_xyxy or (finding.proposal.box_xyxy if finding.proposal else (0.0, 0.0, 0.0, 0.0))
+        area = (box[2] - box[0]) * (box[3] - box[1])
+        figures = [(FIGURES[name], f"{value:.3g}") for name, value in finding.evidence.items() if name in FIGURES]
+        shares = [(name[2:], f"{value:.3f}") for name, value in finding.evidence.items() if name.startswith("p_")]
+        details = f"<details><summary>evidence</summary>{table(('', ''), [*figures, *shares])}</details>"
+        record = safe(json.dumps(to_record(finding)))
+        choices = " ".join(choices_of(finding, review.truth.categories))
+        case = (
+            f'<div class="case" data-record="{record}" data-choices="{choices}">'
+            f'<p class="verdict"><b>{_percent(finding.probability)}</b> {safe(sentence(finding))}</p>'
+            f'<div class="pair">{drawing}</div><div class="choices"></div></div>'
+        )
+        p = finding.probability
+        cards.append(Card(case, shown_name(review.truth, i), details, tokens, (p, p, i, area)))
+    lines = [f"{counted(len(own), 'image')}, the first {own[0]}: {problem}" for problem, own in problems.items()][:5]
+    if without:
+        lines.append(f"{counted(without, 'suspicion')} without the image: the page would be larger than 25 MB")
+    return cards, lines
+
+
+def _percent(probability: float) -> str:
+    return "over 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
+
+
+def sentence(finding: Finding) -> str:
+    """Return what a suspicion says, in a few words."""
+    proposal = finding.proposal
+    said = "" if proposal is None else f"{proposal.desc!r} (score {proposal.score:.2f})"
+    match finding.kind:
+        case "missing":
+            return f"missing: {said}"
+        case "moved":
+            return f"moved: {finding.label!r}"
+        case "renamed" | "mixed":
+            return f"{finding.kind}: {finding.label!r}" + (f", the answer says {said}" if said else "")
+        case kind:
+            return f"{kind}: {finding.label!r}"
+
+
+def _drawings(review: ReviewedLabels, finding: Finding, i: int, picture: Image.Image | None) -> Iterator[str]:
+    """Yield the whole image, and the part around label and answer at 100 %."""
+    truth = review.truth
+    name = shown_name(truth, i)
+    proposed = None if finding.proposal is None else finding.proposal.box_xyxy
+    own = [box for box in (finding.box_xyxy, proposed) if box is not None]
+    size = _size(review, i, own)
+    zoom = MAX_SIDE / max(size)
+    pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
+    data = None if picture is None else scaled(picture, pixels)
+    drawn = [*_others(review, finding, i, size), *_own(finding, (0.0, 0.0), size, named=True)]
+    yield f'<figure class="whole">{image_svg(name, size, drawn, data)}</figure>'
+    if picture is None:
+        return
+    # The part around the boxes, in pixels of the file
+    factor = np.array([picture.width / size[0], picture.height / size[1]] * 2)
+    table_k4 = np.array(own) * factor
+    low, high = table_k4[:, :2].min(axis=0), table_k4[:, 2:].max(axis=0)
+    sides = np.maximum(1.4 * (high - low) + 16, _LEAST_CUT)
+    centre = (low + high) / 2
+    start = np.floor(np.clip(centre - sides / 2, 0, None)).astype(int)
+    stop = np.minimum(np.ceil(centre + sides / 2).astype(int), (picture.width, picture.height))
+    start = np.minimum(start, np.maximum(stop - 1, 0))
+    width, height = (stop - start).tolist()
+    if width < 2 or height < 2:
+        return
+    shrink = min(1.0, _MOST_CUT / max(width, height))
+    cut = picture.crop((*start.tolist(), *stop.tolist()))
+    data = scaled(cut, (max(round(width * shrink), 1), max(round(height * shrink), 1)))
+    origin = (float(start[0] / factor[0]), float(start[1] / factor[1]))
+    part = (width / factor[0], height / factor[1])
+    svg = image_svg(f"{name}, the part around it", part, _own(finding, origin, part, named=False), data)
+    caption = f"<figcaption>at {100 * shrink:.0f} %</figcaption>"
+    yield f'<figure class="part" style="width:{width * shrink:.0f}px">{svg}{caption}</figure>'
+
+
+def _own(finding: Finding, origin: tuple[float, float], size: tuple[float, float], *, named: bool) -> list[Drawn]:
+    drawn = []
+    if finding.box_xyxy is not None:
+        box = _relative(finding.box_xyxy, origin, size)
+        drawn.append(Drawn(finding.label or "", box, "truth", f"label: {finding.label}", _LABEL, named))
+    if finding.proposal is not None:
+        box = _relative(finding.proposal.box_xyxy, origin, size)
+        tip = f"answer: {finding.proposal.desc}, score {finding.proposal.score:.3g}"
+        drawn.append(Drawn(finding.proposal.desc, box, "hit", tip, _ANSWER, named))
+    return drawn
+
+
+def _others(review: ReviewedLabels, finding: Finding, i: int, size: tuple[float, float]) -> list[Drawn]:
+    truth = review.truth
+    drawn = []
+    for place, n in enumerate(np.nonzero(truth.image_N == i)[0].tolist()):
+        if place != finding.object:
+            x, y, w, h = truth.boxes_N4[n].tolist()
+            name = truth.categories[truth.category_N[n]]
+            box = _relative((x, y, x + w, y + h), (0.0, 0.0), size)
+            drawn.append(Drawn(name, box, "crowd", f"another label: {name}", _OTHER, named=False))
+    return drawn
+
+
+def _relative(box: Box, origin: tuple[float, float], size: tuple[float, float]) -> Box:
+    x1, y1, x2, y2 = box
+    return (
+        (x1 - origin[0]) / size[0],
+        (y1 - origin[1]) / size[1],
+        (x2 - origin[0]) / size[0],
+        (y2 - origin[1]) / size[1],
+    )
+
+
+def _size(review: ReviewedLabels, i: int, boxes: Sequence[Box]) -> tuple[float, float]:
+    """Return width and height of an image; if they are unknown, the extent of the boxes."""
+    width, height = review.truth.sizes_I2[i].tolist()
+    if np.isfinite(width + height):
+        return width, height
+    right, bottom = np.array(boxes)[:, 2:].max(axis=0, initial=1.0).tolist()
+    return right, bottom

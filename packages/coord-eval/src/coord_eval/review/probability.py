@@ -1,0 +1,102 @@
+"""From the figures of a label to the probability that it is wrong, and how.
+
+A multinomial logistic regression tells how many times more probable the figures of a label are under every kind of
+fault than if it is right; times the odds of that kind these are the odds of the fault (Bayes). A logistic regression
+gives each answer without a label those of a missing label. Their weights are constants, which
+`benchmarks/label_review.py --fit` fits to generated sets with planted faults and `benchmarks/RESULTS.md` measures on
+others. How many faults a set has is not known in advance: the rates of the kinds are re-estimated from the set itself
+by expectation maximisation (Saerens, Latinne and Decaestecker 2002, https://doi.org/10.1162/089976602753284446). The
+rate of spurious labels is not, unless there are likelihoods: answers alone do not tell a label without an object from
+an object that the model misses.
+
+Shapes: N labels, K kinds, F figures, d answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coord_eval.review.weights import GOES_ON, MISSING, WITH_LIKELIHOODS, WITHOUT, LabelWeights
+
+LABEL_KINDS = ("renamed", "moved", "spurious", "duplicate", "mixed")
+"""Kinds of faults of a label that is there, in the order of the columns."""
+_ROUNDS = 50
+MOST_RATE = 0.05
+"""Largest share of labels that one kind of fault is taken to have: beyond that the model is as likely to blame."""
+_PRIOR_LABELS = 20.0
+"""Weight in labels of the rates to which the weights were fitted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities:
+    """Probabilities of the faults.
+
+    Attributes:
+        kind_NK: probability of each kind of fault of each label; their sum is that of any
+        missing_d: probability that each answer without a label shows a missing one
+        rates: estimated share of the labels with each kind of fault
+    """
+
+    kind_NK: np.ndarray
+    missing_d: np.ndarray
+    rates: dict[str, float]
+
+
+def likelihood_ratios(figures_NF: np.ndarray, weights: LabelWeights) -> np.ndarray:
+    """Return how many times more probable the figures are under each kind of fault than for a right label, [N, K]."""
+    scores_NK = figures_NF @ np.array(weights.figures).T + np.array(weights.bias)
+    ratio_NK: np.ndarray = np.exp(np.clip(scores_NK, -30, 30))
+    return ratio_NK
+
+
+def probabilities(
+    figures_NF: np.ndarray,
+    figures_dF: np.ndarray,
+    judged_N: np.ndarray,
+    with_likelihoods: bool,
+    goes_on_d: np.ndarray | None = None,
+) -> Probabilities:
+    """Return the probabilities of all faults.
+
+    Args:
+        figures_NF: figures of the labels, in the order of `LABEL_FIGURES`
+        figures_dF: figures of the answers without a label, in the order of `ANSWER_FIGURES`
+        judged_N: which labels are judged; the others get 0
+        with_likelihoods: whether the figures of the likelihoods are there
+        goes_on_d: how much the model expects another object in the image of each answer, see `likelihood.goes_on`; NaN
+            or None where that is unknown
+    """
+    weights = WITH_LIKELIHOODS if with_likelihoods else WITHOUT
+    ratio_nK = likelihood_ratios(figures_NF[judged_N], weights)
+    kind_nK, rate_K = _adapted(ratio_nK, np.array(weights.rates), with_likelihoods)
+    kind_NK = np.zeros((len(figures_NF), len(LABEL_KINDS)))
+    kind_NK[judged_N] = kind_nK
+    score_d = figures_dF @ np.array(MISSING.figures) + MISSING.bias
+    if goes_on_d is not None:
+        score_d = score_d + np.where(np.isfinite(goes_on_d), GOES_ON[0] * goes_on_d + GOES_ON[1], 0.0)
+    missing_d = 1 / (1 + np.exp(-np.clip(score_d, -30, 30)))
+    rates = dict(zip(LABEL_KINDS, rate_K.tolist(), strict=True))
+    expected = float(missing_d.sum())
+    rates["missing"] = expected / max(expected + float(judged_N.sum()), 1.0)
+    return Probabilities(kind_NK, missing_d, rates)
+
+
+def _adapted(ratio_nK: np.ndarray, fitted_K: np.ndarray, with_likelihoods: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the probabilities [n, K] at the rates of this set, and these rates."""
+    rate_K = fitted_K
+    is_known_K = np.array([kind != "spurious" or with_likelihoods for kind in LABEL_KINDS])
+    kind_nK = np.zeros_like(ratio_nK)
+    for _ in range(_ROUNDS):
+        shifted_nK = ratio_nK * rate_K / (1 - rate_K.sum())
+        kind_nK = shifted_nK / (1 + shifted_nK.sum(axis=1, keepdims=True))
+        estimate_K = (kind_nK.sum(axis=0) + _PRIOR_LABELS * fitted_K) / (len(ratio_nK) + _PRIOR_LABELS)
+        rate_K = np.where(is_known_K, np.minimum(estimate_K, MOST_RATE), fitted_K)
+    return kind_nK, rate_K
+
+
+def most_probable(kind_NK: np.ndarray) -> Sequence[str]:
+    """Return the most probable kind of fault of each label."""
+    return [LABEL_KINDS[k] for k in kind_NK.argmax(axis=1).tolist()]

@@ -1,0 +1,263 @@
+"""Judges every label of a ground truth by the answers of a model, and by the likelihood it gives the labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_codec.arguments import expect
+from coord_codec.counts import counted
+from coord_codec.files import InputError
+from coord_eval.calibration import Calibration, digest_of, digest_of_detections, digest_of_truth
+from coord_eval.detections import Detections
+from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, load_predictions
+from coord_eval.intake.collecting import Collected, collect, collector_paused
+from coord_eval.intake.joining import ImageIndex, LabelSettings
+from coord_eval.predictions import Prediction
+from coord_eval.review.confidence import Compared, compare
+from coord_eval.review.evidence import Evidence, gather
+from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal
+from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
+from coord_eval.review.places import places_in_images
+from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
+from coord_eval.review.result import Review
+
+LEAST_PROBABILITY = 0.05
+"""Probability from which on a suspicion is a finding, unless the caller says otherwise."""
+
+
+@collector_paused()
+def review(
+    ground_truth: GroundTruthSource,
+    predictions: PredictionSource,
+    *,
+    likelihoods: str | Path | Sequence[LabelLikelihood] | None = None,
+    answers: AnswerSettings = AnswerSettings(),
+    labels: LabelSettings = LabelSettings(),
+    score_source: str = "auto",
+    calibration: Calibration | str | Path | None = None,
+    least: float = LEAST_PROBABILITY,
+) -> Review:
+    """Judge every label: the probability that it is wrong, what kind of fault it has, and what it should be.
+
+    Three depths, by what there is. Scores alone: an answer of another name at a label's place, one beside it, none
+    where the model seldom misses an object, or a confident one without a label. With the spreads of coordinates in the
+    predictions: distances between answer and label in units of these. With likelihoods: how improbable the model finds
+    the name and the coordinates of the label itself.
+
+    The model must not have learnt the labels that it judges: one that has repeats their faults.
+
+    Args:
+        ground_truth: as `coord_eval.score` takes it; every record must be valid
+        predictions: as `coord_eval.score` takes them
+        likelihoods: a `likelihoods.jsonl`, or its records; None for none
+        answers: how the text of answers becomes boxes
+        labels: how labels are matched with categories
+        score_source: score of the answers, see `coord_eval.SCORE_SOURCES`
+        calibration: map from scores to probabilities; None: scores are compared with the labels of this set
+        least: probability from which on a suspicion is a finding
+
+    Raises:
+        InputError: if the input cannot be used; the message names file and field
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> cats = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}, {"desc": "dog", "bbox": [0.6, 0.6, 0.9, 0.9]}]
+        >>> images = [Instance(image=f"{i}.jpg", image_id=i, width=640, height=480, objects=cats) for i in range(50)]
+        >>> wrong = [{"desc": "dog", "bbox": [0.1, 0.2, 0.5, 0.6]}, cats[1]]
+        >>> images[7] = Instance(image="7.jpg", image_id=7, width=640, height=480, objects=wrong)
+        >>> cat, dog = "[100, 200, 500, 600]", "[600, 600, 900, 900]"
+        >>> text = f'[{{"bbox_2d": {cat}, "label": "cat"}}, {{"bbox_2d": {dog}, "label": "dog"}}]'
+        >>> answers = [{"image_id": i, "text": text} for i in range(50)]
+        >>> found = review(images, answers, answers=AnswerSettings(scale=1000))
+        >>> first = found.findings[0]
+        >>> first.image_id, first.object, first.label, first.kind, first.proposal.desc
+        (7, 0, 'dog', 'renamed', 'cat')
+    """
+    # Settings
+    for name, value, kind in (("answers", answers, AnswerSettings), ("labels", labels, LabelSettings)):
+        expect(name, value, kind)
+    expect("least", least, float, int)
+    if not 0 <= least <= 1:
+        raise InputError(f"least: expected a probability in [0, 1], found {least!r}")
+
+    # Reading
+    truth = load_ground_truth(ground_truth)
+    loaded = load_predictions(predictions)
+    collected = collect(truth, loaded, answers, labels, score_source)
+    detections = collected.detections
+    notes = [*truth.notes, *collected.notes]
+    if calibration is not None:
+        fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
+        detections, note = fitted.applied(detections, truth.categories, collected.score_source, {})
+        notes.append(note)
+    if not len(detections):
+        notes.append("no answer has a box: every label is judged by its absence alone")
+    index_N = places_in_images(truth.image_N)
+    records = read_likelihoods(likelihoods) if isinstance(likelihoods, (str, Path)) else likelihoods
+    surprise = None
+    if records is not None:
+        surprise, told = surprises(truth, index_N, records)
+        notes += told
+
+    # Evidence and probabilities
+    compared = compare(truth, detections, calibration is not None)
+    spread_D4 = _spreads(truth, detections, loaded, collected)
+    evidence = gather(truth, detections, compared, spread_D4, surprise)
+    goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
+    found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprise is not None, goes_on_d)
+    builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
+    judged, findings = builder.judged(), builder.findings(least)
+    if crowds := int(truth.crowd_N.sum()):
+        notes.append(f"{counted(crowds, 'crowd region is', 'crowd regions are')} not judged")
+    rests_on: dict[str, Any] = {
+        "coord_eval": version("coord-eval"),
+        "ground_truth": digest_of_truth(truth),
+        "predictions": digest_of_detections(collected.detections),
+        "likelihoods": None if records is None else digest_of([item.to_dict() for item in records]),
+        "score_source": collected.score_source,
+        "calibrated": calibration is not None,
+        "spreads": spread_D4 is not None,
+        "least": float(least),
+        "rates": found.rates,
+    }
+    return Review(tuple(findings), tuple(judged), tuple(notes), rests_on, truth, collected.detections)
+
+
+def _spreads(truth: GroundTruth, detections: Detections, loaded: Loaded, collected: Collected) -> np.ndarray | None:
+    """Return the standard deviation of each side of each answer in pixels; NaN where the predictions have none."""
+    spread_D4 = np.full((len(detections), 4), np.nan)
+    rows = dict(
+        zip(
+            zip(detections.image_D.tolist(), detections.rank_D.tolist(), strict=True),
+            range(len(detections)),
+            strict=True,
+        )
+    )
+    index = ImageIndex(truth)
+    for item in loaded:
+        if not isinstance(item, Prediction) or item.coord_spread is None or item.tile or item.objects is not None:
+            continue
+        image = index.by_id(item.image_id) if item.image_id is not None else index.by_name(item.image or "")
+        if image is None or image not in collected.answers or collected.answers[image][0] != item.text:
+            continue  # several answers for one image
+        width, height = truth.size_of(image)
+        for rank, parsed in enumerate(collected.answers[image][1].objects):
+            places = parsed.coord_indices
+            if (
+                len(places) == 4
+                and parsed.order != "yxyx"
+                and max(places) < len(item.coord_spread)
+                and (image, rank) in rows
+            ):
+                sides = np.array([item.coord_spread[place] for place in places])
+                spread_D4[rows[image, rank]] = sides * (width, height, width, height)
+    return spread_D4 if np.isfinite(spread_D4).any() else None
+
+
+class _Builder:
+    """Makes records of arrays."""
+
+    def __init__(
+        self,
+        truth: GroundTruth,
+        detections: Detections,
+        compared: Compared,
+        evidence: Evidence,
+        found: Probabilities,
+        index_N: np.ndarray,
+    ) -> None:
+        self._truth, self._detections, self._compared = truth, detections, compared
+        self._evidence, self._found, self._index_N = evidence, found, index_N
+        self._names = [*truth.categories, *detections.unknown]
+        self._wrong_N = found.kind_NK.sum(axis=1)
+        self._kind_N = found.kind_NK.argmax(axis=1)
+
+    def judged(self) -> list[JudgedLabel]:
+        truth = self._truth
+        return [
+            JudgedLabel(
+                image_id=truth.image_ids[truth.image_N[n]],
+                object=int(self._index_N[n]),
+                label=truth.categories[truth.category_N[n]],
+                box_xyxy=_corners(truth.boxes_N4[n]),
+                probability=float(self._wrong_N[n]),
+                kind=LABEL_KINDS[self._kind_N[n]],
+                answer=self._rank(self._answer(n)),
+            )
+            for n in np.nonzero(~truth.crowd_N)[0].tolist()
+        ]
+
+    def findings(self, least: float) -> list[Finding]:
+        """Return the suspicions by descending probability.
+
+        An answer that contradicts a label shows a missing one only where that is more probable.
+        """
+        truth, found = self._truth, self._found
+        wrong = np.nonzero((self._wrong_N >= least) & ~truth.crowd_N)[0].tolist()
+        findings = [self._of_label(n) for n in wrong]
+        told = {self._answer(n): float(self._wrong_N[n]) for n in wrong}
+        for place, d in enumerate(self._evidence.answers_d.tolist()):
+            if found.missing_d[place] >= max(least, told.get(d, 0.0)):
+                findings.append(self._of_answer(place, d))
+        return sorted(findings, key=lambda item: -item.probability)
+
+    def _answer(self, n: int) -> int:
+        """Return the answer that speaks for the fault of a label: by its kind the rival, the partner or none."""
+        kind = LABEL_KINDS[self._kind_N[n]]
+        partner, rival = int(self._compared.partner_N[n]), int(self._compared.rival_N[n])
+        return {"renamed": rival, "mixed": rival, "moved": partner}.get(kind, -1)
+
+    def _rank(self, d: int) -> int | None:
+        return None if d < 0 else int(self._detections.rank_D[d])
+
+    def _proposal(self, d: int) -> Proposal | None:
+        if d < 0:
+            return None
+        name = self._names[self._detections.category_D[d]]
+        return Proposal(name, _corners(self._detections.boxes_D4[d]), float(self._detections.scores_D[d]))
+
+    def _of_label(self, n: int) -> Finding:
+        truth, image, d = self._truth, int(self._truth.image_N[n]), self._answer(n)
+        figures = {name: float(values[n]) for name, values in self._evidence.named_N.items()}
+        shares = dict(zip(LABEL_KINDS, self._found.kind_NK[n].tolist(), strict=True))
+        return Finding(
+            image_id=truth.image_ids[image],
+            image=truth.file_names[image],
+            object=int(self._index_N[n]),
+            answer=self._rank(d),
+            kind=LABEL_KINDS[self._kind_N[n]],
+            probability=float(self._wrong_N[n]),
+            label=truth.categories[truth.category_N[n]],
+            box_xyxy=_corners(truth.boxes_N4[n]),
+            proposal=self._proposal(d),
+            evidence={name: value for name, value in figures.items() if math.isfinite(value)}
+            | {f"p_{kind}": share for kind, share in shares.items()},
+        )
+
+    def _of_answer(self, place: int, d: int) -> Finding:
+        truth, image = self._truth, int(self._detections.image_D[d])
+        figures = {"confidence": float(self._compared.confidence_D[d]), "unmatched": self._compared.unmatched}
+        return Finding(
+            image_id=truth.image_ids[image],
+            image=truth.file_names[image],
+            object=None,
+            answer=self._rank(d),
+            kind="missing",
+            probability=float(self._found.missing_d[place]),
+            label=None,
+            box_xyxy=None,
+            proposal=self._proposal(d),
+            evidence=figures,
+        )
+
+
+def _corners(box: Mapping[int, float] | np.ndarray) -> Box:
+    x, y, w, h = (float(value) for value in box)
+    return x, y, x + w, y + h

@@ -1,0 +1,91 @@
+"""A set whose labels are simulated, and a model that answers the truth with noise."""
+
+import copy
+
+import numpy as np
+import pytest
+
+NAMES = ("cat", "dog", "cow")
+
+
+def coco(images=120, seed=0):
+    """Six objects an image on a grid, so that none overlaps another; sides of 40 to 90 pixels."""
+    rng = np.random.default_rng(seed)
+    annotations = []
+    for image in range(images):
+        for cell in range(6):
+            w, h = rng.uniform(40, 90, 2)
+            x, y = 200 * (cell % 3) + rng.uniform(0, 200 - w), 200 * (cell // 3) + rng.uniform(0, 200 - h)
+            box = [float(v) for v in (x, y, w, h)]
+            number = len(annotations)
+            category = int(rng.integers(1, 4))
+            annotations.append(
+                {"id": number + 1, "image_id": image, "category_id": category, "bbox": box, "iscrowd": 0}
+            )
+    for row in annotations:
+        row["area"] = row["bbox"][2] * row["bbox"][3]
+    return {
+        "images": [{"id": i, "file_name": f"{i}.png", "width": 600, "height": 400} for i in range(images)],
+        "categories": [{"id": k + 1, "name": name} for k, name in enumerate(NAMES)],
+        "annotations": annotations,
+    }
+
+
+def answers(truth, seed=1, missed=0.03):
+    """Noise of 2 % of a side; a few objects missed, a few false boxes of low score."""
+    rng = np.random.default_rng(seed)
+    results = []
+    for row in truth["annotations"]:
+        if rng.random() < missed:
+            continue
+        box = np.array(row["bbox"]) + rng.normal(0, 0.02, 4) * np.tile(row["bbox"][2:], 2)
+        score = float(rng.uniform(0.7, 1))
+        results.append(
+            {"image_id": row["image_id"], "category_id": row["category_id"], "bbox": box.tolist(), "score": score}
+        )
+    for image in rng.integers(0, len(truth["images"]), 30).tolist():
+        box = [*rng.uniform(0, 300, 2), *rng.uniform(30, 60, 2)]
+        results.append(
+            {"image_id": image, "category_id": 1, "bbox": list(map(float, box)), "score": float(rng.uniform(0.05, 0.4))}
+        )
+    return results
+
+
+def spoil(truth, every=20):
+    """Plant a fault in every so many labels, kinds in turn; return labels, {annotation id: kind} and removed rows."""
+    spoilt, planted, removed = copy.deepcopy(truth), {}, []
+    kinds = ("renamed", "moved", "missing", "spurious", "duplicate", "mixed")
+    rows = []
+    for place, row in enumerate(spoilt["annotations"]):
+        kind = kinds[(place // every) % 6] if place % every == 7 else None
+        x, y, w, h = row["bbox"]
+        if kind == "missing":
+            removed.append(row)
+            continue
+        rows.append(row)
+        if kind in ("renamed", "mixed"):
+            row["category_id"] = row["category_id"] % 3 + 1
+        if kind in ("moved", "mixed"):
+            row["bbox"] = [x + 0.35 * w, y, w, h]
+        extra = {"spurious": [572.0, 372.0, 25.0, 25.0], "duplicate": [x + 0.04 * w, y - 0.03 * h, w, 1.05 * h]}
+        if kind in extra:
+            rows.append(row | {"id": 10_000 + place, "bbox": extra[kind]})
+        if kind:
+            planted[rows[-1]["id"]] = kind
+    spoilt["annotations"] = rows
+    return spoilt, planted, removed
+
+
+@pytest.fixture(scope="session")
+def clean():
+    return coco()
+
+
+@pytest.fixture(scope="session")
+def said(clean):
+    return answers(clean)
+
+
+@pytest.fixture(scope="session")
+def spoilt(clean):
+    return spoil(clean)

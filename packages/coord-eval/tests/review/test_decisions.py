@@ -1,0 +1,184 @@
+"""Decisions are applied exactly, to a new file of the same format, with a list of changes; faulty ones are refused."""
+
+import json
+
+import pytest
+
+from coord_eval import InputError
+from coord_eval.cli.main import main
+from coord_eval.review import apply_decisions, review
+from coord_eval.review.page import to_record
+
+CAT = {"id": 3, "image_id": 1, "category_id": 1, "bbox": [10, 10, 40, 30], "area": 1000.0, "iscrowd": 0}
+SEGMENTED = {"segmentation": [[10, 10, 50, 10, 50, 40]], "score": 0.5}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """COCO annotations of one image with three labels, and the same as instance lines."""
+    rows = [
+        CAT | SEGMENTED,
+        CAT | {"id": 5, "category_id": 2, "bbox": [60, 10, 30, 30]},
+        CAT | {"id": 6, "bbox": [5, 60, 20, 20]},
+    ]
+    images = [
+        {"id": 1, "file_name": "a.png", "width": 100, "height": 100, "licence": "x"},
+        {"id": 2, "file_name": "b.png", "width": 100, "height": 100},
+    ]
+    document = {
+        "info": {"year": 2026},
+        "images": images,
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
+        "annotations": rows,
+    }
+    coco = tmp_path / "coco.json"
+    coco.write_text(json.dumps(document))
+    objects = [
+        {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.4], "note": "kept"},
+        {"desc": "dog", "bbox": [0.6, 0.1, 0.9, 0.4]},
+        {"desc": "cat", "bbox": [0.05, 0.6, 0.25, 0.8]},
+    ]
+    line = {"image": "a.png", "image_id": 1, "width": 100, "height": 100, "objects": objects, "source": "me"}
+    untouched = '{"image":"b.png", "image_id":2,"width":100,"height":100,"objects":[]}'
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(json.dumps(line) + "\n" + untouched + "\n")
+    return {"coco": coco, "lines": lines}
+
+
+def decided(path, tmp_path, *choices, name="decisions.json"):
+    """A file of decisions `(object, choice, proposal)`, as the page saves it."""
+    found = review(path, [])
+    kinds = {
+        "keep": "moved",
+        "box": "moved",
+        "name": "renamed",
+        "answer": "mixed",
+        "delete": "spurious",
+        "later": "moved",
+    }
+    rows = []
+    for place, choice, proposal in choices:
+        kind = "missing" if place is None else kinds[choice]
+        said = None if proposal is None else {"desc": proposal[0], "bbox_xyxy": proposal[1], "score": 0.9}
+        row = {"image_id": 1, "object": place, "answer": None, "kind": kind, "probability": 0.75, "proposal": said}
+        rows.append(row | {"decision": choice})
+    file = tmp_path / name
+    ids = {"version": 1, "review": found.digest, "ground_truth": found.rests_on["ground_truth"]}
+    file.write_text(json.dumps(ids | {"decisions": rows}))
+    return file
+
+
+CHOICES = (
+    (0, "answer", ("dog", [12, 8, 56, 40])),
+    (1, "keep", None),
+    (2, "delete", None),
+    (None, "add", ("cat", [70, 70, 120, 95])),
+)
+
+
+def test_decisions_change_coco_annotations_exactly(files, tmp_path):
+    before = files["coco"].read_bytes()
+    out = tmp_path / "new.json"
+    correction = apply_decisions(decided(files["coco"], tmp_path, *CHOICES), files["coco"], out)
+    assert files["coco"].read_bytes() == before
+    old, new = json.loads(before), json.loads(out.read_text())
+    assert {k: v for k, v in new.items() if k != "annotations"} == {k: v for k, v in old.items() if k != "annotations"}
+    first, second, added = new["annotations"]
+    assert first == CAT | {"category_id": 2, "bbox": [12, 8, 44, 32], "area": 1408, "score": 0.5}
+    assert second == old["annotations"][1]
+    assert added == {
+        "id": 7, "image_id": 1, "category_id": 1, "bbox": [70, 70, 30, 25], "area": 750, "iscrowd": 0
+    }  # fmt: skip
+    changes = json.loads(correction.list.read_text())["changes"]
+    assert [c["decision"] for c in changes] == ["answer", "delete", "add"]
+    assert changes[0]["dropped_fields"] == ["segmentation"]
+    assert changes[1]["before"]["id"] == 6 and changes[1]["after"] is None
+    assert all("0.750" in c["why"] for c in changes)
+
+
+def test_decisions_change_instance_lines_exactly(files, tmp_path):
+    out = tmp_path / "new.jsonl"
+    apply_decisions(decided(files["lines"], tmp_path, *CHOICES), files["lines"], out)
+    first, second = out.read_text().splitlines()
+    assert second == files["lines"].read_text().splitlines()[1]
+    record = json.loads(first)
+    assert record["source"] == "me"
+    assert record["objects"] == [
+        {"desc": "dog", "bbox": [0.12, 0.08, 0.56, 0.4], "note": "kept"},
+        {"desc": "dog", "bbox": [0.6, 0.1, 0.9, 0.4]},
+        {"desc": "cat", "bbox": [0.7, 0.7, 1.0, 0.95]},
+    ]
+
+
+def test_each_choice_changes_only_what_it_says(files, tmp_path):
+    proposal = ("dog", [12, 8, 56, 40])
+    for choice, category, box in (
+        ("box", 1, [12, 8, 44, 32]),
+        ("name", 2, [10, 10, 40, 30]),
+        ("later", 1, [10, 10, 40, 30]),
+    ):
+        file = decided(files["coco"], tmp_path, (0, choice, proposal), name=f"{choice}.json")
+        apply_decisions(file, files["coco"], tmp_path / f"out-{choice}.json")
+        first = json.loads((tmp_path / f"out-{choice}.json").read_text())["annotations"][0]
+        assert (first["category_id"], first["bbox"], "segmentation" in first) == (category, box, choice != "box")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(version=9), "version"),
+        (lambda d: d.update(ground_truth="0" * 64), "other annotations"),
+        (lambda d: d["decisions"][0].update(decision="eat"), "decision"),
+        (lambda d: d["decisions"][0].update(object=7), "no such label"),
+        (lambda d: d["decisions"][0].update(proposal=None), "proposal"),
+        (lambda d: d["decisions"][0]["proposal"].update(desc="zebra"), "'zebra' is no category"),
+        (lambda d: d["decisions"][0]["proposal"].update(bbox_xyxy=[5, 5, 5, 9]), "x1 < x2"),
+        (lambda d: d["decisions"].append(d["decisions"][0]), "keep one"),
+    ],
+)
+def test_faulty_decisions_exit_2_in_one_line_and_write_nothing(files, tmp_path, capsys, change, message):
+    file = decided(files["coco"], tmp_path, *CHOICES)
+    document = json.loads(file.read_text())
+    change(document)
+    file.write_text(json.dumps(document))
+    words = ["review", "apply", str(file), "--ground-truth", str(files["coco"]), "--out", str(tmp_path / "n.json")]
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert message in told and told.count("\n") == 1
+    assert not list(tmp_path.glob("n.json*"))
+
+
+def test_nothing_is_written_over_a_file(files, tmp_path):
+    file = decided(files["coco"], tmp_path, *CHOICES)
+    with pytest.raises(InputError, match="exists"):
+        apply_decisions(file, files["coco"], files["coco"])
+    (tmp_path / "new.json.changes.json").write_text("mine")
+    with pytest.raises(InputError, match="exists"):
+        apply_decisions(file, files["coco"], tmp_path / "new.json")
+
+
+def test_command_writes_lines_facts_and_page(spoilt, said, tmp_path, capsys):
+    truth, predictions = tmp_path / "g.json", tmp_path / "p.json"
+    truth.write_text(json.dumps(spoilt[0]))
+    predictions.write_text(json.dumps(said))
+    out = tmp_path / "out"
+    words = ["review", "--ground-truth", str(truth), "--predictions", str(predictions), "--out", str(out)]
+    assert main([*words, "--count", "5"]) == 0
+    assert "labels judged" in capsys.readouterr().out
+    lines = [json.loads(line) for line in (out / "review.jsonl").read_text().splitlines()]
+    found = review(truth, predictions)
+    assert [line["probability"] for line in lines] == [f.probability for f in found.findings]
+    assert {"image", "image_id", "object", "kind", "probability", "proposal"} <= lines[0].keys()
+    renamed = next(line for line in lines if line["kind"] == "renamed")
+    pixels = [v * side for v, side in zip(renamed["proposal"]["bbox"], (600, 400, 600, 400), strict=True)]
+    assert pixels == pytest.approx(renamed["proposal"]["bbox_xyxy"])
+    facts = json.loads((out / "review.json").read_text())
+    assert facts["review"] == found.digest and len(facts["judged"]) == len(spoilt[0]["annotations"])
+    assert (out / "review.html").read_text().count('class="case"') == 5
+    assert main(["review", "--out", str(out)]) == 2
+    assert "--ground-truth is missing" in capsys.readouterr().err
+
+
+def test_page_says_what_a_file_of_decisions_needs(spoilt, said):
+    first = to_record(review(spoilt[0], said).findings[0])
+    assert {"image_id", "object", "answer", "kind", "probability", "label", "proposal"} <= first.keys()

@@ -1,0 +1,189 @@
+"""Planted faults of every kind are named, clean labels are quiet, and likelihoods of labels count."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coord_codec import Instance
+from coord_eval import Calibration, InputError
+from coord_eval.review import KINDS, LabelLikelihood, read_likelihoods, review, write_likelihoods
+from coord_eval.thresholds import ThresholdCurve
+
+
+def by_id(document, found):
+    """The finding of each annotation id, by counting annotations of each image in the order of the file."""
+    seen, place = {}, {}
+    for row in document["annotations"]:
+        seen[row["image_id"]] = seen.get(row["image_id"], -1) + 1
+        place[row["image_id"], seen[row["image_id"]]] = row["id"]
+    return {place[f.image_id, f.object]: f for f in found.findings if f.object is not None}
+
+
+def overlap(a, b):
+    """IoU of a box `x1 y1 x2 y2` and one `x y w h`, written out."""
+    w = max(0.0, min(a[2], b[0] + b[2]) - max(a[0], b[0]))
+    h = max(0.0, min(a[3], b[1] + b[3]) - max(a[1], b[1]))
+    return w * h / ((a[2] - a[0]) * (a[3] - a[1]) + b[2] * b[3] - w * h)
+
+
+def test_review_names_planted_faults_of_every_kind(spoilt, said, clean):
+    document, planted, removed = spoilt
+    found = review(document, said)
+    findings = by_id(document, found)
+    truth = {row["id"]: row for row in clean["annotations"]}
+    probable = {number: f for number, f in findings.items() if f.probability >= 0.5}
+    named, total = dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+    for number, kind in planted.items():
+        total[kind] += 1
+        named[kind] += number in findings and findings[number].kind == kind
+    for row in removed:
+        total["missing"] += 1
+        named["missing"] += any(
+            f.kind == "missing" and f.image_id == row["image_id"] and overlap(f.proposal.box_xyxy, row["bbox"]) > 0.5
+            for f in found.findings
+        )
+    # A model that misses 3 % of the objects cannot tell each label without an object from these.
+    assert all(named[kind] >= 0.8 * total[kind] >= 4 for kind in KINDS), (named, total)
+    wrong = sum(number not in planted for number in probable)
+    assert wrong <= 0.02 * len(document["annotations"])
+    for number, kind in planted.items():
+        if kind in ("renamed", "mixed") and number in probable:
+            proposal = probable[number].proposal
+            assert proposal.desc == {1: "cat", 2: "dog", 3: "cow"}[truth[number]["category_id"]]
+            assert overlap(proposal.box_xyxy, truth[number]["bbox"]) > 0.8
+
+
+def test_review_of_clean_labels_is_quiet_and_expects_few_faults(clean, said):
+    found = review(clean, said)
+    assert len(found.judged) == len(clean["annotations"])
+    assert sum(f.probability >= 0.5 for f in found.findings) <= 0.01 * len(found.judged)
+    assert sum(item.probability for item in found.judged) <= 0.03 * len(found.judged)
+    order = [f.probability for f in found.findings]
+    assert order == sorted(order, reverse=True)
+
+
+def test_review_orders_alike_whatever_the_scale_of_scores(spoilt, said):
+    squeezed = [row | {"score": row["score"] ** 4 / 3} for row in said]
+    first, second = review(spoilt[0], said), review(spoilt[0], squeezed)
+    assert [item.probability for item in first.judged] == pytest.approx(
+        [item.probability for item in second.judged], abs=0.2
+    )
+
+
+def records(document, wrong_names=(), wrong_boxes=()):
+    """Likelihoods of a model that is sure of all labels but the named ones."""
+    seen, found = {}, []
+    for row in document["annotations"]:
+        place = seen[row["image_id"]] = seen.get(row["image_id"], -1) + 1
+        name = ("cat", "dog", "cow")[row["category_id"] - 1]
+        other = {"cat": "dog", "dog": "cow", "cow": "cat"}[name]
+        p = 0.02 if row["id"] in wrong_names else 0.97
+        mass = (0.9, 0.9, 0.01, 0.02) if row["id"] in wrong_boxes else (0.9, 0.95, 0.9, 0.9)
+        logs = {name: float(np.log(p)), other: float(np.log(1 - p))}
+        found.append(LabelLikelihood(row["image_id"], place, name, name_logprobs=logs, coord_window_mass=mass))
+    return found
+
+
+def test_likelihoods_raise_the_labels_that_the_model_finds_improbable(clean, said):
+    unseen = [row for row in said if row["image_id"] > 1]  # for two images the model has no answer
+    before, after = (
+        {(f.image_id, f.object): f.probability for f in review(clean, unseen, likelihoods=given, least=0.0).findings}
+        for given in (records(clean), records(clean, wrong_names={5}, wrong_boxes={9}))
+    )
+    ratio = {key: after[key] / before[key] for key in before if key[0] in (0, 1)}
+    others = [value for key, value in ratio.items() if key not in {(0, 4), (1, 2)}]
+    assert min(ratio[0, 4], ratio[1, 2]) > 1.25 * max(1.0, *others)
+
+
+def test_answer_without_a_label_counts_more_where_the_model_expects_another_object(clean, said):
+    lost = clean | {"annotations": [row for row in clean["annotations"] if row["id"] != 5]}
+
+    def missing(end):
+        likely = [replace(r, end_logprob=end if r.image_id == 0 else -1e-6) for r in records(lost)]
+        found = review(lost, said, likelihoods=likely, least=0.0).findings
+        return max(f.probability for f in found if f.kind == "missing" and f.image_id == 0)
+
+    assert missing(-5.0) > 1.2 * missing(-1e-6)
+
+
+def test_likelihoods_are_written_and_read(tmp_path):
+    items = [
+        LabelLikelihood(7, 0, "cat", (0.1, 0.2, 0.5, 0.6), coord_logprobs=(-1.0, -2.0, -0.5, -0.1), window=5, fold=1),
+        LabelLikelihood("b", 3, name_logprobs={"cat": -0.1, "dog": -2.4}, name_entropy=0.3),
+    ]
+    assert write_likelihoods(tmp_path / "l.jsonl", items) == 2
+    assert read_likelihoods(tmp_path / "l.jsonl") == items
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"image_id": 1}', "object is missing"),
+        ('{"image_id": 1, "object": -1}', "object"),
+        ('{"image_id": 1, "object": 0, "coord_logprobs": [0.5]}', "coord_logprobs"),
+        ('{"image_id": 1, "object": 0, "coord_window_mass": [1.5]}', "coord_window_mass"),
+        ('{"image_id": 1, "object": 0}\n{"image_id": 1, "object": 0}', "line 2"),
+    ],
+)
+def test_faulty_likelihoods_are_named(tmp_path, line, message):
+    path = tmp_path / "l.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(InputError, match=message):
+        read_likelihoods(path)
+
+
+def test_likelihoods_of_other_annotations_are_refused(clean, said):
+    with pytest.raises(InputError, match="no such label"):
+        review(clean, said, likelihoods=[LabelLikelihood(0, 99)])
+    with pytest.raises(InputError, match="it is about 'zebra'"):
+        review(clean, said, likelihoods=[LabelLikelihood(0, 0, "zebra")])
+
+
+def test_crowd_regions_are_not_judged_and_answers_inside_are_not_missing(clean, said):
+    region = {"id": 9999, "image_id": 0, "category_id": 1, "bbox": [0, 0, 600, 400], "area": 240000.0, "iscrowd": 1}
+    document = clean | {"annotations": [region, *(a for a in clean["annotations"] if a["image_id"] != 0)]}
+    found = review(document, said)
+    assert all(item.image_id != 0 for item in found.judged)
+    cats = [f for f in found.findings if f.image_id == 0 and f.proposal.desc == "cat"]
+    assert cats == []
+    assert any("crowd" in note for note in found.notes)
+
+
+def test_spreads_of_the_answers_are_the_unit_of_their_distance_from_the_labels():
+    """The same distance is usual for a vague answer and a fault beside a sharp one."""
+    rng = np.random.default_rng(0)
+    truth, predictions = [], []
+    for i in range(80):
+        box = [0.2, 0.2, 0.6, 0.6]
+        is_vague = i % 2 == 0
+        error = rng.normal(0, 0.03 if is_vague else 0.004, 4)
+        if i in (40, 41):
+            error = np.full(4, 0.04)
+        answer = np.clip(np.round(1000 * (np.array(box) + error)), 0, 999).astype(int)
+        text = "<obj_start>cat" + "".join(f"<|coord_{k}|>" for k in answer) + "<obj_end>"
+        spread = [0.03 if is_vague else 0.004] * 4
+        truth.append(
+            {"image": f"{i}.jpg", "image_id": i, "width": 500, "height": 400, "objects": [{"desc": "cat", "bbox": box}]}
+        )
+        expected = [k / 1000 for k in answer.tolist()]
+        predictions.append(
+            {"image_id": i, "text": text, "coord_expected": expected, "coord_spread": spread, "desc_logprobs": [-0.01]}
+        )
+    found = review([Instance(**record) for record in truth], predictions)
+    assert found.rests_on["spreads"]
+    probability = {item.image_id: item.probability for item in found.judged}
+    assert probability[41] > 0.5 > 5 * probability[40]
+
+
+def test_a_calibration_says_what_the_scores_mean(clean, said):
+    """Of answers whose calibrated scores are low, a contradiction says less."""
+    document = clean | {"annotations": [dict(row) for row in clean["annotations"]]}
+    wrong = document["annotations"][7]
+    wrong["category_id"] = wrong["category_id"] % 3 + 1
+    halved = Calibration(((0.0, 0.1), (1.0, 0.2)), "results", ThresholdCurve((), (), {}))
+    plain, calibrated = (review(document, said, calibration=c, least=0.0) for c in (None, halved))
+    first, second = (next(f for f in r.findings if (f.image_id, f.object) == (1, 1)) for r in (plain, calibrated))
+    assert first.probability > 0.5 and second.evidence["rival"] < 0.2 < first.evidence["rival"]
+    assert second.probability < first.probability
+    assert calibrated.rests_on["calibrated"]
