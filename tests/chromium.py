@@ -36,7 +36,7 @@ class Chromium:
         self.problems: list[str] = []
         self.requests: list[str] = []
         self._session = None
-        target = next(t for t in self.send("Target.getTargets")["targetInfos"] if t["type"] == "page")
+        target = self.send("Target.createTarget", url="about:blank")  # its own may not be there yet
         attached = self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):

@@ -322,4 +322,7 @@ def test_markers_missing_end_stops_at_the_next_start():
     broken = parse_answer(
         f"<|object_ref_start|>cat<|object_ref_end|>(1,2),(3,4)<|object_ref_start|>dog{SIDES}<|box_end|>"
     )
-    assert [item.desc for item in broken] == ["dog"] and reasons(broken) == ["no_coordinates"]
+    assert [(item.desc, item.repairs) for item in broken] == [
+        ("cat", ("missing_marker",)),
+        ("dog", ("missing_marker",)),
+    ]

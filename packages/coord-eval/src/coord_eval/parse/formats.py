@@ -271,7 +271,7 @@ _ROWS = (
     TextFormat(
         name="points",
         example='{"point_2d": [x, y], "label": "cat"}',
-        keys=("point_2d", "points_2d", "point2d", "points"),
+        keys=("point_2d", "points_2d", "point2d", "points", "POINT"),
         order="xy",
         published=(Published('[{"point_2d": [250, 500], "label": "cat"}]', (("cat", 0.25, 0.5),)),),
     ),
@@ -283,6 +283,7 @@ _ROWS = (
         keys=(
             *("coordinate", "coordinates", "coords", "location", "position", "region", "click", "start_coordinate"),
             *("end_coordinate", "start_box", "end_box", "start_point", "end_point", "click_point", "place"),
+            *("corners", "Coordinate", "Coordinates", "Position", "Location"),
         ),
         order="xy",
         published=(
@@ -470,7 +471,8 @@ _ROWS = (
         _REF_BOX,
         _AXES,
         number=_AXIS,
-        hint=r"<box>\s*<[xy]_",
+        needs=("<box>", "<point>", "<quad>", "<poly"),
+        hint=r"<(?:box|point|quad|poly|polygon)>\s*<[xy]_",
         by_count=True,
         published=(
             Published("<ref>cat</ref><box><x_85><y_275><x_600><y_900></box>", (("cat", 0.085, 0.275, 0.6, 0.9),)),
@@ -529,7 +531,7 @@ _ROWS = (
         divisor="1000",
         scale=1000,
         needs=("</ref>",),
-        hint=r"(?:<box>|</ref>\s*<point>)\s*\(",
+        hint=r"(?:<box>|</ref>\s*<(?:point|quad)>)\s*\(",
         published=(Published("<ref>man</ref><box>(241,354),(707,999)</box>", (("man", 0.241, 0.354, 0.707, 0.999),)),),
     ),
     # DeepSeek-VL2 (Wu et al. 2024): 0 to 999.
@@ -606,12 +608,13 @@ _ROWS = (
         example='<point_box mention="cat"> (12,34) (56,78) </point_box>, <point …>, <polygon …>',
         divisor="1000",
         needs=("<point", "<polygon"),
-        pattern=r'(?:<collection\b[^<>"]{0,99}(?:"(?P<label_of_all>[^"]*)"[^<>]{0,99})?>\s*)?'
+        pattern=r'(?:<(?:collection|track)\b[^<>"]{0,99}(?:"(?P<label_of_all>[^"]*)"[^<>]{0,99})?>\s*)?'
         r'<(?:(?P<polygon>polygon)|point_box|(?P<point>point))(?=[\s>])(?:\s+mention="(?P<label>[^"]*)")?[^<>]{0,99}>'
         rf"(?P<box>{_PLAIN})(?P<end></(?:polygon|point_box|point)>|)",
         scale=1000,
         opening=r"<(?:polygon|point_box|point)[\s>]",
-        hint=r'<(?:polygon|point_box|point)(?:\s+mention="[^"]*"|\s[^<>=]*)?>\s*\(',
+        hint=r'<(?:(?:polygon|point)\s+mention="[^"]*"[^<>]*>\s*|(?:polygon|point)>\s+|'
+        r'point_box(?:\s+mention="[^"]*")?[^<>]*>\s*)\(|<(?:collection|track)\s+mention',
         published=(
             Published(
                 'No. The <point_box mention="signal"> (708,248) (763,386) </point_box> is red.',
@@ -634,7 +637,7 @@ _ROWS = (
         order="xy",
         scale=100,
         pattern=r'<points?(?P<box>(?:\s{1,9}[xy][0-9]{0,4}\s?=\s?"[^"<>]{0,20}")+)'
-        r'(?:\s+alt="(?P<label>[^"<>]*)")?[^<>]{0,99}(?P<end>>(?:[^<]*</points?>)?|)',
+        r'(?:\s+alt="(?P<label>[^"<>]*)")?[^<>]{0,99}(?P<end>>(?:(?P<label_of_all>[^<]*)</points?>)?|)',
         number=rf'"\s*({NUMBER})',
         opening="<points?[ >]",
         hint=r"<points?\s+[xy]",

@@ -14,7 +14,7 @@ _EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)\*|\*(?!\w)")
 _LEADING = re.compile(
     r"""(?:\s*(?:
         \#[0-9]{1,3}\b[.:)]?                # #1
-      | [-*\u2022\u2013\u2014\u00b7\u30fb\u25aa\u25cf\u25cb\u25e6\u2023#>|]+(?=\s|\w|$)  # bullets, headings, cells
+      | [-*\u2022\u2013\u2014\u00b7\u30fb\u25aa\u25cf\u25cb\u25e6\u2023#>|&]+(?=\s|\w|$)  # bullets, headings, cells
       | \(?[0-9]{1,3}[.):\u3001](?![0-9])   # 1. 1) (1) 1:
       | \(?[IVX]{1,4}[.)](?=\s)            # I. (I)
       | [0-9]{1,3}\s*\|                     # the first cell of a table row

@@ -97,6 +97,7 @@ class _Entry:
     record: Record | None = None
     items: list[Item] = field(default_factory=list)
     score: float | None = None
+    call: bool = False
 
 
 class LineParser:
@@ -151,6 +152,8 @@ class LineParser:
             line.words.append("")
             line.end = position = item.end
         _add_words(lines, self.text[position:], position)
+        if len(lines) == 1 and len(lines[0].items) == 1 and not any(map(str.strip, lines[0].words)):
+            lines[0].items[0].certain = True  # two numbers that are the whole answer
         for line in lines:
             line.words = [words if len(words) <= 2 * _MAX_WORDS else _ends(words) for words in line.words]
             _join_pairs(line)
@@ -304,6 +307,7 @@ class LineParser:
             entry.record.fields.append(Field("label", text=label, done=True))
             entry.trimmed |= trimmed
         entry.record.fields += fields
+        entry.call |= any(item.call for item in line.items)
         if score is not None:
             entry.record.fields.append(Field("score", [[(score, None, None)]], done=True))
         entry.end = line.end
@@ -352,7 +356,7 @@ class LineParser:
         heading, trimmed = "", False
         for entry in reversed(self.entries) if follow else self.entries:
             if entry.record is not None:
-                if heading and not self._has_label(entry.record.fields):
+                if heading and not (entry.call or self._has_label(entry.record.fields)):
                     entry.record.name = heading
                     entry.trimmed |= trimmed
             elif not entry.items:
@@ -446,11 +450,9 @@ class LineParser:
 def _as_field(item: Item) -> Field:
     """Return numbers without a name as a field."""
     groups: list[list[Value]] = [[(number, None, None) for number in group] for group in item.groups]
-    return Field(
-        {"point": "point_2d", "box": "bbox", "polygon": "polygon"}.get(item.kind, "coordinates"),
-        groups,
-        done=item.closed,
-    )
+    kind = "box" if item.kind == "polygon" and sum(map(len, groups)) == 4 else item.kind
+    key = {"point": "point_2d", "box": "bbox", "polygon": "polygon"}.get(kind, "coordinates")
+    return Field(key, groups, done=item.closed)
 
 
 def _blank(found: re.Match[str]) -> str:
@@ -503,13 +505,15 @@ def _join_pairs(line: _Line) -> None:
 def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[tuple[Geometry, list[float]]]:
     """Divide the numbers of one item into shapes; "" is the geometry of numbers whose meaning is not certain."""
     flat = [number for group in groups for number in group]
-    if item.call and requested == "box":
+    if item.call and requested == "box" and item.kind != "box":
         if [len(group) for group in groups] == [4]:
             near, far = flat[:2], flat[2:]
             return [("point", near)] if near == far else [("point", near), ("point", far)]
         return [("point" if len(group) == 2 else "", group) for group in groups]
     if item.kind == "box" and len(flat) == 4 and flat[:2] == flat[2:]:
         return [("point", flat[:2])]  # Seed writes the box of a click so
+    if item.kind == "polygon" and len(flat) == 4:
+        return [("box", flat)]  # Hunyuan's lines of text: two corners
     if item.kind != "any":
         return split_shapes(groups, item.kind, requested)
     if requested != "box":

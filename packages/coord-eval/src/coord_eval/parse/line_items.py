@@ -24,19 +24,20 @@ _ITEM = re.compile(
     rf"""
       <(?P<tag>{"|".join(_TAGS)})(?P<attributes>(?:\s[^<>]{{0,300}})?)>
       (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z))
-    | <(?:parameter=)?(?P<leaf>coordinate|{_SIDE_NAMES}|{_LABEL_NAMES})>(?P<text>[^<>]{{0,400}})
-      </(?:(?P=leaf)|parameter)\s*>
+    | <(?:parameter(?:=|\s+name="))?(?P<leaf>coordinate|action|box_2d|{_SIDE_NAMES}|{_LABEL_NAMES})"?>
+      (?P<text>[^<>]{{0,400}})</(?:(?P=leaf)|parameter)\s*>
     | <(?P<named>[^\W\d][\w\ -]{{0,30}})>\s{{0,20}}[\[(]?\s{{0,20}}(?P<content>{_FOUR})
       \s{{0,20}}[\])]?\s{{0,20}}</(?P=named)\s*>
     | <\s*(?P<angle>{NUMBER}(?:\s*[,;]\s*{NUMBER}){{3}})\s*>
-    | (?<![\w])(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*(?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
+    | (?<![\w])(?<!<invoke\ )(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*
+      (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
     | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})
       (?:\s?(?:px|%))?["']?(?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9])
     | ^[ \t]*-[ \t]*(?P<block>{NUMBER}[ \t]*(?:\n[ \t]*-[ \t]*{NUMBER}[ \t]*){{1,7}})$
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.+-]*)
     | (?:^[ \t]*|(?<=[:=|\t\u2192\u27f6\u21d2])[ \t]{{0,20}}|(?<=[^\W\d],)[ \t]{{0,20}})
       (?P<bare>{_FOUR})[ \t]*[.;|]?[ \t]*$
-    | ^[ \t]*(?P<leading>{_FOUR})[ \t]*[,;|\t][ \t]*(?=(?!(?:or|and|to|of|in)\b)[^\W\d][\w '-]{{0,60}}$)
+    | ^[ \t]*(?P<leading>{_FOUR})[ \t]*[,;|\t ][ \t]*(?=(?!(?:or|and|to|of|in|px|pixels)\b)[^\W\d][\w '-]{{0,60}}$)
     | (?<=>)\s{{0,9}}(?P<between>{_FOUR})\s{{0,9}}(?=<)
     | (?<=[^\W\d_])[ \t]+(?P<row>{NUMBER}(?:[ \t]+{NUMBER}){{3}})[ \t]*$
     | (?<=["'],)[ \t]*(?P<listed>{_FOUR})[ \t]*(?=[\])])
@@ -63,10 +64,12 @@ ORDER_KEYS = {"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"}
 _LABEL_ATTRIBUTE = re.compile(r"(?:mention|label|alt|name)\s*=\s*[\"']([^\"']*)")
 _CALL = re.compile(
     r"(?<![\w])(?:\w{1,30}\.)?(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|"
-    r"scroll|swipe|point|touch|locate)(?:_?\w{0,12})?\(?$",
+    r"scroll|swipe|point|touch|locate|(?<=left_)double|(?<=right_)single)(?:_?\w{0,12})?(?:\(|</\w{1,20}>)?$",
     re.IGNORECASE,
 )
 _ARGUMENT = re.compile(r"\(\s*\w{1,30}\s*=\s*[\"']?$")
+_IN_CALL = re.compile(r"\b\w{1,30}\((?:[^()\n]{0,200},)?\s*\w{1,30}\s*=\s*[\"']?$")
+_BOX_ARGUMENT = re.compile(r"[(,]\s*(?:start_|end_)?(?:bbox|box)\s*=\s*[\"']?$")
 _PLACED = re.compile(
     r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
     re.IGNORECASE,
@@ -209,12 +212,20 @@ def _bracketed(text: str, start: int, end: int) -> Iterator[Item]:
 
 def mark_certain(item: Item, before: str) -> None:
     """Find out from the words before an item whether it belongs to a call, and whether two numbers are a point."""
-    before = _ARGUMENT.sub("(", before)
+    argument = before.rstrip("\"' ").endswith("=")
+    if (item.key.endswith("box") or (argument and _BOX_ARGUMENT.search(before))) and [
+        len(group) for group in item.groups
+    ] == [4]:
+        item.kind = "box"  # click(start_box='[1, 2, 3, 4]'): an element, not the two ends of a stroke
     words = before.split()
-    if _CALL.search(before) or (words and words[-1].isupper() and _CALL.search(words[-1])):
+    if argument and not item.key and [len(group) for group in item.groups] == [2] and _IN_CALL.search(before):
+        item.call = item.certain = True  # do(action="Tap", element=[1, 2])
+    elif _CALL.search(before := _ARGUMENT.sub("(", before)) or (
+        words and words[-1].isupper() and _CALL.search(words[-1])
+    ):
         item.call = item.certain = True
     elif not item.key and item.kind == "any":
         numbers = [number for group in item.groups for number in group]
         fraction = any(number % 1 for number in numbers)
         named = _PLACED.search(before) is not None or before.rstrip().endswith(":")
-        item.certain = fraction or (named and max(numbers) >= 10)
+        item.certain |= fraction or (named and max(numbers) >= 10)

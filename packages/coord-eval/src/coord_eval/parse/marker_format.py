@@ -96,8 +96,9 @@ class MarkerParser:
             handlers[match.lastgroup](match)  # type: ignore[index]
             self.last_end = match.end()
         if self.state not in (_OUTSIDE, _AFTER):
-            self.builder.truncated = True
+            before = len(self.builder.objects)
             self._break_off(len(text), "truncated")
+            self.builder.truncated |= self.state != _GAP or len(self.builder.objects) == before
         self._flush_stray()
 
     def _clear_box(self) -> None:
@@ -234,10 +235,8 @@ class MarkerParser:
     def _leave(self, position: int) -> None:
         """Finish the open object before a start marker."""
         self._flush_stray()
-        if self.state == _GAP:
-            self.builder.drop("no_coordinates", self.opened_at, position)
-        elif self.state in (_DESC, _COORDS):
-            self._break_off(position, "nested_start")
+        if self.state in (_DESC, _GAP, _COORDS):
+            self._break_off(position, "no_coordinates" if self.state == _GAP else "nested_start")
 
     def _break_off(self, position: int, reason: str) -> None:
         """Keep an object that lacks only its end marker, else drop it."""
@@ -249,8 +248,9 @@ class MarkerParser:
         # Plain numbers follow the description in families of two markers, and are on their own in those of four.
         in_desc = self.state == _DESC and not self.four_marks
         start = self.desc_start if in_desc else self.last_end
-        pairs = self._pairs(start, position) if (in_desc or self.state == _COORDS) and not runs else []
+        pairs = self._pairs(start, position) if (in_desc or self.state in (_GAP, _COORDS)) and not runs else []
         if pairs and self.full_length and self.step * len(pairs) % self.full_length == 0:
+            self.repairs = ("missing_marker",) if self.state == _GAP else self.repairs
             self._numbers(start, position, position, partial=True)
             if any(map(str.isdigit, self.text[pairs[-1].end() : position])):
                 self.builder.drop(reason, pairs[-1].end(), position)
@@ -288,7 +288,8 @@ class MarkerParser:
             self.builder.drop("no_coordinates", *span)
             return
         kind = "any" if (len(groups) == 1 and len(groups[0]) == 2) or not self.kind.is_box else "box"
-        if pairs and (found.words or ";" in inside):
+        per_shape = [self.step * part.count("(") for part in inside.split(";")]
+        if pairs and (found.words or (len(per_shape) > 1 and {*per_shape} != {self.full_length})):
             self.builder.drop("stray_text", *span)
             return
         for geometry, values in split_shapes(groups, kind, self.kind.name):

@@ -206,6 +206,8 @@ class PatternParser:
         """Divide groups into shapes, by the geometry that the text states or the caller expects, or by their length."""
         row, requested = self.row, self.builder.geometry
         if stated is not None:
+            if stated == "polygon" and not cut and sum(map(len, groups)) == 4:
+                return [("box", [value for group in groups for value in group])]  # Hunyuan's lines: two corners
             return split_shapes(groups, stated, requested)
         if row.groups is not None:
             return [("point" if row.kind == "point" else "box", group) for group in groups]

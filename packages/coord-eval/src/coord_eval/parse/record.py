@@ -52,7 +52,7 @@ LISTS = frozenset(
         *("output", "answer", "image", "labels", "bounding_boxes", "detected_objects", "regions", "characters"),
         *("arguments", "args", "parameters", "params", "input", "inputs", "action_inputs", "function", "properties"),
         *("response", "result", "bbox_list", "boxes_list", "detection", "entities", "markers", "words", "lines"),
-        *("keypoints", "bndbox", "tool_call", "action", "target", "shapes", "blocks", "page", "pages", "value"),
+        *("keypoints", "bndbox", "tool_call", "action", "target", "shapes", "blocks", "page", "pages", "value", "path"),
     }
 )
 """Keys of lists of objects and of other containers, which are not labels."""
@@ -96,6 +96,7 @@ _SOME_BOX = re.compile(
 )
 """Keys of boxes that the table of formats does not name: `bbox_pixels`, `person_bbox`."""
 _NUMBERED = re.compile(r"_?[0-9]+$")
+_END_OF_STROKE = re.compile(r"(?:start|end)_")
 
 
 class Keys:
@@ -117,7 +118,7 @@ class Keys:
             (_SIZES, "size"),
         ):
             self.known |= dict.fromkeys(keys, FieldMeaning(role))  # type: ignore[arg-type]
-        self.known["labels"] = FieldMeaning("labels")
+        self.known |= dict.fromkeys(("labels", "bboxes_labels"), FieldMeaning("labels"))
         self.known |= {key: FieldMeaning("side", side) for key, side in SIDES.items()}
         self.known |= dict.fromkeys(CORNERS, FieldMeaning("corner"))
         for other in (*REGISTRY.values(), *([row] if row else [])):
@@ -163,9 +164,11 @@ class Keys:
         return self.squeezed.get(squeezed, _OTHER) if squeezed not in self.words else _OTHER
 
     def stem(self, key: str) -> str:
-        """Return a key without the number at its end, if repeating it begins another object; else ""."""
+        """Return a key without its number, `start` or `end`, if repeating it begins another object; else ""."""
         if self[key].role not in ("label", "score", "side", "corner", "shape"):
             return ""
+        if self[key].role == "shape" and (end := _END_OF_STROKE.match(key)):
+            return key[end.end() :]
         return key if key in self.known else _NUMBERED.sub("", key)
 
     def label_of(self, key: str | None) -> str:
@@ -285,7 +288,8 @@ def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:
     stems = [keys.stem(item.key) for item in fields]
     counts = Counter(stems)
     leading = next((stem for stem in stems if stem and counts[stem] > 1), None)
-    if leading is None:
+    shapes = [stem for item, stem in zip(fields, stems, strict=True) if keys[item.key].role == "shape"]
+    if leading is None or (leading in shapes and counts[shapes[0]] == 1):  # points of the box before them
         return [fields]
     parts: list[list[Field]] = [[]]
     begun = False

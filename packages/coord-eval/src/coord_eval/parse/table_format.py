@@ -80,7 +80,8 @@ class TableParser:
                     named = True
             elif groups := read_groups(cell, 0, len(cell)).groups:
                 values: list[list[Value]] = [[(number, None, None) for number in group.numbers] for group in groups]
-                record.fields.append(Field(name, values, text=cell if role == "score" else None, done=True))
+                key = "point_2d" if name == "point" and cell.startswith("(") else name
+                record.fields.append(Field(key, values, text=cell if role == "score" else None, done=True))
         cut = end >= text_end and (len(cells) < len(header) or any(_is_open(cell) for cell in cells))
         self.builder.truncated |= cut
         if cut:
