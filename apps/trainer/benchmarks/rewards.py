@@ -123,6 +123,7 @@ def main(
     rows: dict[str, list[dict[str, float]]] = {}
     short = section(out, 1, "faulty", 0, eval_strategy="no", **_MUON) | soft
     short["data"] |= losses
+    short["evaluation"]["max_new_tokens"] = 24  # as long as a trained model's answers; an untrained one does not end
     overhead = run("train", out / "overhead", short)  # imports, reading, answers: what each run costs beside its steps
     for seed in seeds:
         base = section(out, base_steps, "faulty", seed, eval_strategy="no", **_MUON) | soft
