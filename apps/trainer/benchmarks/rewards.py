@@ -1,6 +1,6 @@
 """Measures what rewards gain, and more steps of losses in the same processor time, on a model with faults of sequences.
 
-    uv run python apps/trainer/benchmarks/rewards.py /tmp/rewards --seeds 0 --seeds 1 --seeds 2
+    uv run python apps/trainer/benchmarks/rewards.py runs/rewards --seeds 0 --seeds 1 --seeds 2
 
 The training images are generated shapes whose labels are spoilt: a share of the objects is left out, and a share of the
 rest written twice. From the model that learns them, `reward` and `train` go on with the clean labels. Each run is a
