@@ -121,12 +121,12 @@ def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, 
     """Return model with adapter and optimizer as training would create them, without running the trainer."""
     pipeline.model = model = pipeline.prepare_model(pipeline.args, pipeline.model, template=pipeline.template)
     arguments = pipeline.args.training_args
-    if arguments.gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        model.enable_input_require_grads()
     trainer = CoordTrainer.__new__(CoordTrainer)
     trainer.model = model
     trainer.args = arguments
+    if arguments.gradient_checkpointing:
+        trainer._prepare_gradient_checkpointing(model)  # with the vision tower's inputs, as training does
+        arguments.gradient_checkpointing = True
     trainer.offset_config = offset
     trainer.optimizer = trainer.optimizer_cls_and_kwargs = None
     optimizer = optimizers_map[arguments.optimizer or "default"](arguments, trainer).create_optimizer()
