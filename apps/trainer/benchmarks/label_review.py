@@ -1,7 +1,7 @@
 """How well the review of labels finds planted faults, by a model of the first run on generated images.
 
 uv run python apps/trainer/benchmarks/label_review.py judge MODEL [--seeds 3] [--images 500]
-uv run python apps/trainer/benchmarks/label_review.py folds MODEL [--images 500] [--steps 100]
+uv run python apps/trainer/benchmarks/label_review.py folds MODEL [--seeds 50,51] [--images 300] [--steps 250]
 uv run python apps/trainer/benchmarks/label_review.py fit [--seeds 0,1] [--simulated 0]
 uv run python apps/trainer/benchmarks/label_review.py measure | summary
 """
@@ -185,7 +185,7 @@ def judge(
     forcing = Forcing(detector.engine.checkpoint, detector.config, frozenset(CATEGORIES[:9]))
     for seed in range(seeds):
         folder = out / f"seed-{seed}"
-        clean = drawn(folder, seed, images)
+        clean = drawn(folder, ShapesConfig(seed=1000 + seed, max_objects=2), images)
         sources = find_sources([str(folder / "clean.jsonl")])
         with answer_sources(
             detector, sources, folder / "answers", {"model": str(model), "prompt": ""}, batch=batch
@@ -239,18 +239,43 @@ def read_forced(folder: Path) -> list[LabelLikelihood]:
     return [LabelLikelihood(**label) for line in read_lines(folder / "forced.jsonl") for label in line["labels"]]
 
 
-def drawn(folder: Path, seed: int, images: int) -> list[Instance]:
+def drawn(folder: Path, config: ShapesConfig, images: int) -> list[Instance]:
     """Return generated images, which are drawn unless they are there."""
     file = folder / "clean.jsonl"
     if not file.is_file():
         instances = []
-        for instance, image in draw_shapes(ShapesConfig(seed=1000 + seed, max_objects=2), "reviewed", images):
+        for instance, image in draw_shapes(config, "reviewed", images):
             path = folder / instance.image
             path.parent.mkdir(parents=True, exist_ok=True)
             image.save(path)
             instances.append(instance)
         write_instances(file, instances)
     return list(read_instances(file).instances)
+
+
+def train_further(
+    model: Path, annotations: Path, images: Path, folder: Path, steps: int, more: Mapping[str, Any] = {}
+) -> Path:
+    """Train a model of the first run on annotations, into a folder that is kept if it is there; return the folder."""
+    from coord_trainer.comparison.plan import Group, PlannedRun
+    from coord_trainer.comparison.run import train_all, why_not_kept
+
+    settings: dict[str, Any] = {
+        "model": {"path": str(locate_model(model).resolve())},
+        "run": {"threads": 1, "dir": str(folder)},
+        "data": {"markers": "obj", "annotations": str(annotations), "images": str(images)},
+        "custom": {"coord_soft_ce_w1": {"enabled": True}},
+        "training": {"max_steps": steps, "optimizer": "muon", "learning_rate": 2e-3, "warmup_steps": 5}
+        | {"per_device_train_batch_size": 16, "logging_steps": 20, "save_steps": steps},
+        "evaluation": {"images": "none", "batch_size": 50, "decoding": {"boxes": "best_iou"}},
+    }
+    for section, values in more.items():
+        settings[section] = {**settings[section], **values}
+    training = check_run_config(settings, folder.name)
+    run = PlannedRun(Group(folder.name, "", training), training.run.seed, training, folder)
+    if why_not_kept(run, None) is not None and train_all([run], 1):
+        raise SystemExit(f"the run failed, see {run.folder}.log")
+    return folder
 
 
 def figures(
@@ -360,42 +385,30 @@ def gathered(folder: Path, seed: int, rate: float, likely: bool) -> tuple[Any, n
 
 @app.command()
 def folds(
-    model: Path,
-    images: int = 200,
-    rate: float = 0.3,
-    steps: int = 200,
-    count: int = 2,
-    out: Out = Path("runs/label-review"),
+    model: Path, seeds: str = "50", images: int = 300, steps: int = 250, count: int = 2, out: Out = Path("runs/folds")
 ) -> None:
     """Review records by a model that has never seen them, by one trained on them, faults included, and by folds."""
-    from coord_trainer.comparison.plan import Group, PlannedRun
-    from coord_trainer.comparison.run import train_all, why_not_kept
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
-    folder = out / "folds"
-    records, faults = plant(drawn(folder, 50, images), rate, 50)
-    spoilt = folder / "spoilt.jsonl"
-    write_instances(spoilt, records)
-    settings = {
-        "model": {"path": str(locate_model(model).resolve())},
-        "run": {"threads": 1, "dir": str(folder / "trained")},
-        "data": {"markers": "obj", "annotations": str(spoilt), "images": str(folder)},
-        "custom": {"coord_soft_ce_w1": {"enabled": True}},
-        "training": {"max_steps": steps, "optimizer": "muon", "learning_rate": 2e-3, "warmup_steps": 5}
-        | {"per_device_train_batch_size": 16, "logging_steps": 20, "save_steps": steps},
-        "evaluation": {"images": "none", "batch_size": 50, "decoding": {"boxes": "best_iou"}},
-    }
-    training = check_run_config(settings, "folds")
-    run = PlannedRun(Group("trained", "", training), 0, training, folder / "trained")
-    if why_not_kept(run, None) is not None and train_all([run], 1):
-        raise SystemExit(f"the run failed, see {run.folder}.log")
     asked = load_run_config(None, ["evaluation.batch_size=50"], trains=False)
-    for name, judge_model, parts in (("unseen", model, 0), ("trained", run.folder, 0), ("folds", None, count)):
-        request = ReviewRequest(judge_model, spoilt, folder / f"by-{name}", folder, parts, least=0.0)
-        found = review_annotations(request, asked, training if parts else None)
-        row = measures(found, records, faults)
-        (folder / f"{name}.json").write_text(json.dumps(row, indent=1))
-        print(name, {key: round(value, 3) for key, value in row.items()}, flush=True)
+    for seed in map(int, seeds.split(",")):
+        pool = out / f"seed-{seed}"
+        clean = drawn(pool, ShapesConfig(seed=1000 + seed, max_objects=2), images)
+        for rate in RATES:
+            folder = pool / f"{rate:g}"
+            records, faults = plant(clean, rate, seed)
+            folder.mkdir(exist_ok=True)
+            write_instances(spoilt := folder / "spoilt.jsonl", records)
+            run = train_further(model, spoilt, pool, folder / "trained", steps)
+            training = load_run_config(run / "config.yaml", [])
+            found = {}
+            for name, judge_model, parts in (("unseen", model, 0), ("trained", run, 0), ("folds", None, count)):
+                request = ReviewRequest(judge_model, spoilt, folder / f"by-{name}", pool, parts, least=0.0)
+                review_ = review_annotations(request, asked, training if parts else None)
+                found[name] = measures(review_, records, faults)
+                print(seed, rate, name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)
+            (pool / f"rate-{rate:g}.json").write_text(json.dumps(found, indent=1))
+    summary(out)
 
 
 @app.command()
