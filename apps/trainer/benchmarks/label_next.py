@@ -19,6 +19,7 @@ from label_review import Out, drawn, train_further
 from coord_codec import read_instances, write_instances
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.config.sections import ShapesConfig
+from coord_trainer.detect.image_sources import find_sources
 from coord_trainer.review.label_next import label_next
 
 CHANGED = ShapesConfig(colours=4, max_objects=3, min_side=0.15)
@@ -67,7 +68,8 @@ def trained(model: Path, out: Path, seed: int, labelled: list[int], steps: int, 
 def chosen(run: Path, count: int) -> list[int]:
     """Return the places in the pool of the images that a model chooses."""
     asked = load_run_config(None, ["evaluation.batch_size=50", "evaluation.views=[mirror]"], trains=False)
-    listed = label_next(run, run.parent / "pool", run.with_name(f"{run.name}-next"), count, asked, ())
+    pool = find_sources([str(run.parent / "pool")])
+    listed = label_next(run, pool, run.with_name(f"{run.name}-next"), count, asked, ())
     return [int(Path(json.loads(line)["path"]).stem) for line in listed.read_text().splitlines()]
 
 

@@ -388,6 +388,7 @@ def folds(
     model: Path, seeds: str = "50", images: int = 300, steps: int = 250, count: int = 2, out: Out = Path("runs/folds")
 ) -> None:
     """Review records by a model that has never seen them, by one trained on them, faults included, and by folds."""
+    from coord_trainer.detect.image_sources import find_sources
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
     asked = load_run_config(None, ["evaluation.batch_size=50"], trains=False)
@@ -401,9 +402,10 @@ def folds(
             write_instances(spoilt := folder / "spoilt.jsonl", records)
             run = train_further(model, spoilt, pool, folder / "trained", steps)
             training = load_run_config(run / "config.yaml", [])
+            sources = find_sources([str(spoilt)], pool)
             found = {}
             for name, judge_model, parts in (("unseen", model, 0), ("trained", run, 0), ("folds", None, count)):
-                request = ReviewRequest(judge_model, spoilt, folder / f"by-{name}", pool, parts, least=0.0)
+                request = ReviewRequest(judge_model, sources, folder / f"by-{name}", parts, least=0.0)
                 review_ = review_annotations(request, asked, training if parts else None)
                 found[name] = measures(review_, records, faults)
                 print(seed, rate, name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -91,13 +92,17 @@ def test_review_judges_every_label_and_continues(run, tiny_model, drawn, tmp_pat
         (["M", "--unlabelled", "nowhere"], "expected a folder of images"),
         (["M", "--unlabelled", ".", "--folds", 2], "--folds is about annotations"),
         (["nowhere", "A"], "no such folder"),
+        (["M", "nowhere.json"], "nowhere.json"),
+        (["M", "--unlabelled", "none"], "none: no image there"),
         (["M", "A", "training.max_steps=3"], "training.max_steps: it has no effect"),
     ],
 )
 def test_review_refuses_what_it_cannot_use(run, tiny_model, words, told):
     words = [tiny_model if word == "M" else "a.jsonl" if word == "A" else word for word in words]
-    code, err, _ = run("review", *words, "--out", "out")
+    Path("none").mkdir()
+    code, err, out = run("review", *words, "--out", "out")
     assert code == 2 and told in err and len(err.strip().splitlines()) == 1
+    assert "loading PyTorch" not in out  # arguments are checked before the slow libraries are loaded
 
 
 def test_folds_hold_every_record_once_and_equal_images_together(drawn, tmp_path):

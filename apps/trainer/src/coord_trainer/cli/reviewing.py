@@ -62,6 +62,8 @@ def review(
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import as_setting, check_settings, split_words
+    from coord_trainer.detect.detector import as_trained
+    from coord_trainer.detect.image_sources import annotated_sources, find_sources
 
     forms = tuple(dict.fromkeys(form.value for form in export or ()))
     if words[:1] == ["apply"]:
@@ -85,10 +87,11 @@ def review(
         if not unlabelled.is_dir():
             raise InputError(f"--unlabelled {unlabelled}: expected a folder of images, found none")
         locate_model(places[0])
+        sources = find_sources([str(unlabelled)])
         load_libraries()
         from coord_trainer.review.label_next import label_next
 
-        label_next(places[0], unlabelled, out, count or 200, resolved, forms, force)
+        label_next(places[0], sources, out, count or 200, resolved, forms, force)
         return
 
     # Which labels are wrong.
@@ -105,19 +108,22 @@ def review(
     model = places[0] if len(places) == 2 else None
     if config is not None and folds is None:
         raise InputError("--config: it says how the models of --folds are trained, and there are none; name --folds K")
-    training = None
+    training, answering = None, resolved
     if folds is not None:
         file = config or (model / "config.yaml" if model is not None else None)
         if file is None or not file.is_file():
             raise InputError(f"--folds: {file}: no configuration of a run there; name one with -c CONFIG")
-        training = load_run_config(file, [])
+        answering = training = load_run_config(file, [])
     elif model is not None:
-        locate_model(model)
+        answering = as_trained(resolved, locate_model(model))
+    limit, geometry = resolved.evaluation.limit, answering.data.geometry
+    sources, truth = annotated_sources(places[-1], images, geometry, limit, strict)
+    if not any(instance.targets for instance in truth.instances):
+        raise InputError(f"{places[-1]}: the annotations hold no objects: there is nothing to review")
     load_libraries()
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
-    options = {"exports": forms, "force": force, "strict": strict}
-    request = ReviewRequest(model, places[-1], out, images, folds or 0, **options)
+    request = ReviewRequest(model, sources, out, folds or 0, exports=forms, force=force)
     review_annotations(request, resolved, training)
 
 

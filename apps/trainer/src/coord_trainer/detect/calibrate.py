@@ -18,7 +18,7 @@ from coord_trainer.checkpoints import CARD_FILE, locate_model
 from coord_trainer.config.run_config import RunConfig, read_yaml
 from coord_trainer.console import say
 from coord_trainer.detect.detector import Detector, as_trained
-from coord_trainer.detect.image_sources import ImageSource, Sources, find_sources
+from coord_trainer.detect.image_sources import ImageSource, Sources, annotated_sources
 from coord_trainer.detect.records import prediction_records
 from coord_trainer.model.card import calibration_key, read_card
 
@@ -51,10 +51,7 @@ def calibrate_model(
     if read_card(folder) is None:
         raise InputError(f"{folder}: no {CARD_FILE}, in which the calibration would be kept; restore it from the run")
     geometry = as_trained(config, folder).data.geometry
-    sources = find_sources([str(annotations)], images, geometry, strict)
-    if sources.truth is None:
-        raise InputError(f"{annotations}: expected a file of annotations, .json, .jsonl or .csv")
-    sources = sources.first(config.evaluation.limit)
+    sources, truth = annotated_sources(annotations, images, geometry, config.evaluation.limit, strict)
     for note in sources.notes:
         say(f"  {note}")
     refuse_trained_images(sources, trained_images(folder))
@@ -68,7 +65,7 @@ def calibrate_model(
         say(f"  {counted(len(failed), 'image')} cannot be answered; the first, {first}")
     from coord_eval import fit_calibration, score
 
-    evaluation = score(sources.truth, records, diagnose=False, **detector.reading)
+    evaluation = score(truth, records, diagnose=False, **detector.reading)
     section = detector.config.evaluation
     rests_on = {"annotations": annotations.name, "decoding": section.decoding[0].name, "views": list(section.views)}
     calibration = fit_calibration(evaluation, rests_on=rests_on)

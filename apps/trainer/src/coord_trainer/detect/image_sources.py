@@ -113,6 +113,20 @@ def find_sources(
     return Sources(root, tuple(sorted(sources, key=lambda source: source.name)), None, tuple(notes))
 
 
+def annotated_sources(
+    annotations: Path, images: Path | None, geometry: str, limit: int | None, strict: bool
+) -> tuple[Sources, AnnotationSet]:
+    """Find the first `limit` images of a file of annotations, as `find_sources` does, and return its annotations too.
+
+    Raises:
+        InputError: if it is no file of annotations, or names no image
+    """
+    sources = find_sources([str(annotations)], images, geometry, strict).first(limit)
+    if sources.truth is None:
+        raise InputError(f"{annotations}: expected a file of annotations, .json, .jsonl or .csv")
+    return sources, sources.truth
+
+
 def is_session(folder: Path) -> bool:
     """Return whether a folder is the output folder of an earlier call."""
     try:

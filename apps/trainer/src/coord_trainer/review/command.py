@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coord_codec import InputError, RunError
+from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_eval import AnswerSettings, Calibration
 from coord_eval.review import TOOLS, LabelLikelihood, Review, review, write_likelihoods, write_review_exports
@@ -17,8 +17,8 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.detect.calibrate import trained_among, trained_images
 from coord_trainer.detect.command import Request, session_settings
-from coord_trainer.detect.detector import Detector, as_trained
-from coord_trainer.detect.image_sources import Sources, find_sources
+from coord_trainer.detect.detector import Detector
+from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.session import answer_sources
 from coord_trainer.review.folds import split_folds, train_folds
 from coord_trainer.review.forcing import Forcing
@@ -33,25 +33,21 @@ class ReviewRequest:
 
     Attributes:
         model: the folder of a model; None with folds whose models are trained from a configuration
-        annotations: what is reviewed
+        sources: the annotated images
         out: the output folder
-        images: the folder of the images that the annotations name
         folds: number of models that are trained on the other parts of the records; 0 for the model itself
         least: probability from which on a suspicion is written
         exports: forms of labelling tools to write the proposals in
         force: whether to discard earlier answers
-        strict: whether a bad record of the annotations is an error
     """
 
     model: Path | None
-    annotations: Path
+    sources: Sources
     out: Path
-    images: Path | None = None
     folds: int = 0
     least: float = 0.05
     exports: tuple[str, ...] = ()
     force: bool = False
-    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,12 +69,11 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
         training: settings of the models of the folds
 
     Raises:
-        InputError: if annotations, model, folder or settings are invalid
+        InputError: if there are no labels, or model, folder or settings are invalid
         RunError: if a fold cannot be trained, or no image can be answered
     """
     # Records: the images with their labels, each with the id by which predictions and likelihoods name it.
-    sources = _annotated(request, config, training)
-    truth = sources.truth
+    sources, truth = request.sources, request.sources.truth
     assert truth is not None
     pairs = enumerate(zip(sources.images, truth.instances, strict=True))
     records = [
@@ -99,12 +94,12 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
         parts = []
         for fold in folds:
             say(f"fold {fold.number}: judging {counted(len(fold.records), 'image')}")
-            part = _ask(request, config, fold.run, sources, fold.records, fold.folder)
+            part = _ask(request, config, fold.run, fold.records, fold.folder)
             parts.append(replace(part, judged=of_fold(part.judged, fold.number)))
     else:
         assert request.model is not None
         notes += _on_training(sources, locate_model(request.model))
-        parts = [_ask(request, config, request.model, sources, records, request.out)]
+        parts = [_ask(request, config, request.model, records, request.out)]
     predictions = [record for part in parts for record in part.predictions]
     if all(record["finish_reason"] == "error" for record in predictions):
         raise RunError(f"no image could be answered; the first: {predictions[0].get('error')}")
@@ -132,29 +127,11 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     return found
 
 
-def _annotated(request: ReviewRequest, config: RunConfig, training: RunConfig | None) -> Sources:
-    if request.folds:
-        assert training is not None
-        geometry = training.data.geometry
-    else:
-        assert request.model is not None
-        geometry = as_trained(config, locate_model(request.model)).data.geometry
-    sources = find_sources([str(request.annotations)], request.images, geometry, request.strict)
-    if sources.truth is None:
-        raise InputError(f"{request.annotations}: expected a file of annotations, .json, .jsonl or .csv")
-    sources = sources.first(config.evaluation.limit)
-    if not any(instance.targets for instance in sources.truth.instances):
-        raise InputError(f"{request.annotations}: the annotations hold no objects: there is nothing to review")
-    return sources
-
-
-def _ask(
-    request: ReviewRequest, config: RunConfig, model: Path, sources: Sources, records: Sequence[Record], out: Path
-) -> _Answered:
+def _ask(request: ReviewRequest, config: RunConfig, model: Path, records: Sequence[Record], out: Path) -> _Answered:
     """Return what a model says of some records, from files in `out` as far as they are there."""
+    sources = request.sources
     detector = Detector.load(model, config, sources.labels)
-    asked = Request(model, (str(request.annotations),), out)
-    depends_on = session_settings(asked, detector)
+    depends_on = session_settings(Request(model, (), out), detector)
     some = replace(sources, images=tuple(record.source for record in records))
     batch = detector.config.evaluation.batch_size
     with answer_sources(detector, some, out / "answers", depends_on, batch=batch, force=request.force) as answered:

@@ -21,7 +21,7 @@ from coord_trainer.detect.calibrate import trained_among, trained_images
 from coord_trainer.detect.command import Request, session_settings
 from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.exports import write_export
-from coord_trainer.detect.image_sources import ImageSource, find_sources
+from coord_trainer.detect.image_sources import ImageSource, Sources
 from coord_trainer.detect.session import answer_sources
 from coord_trainer.review.choice import choose, doubt
 from coord_trainer.review.features import image_features
@@ -31,13 +31,13 @@ CHOSEN = "label_next.jsonl"
 
 
 def label_next(
-    model: Path, folder: Path, out: Path, count: int, config: RunConfig, exports: Sequence[str], force: bool = False
+    model: Path, sources: Sources, out: Path, count: int, config: RunConfig, exports: Sequence[str], force: bool = False
 ) -> Path:
     """Answer the images of a folder, and write the list of those to label next.
 
     Args:
         model: the folder of a model
-        folder: of the images, searched recursively
+        sources: the images
         out: the output folder; a later call continues it
         count: number of images to choose
         config: settings of the answers; with views, disagreement among them counts
@@ -48,11 +48,10 @@ def label_next(
         The list.
 
     Raises:
-        InputError: if there are no images, or none that the model was not trained on
+        InputError: if the model was trained on all of them
     """
     # Images that the model was trained on have labels already.
     detector = Detector.load(model, config)
-    sources = find_sources([str(folder)])
     for note in sources.notes:
         say(f"  {note}")
     trained = {source.path for source in trained_among(sources, trained_images(Path(detector.engine.name)))}
@@ -60,10 +59,10 @@ def label_next(
         say(f"  {counted(len(trained), 'image')} were trained on and are left out")
     left = [source for source in sources.images if source.path not in trained]
     if not left:
-        raise InputError(f"{folder}: the model was trained on all of its images; name a folder of unlabelled ones")
+        raise InputError(f"{sources.root}: the model was trained on all of its images; name a folder of others")
 
     # Answers, with the doubt about each.
-    settings = session_settings(Request(model, (str(folder),), out), detector)
+    settings = session_settings(Request(model, (), out), detector)
     batch = detector.config.evaluation.batch_size
     with answer_sources(detector, sources, out / "answers", settings, batch=batch, force=force) as answered:
         records = {record["image"]: record for record in answered.records if record["finish_reason"] != "error"}
