@@ -14,6 +14,7 @@ from coord_codec.arguments import expect
 from coord_codec.files import InputError, write_text
 from coord_eval.evaluation import Evaluation
 from coord_eval.ground_truth import GroundTruth
+from coord_eval.labelling import fiftyone_samples
 from coord_eval.metrics.detection import image_table
 
 if TYPE_CHECKING:
@@ -80,10 +81,9 @@ def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
 
 
 def to_fiftyone(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Return a record for each image in the format of FiftyOne's `Detections` labels.
+    """Return a record for each image, `{"filepath", "detections"}`, as `labelling.fiftyone_samples` writes them.
 
-    `{"filepath", "detections": [{"label", "bounding_box": [x, y, width, height] in [0, 1], "confidence"}]}`;
-    `fo.Detection(**item)` accepts each item as it is, unknown labels included.
+    `fo.Detection(**item)` accepts each detection as it is, unknown labels included.
 
     Raises:
         InputError: if the size of an image is unknown
@@ -93,13 +93,13 @@ def to_fiftyone(evaluation: Evaluation) -> list[dict[str, Any]]:
     if not np.isfinite(ground_truth.sizes_I2).all():
         raise InputError("fiftyone: the ground truth lacks image sizes, and FiftyOne needs boxes in [0, 1]")
     names = [*ground_truth.categories, *detections.unknown]
-    records = [{"filepath": name, "detections": []} for name in ground_truth.file_names]
-    unit_D4 = detections.boxes_D4 / np.tile(ground_truth.sizes_I2, 2)[detections.image_D]
-    for d, image in enumerate(detections.image_D.tolist()):
-        label, confidence = names[detections.category_D[d]], float(detections.scores_D[d])
-        item = {"label": label, "bounding_box": unit_D4[d].tolist(), "confidence": confidence}
-        records[image]["detections"].append(item)
-    return records
+    sizes = zip(ground_truth.file_names, ground_truth.sizes_I2.tolist(), strict=True)
+    records: list[dict[str, Any]] = [{"image": name, "width": w, "height": h, "objects": []} for name, (w, h) in sizes]
+    columns = (detections.image_D, detections.category_D, detections.boxes_D4, detections.scores_D)
+    for image, category, (x, y, w, h), score in zip(*(column.tolist() for column in columns), strict=True):
+        box = [x, y, x + w, y + h]
+        records[image]["objects"].append({"desc": names[category], "bbox_xyxy": box, "score": score})
+    return fiftyone_samples(records)
 
 
 def write_exports(evaluation: Evaluation, folder: str | Path) -> list[Path]:

@@ -51,6 +51,7 @@ class GroundTruth:
         root: folder that the file names are relative to, None if unknown
         notes: conditions that matter when interpreting the metrics
         shapes: N shapes in [0, 1], None for objects without one (crowd regions); None if boxes are scored
+        drawn: geometries other than boxes that instances have, sorted; nothing for COCO, where every box counts
     """
 
     image_ids: tuple[ImageId, ...]
@@ -67,6 +68,7 @@ class GroundTruth:
     root: Path | None = None
     notes: tuple[str, ...] = ()
     shapes: tuple[Shape | None, ...] | None = None
+    drawn: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -210,7 +212,7 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         raise InputError(f"ground truth: image_id {repeated!r} occurs twice; ids must be unique")
     order = sorted(range(len(ids)), key=lambda i: (isinstance(ids[i], str), ids[i]))
     unsized = sum(item.width is None or item.height is None for item in instances)
-    sizes, rows = [], []
+    sizes, rows, drawn = [], [], set()
     for image, position in enumerate(order):
         item = instances[position]
         width, height = (1.0, 1.0) if unsized else (float(item.width or 0), float(item.height or 0))
@@ -220,12 +222,15 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
             box = (x1 * width, y1 * height, (x2 - x1) * width, (y2 - y1) * height)
             area = box[2] * box[3] if o.area is None else o.area
             rows.append((image, category[o.desc], *box, area, o.iscrowd))
+            if o.geometry is not None and not geometry_of(o.geometry.type).is_box:
+                drawn.add(o.geometry.type)
     return {
         "image_ids": tuple(ids[position] for position in order),
         "file_names": tuple(str(instances[position].image) for position in order),
         "sizes_I2": sizes,
         "sizes_known": not unsized,
         "rows": rows,
+        "drawn": tuple(sorted(drawn)),
         "notes": [f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size"]
         if unsized
         else [],

@@ -6,7 +6,7 @@ import pytest
 
 from coord_eval import InputError
 from coord_eval.cli.main import main
-from coord_eval.review import apply_decisions, review
+from coord_eval.review import apply_decisions, review, write_review_exports
 from coord_eval.review.page import to_record
 
 CAT = {"id": 3, "image_id": 1, "category_id": 1, "bbox": [10, 10, 40, 30], "area": 1000.0, "iscrowd": 0}
@@ -182,3 +182,31 @@ def test_command_writes_lines_facts_and_page(spoilt, said, tmp_path, capsys):
 def test_page_says_what_a_file_of_decisions_needs(spoilt, said):
     first = to_record(review(spoilt[0], said).findings[0])
     assert {"image_id", "object", "answer", "kind", "probability", "label", "proposal"} <= first.keys()
+
+
+SHAPES = [
+    {"type": "polygon", "coordinates": [0.1, 0.1, 0.5, 0.1, 0.5, 0.4]},
+    {"type": "oriented", "coordinates": [0.6, 0.1, 0.9, 0.2, 0.85, 0.4, 0.55, 0.3]},
+    {"type": "point", "coordinates": [0.2, 0.7]},
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=[shape["type"] for shape in SHAPES])
+def test_shapes_are_renamed_and_deleted_but_never_replaced_by_boxes(tmp_path, shape):
+    objects = [{"desc": "cat", "geometry": shape}, {"desc": "dog", "geometry": SHAPES[0]}]
+    file = tmp_path / "shapes.jsonl"
+    line = {"image": "a.png", "image_id": 1, "width": 100, "height": 100, "objects": objects}
+    file.write_text(json.dumps(line) + "\n")
+    proposal = ("cow", [12, 8, 56, 40])
+    apply_decisions(decided(file, tmp_path, (0, "name", proposal), (1, "delete", None)), file, tmp_path / "new.jsonl")
+    (kept,) = json.loads((tmp_path / "new.jsonl").read_text())["objects"]
+    assert kept["desc"] == "cow" and kept["geometry"]["type"] == shape["type"]
+    assert kept["geometry"]["coordinates"] == pytest.approx(shape["coordinates"])
+    for choice in ((0, "box", proposal), (0, "answer", proposal), (None, "add", proposal)):
+        with pytest.raises(InputError, match=r"drawn as .*only a box"):
+            apply_decisions(decided(file, tmp_path, choice), file, tmp_path / "other.jsonl")
+    found = review(file, [])
+    assert any("judged by their bounding boxes" in note for note in found.notes)
+    with pytest.raises(InputError, match="drawn as"):
+        write_review_exports(found, tmp_path, ["coco"])
+    assert not list(tmp_path.glob("*other*")) and not (tmp_path / "coco.json").exists()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from coord_codec import InputError
+from coord_codec import InputError, geometry_of
 from coord_codec.counts import counted
 from coord_trainer.cli.answering import Form
 from coord_trainer.cli.main import app
@@ -116,6 +116,11 @@ def review(
         answering = training = load_run_config(file, [])
     elif model is not None:
         answering = as_trained(resolved, locate_model(model))
+    if forms and not geometry_of(answering.data.geometry).is_box:
+        raise InputError(
+            f"--export: the labels are drawn as {answering.data.geometry}, and a review has only their boxes; decide on "
+            "its page instead"
+        )
     limit, geometry = resolved.evaluation.limit, answering.data.geometry
     sources, truth = annotated_sources(places[-1], images, geometry, limit, strict)
     if not any(instance.targets for instance in truth.instances):

@@ -22,7 +22,6 @@ examples:
   coord-eval review --ground-truth train.jsonl --predictions p.jsonl --likelihoods likelihoods.jsonl --out review
   coord-eval review apply decisions.json --ground-truth instances.json --out corrected.json
 """
-TOOLS = ("label-studio", "cvat", "coco", "fiftyone")
 app = typer.Typer(no_args_is_help=False, rich_markup_mode=None)
 
 
@@ -69,8 +68,8 @@ def review(
     assert ground_truth is not None and predictions is not None and out is not None
     from coord_eval.intake.answers import AnswerSettings
     from coord_eval.intake.joining import LabelSettings
+    from coord_eval.review import TOOLS, write_review_exports
     from coord_eval.review import review as judge
-    from coord_eval.review import write_review_exports
 
     tools = [name.strip() for name in export.split(",")] if export is not None else []
     if unknown := next((name for name in tools if name not in TOOLS), None):

@@ -1,7 +1,14 @@
 """Annotation files of labelling tools, for records of boxes and shapes: pre-annotations for a person to correct."""
 
 from coord_eval.labelling.file_names import places_of
-from coord_eval.labelling.formats import EXPORTS, Records, coco_annotations, coco_results, labelstudio_prediction
+from coord_eval.labelling.formats import (
+    EXPORTS,
+    Records,
+    coco_annotations,
+    coco_results,
+    fiftyone_samples,
+    labelstudio_prediction,
+)
 from coord_eval.labelling.objects import DetectedObject, one_line
 
 __all__ = [
@@ -10,6 +17,7 @@ __all__ = [
     "Records",
     "coco_annotations",
     "coco_results",
+    "fiftyone_samples",
     "labelstudio_prediction",
     "one_line",
     "places_of",

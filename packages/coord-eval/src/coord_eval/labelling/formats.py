@@ -211,8 +211,8 @@ def _labelstudio_values(item: DetectedObject, size: tuple[int, int]) -> list[tup
     return [("rectanglelabels", corner | {"width": 100 * w / size[0], "height": 100 * h / size[1], "rotation": 0})]
 
 
-def _fiftyone(records: Records, folder: Path) -> Path:
-    """Write a record for each image whose items are arguments of `fo.Detection`, `fo.Polyline` or `fo.Keypoint`.
+def fiftyone_samples(records: Records) -> list[dict[str, Any]]:
+    """Return a record for each image whose items are arguments of `fo.Detection`, `fo.Polyline` or `fo.Keypoint`.
 
     The coordinates of an unplaced keypoint are NaN, as FiftyOne expects and Python's json reads.
     """
@@ -233,7 +233,7 @@ def _fiftyone(records: Records, folder: Path) -> Path:
                 fields = {"label": item.label, "points": points, "confidence": [item.score] * len(points)}
                 sample.setdefault("keypoints", []).append(fields)
         samples.append(sample)
-    return _json(folder / "fiftyone.json", samples)
+    return samples
 
 
 def _cvat(records: Records, folder: Path) -> Path:
@@ -273,7 +273,7 @@ EXPORTS: Mapping[str, Callable[[Records, Path], Path]] = {
     "yolo": _yolo,
     "voc": _voc,
     "labelstudio": _labelstudio,
-    "fiftyone": _fiftyone,
+    "fiftyone": lambda records, folder: _json(folder / "fiftyone.json", fiftyone_samples(records)),
     "cvat": _cvat,
 }
 """Export functions by format."""

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from coord_codec import AnnotationSet, Object, read_annotations
+from coord_codec import AnnotationSet, Object, geometry_of, read_annotations
 from coord_codec.files import InputError, write_text
 from coord_codec.instance_file import instance_line
 from coord_codec.json_file import JsonFile
@@ -53,7 +53,8 @@ def apply_decisions(decisions: str | Path, ground_truth: str | Path, out: str | 
         out: file for the corrected annotations
 
     Raises:
-        InputError: if the decisions are about other annotations or cannot be applied, or a file exists already
+        InputError: if the decisions are about other annotations or cannot be applied, such as a box in place of a
+            polygon, or a file exists already
         OSError: if a file cannot be written
     """
     out, changes_file = Path(out), Path(f"{out}.changes.json")
@@ -214,6 +215,8 @@ def _instances(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
             if item is None:
                 objects.append(obj)
                 continue
+            if item.choice in ("box", "answer") and obj.geometry and not geometry_of(obj.geometry.type).is_box:
+                _refuse(item, f"the label is drawn as {obj.geometry.type}")
             before = {"desc": obj.desc, "bbox": list(obj.bbox)}
             if item.choice == "delete":
                 plan.tell(item, image, before, None)
@@ -222,6 +225,8 @@ def _instances(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
             plan.tell(item, image, before, {"desc": changed.desc, "bbox": list(changed.bbox)}, dropped)
             objects.append(changed)
         for item in added:
+            if plan.truth.drawn:
+                _refuse(item, f"the labels of this file are drawn as {', '.join(plan.truth.drawn)}")
             made = Object(desc=str(item.desc), bbox=_unit(plan, item, image))
             plan.tell(item, image, None, {"desc": made.desc, "bbox": list(made.bbox)})
             objects.append(made)
@@ -233,6 +238,13 @@ def _instances(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
     if is_list:
         return json.dumps(records, ensure_ascii=False) + "\n"
     return "".join(f"{line}\n" for line in lines)
+
+
+def _refuse(item: Decision, why: str) -> NoReturn:
+    raise InputError(
+        f"decisions: {item.choice!r} for object {item.object} of image {item.image_id!r}: {why}, and the answer gives "
+        "only a box; take its name, delete or look later, and draw it in a labelling tool"
+    )
 
 
 def _changed(obj: Object, item: Decision, plan: _Plan, image: int) -> tuple[Object, list[str]]:

@@ -28,9 +28,15 @@ def proposed_records(review: Review) -> list[dict[str, Any]]:
     that each is right. Crowd regions are left out.
 
     Raises:
-        InputError: if the ground truth states no sizes, without which labelling tools cannot place a box
+        InputError: if the labels are drawn as other shapes than boxes, which would be lost, or the ground truth states
+            no sizes, without which labelling tools cannot place a box
     """
     truth = review.truth
+    if truth.drawn:
+        raise InputError(
+            f"export: the labels are drawn as {', '.join(truth.drawn)}, and a review has only their boxes; decide on "
+            "its page instead"
+        )
     index = {image_id: i for i, image_id in enumerate(truth.image_ids)}
     of_image: dict[int, list[Finding]] = {}
     for finding in review.findings:
@@ -80,7 +86,7 @@ def write_review_exports(review: Review, folder: str | Path, tools: Sequence[str
         tools: names of `TOOLS`
 
     Raises:
-        InputError: for an unknown tool, unknown image sizes, or if a file exists whose content is another
+        InputError: for an unknown tool, labels that are no boxes, unknown sizes, or a file with another content
         OSError: if a file cannot be written
     """
     for tool in tools:

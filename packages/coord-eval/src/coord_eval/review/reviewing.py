@@ -97,6 +97,8 @@ def review(
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
         detections, note = fitted.applied(detections, truth.categories, collected.score_source, {})
         notes.append(note)
+    if truth.drawn:
+        notes.append(f"labels are drawn as {', '.join(truth.drawn)}, and judged by their bounding boxes")
     if not len(detections):
         notes.append("no answer has a box: every label is judged by its absence alone")
     index_N = places_in_images(truth.image_N)
