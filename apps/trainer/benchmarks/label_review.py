@@ -3,7 +3,7 @@
 uv run python apps/trainer/benchmarks/label_review.py judge MODEL [--seeds 3] [--images 500]
 uv run python apps/trainer/benchmarks/label_review.py folds MODEL [--seeds 50,51] [--images 300] [--steps 250]
 uv run python apps/trainer/benchmarks/label_review.py fit [--seeds 0,1] [--simulated 0]
-uv run python apps/trainer/benchmarks/label_review.py measure | summary
+uv run python apps/trainer/benchmarks/label_review.py measure [--cleanlab FOLDER] | summary
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import random
 import runpy
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
@@ -29,10 +31,11 @@ from coord_eval.overlaps import box_iou
 from coord_eval.review import LabelLikelihood, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.evidence import LABEL_FIGURES, gather
+from coord_eval.review.findings import Finding, Proposal
 from coord_eval.review.likelihood import goes_on, surprises
 from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS
-from coord_eval.review.weights import MISSING
+from coord_eval.review.weights import MISSING, AnswerWeights
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.config.sections import ShapesConfig
@@ -203,8 +206,11 @@ def judge(
 
 
 @app.command()
-def measure(out: Out = Path("runs/label-review")) -> None:
-    """Review what `judge` has put there, without a model, and print means over seeds."""
+def measure(out: Out = Path("runs/label-review"), cleanlab: Path | None = None) -> None:
+    """Review what `judge` has put there, without a model, and print means over seeds.
+
+    `--cleanlab` is a folder into which cleanlab is installed, for ObjectLab.
+    """
     for folder in sorted(out.glob("seed-*")):
         seed = int(folder.name.removeprefix("seed-"))
         clean = list(read_instances(folder / "clean.jsonl").instances)
@@ -225,6 +231,8 @@ def measure(out: Out = Path("runs/label-review")) -> None:
                 | (figures(given, faults, records) if given else {})
                 for name, given in some.items()
             }
+            for name, ranked in by_rules(records, predictions, cleanlab).items():
+                found[name] = measures(ranked, records, faults)
             (folder / f"rate-{rate:g}.json").write_text(json.dumps(found, indent=1))
     summary(out)
 
@@ -306,46 +314,105 @@ def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int
         seeds: the sets to fit to; the others are left for a test
         simulated: number of seeds of simulated sets, which have no likelihoods; 0 for none
     """
-    other = runpy.run_path(str(Path(__file__).parents[3] / "packages/coord-eval/benchmarks/label_review.py"))
+    other = simulations()
+    missing = MISSING
     for likely in (False, True):
-        figures, kinds, answers, missing, going, offsets = [], [], [], [], [], []
-        for seed in map(int, seeds.split(",")):
-            for rate in (0.0, *RATES):
-                found, own, shows, goes_on_d = gathered(out / f"seed-{seed}", seed, rate, likely)
-                figures.append(found.figures_NF)
-                kinds.append(own)
-                answers.append(found.figures_dF)
-                missing.append(shows)
-                going.append(goes_on_d)
-        measured = len(figures)
+        sets = [
+            gathered(out / f"seed-{seed}", seed, rate, likely)
+            for seed in map(int, seeds.split(","))
+            for rate in (0.0, *RATES)
+        ]
         for case in other["_cases"](80, range(0 if likely else simulated)):
             found = other["_evidence"](case)
-            figures.append(found.figures_NF)
-            kinds.append(np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N]))
-            answers.append(found.figures_dF)
-            missing.append((other["shows_removed"](case) >= 0)[found.answers_d])
+            shows = (other["shows_removed"](case) >= 0)[found.answers_d]
+            sets.append((found, other["kinds_of"](case, found.twin_N), shows, np.zeros(len(shows))))
+        figures, x = np.concatenate([s[0].figures_dF for s in sets]), np.concatenate([s[0].figures_NF for s in sets])
+        kinds, y = [s[1] for s in sets], np.where(np.concatenate([s[2] for s in sets]), 0, -1)
+        offsets = []
         for own in kinds:
             counts = np.array([(own == k).sum() for k in range(len(LABEL_KINDS))]) + 0.01
             offsets.append(np.tile(np.log(counts / (own == -1).sum()), (len(own), 1)))
-        x, kind_N = np.concatenate(figures), np.concatenate(kinds)
-        used = np.arange(len(LABEL_FIGURES)) if likely else np.arange(len(LABEL_FIGURES) - 2)
+        kind_N, used = np.concatenate(kinds), np.arange(len(LABEL_FIGURES) - (0 if likely else 2))
         weight, bias = other["softmax_fit"](x[:, used], kind_N, np.concatenate(offsets), 1e-3)
         rows = np.zeros((len(LABEL_KINDS), len(LABEL_FIGURES)))
         rows[:, used] = weight
-        print("WITH_LIKELIHOODS" if likely else "WITHOUT", f"rests on {len(x)} labels")
+        print("WITH_LIKELIHOODS" if likely else "WITHOUT", f"rests on {len(x)} labels of {len(sets)} sets")
         for row in rows:
             print("        (" + ", ".join(f"{value:.2f}" for value in row) + "),")
         print("    bias=(" + ", ".join(f"{value:.2f}" for value in bias) + "),")
         print("    rates=(" + ", ".join(f"{(kind_N == k).mean():.4f}" for k in range(len(LABEL_KINDS))) + "),")
-        y = np.where(np.concatenate(missing), 0, -1)
         if likely:  # the end of the answer, beside what the answers say already
-            known = np.concatenate(going)
-            score = np.concatenate(answers[:measured]) @ np.array(MISSING.figures) + MISSING.bias
-            nothing = np.zeros((len(score), 1))
-            weight, bias = other["softmax_fit"](
-                np.nan_to_num(known)[:, None], y[: len(score)], nothing + score[:, None], 1e-3
+            score = figures @ np.array(missing.figures) + missing.bias
+            going = np.nan_to_num(np.concatenate([s[3] for s in sets]))
+            weight, bias = other["softmax_fit"](going[:, None], y, score[:, None], 1e-3)
+            print(f"GOES_ON ({len(y)} answers)", float(weight[0, 0].round(2)), float(bias[0].round(2)))
+        else:
+            weight, bias = other["softmax_fit"](figures, y, np.zeros((len(y), 1)), 1e-4)
+            missing = AnswerWeights(tuple(weight[0].round(2).tolist()), float(bias[0].round(2)))
+            print(f"MISSING ({len(y)} answers)", missing)
+
+
+def simulations() -> dict[str, Any]:
+    """Return the names of coord-eval's benchmark, which simulates detectors and has the rules of others."""
+    return runpy.run_path(str(Path(__file__).parents[3] / "packages/coord-eval/benchmarks/label_review.py"))
+
+
+def by_rules(
+    records: Sequence[Instance], predictions: Sequence[Mapping[str, Any]], cleanlab: Path | None
+) -> dict[str, Review]:
+    """Return the suspicions of other rules, as reviews: random order, the plain IoU rule, and ObjectLab's if it is there."""
+    other = simulations()
+    names = {name: k for k, name in enumerate(CATEGORIES)}
+    size = records[0].width or 0
+    labels = [(i, k, o) for i, instance in enumerate(records) for k, o in enumerate(instance.objects)]
+    corners = np.array([o.bbox for _, _, o in labels]) * size
+    boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], axis=1)
+    scene = other["Scene"](
+        np.full((len(records), 2), float(size)),
+        len(names),
+        np.array([i for i, _, _ in labels]),
+        np.array([names[o.desc] for _, _, o in labels]),
+        boxes,
+    )
+    place = {instance.image_id: i for i, instance in enumerate(records)}
+    said = [(place[p["image_id"]], o) for p in predictions for o in p["objects"] if o["desc"] in names]
+    results = []
+    for image, o in said:
+        x1, y1, x2, y2 = o["bbox_xyxy"]
+        box = [x1, y1, x2 - x1, y2 - y1]
+        results.append({"image_id": image, "category_id": names[o["desc"]] + 1, "bbox": box, "score": o["score"]})
+    case = other["Case"](scene, other["Spoilt"](scene, [""] * len(labels), [], []), None, results)
+    chance = np.random.default_rng(0)
+    rules = {
+        "random": lambda case: other["Ranking"](chance.random(len(labels)), chance.random(len(results)), []),
+        "plain IoU rule": other["by_iou"],
+    }
+    if cleanlab is not None:
+        sys.path.append(str(cleanlab))
+        rules["ObjectLab"] = other["by_objectlab"]
+    found = {}
+    for title, rule in rules.items():
+        ranking = rule(case)
+        findings = [
+            Finding(records[i].image_id, "", k, None, "", float(p), o.desc, None, None)
+            for (i, k, o), p in zip(labels, ranking.label_N, strict=True)
+        ] + [
+            Finding(
+                records[i].image_id,
+                "",
+                None,
+                0,
+                "",
+                float(p),
+                None,
+                None,
+                Proposal(o["desc"], tuple(o["bbox_xyxy"]), 0),
             )
-            print(f"GOES_ON ({len(score)} answers)", float(weight[0, 0].round(2)), float(bias[0].round(2)))
+            for (i, o), p in zip(said, ranking.answer_D, strict=True)
+            if p > 0
+        ]
+        found[title] = SimpleNamespace(findings=sorted(findings, key=lambda one: -one.probability))
+    return found
 
 
 def gathered(folder: Path, seed: int, rate: float, likely: bool) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:

@@ -1,8 +1,8 @@
 """How well a review finds planted faults of labels: simulated detectors of several kinds, against other rules.
 
 python packages/coord-eval/benchmarks/label_review.py [--coco FILE [--results FILE]] [--cleanlab FOLDER]
-python packages/coord-eval/benchmarks/label_review.py --fit
 
+The constants are fitted by `apps/trainer/benchmarks/label_review.py fit`, to these sets and those of a trained model.
 `--cleanlab` is a folder into which cleanlab is installed (`uv pip install --target FOLDER cleanlab`), for ObjectLab.
 """
 
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import typer
@@ -22,7 +22,6 @@ import typer
 from coord_eval.overlaps import box_iou
 from coord_eval.review import KINDS, Review, review
 from coord_eval.review.confidence import compare
-from coord_eval.review.evidence import LABEL_FIGURES
 from coord_eval.review.probability import LABEL_KINDS
 
 Boxes = np.ndarray
@@ -458,7 +457,7 @@ def reliability(cases: list[tuple[Case, Ranking]], bins: int = 5) -> tuple[list[
     return rows, sum(abs(mean - share) * count for mean, share, count in rows) / len(value)
 
 
-# ---------------------------------------------------------------- fit
+# ---------------------------------------------------------------- sets to fit to
 
 
 def softmax_fit(
@@ -485,37 +484,15 @@ def softmax_fit(
     return weight[:, :-1] / scale_F, weight[:, -1]
 
 
-def fit(images: int, seeds: range) -> None:
-    """Print the constants of `coord_eval.review.weights`."""
-    figures, kinds, answers, missing, offsets = [], [], [], [], []
-    for case in _cases(images, seeds):
-        evidence = _evidence(case)
-        own = np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N])
-        # The first of two labels of one object is as good as the second.
-        twins = {case.spoilt.source_N[n] for n in np.nonzero(own == LABEL_KINDS.index("duplicate"))[0]}
-        is_pair = np.array([s in twins for s in case.spoilt.source_N])
-        is_second = evidence.twin_N >= 0
-        own = np.where(is_pair, np.where(is_second, LABEL_KINDS.index("duplicate"), -1), own)
-        figures.append(evidence.figures_NF)
-        kinds.append(own)
-        counts = np.array([(own == k).sum() for k in range(len(LABEL_KINDS))]) + 0.01
-        offsets.append(np.tile(np.log(counts / (own == -1).sum()), (len(own), 1)))
-        answers.append(evidence.figures_dF)
-        missing.append((shows_removed(case) >= 0)[evidence.answers_d])
-    x, kind_N = np.concatenate(figures), np.concatenate(kinds)
-    used = np.arange(len(LABEL_FIGURES) - 2)  # without the figures of likelihoods
-    weight, bias = softmax_fit(x[:, used], kind_N, np.concatenate(offsets), 1e-4)
-    rows = np.zeros((len(LABEL_KINDS), len(LABEL_FIGURES)))
-    rows[:, used] = weight
-    rates = [float((kind_N == k).mean()) for k in range(len(LABEL_KINDS))]
-    print(f"WITHOUT rests on {len(x)} labels")
-    for row in rows:
-        print("        (" + ", ".join(f"{v:.2f}" for v in row) + "),")
-    print("    bias=(" + ", ".join(f"{v:.2f}" for v in bias) + "),")
-    print("    rates=(" + ", ".join(f"{v:.4f}" for v in rates) + "),")
-    y = np.where(np.concatenate(missing), 0, -1)
-    weight, bias = softmax_fit(np.concatenate(answers), y, np.zeros((len(y), 1)), 1e-4)
-    print(f"MISSING ({len(y)} answers)", [round(float(v), 2) for v in weight[0]], round(float(bias[0]), 2))
+def kinds_of(case: Case, twin_N: np.ndarray) -> np.ndarray:
+    """Return the kind of each label as its place in `LABEL_KINDS`, -1 for a right one.
+
+    Of two labels of one object the one is the second that the evidence names so, since either may be.
+    """
+    own = np.array([LABEL_KINDS.index(k) if k else -1 for k in case.spoilt.kind_N])
+    second = LABEL_KINDS.index("duplicate")
+    is_pair = np.isin(case.spoilt.source_N, [case.spoilt.source_N[n] for n in np.nonzero(own == second)[0]])
+    return np.where(is_pair, np.where(twin_N >= 0, second, -1), own)
 
 
 def _cases(images: int, seeds: range) -> Iterator[Case]:
@@ -540,7 +517,6 @@ def _evidence(case: Case) -> Any:
 
 
 def main(
-    fitting: Annotated[bool, typer.Option("--fit", help="Print the constants of the probabilities.")] = False,
     images: int = 150,
     seeds: int = 3,
     coco: Path | None = None,
@@ -548,9 +524,6 @@ def main(
     cleanlab: Path | None = None,
 ) -> None:
     """Print the figures."""
-    if fitting:
-        fit(images, range(seeds))
-        return
     methods: dict[str, Any] = {
         "random": lambda case: Ranking(
             np.random.default_rng(0).random(len(case.spoilt.scene.image_N)),

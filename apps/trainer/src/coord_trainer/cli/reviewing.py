@@ -116,12 +116,11 @@ def review(
         answering = training = load_run_config(file, [])
     elif model is not None:
         answering = as_trained(resolved, locate_model(model))
-    if forms and not geometry_of(answering.data.geometry).is_box:
-        raise InputError(
-            f"--export: the labels are drawn as {answering.data.geometry}, and a review has only their boxes; decide on "
-            "its page instead"
-        )
     limit, geometry = resolved.evaluation.limit, answering.data.geometry
+    if forms and not geometry_of(geometry).is_box:
+        raise InputError(
+            f"--export: the labels are drawn as {geometry}, and a review has only their boxes; decide on its page"
+        )
     sources, truth = annotated_sources(places[-1], images, geometry, limit, strict)
     if not any(instance.targets for instance in truth.instances):
         raise InputError(f"{places[-1]}: the annotations hold no objects: there is nothing to review")
