@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from coord_codec import Instance, Object, read_instances, write_instances
+from coord_codec import Instance, Object, read_annotations, read_instances, write_instances
 from coord_eval.ground_truth import load_ground_truth
 from coord_eval.intake.answers import AnswerSettings, load_predictions
 from coord_eval.intake.collecting import collect
@@ -57,10 +57,11 @@ class Planted:
     true: Object | None
 
 
-def plant(clean: Sequence[Instance], rate: float, seed: int) -> tuple[list[Instance], list[Planted]]:
+def plant(
+    clean: Sequence[Instance], rate: float, seed: int, names: Sequence[str] = CATEGORIES[:9]
+) -> tuple[list[Instance], list[Planted]]:
     """Return records of which a share has one fault each, all kinds equally often."""
     rng = random.Random(seed)
-    names = CATEGORIES[:9]
     spoilt = rng.sample(range(len(clean)), round(rate * len(clean)))
     records, faults = list(clean), []
     for number, place in enumerate(spoilt):
@@ -359,8 +360,8 @@ def simulations() -> dict[str, Any]:
 
 def by_rules(
     records: Sequence[Instance], predictions: Sequence[Mapping[str, Any]], cleanlab: Path | None
-) -> dict[str, Review]:
-    """Return the suspicions of other rules, as reviews: random order, the plain IoU rule, and ObjectLab's if it is there."""
+) -> dict[str, Any]:
+    """Return the suspicions of other rules: random order, the plain IoU rule, and ObjectLab if it is there."""
     other = simulations()
     names = {name: k for k, name in enumerate(CATEGORIES)}
     size = records[0].width or 0
@@ -478,6 +479,37 @@ def folds(
                 print(seed, rate, name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)
             (pool / f"rate-{rate:g}.json").write_text(json.dumps(found, indent=1))
     summary(out)
+
+
+@app.command()
+def photographs(
+    annotations: Path,
+    images: Path,
+    config: Path = Path("configs/memorise.yaml"),
+    rate: float = 0.3,
+    seed: int = 0,
+    count: int = 2,
+    most: int | None = None,
+    out: Out = Path("runs/photographs"),
+) -> None:
+    """Review annotated images with planted faults by folds that are trained from random weights."""
+    from coord_trainer.detect.image_sources import find_sources
+    from coord_trainer.review.command import ReviewRequest, review_annotations
+
+    clean = [
+        instance.model_copy(update={"objects": tuple(instance.targets)})
+        for instance in read_annotations(annotations).instances
+        if instance.targets
+    ][:most]
+    names = sorted({o.desc for instance in clean for o in instance.objects})
+    records, faults = plant(clean, rate, seed, names)
+    out.mkdir(parents=True, exist_ok=True)
+    write_instances(spoilt := out / "spoilt.jsonl", records)
+    training = load_run_config(config, [f"data.annotations={spoilt}", f"data.images={images}", "run.threads=1"])
+    request = ReviewRequest(None, find_sources([str(spoilt)], images), out / "folds", count, least=0.0)
+    asked = load_run_config(None, ["evaluation.batch_size=11"], trains=False)
+    found = measures(review_annotations(request, asked, training), records, faults)
+    print(len(records), len(faults), {key: round(value, 3) for key, value in found.items()})
 
 
 @app.command()
