@@ -157,26 +157,11 @@ def measures(found: Review, records: Sequence[Instance], faults: Sequence[Plante
     return row
 
 
-def combined(names: Sequence[LabelLikelihood], boxes: Sequence[LabelLikelihood]) -> list[LabelLikelihood]:
-    """Return likelihoods with the names of some and the coordinates of others."""
-    other = {(one.image_id, one.object): one for one in boxes}
-    fields = ("coord_logprobs", "coord_expected", "coord_window_mass", "coord_entropy")
-    return [replace(one, **{name: getattr(other[one.image_id, one.object], name) for name in fields}) for one in names]
-
-
 @app.command()
 def judge(
-    model: Path,
-    seeds: int = 3,
-    images: int = 500,
-    out: Out = Path("runs/label-review"),
-    batch: int = 50,
-    alone: int = 1,
+    model: Path, seeds: int = 3, images: int = 500, out: Out = Path("runs/label-review"), batch: int = 50
 ) -> None:
-    """Plant faults into images that a model was not trained on, and review them with and without likelihoods.
-
-    Labels are also judged each on its own, for the first seeds (`--alone`).
-    """
+    """Plant faults into images that a model was not trained on, and review them with and without likelihoods."""
     from coord_trainer.detect.detector import Detector
     from coord_trainer.detect.image_sources import find_sources
     from coord_trainer.detect.session import answer_sources
@@ -199,9 +184,8 @@ def judge(
         for rate in (0.0, *RATES):
             records, _ = plant(clean, rate, seed)
             rows = [Record(s, i, i.image_id) for s, i in zip(sources.images, records, strict=True)]
-            for context in ("labels", "alone")[: 1 + (seed < alone)]:
-                (place := folder / f"{context}-{rate:g}").mkdir(exist_ok=True)
-                judge_labels(forcing, rows, place, {}, context)
+            (place := folder / f"labels-{rate:g}").mkdir(exist_ok=True)
+            judge_labels(forcing, rows, place, {})
             print(f"seed {seed}, rate {rate:g}", flush=True)
     measure(out)
 
@@ -221,10 +205,6 @@ def measure(out: Out = Path("runs/label-review"), cleanlab: Path | None = None) 
             records, faults = plant(clean, rate, seed)
             some: dict[str, Any] = {"answers alone": None, "labels": read_forced(folder / f"labels-{rate:g}")}
             some["labels, without the end"] = [replace(one, end_logprob=None) for one in some["labels"]]
-            if (place := folder / f"alone-{rate:g}").is_dir():
-                some["alone"] = read_forced(place)
-                some["names by labels, boxes alone"] = combined(some["labels"], some["alone"])
-                some["names alone, boxes by labels"] = combined(some["alone"], some["labels"])
             found = {
                 name: measures(
                     review(records, predictions, likelihoods=given, answers=settings, least=0.0), records, faults

@@ -37,11 +37,11 @@ def test_review_judges_every_label_and_continues(run, tiny_model, drawn, tmp_pat
     file, train = drawn
     judge_batch, calls = judging._judge_batch, []
 
-    def stopping(forcing, records, context):
+    def stopping(forcing, records):
         calls.append([record.image_id for record in records])
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return judge_batch(forcing, records, context)
+        return judge_batch(forcing, records)
 
     monkeypatch.setattr(judging, "_judge_batch", stopping)
     code, *_ = run("review", tiny_model, file, "--out", "out", *SETTINGS)

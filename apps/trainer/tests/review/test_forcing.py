@@ -102,17 +102,6 @@ def closed(checkpoint, logp_TV, name):
     return total
 
 
-def test_labels_alone_are_answers_of_one_object(forced):
-    config, checkpoint, images, instances = forced
-    forcing = Forcing(checkpoint, config, NAMES)
-    alone = forcing(images, instances, [7, 8], "alone")
-    assert [[label.object for label in answer.labels] for answer in alone] == [[2, 0], [0]]
-    assert {answer.end_logprob for answer in alone} == {None}
-    single = instances[0].model_copy(update={"objects": instances[0].objects[:1]})
-    (expected,) = forcing(images[:1], [single], [7])[0].labels
-    assert alone[0].labels[1].coord_logprobs == pytest.approx(expected.coord_logprobs, abs=1e-4)
-
-
 @pytest.mark.parametrize("style", ["markers", "json"])
 @pytest.mark.parametrize("markers", ["obj", "qwen"])
 @pytest.mark.parametrize("coord_tokens", [True, False])

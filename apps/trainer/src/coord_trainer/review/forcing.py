@@ -2,8 +2,7 @@
 
 The labels are written as the model would say them (`spoken.py`) after its own prompt. Each token is conditioned on the
 labels before it, as in training, and so on faults in them: a label after a wrong one may look worse, or better, than
-it is. With `context: "alone"` each label is an answer of its own, which no other label can spoil, but then a name is
-judged as the first of an answer.
+it is. Each label as an answer of its own measures worse, since its name is then judged as the first of an answer.
 
 Shapes: B answers, T tokens, R rows, H hidden, V vocabulary.
 """
@@ -14,7 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from PIL import Image
@@ -30,7 +29,6 @@ from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.coordinates import coordinate_statistics
 from coord_trainer.review.spoken import Spoken, label_order, speak
 
-Context = Literal["labels", "alone"]
 TokensOfLabel = tuple[int, list[int], list[list[int]]]
 """Index of a label in its record, the places of its name in the answer, and those of each coordinate."""
 Tokens = tuple[list[int], list[TokensOfLabel]]
@@ -48,7 +46,7 @@ class ForcedAnswer:
     Attributes:
         labels: in the order of the answer
         beyond: number of labels beyond `data.max_objects`, which are not judged
-        end_logprob: log-probability of the end of the answer after the last label; None where labels stand alone
+        end_logprob: log-probability of the end of the answer after the last label; None if the image cannot be read
     """
 
     labels: tuple[LabelLikelihood, ...]
@@ -71,11 +69,7 @@ class Forcing:
     names: frozenset[str] = frozenset()
 
     def __call__(
-        self,
-        images: Sequence[Image.Image],
-        instances: Sequence[Instance],
-        ids: Sequence[int | str],
-        context: Context = "labels",
+        self, images: Sequence[Image.Image], instances: Sequence[Instance], ids: Sequence[int | str]
     ) -> list[ForcedAnswer]:
         """Return the likelihoods of the labels of a batch of images.
 
@@ -83,31 +77,20 @@ class Forcing:
             images: upright and RGB
             instances: their records
             ids: their ids, by which the likelihoods name them
-            context: what a label is conditioned on: the labels before it, or (`alone`) the image only
         """
         data, tokens = self.config.data, self.config.custom.coord_tokens.enabled
         orders = [label_order(instance, data) for instance in instances]
-        asked: list[tuple[int, Spoken]] = []
-        for number, (instance, (indices, _)) in enumerate(zip(instances, orders, strict=True)):
-            groups = [indices] if context == "labels" else [[index] for index in indices]
-            asked += [(number, speak(instance, group, data, tokens)) for group in groups]
-        found: list[list[LabelLikelihood]] = [[] for _ in images]
-        ends: list[float | None] = [None] * len(images)
-        for start in range(0, len(asked), len(images) or 1):
-            batch = asked[start : start + len(images)]
-            answers = self._force([images[number] for number, _ in batch], [spoken for _, spoken in batch])
-            for (number, _), (labels, end) in zip(batch, answers, strict=True):
-                objects = instances[number].objects
-                for index, values in labels:
-                    shown = objects[index].desc, tuple(objects[index].bbox)
-                    found[number].append(LabelLikelihood(ids[number], index, *shown, **values))
-                if context == "labels":
-                    ends[number] = end
-                    found[number][-1:] = [replace(one, end_logprob=end) for one in found[number][-1:]]
-        return [
-            ForcedAnswer(tuple(labels), beyond, end)
-            for labels, (_, beyond), end in zip(found, orders, ends, strict=True)
-        ]
+        spoken = [speak(instance, order, data, tokens) for instance, (order, _) in zip(instances, orders, strict=True)]
+        found = []
+        for number, (labels, end) in enumerate(self._force(images, spoken)):
+            objects = instances[number].objects
+            judged = [
+                LabelLikelihood(ids[number], index, objects[index].desc, tuple(objects[index].bbox), **values)
+                for index, values in labels
+            ]
+            judged[-1:] = [replace(one, end_logprob=end) for one in judged[-1:]]
+            found.append(ForcedAnswer(tuple(judged), orders[number][1], end))
+        return found
 
     @torch.inference_mode()
     def _force(

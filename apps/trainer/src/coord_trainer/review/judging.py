@@ -18,7 +18,7 @@ from coord_eval.review import LabelLikelihood
 from coord_trainer.answers.resumable_file import append_answers
 from coord_trainer.detect.image_sources import ImageSource
 from coord_trainer.detect.records import file_stamp
-from coord_trainer.review.forcing import Context, ForcedAnswer, Forcing
+from coord_trainer.review.forcing import ForcedAnswer, Forcing
 
 FORCED = "forced.jsonl"
 """A line for each image: the likelihoods of its labels, and of the end of the answer after them."""
@@ -54,9 +54,7 @@ class Judged:
     unread: int
 
 
-def judge(
-    forcing: Forcing, records: Sequence[Record], folder: Path, depends_on: dict[str, Any], context: Context = "labels"
-) -> Judged:
+def judge(forcing: Forcing, records: Sequence[Record], folder: Path, depends_on: dict[str, Any]) -> Judged:
     """Write the likelihoods of the labels of all images to a folder, unless they are there already.
 
     Args:
@@ -64,15 +62,14 @@ def judge(
         records: the images
         folder: of the file
         depends_on: what they depend on beside the labels and the image files; with other values all are computed anew
-        context: see `Forcing`
     """
     path, made_with = folder / FORCED, folder / f"{FORCED}.json"
     batch = forcing.config.evaluation.batch_size
     labels = [[record.image_id, file_stamp(record.source.path), _labels(record.instance)] for record in records]
-    values = {**depends_on, "context": context, "names": sorted(forcing.names), "labels": labels}
+    values = {**depends_on, "names": sorted(forcing.names), "labels": labels}
     text = json.dumps(values, ensure_ascii=True)
     if not (path.is_file() and made_with.is_file() and json.dumps(read_json(made_with)) == text):
-        append_answers(path, values, lambda start: _judged(forcing, records[start:], batch, context))
+        append_answers(path, values, lambda start: _judged(forcing, records[start:], batch))
         write_text(made_with, text)
     lines = [line for _, line in read_json_lines(path)]
     return Judged(
@@ -86,26 +83,26 @@ def _labels(instance: Instance) -> list[Any]:
     return [[o.desc, list(o.bbox), o.iscrowd] for o in instance.objects]
 
 
-def _judged(forcing: Forcing, records: Sequence[Record], batch: int, context: Context) -> Iterator[dict[str, Any]]:
+def _judged(forcing: Forcing, records: Sequence[Record], batch: int) -> Iterator[dict[str, Any]]:
     with tqdm(total=len(records), desc="judging labels", unit="img", mininterval=0.5, leave=None) as bar:
         for start in range(0, len(records), batch):
             part = records[start : start + batch]
-            yield from _judge_batch(forcing, part, context)
+            yield from _judge_batch(forcing, part)
             bar.update(len(part))
 
 
-def _judge_batch(forcing: Forcing, records: Sequence[Record], context: Context) -> list[dict[str, Any]]:
+def _judge_batch(forcing: Forcing, records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return the line of each image; halves a batch that fails, so that only the image at fault has no likelihoods."""
     try:
         images = [decode_image(record.source.path) for record in records]
         instances, ids = [record.instance for record in records], [record.image_id for record in records]
-        answers = forcing(images, instances, ids, context)
+        answers = forcing(images, instances, ids)
     except (ImageError, ValueError, torch.OutOfMemoryError) as error:
         if len(records) == 1:
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             return [_line(records[0], ForcedAnswer(())) | {"error": reason}]
         half = len(records) // 2
-        return [*_judge_batch(forcing, records[:half], context), *_judge_batch(forcing, records[half:], context)]
+        return [*_judge_batch(forcing, records[:half]), *_judge_batch(forcing, records[half:])]
     return [_line(record, answer) for record, answer in zip(records, answers, strict=True)]
 
 

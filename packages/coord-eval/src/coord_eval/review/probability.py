@@ -14,7 +14,6 @@ Shapes: N labels, K kinds, F figures, d answers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,8 +94,3 @@ def _adapted(ratio_nK: np.ndarray, fitted_K: np.ndarray, with_likelihoods: bool)
         estimate_K = (kind_nK.sum(axis=0) + _PRIOR_LABELS * fitted_K) / (len(ratio_nK) + _PRIOR_LABELS)
         rate_K = np.where(is_known_K, np.minimum(estimate_K, MOST_RATE), fitted_K)
     return kind_nK, rate_K
-
-
-def most_probable(kind_NK: np.ndarray) -> Sequence[str]:
-    """Return the most probable kind of fault of each label."""
-    return [LABEL_KINDS[k] for k in kind_NK.argmax(axis=1).tolist()]
