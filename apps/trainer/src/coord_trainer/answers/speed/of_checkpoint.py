@@ -43,7 +43,10 @@ def check_speed_of_family(config: RunConfig, family: Family) -> None:
         InputError: it cannot go back to before a rejected draft.
     """
     if config.evaluation.speed != "plain" and (reason := family.cannot.get("speed")):
-        raise InputError(f"evaluation.speed is {config.evaluation.speed} but the model is a {family.name}: {reason}")
+        raise InputError(
+            f"evaluation.speed is {config.evaluation.speed} but the model is a {family.name}: {reason}; "
+            "set evaluation.speed=plain"
+        )
 
 
 def speed_of_answers(checkpoint: LoadedCheckpoint, config: RunConfig) -> str:
