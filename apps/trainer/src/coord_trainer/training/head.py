@@ -39,9 +39,7 @@ class Head:
 
 
 @contextmanager
-def row_selecting_head(
-    model: nn.Module, head: Head, rows: RowHead, blocks: Blocks | None = None
-) -> Iterator[RowHead]:
+def row_selecting_head(model: nn.Module, head: Head, rows: RowHead, blocks: Blocks | None = None) -> Iterator[RowHead]:
     """Make the head of `model` compute the objective on supervised rows, within this block only.
 
     Unless `rows.fused`, it is computed from the logits of all positions. The loss of the slots that `blocks` puts
