@@ -23,7 +23,7 @@ NOT_OF_THE_MODEL = ("labels", "coord_slots", "coord_samples", "coord_sources", "
 @pytest.fixture
 def opened(opened_run):
     """The opened run with slots of noise in its model, which are taken out afterwards."""
-    config, run, train, samples = opened_run
+    _, run, train, samples = opened_run
     rows = run.model.get_input_embeddings().weight.detach()
     generator = torch.Generator().manual_seed(1)
     slots = install_slots(run.model, rows.std() * torch.randn(3, rows.shape[1], generator=generator))
@@ -193,8 +193,8 @@ def test_settings_that_slots_cannot_be_trained_with_are_refused(sections, messag
 
 def test_family_without_full_attention_is_refused_by_name():
     from coord_trainer.families.table import FAMILIES
-    from coord_trainer.swift.open_run import OpenRun, _refuse_impossible
     from coord_trainer.swift.open_rewards import OpenRewards
+    from coord_trainer.swift.open_run import OpenRun, _refuse_impossible
 
     config = tiny_config(custom=ALONG)
     with pytest.raises(InputError, match=r"parallel_boxes.enabled is true but the model is a Qwen3.5, whose answers"):
