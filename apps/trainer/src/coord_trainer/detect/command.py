@@ -87,6 +87,8 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     settings = session_settings(request, detector)
     batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
+        if (report := getattr(detector.engine, "report", None)) is not None:
+            report()
         if is_first():
             _finish(request, detector, sources, answered)
     return answered
