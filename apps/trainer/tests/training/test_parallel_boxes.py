@@ -137,7 +137,7 @@ def test_first_step_has_the_losses_of_a_run_without_slots(trained):
     }
     for name in names:
         assert along[name] == pytest.approx(off[name], rel=1e-5), name
-    assert along["loss"] == pytest.approx(along["train_total_loss"] + along["coord_diag/slots"], rel=1e-5)
+    assert along["loss"] == pytest.approx(along["train_total_loss"] + 0.25 * along["coord_diag/slots"], rel=1e-5)
 
 
 def test_checkpoint_has_its_slots_in_their_own_file(trained):

@@ -109,7 +109,7 @@ class ParallelBoxesConfig(Section):
         description="train slots in the same forward pass, beside the coordinates; `evaluation.speed` exact and fast "
         "use them",
     )
-    weight: Weight = Field(1.0, description="weight of the slots' loss in the total")
+    weight: Weight = Field(0.25, description="weight of the slots' loss in the total")
 
 
 class CustomConfig(Section):
