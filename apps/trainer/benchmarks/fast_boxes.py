@@ -50,13 +50,12 @@ def main(
     slots: Annotated[list[Path] | None, typer.Option(help="a folder with slots; may be repeated")] = None,
     threads: Annotated[int, typer.Option(help="threads of torch")] = 1,
     grammar: Annotated[str, typer.Option(help="none, markers or names")] = "none",
-    slot_rows: Annotated[
-        int, typer.Option(help="most answers of a pass that slots draft for")
-    ] = of_checkpoint.SLOT_ROWS_ON_A_CPU,
+    slot_rows: Annotated[int | None, typer.Option(help="most answers of a pass that slots draft for")] = None,
 ) -> None:
     """Print a table for each batch size."""
     torch.set_num_threads(threads)
-    of_checkpoint.SLOT_ROWS_ON_A_CPU = slot_rows
+    if slot_rows is not None:
+        of_checkpoint.SLOT_ROWS_ON_A_CPU = dict.fromkeys(("exact", "fast"), slot_rows)
     folder = locate_model(run)
     words = ["evaluation.speed=exact", f"evaluation.decoding=[{{grammar: {grammar}}}]"]
     config = as_trained(load_run_config(run / "config.yaml", words, trains=False), folder)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from coord_losses import LossTerm, ObjectSlots, soft_cross_entropy, wasserstein1
 from coord_losses.batch import SupervisedLabels
+from coord_trainer.answers.speed.passes import lengthened
 
 MODULE = "coord_slots"
 """Name of the slots in the model that trains."""
@@ -161,11 +162,8 @@ class Blocks:
             filler: any token that stands for no image
         """
         ids_BT = inputs["input_ids"]
-        extended = dict(inputs)
-        for name, value in inputs.items():
-            if getattr(value, "shape", None) == ids_BT.shape and name != "position_ids":
-                fill = {"input_ids": filler, "attention_mask": 1}.get(name, 0)
-                extended[name] = torch.cat([value, value.new_full(self.token_BW.shape, fill)], dim=1)
+        added_BW = torch.full_like(self.token_BW, filler)
+        extended = lengthened(inputs, {"input_ids": added_BW, "attention_mask": torch.ones_like(added_BW)})
         positions = inputs.get("position_ids")
         if positions is None:  # what transformers assumes then
             positions = torch.arange(self.length, device=ids_BT.device).expand(ids_BT.shape)

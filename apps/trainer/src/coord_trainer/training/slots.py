@@ -24,7 +24,7 @@ from coord_codec import InputError, Instance, find_layout
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.speed.of_checkpoint import FAST_TOLERANCE
 from coord_trainer.answers.speed.outline import Outline
-from coord_trainer.answers.speed.passes import attention_mask, position_shift
+from coord_trainer.answers.speed.passes import attention_mask, lengthened, position_shift
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint
@@ -151,19 +151,15 @@ class _Slots:
 
     def _prepare(self, instances: Sequence[Instance], images: Sequence[Any]) -> _Batch:
         processor, data = self._checkpoint.processor, self._config.data
-        inputs = dict(prompt_tokens(processor, self._checkpoint.system, images, data.prompt))
         answers = [
             processor.tokenizer(self._writer.text(instance), add_special_tokens=False)["input_ids"]
             for instance in instances
         ]
         longest = max(map(len, answers))
-        shape = inputs["input_ids"].shape
-        added = {"input_ids": [[*ids, *[processor.tokenizer.pad_token_id] * (longest - len(ids))] for ids in answers]}
-        added["attention_mask"] = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in answers]
-        for name, value in inputs.items():
-            if getattr(value, "shape", None) == shape:
-                more = torch.tensor(added[name]) if name in added else torch.zeros(len(answers), longest)
-                inputs[name] = torch.cat([value, more.to(value.dtype)], dim=1)
+        padded = [[*ids, *[processor.tokenizer.pad_token_id] * (longest - len(ids))] for ids in answers]
+        attended = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in answers]
+        more = {"input_ids": torch.tensor(padded), "attention_mask": torch.tensor(attended)}
+        inputs = lengthened(prompt_tokens(processor, self._checkpoint.system, images, data.prompt), more)
         layouts = [find_layout(ids, self._vocab, self._markers, data.shape) for ids in answers]
         first = [[found.coord_positions[0] for found in layout.objects] for layout in layouts]
         return _Batch(inputs, longest, first)

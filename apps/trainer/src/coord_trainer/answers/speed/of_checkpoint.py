@@ -18,7 +18,7 @@ from coord_trainer.model.checkpoint import LoadedCheckpoint
 
 FAST_TOLERANCE = 8
 """The rule of `evaluation.speed: fast`: a coordinate at most this many bins from its draft is verified once."""
-SLOT_ROWS_ON_A_CPU = 16
+SLOT_ROWS_ON_A_CPU = {"exact": 8, "fast": 16}
 """The most answers of a pass that slots draft for on a CPU, which pays for every drafted token of a larger one."""
 
 
@@ -64,13 +64,13 @@ def speed_of_answers(checkpoint: LoadedCheckpoint, config: RunConfig) -> str:
     if config.evaluation.speed != "fast" or checkpoint.slots_SH is None:
         return "plain"
     digest = zlib.crc32(checkpoint.slots_SH.float().cpu().numpy().tobytes())
-    rows = _slot_rows(checkpoint)
+    rows = _slot_rows(checkpoint, "fast")
     limit = "" if rows is None else f", up to {rows} answers"
     return f"fast, slots {digest:08x}, {FAST_TOLERANCE} bins{limit}"
 
 
-def _slot_rows(checkpoint: LoadedCheckpoint) -> int | None:
-    return SLOT_ROWS_ON_A_CPU if checkpoint.model.device.type == "cpu" else None
+def _slot_rows(checkpoint: LoadedCheckpoint, speed: str) -> int | None:
+    return SLOT_ROWS_ON_A_CPU[speed] if checkpoint.model.device.type == "cpu" else None
 
 
 def report_drafts(checkpoint: LoadedCheckpoint) -> None:
@@ -79,7 +79,7 @@ def report_drafts(checkpoint: LoadedCheckpoint) -> None:
     if left_out := drafted["without slots"]:
         say(
             f"evaluation.speed: slots were left out of {left_out:,} of {counted(drafted['passes'], 'pass', 'passes')}, "
-            f"those of more than {SLOT_ROWS_ON_A_CPU} answers, where they cost a CPU more than they save"
+            "those over so many answers that they cost a CPU more than they save"
         )
     drafted.clear()
 
@@ -117,7 +117,7 @@ def decode_fast(
             pad_id=tokenizer.pad_token_id,
             max_new_tokens=max_new_tokens,
             tolerance=FAST_TOLERANCE if speed == "fast" else 0,
-            slot_rows=_slot_rows(checkpoint),
+            slot_rows=_slot_rows(checkpoint, speed),
             free_scores=free_scores,
         ),
         grammar,
