@@ -101,7 +101,7 @@ def lora_config(batch, packing=False, along=False, **training):
         custom={
             "coord_soft_ce_w1": {"enabled": True},
             "coord_offset": {"enabled": True, "tie_head": False, "embed_lr": 2e-2, "head_lr": 1e-2},
-            "parallel_boxes": {"enabled": along},
+            "parallel_boxes": {"enabled": along, "weight": 1.0},
         },
         model={"tiny": TINY},
         training={
