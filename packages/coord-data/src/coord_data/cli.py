@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -237,8 +236,4 @@ def main() -> None:
     log.handlers[:] = [_Printed()]
     log.setLevel(logging.INFO)
     log.propagate = False
-    try:
-        app(prog_name="coord-data")
-    except BrokenPipeError:
-        # The reader of the output has ended (`| head`), which is no error; what Python flushes on exit goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    app(prog_name="coord-data")

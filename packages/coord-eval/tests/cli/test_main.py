@@ -106,7 +106,7 @@ def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "fsync", full)
     assert main(["score", *files, "--out", str(out), "--title", "new"]) == 1
-    assert "No space left on device" in capsys.readouterr().err
+    assert "no space left" in capsys.readouterr().err
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
@@ -135,7 +135,7 @@ def test_interrupt_exits_130_with_a_line(files, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("coord_eval.scoring.score", interrupt)
     assert main(["score", *files, "--out", str(tmp_path / "o")]) == 130
-    assert capsys.readouterr().err == "coord-eval: interrupted\n"
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 def test_score_leniently_leaves_out_faulty_records(coco_set, files, tmp_path, capsys):
@@ -251,7 +251,7 @@ def test_images_that_are_no_folder_are_refused(files, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert main([command, *files, "--out", "r", "--images", name]) == 2
     told = capsys.readouterr().err
-    assert told == f"coord-eval: --images: expected the folder of the images, found {found} at {name}\n"
+    assert told == f"error: --images: expected the folder of the images, found {found} at {name}\n"
     assert not (tmp_path / "r").exists()
 
 
