@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -81,38 +82,40 @@ COMMANDS = [command.name or command.callback.__name__ for command in cli.app.reg
 HEAVY = ("torch", "transformers", "peft", "swift", "numpy", "coord_eval", "coord_losses", "PIL")
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "told"),
-    [
-        *((["--help"] if c is None else [c, "--help"], 0, "Usage") for c in (None, *COMMANDS)),
-        (["trian", "data.annotations=a.json"], 2, "Did you mean 'train'?"),
-        (["train", "--sead"], 2, "--sead"),
-        (["train", "-c", "nowhere.yaml"], 2, "nowhere.yaml: no such config file"),
-        (["train", SOFT, "data.order=sideways"], 2, "data.order"),
-        (["train"], 2, "coord_soft_ce_w1.enabled"),
-        (["run.sead=3"], 2, "did you mean seed?"),
-        (["compare", "nowhere.yaml", "--base", "nowhere.yaml"], 2, "nowhere.yaml: no such config file"),
-        (["evaluate", "a", "--out", ".", SOFT], 2, "exists already"),
-        (["config"], 0, "data.order: top_left, given, random or size"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
-)
-def test_help_and_mistakes_are_answered_without_heavy_imports(tmp_path, words, code, told):
+LIGHT = [
+    *((["--help"] if c is None else [c, "--help"], 0, "Usage") for c in (None, *COMMANDS)),
+    (["trian", "data.annotations=a.json"], 2, "Did you mean 'train'?"),
+    (["train", "--sead"], 2, "--sead"),
+    (["train", "-c", "nowhere.yaml"], 2, "nowhere.yaml: no such config file"),
+    (["train", SOFT, "data.order=sideways"], 2, "data.order"),
+    (["train"], 2, "coord_soft_ce_w1.enabled"),
+    (["run.sead=3"], 2, "did you mean seed?"),
+    (["compare", "nowhere.yaml", "--base", "nowhere.yaml"], 2, "nowhere.yaml: no such config file"),
+    (["evaluate", "a", "--out", ".", SOFT], 2, "exists already"),
+    (["config"], 0, "data.order: top_left, given, random or size"),
+]
+
+
+def test_help_and_mistakes_are_answered_without_heavy_imports(tmp_path):
+    """All in one process, in which whatever a command loads stays loaded."""
     script = f"""
 import sys
 from coord_trainer.cli import main
-sys.argv = ["coord-trainer", *{words!r}]
-try:
-    main()
-except SystemExit as stopped:
-    code = stopped.code or 0
-heavy = [name for name in {HEAVY!r} if name in sys.modules]
-print("CODE", code, heavy)
+for words in {[words for words, *_ in LIGHT]!r}:
+    sys.argv = ["coord-trainer", *words]
+    try:
+        main()
+    except SystemExit as stopped:
+        code = stopped.code or 0
+    heavy = [name for name in {HEAVY!r} if name in sys.modules]
+    print("CODE", code, heavy, flush=True)
 """
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert f"CODE {code} []" in done.stdout, done.stdout + done.stderr
-    assert told in done.stdout + done.stderr and "Traceback" not in done.stderr
+    command, pipe = [sys.executable, "-c", script], subprocess.PIPE
+    done = subprocess.run(command, cwd=tmp_path, stdout=pipe, stderr=subprocess.STDOUT, text=True, check=True)
+    answers = re.split(r"^CODE (.*)\n", done.stdout, flags=re.MULTILINE)
+    for (words, code, told), text, ended in zip(LIGHT, answers[::2], answers[1::2], strict=False):
+        assert told in text and "Traceback" not in text and ended == f"{code} []", f"{words}: {text}{ended}"
+    assert len(answers) == 2 * len(LIGHT) + 1
     assert not list(tmp_path.iterdir())
 
 
@@ -145,16 +148,6 @@ def test_threads_wait_awake_for_a_short_time_unless_told_otherwise(run, monkeypa
             monkeypatch.delenv(name)
     assert run("config", "data.max")[0] == 0
     assert os.environ.get("GOMP_SPINCOUNT") == turns
-
-
-def test_interrupt_is_one_line_and_exit_code_130(run, monkeypatch):
-    def interrupted(*words):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli.training, "_train", interrupted)
-    code, error, _ = run("train", SOFT)
-    assert code == 130
-    assert error == "interrupted\n"
 
 
 @pytest.fixture
@@ -240,7 +233,7 @@ def test_train_on_a_full_disk_leaves_no_incomplete_checkpoint(run, coco, small_d
         ),
         (OSError(errno.EROFS, "Read-only file system", "out/a"), 1, "out/a: on a read-only file system"),
         (OSError(errno.ENOSPC, "No space left on device", "out/a"), 1, "out/a: no space left"),
-        (KeyboardInterrupt(), 130, "interrupted"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
 def test_what_the_system_refuses_is_one_line(error, code, told, run, monkeypatch):
