@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from drawn_coco import write_coco
 
 from coord_eval import score
-from coord_trainer.config.sections import ShapesConfig
-from coord_trainer.data.shapes import CATEGORIES, draw_shapes
 
 ROOT = Path(__file__).parents[1]
 # Imported by Python itself at start: every look-up and every connection is refused and written down.
@@ -32,35 +31,13 @@ socket.socket.connect = guarded
 """
 
 
-def write_coco(folder, split, count):
-    images, annotations = [], []
-    for instance, image in draw_shapes(ShapesConfig(), split, count):
-        name = instance.image.replace("/", "-")
-        image.save(folder / name)
-        images.append({"id": instance.image_id, "file_name": name, "width": 96, "height": 96})
-        for found in instance.objects:
-            x1, y1, x2, y2 = (96 * side for side in found.bbox)
-            annotations.append(
-                {
-                    "id": len(annotations) + 1,
-                    "image_id": instance.image_id,
-                    "category_id": CATEGORIES.index(found.desc) + 1,
-                    "bbox": [x1, y1, x2 - x1, y2 - y1],
-                    "area": (x2 - x1) * (y2 - y1),
-                    "iscrowd": 0,
-                }
-            )
-    categories = [{"id": n + 1, "name": name} for n, name in enumerate(CATEGORIES)]
-    path = folder / f"{split}.json"
-    path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
-    return path
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A run of a few steps on COCO files, through the command line."""
     folder = tmp_path_factory.mktemp("pass")
-    train, heldout = write_coco(folder, "train", 12), write_coco(folder, "heldout", 6)
+    train, heldout = folder / "train.json", folder / "heldout.json"
+    write_coco(folder, train, "train", 12)
+    write_coco(folder, heldout, "heldout", 6)
     (folder / "block").mkdir()
     (folder / "block" / "sitecustomize.py").write_text(BLOCK)
     log = folder / "network.log"
