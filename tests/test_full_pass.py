@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from drawn_coco import write_coco
 
-from coord_eval import score
-
 ROOT = Path(__file__).parents[1]
 # Imported by Python itself at start: every look-up and every connection is refused and written down.
 BLOCK = """
@@ -49,6 +47,7 @@ def finished(tmp_path_factory):
         f"data.images={folder}",
         f"data.heldout_annotations={heldout}",
         f"data.heldout_images={folder}",
+        "model.tiny={hidden: 32, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}",
         "training.max_steps=4",
         "training.per_device_train_batch_size=4",
         "training.logging_steps=1",
@@ -115,22 +114,13 @@ def test_the_log_names_every_term_for_training_and_evaluation(finished):
     assert events, "TensorBoard's file is missing"
 
 
-def test_the_scores_follow_from_the_files_that_were_left(finished):
-    run, _, _, heldout = finished
-    again = score(heldout, run / "predictions.jsonl", markers="qwen", max_objects=30).to_dict()
-    written = json.loads((run / "evaluation.json").read_text())
-    assert again["coco"] == written["coco"]
-    assert again["format"] == written["format"]
-    assert written["format"]["answers"] == 6
-
-
 def test_the_evaluation_command_alone_says_the_same(finished, tmp_path):
     run, _, _, heldout = finished
     files = ["--ground-truth", str(heldout), "--predictions", str(run / "predictions.jsonl")]
     options = ["--markers", "qwen", "--max-objects", "30", "--out", str(tmp_path)]
     subprocess.run([sys.executable, "-m", "coord_eval", "score", *files, *options], check=True)
     found, written = (json.loads((folder / "evaluation.json").read_text()) for folder in (tmp_path, run))
-    assert found == written
+    assert found == written and written["format"]["answers"] == 6
 
 
 def test_the_answers_come_with_probabilities_for_each_side(finished):
