@@ -1,14 +1,10 @@
 """The command line: mistakes are one message with the right exit code, told before torch is imported."""
 
-import errno
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from importlib import import_module
 
 import pytest
 from PIL import Image
@@ -150,33 +146,6 @@ def test_threads_wait_awake_for_a_short_time_unless_told_otherwise(run, monkeypa
     assert os.environ.get("GOMP_SPINCOUNT") == turns
 
 
-@pytest.fixture
-def default_sigterm():
-    """SIGTERM as a process starts with it, whatever a command called before has installed."""
-    installed = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGTERM, installed)
-
-
-@pytest.mark.usefixtures("default_sigterm")
-def test_process_that_a_command_forks_ends_by_sigterm_as_any_other():
-    received = []
-    with import_module("coord_codec.exit_codes")._terminated_as_interrupted(received):
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.write(write, b"x")
-                time.sleep(60)
-            finally:
-                os._exit(0)
-        os.read(read, 1)
-        os.kill(child, signal.SIGTERM)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-        assert not received
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-
-
 def test_config_lists_keys_of_a_prefix(run):
     from coord_trainer.config.reference import config_keys
 
@@ -223,28 +192,6 @@ def test_train_on_a_full_disk_leaves_no_incomplete_checkpoint(run, coco, small_d
     assert not (small_disk / "run" / "report.html").exists()
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "told"),
-    [
-        (
-            PermissionError(errno.EACCES, "Permission denied", "out/config.yaml"),
-            1,
-            "out/config.yaml: Permission denied",
-        ),
-        (OSError(errno.EROFS, "Read-only file system", "out/a"), 1, "out/a: on a read-only file system"),
-        (OSError(errno.ENOSPC, "No space left on device", "out/a"), 1, "out/a: no space left"),
-        (KeyboardInterrupt(), 130, "interrupted\n"),
-    ],
-)
-def test_what_the_system_refuses_is_one_line(error, code, told, run, monkeypatch):
-    def refuse(*words, **more):
-        raise error
-
-    monkeypatch.setattr(cli.training, "resolve_config", refuse)
-    found, printed, _ = run("train", SOFT)
-    assert found == code and told in printed and printed.count("\n") == 1
-
-
 LONG = f"data.prompt={'Find every object. ' * 20}"
 
 
@@ -254,7 +201,6 @@ LONG = f"data.prompt={'Find every object. ' * 20}"
         (["inspect", "a.json", "--images", ".", "--out", "o", LONG], 1, "in the data would spoil training"),
         (["compare", LONG], 2, "base/shapes.yaml"),
         (["prepare", "a" * 300, ".", "--out", "o"], 2, "the name is too long for a file"),
-        (["prepare", "a.json", ".", "--out", "a" * 300], 2, "the name is too long for a file"),
     ],
 )
 def test_long_word_is_no_traceback(run, coco, words, code, told):
