@@ -46,6 +46,11 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
         ({"training": {"output_dir": "x"}}, "run.dir"),
         ({"data": {"markers": "box"}}, "obj, qwen"),
         ({"data": {"images": "x"}}, "data.annotations"),
+        ({"data": {"max_vertices": 2}}, "data.max_vertices"),
+        (
+            {"custom": SOFT | {"coord_objective": {"matching": "hungarian"}}, "data": {"geometry": "point"}},
+            "matches boxes only",
+        ),
         ({"data": {"annotations": "x.jsonl"}}, "data.heldout_annotations"),
         ({"data": {"order": "sideways"}}, "data.order"),
         ({"model": {"tiny": {"hidden": 90}}}, "model.tiny"),
