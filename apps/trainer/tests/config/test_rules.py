@@ -63,6 +63,8 @@ def test_message_shows_every_key_with_its_value():
             ("evaluation.speed", "model.attention"),
         ),
         ({"data": {"annotations": "a.json"}}, ("evaluation.images", "data.heldout_annotations")),
+        ({"data": {"augment": {"flip": 0.5}, "preload": True}}, ("data.preload is true", "data.augment")),
+        ({"data": {"queries": "mixed", "preload": True}}, ("data.queries is mixed", "data.preload")),
         ({"training": {"optimizer": "multimodal_coord_offset"}}, ("training.optimizer", "custom.coord_offset.enabled")),
         (
             {"custom": SOFT | {"coord_offset": {"enabled": True}}, "training": {"tuner_type": "full"}},

@@ -47,6 +47,8 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
         ({"data": {"markers": "box"}}, "obj, qwen"),
         ({"data": {"images": "x"}}, "data.annotations"),
         ({"data": {"max_vertices": 2}}, "data.max_vertices"),
+        ({"data": {"class_prompt": "Find it"}}, "classes"),
+        ({"data": {"negatives": 1.5}}, "negatives"),
         (
             {"custom": SOFT | {"coord_objective": {"matching": "hungarian"}}, "data": {"geometry": "point"}},
             "matches boxes only",

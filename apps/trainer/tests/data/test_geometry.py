@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 
 from coord_codec import CoordVocab, Instance, Object, coordinates_of
-from coord_data.large.records import Records, row_of, write_records
 from coord_data.reading import read_source
 from coord_trainer.answers.summary import shape_line
 from coord_trainer.config.data_sources import AugmentConfig
@@ -100,15 +99,6 @@ def test_source_of_any_format_has_the_geometry(tmp_path):
     (tmp_path / "a.csv").write_text("image,xmin,ymin,xmax,ymax,label\na.png,10,8,50,40,cat\n")
     (found,) = read_source(tmp_path / "a.csv", geometry="point").annotations.instances
     assert found.objects[0].geometry.coordinates == pytest.approx((0.3, 0.3))
-
-
-def test_records_on_disk_keep_shapes(tmp_path):
-    instance = Instance(
-        image="a.png", objects=[{"desc": "a", "geometry": TRIANGLE}, {"desc": "b", "bbox": [0, 0, 1, 1]}]
-    )
-    write_records(tmp_path / "a.arrow", [row_of(instance)])
-    (back,) = Records(tmp_path / "a.arrow")
-    assert [o.geometry for o in back.objects] == [o.geometry for o in instance.objects]
 
 
 def test_card_says_the_geometry_and_that_of_boxes_is_as_before(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 from tiny_run import tiny_config
 
-from coord_codec import InputError, RunError
+from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
@@ -217,11 +217,3 @@ def test_run_with_every_bad_record_reaches_its_report(image_folder, tmp_path):
         assert [kind for kind in BAD if BAD[kind][2] not in told] == []
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["data"]["train"]["problems"] == len([line for line in listed if line["set"] == "train"])
-
-
-def test_image_that_is_lost_during_a_run_is_named(folder, tmp_path):
-    """As answers are generated, too, which read the files once more."""
-    images = load_annotated(folder(coco([{"bbox": [20, 10, 100, 50]}])), ReadingRules(images=tmp_path, strict=True))
-    (tmp_path / "a.png").unlink()
-    with pytest.raises(RunError, match=r"a\.png: became unreadable during the run \(the file does not exist\)"):
-        images.image(0)
