@@ -17,7 +17,7 @@ from coord_codec.html import columns as side_by_side
 from coord_codec.html import fate_legend, figure, notes, page, safe, scrolled, section
 from coord_data.image_set import ImageSet
 from coord_eval import figure_of
-from coord_eval.html import PALETTE, changed_images, forest_plot, legend
+from coord_eval.html import changed_images, forest_plot, legend, series_styles
 from coord_trainer.comparison.charts import curves, distributions, loss_curves
 from coord_trainer.comparison.plan import differing_settings
 from coord_trainer.comparison.results import (
@@ -57,17 +57,17 @@ td.best { font-weight: 650; }
 def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -> Path:
     """Write comparison.json and report.html to `out`; returns the report's path."""
     write_text(out / "comparison.json", json.dumps(tabulated(comparison), indent=2) + "\n")
-    colours = {group.name: PALETTE[k % len(PALETTE)] for k, group in enumerate(comparison.groups)}
-    key = legend(colours)
+    styles = series_styles(group.name for group in comparison.groups)
+    key = legend(styles)
     parts = {
         "Questions": _questions(comparison),
         "Images that became better or worse": _changed_images(comparison, images),
         "Metrics": metric_table(comparison),
         "Differences": _differences(comparison),
         "Why free and constrained answers differ": _mass_table(comparison),
-        "Convergence": key + _steps_to_ap(comparison) + curves(comparison, colours, _curve_titles(comparison)),
-        "Losses, term by term": key + loss_curves(comparison, colours),
-        "Where the boxes lie": key + distributions(comparison, colours),
+        "Convergence": key + _steps_to_ap(comparison) + curves(comparison, styles, _curve_titles(comparison)),
+        "Losses, term by term": key + loss_curves(comparison, styles),
+        "Where the boxes lie": key + distributions(comparison, styles),
         "Settings": _settings_table(comparison),
     }
     mains = {"Metrics": _ap_in_words(comparison), "Settings": f"{len(differing_settings(comparison.groups))} differ"}
@@ -77,7 +77,7 @@ def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -
     title = f"{counted(len(comparison.groups), 'group')} compared"
     facts = {
         "comparison": out.name,
-        "groups": ", ".join(colours),
+        "groups": ", ".join(styles),
         "runs": len(comparison.runs),
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }

@@ -73,10 +73,16 @@ def _slots(names: tuple[str, ...], first: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(slots[name] for name in names)
 
 
-def label_colours(evaluation: Scored) -> str:
-    """Return the colours and numbers of the labels that have objects or boxes, as HTML."""
+def label_colours(evaluation: Scored, *others: Scored) -> str:
+    """Return the colours and numbers of the labels that have objects or boxes, as HTML.
+
+    Of several evaluations of the same images it names those of the ground truth, whose colours are the same in all.
+    """
     names, slots = (*evaluation.truth.categories, *evaluation.detections.unknown), slots_of(evaluation)
     used = {*evaluation.truth.category_N.tolist(), *evaluation.detections.category_D.tolist()}
+    for other in others:
+        both = used.union(other.detections.category_D.tolist())
+        used = {k for k in both if k < len(evaluation.truth.categories)}
     return label_key({names[k]: slots[k] for k in sorted(used, key=slots.__getitem__)})
 
 

@@ -7,8 +7,9 @@ Without JavaScript everything can be read; decisions need it. They stay in the b
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,11 @@ def to_record(finding: Finding) -> dict[str, Any]:
 
 
 def review_page(
-    review: ReviewedLabels, root: ImageRoot | None = None, title: str = "Review of labels", most: int = MOST_SHOWN
+    review: ReviewedLabels,
+    root: ImageRoot | None = None,
+    title: str = "Review of labels",
+    most: int = MOST_SHOWN,
+    facts: Mapping[str, object] | None = None,
 ) -> str:
     """Return the page as HTML.
 
@@ -98,6 +103,7 @@ def review_page(
         root: folder of the images, or a function from their names to their files; None for that of the ground truth
         title: heading
         most: most suspicions shown, the most probable ones
+        facts: what the page is about, shown below the heading besides the date
     """
     shown = review.findings[:most]
     names = [*review.truth.categories, *review.detections.unknown]
@@ -120,7 +126,7 @@ def review_page(
             ]
         ),
         notes(review.notes),
-        section("Suspicions", _legend() + notes(told) + shown_cards),
+        section("Suspicions", _legend() + notes(told) + shown_cards, f"{len(shown)} of {len(review.findings)}"),
         section("Kinds", table(("kind", "meaning", "suspicions", "expected"), rows), folded=True) if rows else "",
         section("What it rests on", table(("", ""), _rests_on(review)), folded=True),
     ]
@@ -132,6 +138,7 @@ def review_page(
         body,
         style=here.with_name("page.css").read_text(encoding="utf-8"),
         script=here.with_name("page.js").read_text(encoding="utf-8"),
+        facts={**(facts or {}), "date": time.strftime("%Y-%m-%d %H:%M")},
     )
 
 
