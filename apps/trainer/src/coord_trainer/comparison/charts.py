@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from coord_codec.counts import fixed
+from coord_codec.html import figure
 from coord_eval import Evaluation
 from coord_eval.html import EDGES, INK, box_rows, chart, coordinate_chart, edge_errors, iou_chart, safe
 from coord_losses import registered_terms
@@ -35,12 +36,8 @@ def curves(comparison: GroupComparison, styles: Mapping[str, Mapping[str, str]],
             if any(y or key.startswith("AP/") for curve in seeds for _, y in curve):
                 series[group] = seeds
         if series:
-            figures.append(_figure(title, _curve_chart(series, styles, title)))
-    return f'<div class="charts">{"".join(figures)}</div>'
-
-
-def _figure(title: str, svg: str) -> str:
-    return f"<div><h3>{safe(title)}</h3>{svg}</div>"
+            figures.append(figure(_curve_chart(series, styles, title), title))
+    return f'<div class="charts">{"".join(figures)}</div>' if figures else ""
 
 
 def _curve_chart(series: Mapping[str, list], styles: Mapping[str, Mapping[str, str]], title: str) -> str:
@@ -65,16 +62,16 @@ def distributions(comparison: GroupComparison, styles: Mapping[str, Mapping[str,
     """Draw IoU histograms, the bins of answers against those of the ground truth, and signed errors of each side."""
     best = best_decodings(comparison)
     scored = {g: [entry.evaluation for entry in comparison.scored[g, best[g]]] for g in best}
-    charts = [_figure("IoU of every object with its answer (missed: 0)", iou_chart(scored, styles))]
+    charts = [figure(iou_chart(scored, styles), "IoU of every object with its answer (missed: 0)")]
     charts += [
-        _figure(f"{group}: coordinates answered, ground truth in grey", coordinate_chart({group: seeds}, styles))
+        figure(coordinate_chart({group: seeds}, styles), f"{group}: coordinates answered, ground truth in grey")
         for group, seeds in scored.items()
     ]
     errors = {group: np.concatenate([_errors_in_bins(e) for e in seeds]) for group, seeds in scored.items()}
     sides = [
-        _figure(
-            f"Signed error of {name}, in bins (IoU of at least .5)",
+        figure(
             _error_chart({g: e[:, side] for g, e in errors.items()}, styles, f"{name}: answer minus ground truth"),
+            f"Signed error of {name}, in bins (IoU of at least .5)",
         )
         for side, name in enumerate(EDGES)
     ]
