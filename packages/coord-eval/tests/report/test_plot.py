@@ -90,7 +90,7 @@ def test_box_rows_draw_percentiles_from_top_to_bottom():
 def test_legend_names_each_colour_once():
     html = legend({"<A>": "#2563eb", "B": "#d97706"})
     assert html.count("<span>") == 2
-    assert re.search(r'stroke:var\(--s0,#2563eb\);[^<]*/></svg>&lt;A&gt;</span>', html)
+    assert re.search(r"stroke:var\(--s0,#2563eb\);[^<]*/></svg>&lt;A&gt;</span>", html)
 
 
 def test_more_series_than_colours_differ_in_their_lines():

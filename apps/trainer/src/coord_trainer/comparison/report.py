@@ -156,38 +156,41 @@ def _undefined(mean: float, goal: str) -> bool:
 
 
 def metric_table(comparison: GroupComparison) -> str:
-    """Return the table of every metric's mean and interval over seeds, for every group and decoding."""
-    used = _decodings(comparison)
-    goals = {title: figure_of(name).goal for name, title in columns().items()}
-    summaries = {
-        (key, title): mean_and_interval([entry.values[title] for entry in entries])
-        for key, entries in comparison.scored.items()
-        for title in goals
-    }
-    defined = [t for t in goals if not all(_undefined(m, goals[t]) for (_, n), (m, _) in summaries.items() if n == t)]
-    rows = []
-    for group in comparison.groups:
-        own_decodings = [decoding for decoding in used if (group.name, decoding) in comparison.scored]
-        for place, decoding in enumerate(own_decodings):
-            row: list[Any] = ["" if place else group.name, decoding.name]
-            for title in defined:
-                (mean, half), goal = summaries[(group.name, decoding), title], goals[title]
-                if _undefined(mean, goal):
-                    row.append("n/a")
-                    continue
-                rivals = [m for ((_, d), t), (m, _) in summaries.items() if (d, t) == (decoding, title)]
-                best = len(comparison.groups) > 1 and _distance(mean, goal) == min(_distance(m, goal) for m in rivals)
-                row.append((Strong if best else str)(_with_interval(mean, half)))
-            parsed = [entry.values[PARSED] for entry in comparison.scored[group.name, decoding]]
-            rows.append([*row, f"{np.mean(parsed):.1%}"])
+    """Return the metrics of the groups side by side, each under its best decoding, and folded those of all decodings.
+
+    Values are means over seeds with their intervals. Metrics that no group has are left out.
+    """
+    goals = {title: figure_of(name).goal for name, title in columns().items()} | {PARSED: "high"}
+
+    def rows(decodings: Mapping[str, Decoding]) -> list[list[str]]:
+        """Return a row for each metric of the groups, each under its decoding."""
+        found = []
+        for title, goal in goals.items():
+            runs = [comparison.scored.get(key, ()) for key in decodings.items()]
+            values = [[entry.values[title] for entry in entries] or [np.nan] for entries in runs]
+            means = [mean_and_interval(of_seeds) for of_seeds in values]
+            distances = [np.inf if _undefined(mean, goal) else _distance(mean, goal) for mean, _ in means]
+            best = min(distances) if len(means) > 1 else np.nan
+            cells = [
+                "n/a" if far == np.inf else (Strong if far == best else str)(_with_interval(*mean))
+                for far, mean in zip(distances, means, strict=True)
+            ]
+            if set(cells) != {"n/a"}:
+                found.append([title, *cells])
+        return found
+
+    groups = [group.name for group in comparison.groups]
+    chosen, used = best_decodings(comparison), _decodings(comparison)
+    every = [[d.name, *row] for d in used for row in rows(dict.fromkeys(groups, d))]
     seeds = max(len(entries) for entries in comparison.scored.values())
     meanings = "<br>".join(f"<b>{safe(decoding.name)}</b>: {safe(decoding.meaning)}" for decoding in used)
     return (
         f"<p>Mean over {counted(seeds, 'seed')} ± half the 95 % interval of that mean (Student's t). "
         "Answers are ranked by their own probabilities if they have them; these are not comparable between "
-        "decodings, which the constant score does not depend on. Bold: the best mean of a decoding. "
+        "decodings, which the constant score does not depend on. Bold: the best mean. "
         "<i>Any label</i>: localisation without class.</p>"
-        + table(["group", "decoding", *defined, PARSED], rows, words=2)
+        + table(["", *(f"{group}, {decoding.name}" for group, decoding in chosen.items())], rows(chosen))
+        + f"<details><summary>all decodings</summary>{table(['decoding', '', *groups], every, words=2)}</details>"
         + f"<p>{meanings}</p>"
     )
 
