@@ -62,13 +62,12 @@ class Chromium:
         self, page: Path | str, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
     ) -> float:
         """Open a file or an address and return the seconds until it was loaded."""
-        self.problems.clear()
-        self.requests.clear()
-        self._events.clear()
         self.send("Emulation.setScriptExecutionDisabled", value=not script)
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[theme])
+        for told_before in (self.problems, self.requests, self._events):
+            told_before.clear()
         start = time.monotonic()
         self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while "Page.loadEventFired" not in self._events:

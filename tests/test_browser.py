@@ -297,8 +297,9 @@ def test_watched_page_follows_the_run_until_it_ends(browser, tmp_path):
     watched = Thread(target=watch, args=(tmp_path, port, 0.2, False))
     watched.start()
     try:
-        browser.wait_for("1")
-        browser.send("Page.navigate", url=f"http://127.0.0.1:{port}")
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert watched.is_alive()
+        browser.open(f"http://127.0.0.1:{port}")
         browser.wait_for("document.title.endsWith('step 20')")
         boxes = "document.querySelectorAll('svg.overlay rect.plain').length"
         assert browser.run(boxes) == 1
