@@ -13,9 +13,8 @@ import numpy as np
 
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
+from coord_codec.html import Strong, fate_legend, figure, notes, page, safe, section, table, tiles
 from coord_codec.html import columns as side_by_side
-from coord_codec.html import fate_legend, figure, notes, page, safe, section, table, tiles
-from coord_codec.html.elements import Strong
 from coord_data.image_set import ImageSet
 from coord_eval import figure_of
 from coord_eval.html import changed_images, forest_plot, legend, series_styles

@@ -18,7 +18,7 @@ import numpy as np
 from coord_codec.counts import counted
 from coord_codec.html import Card, Drawn, gallery, image_svg, notes, page, safe, section, table, tiles
 from coord_codec.html.boxes import MAX_SIDE
-from coord_eval.report.overlay import shown_name
+from coord_eval.report.overlay import drawn_size, shown_name
 from coord_eval.report.photograph import ImageRoot, decoded, scaled
 from coord_eval.review.decisions import CHOICES
 from coord_eval.review.findings import KINDS, Box, Finding
@@ -247,7 +247,7 @@ def _drawings(review: ReviewedLabels, finding: Finding, i: int, picture: Image.I
     name = shown_name(truth, i)
     proposed = None if finding.proposal is None else finding.proposal.box_xyxy
     own = [box for box in (finding.box_xyxy, proposed) if box is not None]
-    size = _size(review, i, own)
+    size = drawn_size(truth, i, np.array(own)[:, 2:])
     zoom = MAX_SIDE / max(size)
     pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
     data = None if picture is None else scaled(picture, pixels)
@@ -309,12 +309,3 @@ def _relative(box: Box, origin: tuple[float, float], size: tuple[float, float]) 
         (x2 - origin[0]) / size[0],
         (y2 - origin[1]) / size[1],
     )
-
-
-def _size(review: ReviewedLabels, i: int, boxes: Sequence[Box]) -> tuple[float, float]:
-    """Return width and height of an image; if they are unknown, the extent of the boxes."""
-    width, height = review.truth.sizes_I2[i].tolist()
-    if np.isfinite(width + height):
-        return width, height
-    right, bottom = np.array(boxes)[:, 2:].max(axis=0, initial=1.0).tolist()
-    return right, bottom
