@@ -165,6 +165,7 @@ def inspect(
     from coord_data.formats.registry import open_source
     from coord_data.inspection.examine import evidence_of, examination_of
     from coord_data.inspection.find_data import find_data, heldout_of_yolo, other_split
+    from coord_data.inspection.page import Page
     from coord_data.inspection.report import refuse, write_report
 
     found = find_data(data, images)
@@ -182,7 +183,7 @@ def inspect(
             logging.getLogger("coord_data").info(f"note: {note}")
         compared = {"heldout": held_out}
     examination = examination_of(source, rules, max_objects=max_objects, **compared)
-    write_report(examination, out)
+    write_report(examination, out, Page(facts={"annotations": found.annotations.resolve().name}))
     refuse(examination.findings, strict, f"see {out}")
 
 
