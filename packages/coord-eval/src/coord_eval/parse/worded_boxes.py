@@ -60,7 +60,7 @@ _FORMS: tuple[tuple[str, str, Callable[[float, float, float, float], Corners]], 
 )
 """A word without which the form does not occur, its template, and the corners of its four numbers in their order."""
 _COMPILED = [(word, re.compile(_pattern(form), re.IGNORECASE), corners) for word, form, corners in _FORMS]
-_CENTRE = re.compile(r"\bcent(?:er|re)d?\b[^.\n]{0,30}$", re.IGNORECASE)
+_CENTRE = re.compile(r"\bcent(?:er|re)(?:e?d)?\b[^.\n]{0,30}$", re.IGNORECASE)
 _PAIR = rf"\(\s{{0,3}}{NUMBER}\s?%\s{{0,3}},\s{{0,3}}{NUMBER}\s?%\s{{0,3}}\)"
 _PERCENT = re.compile(
     rf"{NUMBER}\s?%(?:[\s,;|]{{1,9}}(?:and\s+)?(?:[A-Za-z_]\w{{0,12}}\s*[:=]\s*)?{NUMBER}\s?%){{3}}"
