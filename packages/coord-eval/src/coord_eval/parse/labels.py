@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from coord_eval.parse.sentences import name_in_sentence
+from coord_eval.parse.sentences import name_in_sentence, names_only_place
 
 _DANGLING = re.compile(r"<[A-Za-z_][\w.-]*\s*$")
 """The beginning of a tag whose attributes are the numbers."""
@@ -32,15 +32,6 @@ _ROLE = re.compile(
     r"(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system|label|class|object|name|category)\s*:\s*|mark\s*:\s*[0-9]+\s+",
     re.IGNORECASE,
 )
-_PLACE = (
-    r"(?:bounding\s+box(?:es)?|bbox(?:es)?|box(?:es)?|coordinates?|coords?|location|position|region|point"
-    r"|cent(?:re|er))"
-)
-_GENERIC = re.compile(
-    rf"(?:the\s+|its\s+|my\s+)?(?:(?:normali[sz]ed|pixel|predicted|final|2d|approximate|corresponding)\s+)*{_PLACE}"
-    r"(?:\s*\((?:[a-z0-9_,\s]+)\))?(?:\s+(?:is|are|of|for|at|in|coordinates|format))*",
-    re.IGNORECASE,
-)
 _ARTICLE = re.compile(r"(?:an?|the|his|her|its|their|another|two|three|four|some|several)\s", re.IGNORECASE)
 _PHRASE = re.compile(rf"(?:[a-z]+\s+){{1,4}}?(?={_ARTICLE.pattern})")
 """Words of a caption between the object before and the article of the next one."""
@@ -51,7 +42,6 @@ _SENTENCE = re.compile(
 )
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"))
 _OPEN_QUOTES, _CLOSE_QUOTES = "\"'\u201c\u2018\u00ab", "\"'\u201d\u2019\u00bb"
-_STOP_WORDS = re.compile(r"(?:(?:the|an?|and|its?|with|of|is|are|at|in|to|by|corner|here)\b[\s,]*)+", re.IGNORECASE)
 _INSTANCE = re.compile(r"(.*?[^\s#0-9])\s*#?\s*([0-9]{1,3})")
 
 
@@ -80,8 +70,6 @@ def clean_label(words: str) -> tuple[str, bool]:
         named = [cell for cell in cells if any(map(str.isalpha, cell))]
         trimmed |= len(cells) > 1
         text = named[-1] if named else ""
-    if _GENERIC.fullmatch(text):
-        return "", trimmed
     name = name_in_sentence(text)
     return (text, trimmed) if name is None else (_strip(name), True)
 
@@ -121,7 +109,7 @@ def _strip(text: str) -> str:
                 text = text[1:]
             if text.endswith(closing) and (lone or opening not in text):
                 text = text[:-1]
-    return "" if _STOP_WORDS.fullmatch(text) else text
+    return "" if names_only_place(text) else text
 
 
 def is_heading(label: str) -> bool:

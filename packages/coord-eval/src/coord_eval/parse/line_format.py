@@ -73,7 +73,9 @@ _FAR = re.compile(r"\b(?:to|ends?|until|through)\b", re.IGNORECASE)
 _CONTENT = re.compile(r"\s*/?>\s*(?:<\w{1,20}>)?\s*([^<>]{1,80}?)\s*</")
 """The text of an element, after its attributes."""
 _POSSESSIVE = re.compile(r"^\s*(?:the\s+)?(.*)['\u2019]s\s*$", re.IGNORECASE | re.DOTALL)
-_HOCR = re.compile(r"\btitle=([\"'])[^\"'<>]{0,200}?\bbbox((?:\s+[0-9]+){4})(?=[\s;\"'])[^\"'<>]{0,200}\1")
+_HOCR = re.compile(
+    r"(?:\bclass=[\"']ocrx?_\w{1,20}[\"']\s[^<>\"']{0,20}(?:id=[\"']\w{1,40}[\"']\s)?)?\btitle=([\"'])[^\"'<>]{0,200}?\bbbox((?:\s+[0-9]+){4})[^<>]{0,200}?\1"
+)
 """A box among the properties of an element, as OCR writes it."""
 _SHAPES = ("shape", "corner", "centre", "size")
 

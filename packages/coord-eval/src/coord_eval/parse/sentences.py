@@ -138,6 +138,16 @@ _SIGNS = (
 )
 
 
+_PLACE_WORDS = (
+    _LINKS
+    | _DETERMINERS
+    | _VERBS
+    | _CERTAIN_PLACES
+    | _words(
+        "box boxes location position region point center centre corner coordinate pixel predicted final 2d "
+        "normalized normalised approximate corresponding format it"
+    )
+)
 _FIRST = (_LEADS | _LINKS | _words("both but")) - {"a"}
 
 
@@ -149,6 +159,12 @@ def _lower(word: str) -> str:
 def is_empty(text: str) -> bool:
     """Return whether no word of a text can name an object."""
     return all(word in _NO_NAMES or not any(map(str.isalpha, word)) for word in map(_lower, text.split()))
+
+
+def names_only_place(text: str) -> bool:
+    """Return whether words say no more than that a box or a point follows: `its bounding box (x1, y1, x2, y2) is`."""
+    words = re.sub(r"\([a-z0-9_,\s]+\)", "", text.lower()).split()
+    return all(word.strip(",.:") in _PLACE_WORDS for word in words)
 
 
 def name_in_sentence(text: str) -> str | None:
