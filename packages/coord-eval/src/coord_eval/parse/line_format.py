@@ -268,7 +268,7 @@ class LineParser:
         for number, segment in enumerate(segments):
             match = _FIELD.fullmatch(_LIST_NUMBER.sub("", segment))
             value = match[2].strip(" \t\"'*`.") if match else ""
-            names_item = before_item and number == len(segments) - 1 and value.endswith(":")
+            names_item = before_item and number == len(segments) - 1 and value.endswith((":", "="))
             if match and value and not names_item and self.keys[match[1]].role in ("label", "score"):
                 fields.append(Field(match[1], text=value, done=True))
             else:

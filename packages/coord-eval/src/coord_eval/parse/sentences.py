@@ -1,8 +1,8 @@
 """Names in sentences: which of the words before (or after) numbers name what is there, in any wording.
 
 A clause has a subject, a verb and the rest. If the subject names something, it is the name (`The dog can be found at`);
-if it is only a pronoun, the image, the box or the speaker, the rest names it (`I can see a dog at`, `Its box is that of the dog`).
-Words that leave this open name nothing.
+if it is only a pronoun, the image, the box or the speaker, the rest names it (`I can see a dog at`). Words that leave
+this open name nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _DETERMINERS = _words("a an the this that these those his her its their my your 
 _COUNTS = _words("one two three four five six seven eight nine ten multiple")
 _PEOPLE = _words("i you we")
 _PLACES = _words(
-    "box boxes bbox bboxes bounding box_2d bbox_2d coordinate coordinates coords location position region area rectangle point corner corners "
-    "center centre pixel pixels center-point space normalized normalised edge edges"
+    "box boxes bbox bboxes bounding box_2d bbox_2d coordinate coordinates coords location position region "
+    "area rectangle point corner corners center centre pixel pixels center-point space normalized normalised edge edges"
 )
 """Nouns for where something is."""
 _CERTAIN_PLACES = _words("bounding bbox bboxes box_2d bbox_2d coordinates coords")
@@ -40,9 +40,10 @@ _PARTICIPLES = _words(
     "defined given spotted centered centred listed described estimated find detect spot identify locate notice"
 )
 _FOREIGN_VERBS = _words(
-    "befindet befinden ist liegt sind liegen est trouve trouvent sont est\u00e1 est\u00e1n esta encuentra encuentran s\u00e3o fica "
-    "trova trovano \u00e8 \u00e9 \u043d\u0430\u0445\u043e\u0434\u0438\u0442\u0441\u044f \u043d\u0430\u0445\u043e\u0434\u044f\u0442\u0441\u044f "
-    "\u0440\u0430\u0441\u043f\u043e\u043b\u043e\u0436\u0435\u043d \u0440\u0430\u0441\u043f\u043e\u043b\u043e\u0436\u0435\u043d\u0430 "
+    "befindet befinden ist liegt sind liegen est trouve trouvent sont est\u00e1 est\u00e1n esta encuentra encuentran "
+    "s\u00e3o fica trova trovano \u00e8 \u00e9 \u043d\u0430\u0445\u043e\u0434\u0438\u0442\u0441\u044f "
+    "\u043d\u0430\u0445\u043e\u0434\u044f\u0442\u0441\u044f \u0440\u0430\u0441\u043f\u043e\u043b\u043e\u0436\u0435\u043d"
+    " \u0440\u0430\u0441\u043f\u043e\u043b\u043e\u0436\u0435\u043d\u0430 "
     "\u0440\u0430\u0441\u043f\u043e\u043b\u043e\u0436\u0435\u043d\u043e"
 )
 _NO_NAMES = (
@@ -63,8 +64,8 @@ _NO_NAMES = (
 )
 """Words that name no object by themselves."""
 _LEADS = _words(
-    "in on at after from based as for to upon looking sure yes okay ok certainly here next first finally second third of "
-    "additionally also then now according given with note well great absolutely similarly meanwhile while likewise"
+    "in on at after from based as for to upon looking sure yes okay ok certainly here next first finally second third "
+    "of additionally also then now according given note well great absolutely similarly meanwhile while likewise"
 )
 """First words of what may stand before a clause, up to a comma."""
 _IMPERATIVE = re.compile(
@@ -128,24 +129,21 @@ _NEAR_IT = re.compile(
     r"\s+(?:near(?:by)?|beside|behind|under|above|below|next\s+to|in\s+front\s+of|around|on|with)\s+(?:it|them|him|her)$",
     re.I,
 )
-_TAIL = re.compile(
-    r"(?:[\s,]+(?:at|move|go|click|is|are|was|were|can|be|has|an?|the|its|located|positioned|found|situated|placed|seen|visible|shown|detected|identified|here|"
-    r"as|by|with|coordinates?|about|approximately|roughly|around|in|from|and|to|which|that|starts?|begins?))+[\s,]*$",
-    re.IGNORECASE,
-)
+_TAIL = _LINKS | _VERBS | _DETERMINERS | _PARTICIPLES | _PLACES | _words("move go click starts begins it can could")
+"""Words that may stand between a name and the numbers."""
 _SIGNS = (
     _VERBS | _FOREIGN_VERBS | _MODALS | _VERBS_IN_A_CLAUSE | _PARTICIPLES | _CERTAIN_PLACES | _PEOPLE | _words("at")
 )
 
 
-_PLACE_WORDS = (
+_PLACE_WORDS = (  # in German and the Romance languages too
     _LINKS
     | _DETERMINERS
     | _VERBS
     | _CERTAIN_PLACES
     | _words(
         "box boxes location position region point center centre corner coordinate pixel predicted final 2d "
-        "normalized normalised approximate corresponding format it"
+        "normalized normalised approximate corresponding format it bei auf en em"
     )
 )
 _FIRST = (_LEADS | _LINKS | _words("both but")) - {"a"}
@@ -177,7 +175,7 @@ def name_in_sentence(text: str) -> str | None:
         ('', None)
     """
     if found := _EAST_ASIAN.fullmatch(text):
-        return found[found.lastindex or 0].strip()
+        return str(found[found.lastindex or 0]).strip()
     lowered = [_lower(word) for word in text.split()]
     if _FOREIGN_VERBS.isdisjoint(lowered) and (found := _FOREIGN.fullmatch(text)):
         return _FOREIGN_ARTICLE.sub("", found[found.lastindex or 0].strip(), count=1)
@@ -194,7 +192,7 @@ def name_in_sentence(text: str) -> str | None:
         if not is_empty(sentence := text[begin:end]):
             quoted = list(_QUOTED.finditer(sentence))
             if len(quoted) == 1 and is_empty((sentence[quoted[0].end() :].split() or [""])[0]):
-                return next(filter(None, quoted[0].groups()))
+                return str(quoted[0][quoted[0].lastindex or 0])
             return _name_in_clause(_last_clause(sentence))
     return ""
 
@@ -260,11 +258,24 @@ def _last_link(lowered: list[str]) -> int:
     return next((i + 1 for i in range(len(lowered) - 1, 0, -1) if lowered[i] in _LINKS), 1)
 
 
+def _without_tail(name: str) -> str:
+    """Return words without the last ones that lead to the numbers: `cow at position`, `dog bounding box`."""
+    words = name.split()
+    lowered = [_lower(word) for word in words]
+    end = len(words)
+    while end and (lowered[end - 1] in _TAIL or not lowered[end - 1]):
+        end -= 1
+    nouns = _PLACES - _CERTAIN_PLACES
+    while end < len(words) and lowered[end] in nouns:  # the box of `sentry box`
+        end += 1
+    return " ".join(words[:end])
+
+
 def _bare_name(name: str, foreign: bool = False) -> str:
     """Return a noun phrase without the words about its place, the image and its articles."""
     if of_place := _OF_PLACE.fullmatch(name):
         name = of_place[1]
-    name = re.split(r",\s+which\b|\s+\(|\s+which\s+is\b", _TAIL.sub("", name))[0]
+    name = re.split(r",\s+which\b|\s+\(|\s+which\s+is\b", _without_tail(name))[0]
     name = _IN_IMAGE.sub("", name.strip(" ,.:;\u2014-"))
     if place_of := _PLACE_OF.fullmatch(name):
         name = place_of[1]

@@ -31,11 +31,11 @@ def _range(axis: str, adverb: str) -> str:
 
 _X, _Y = _range("x", r"horizontal(?:ly)?\b"), _range("y", r"vertical(?:ly)?\b")
 _BETWEEN = r"[\s,;]{0,4}(?:and|while|by)?~(?:is_|its_)?(?:(?:from|between)_)?"
-_AND = r"[,;\s]{1,4}(?:and_)?"
+_AND = r"[,;\s]{1,4}(?:and_)?(?:(?:its|the)_)?"
 
 
 def _edges(*sides: str) -> str:
-    return _AND.join(rf"\b{side}\b(?:_edge)?~[:=]?~#" for side in sides)
+    return _AND.join(rf"\b{side}\b(?:_(?:edge|side|border))?~(?:[:=]|at|of|is)?~#" for side in sides)
 
 
 def _corner_and_size(x: float, y: float, w: float, h: float) -> Corners:
