@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from coord_eval.parse.sentences import name_in_sentence, names_only_place
 
@@ -46,6 +47,7 @@ _OPEN_QUOTES, _CLOSE_QUOTES = "\"'\u201c\u2018\u00ab", "\"'\u201d\u2019\u00bb"
 _INSTANCE = re.compile(r"(.*?[^\s#0-9])\s*#?\s*([0-9]{1,3})")
 
 
+@lru_cache(maxsize=4_096)  # each line is cleaned twice, and labels repeat within a set
 def clean_label(words: str) -> tuple[str, bool]:
     """Return a label without list numbers, marks and the sentence around it, and whether words or numbers went.
 
