@@ -17,7 +17,17 @@ from coord_eval.parse.builder import AnswerBuilder, Scale, shape_order
 from coord_eval.parse.labels import clean_label, is_heading, is_phrase, phrase_of_caption, without_instance_numbers
 from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
-from coord_eval.parse.record import SCORE_KEYS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import (
+    SCORE_KEYS,
+    WEAK_LABELS,
+    Field,
+    Keys,
+    Record,
+    Value,
+    add_record,
+    box_of_sides,
+    sides_of,
+)
 from coord_eval.parse.worded_boxes import without_percent
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
@@ -319,7 +329,7 @@ class LineParser:
         entry.end = line.end
 
     def _has_label(self, fields: Sequence[Field]) -> bool:
-        return any(self.keys[item.key].role == "label" for item in fields)
+        return any(self.keys[item.key].role == "label" and item.key.lower() not in WEAK_LABELS for item in fields)
 
     def _has_shape(self, fields: Sequence[Field]) -> bool:
         if any(self.keys[item.key].role == "shape" and any(item.groups) for item in fields):

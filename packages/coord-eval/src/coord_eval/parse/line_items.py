@@ -73,7 +73,7 @@ _ARGUMENT = re.compile(r"\(\s*\w{1,30}\s*=\s*[\"']?$")
 _IN_CALL = re.compile(r"\b\w{1,30}\((?:[^()\n]{0,200},)?\s*\w{1,30}\s*=\s*[\"']?$")
 _BOX_ARGUMENT = re.compile(r"[(,]\s*(?:start_|end_)?(?:bbox|box)\s*=\s*[\"']?$")
 _PLACED = re.compile(
-    r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|move|go|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
+    r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|moved?|go|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
     re.IGNORECASE,
 )
 

@@ -80,7 +80,7 @@ class FieldMeaning(NamedTuple):
 
 
 _OTHER = FieldMeaning("other")
-_WEAK_LABELS = frozenset({"type", "tag", "sub_label", "element", "entity", "item", "alt", "object_class"})
+WEAK_LABELS = frozenset({"type", "tag", "sub_label", "element", "entity", "item", "alt", "object_class", "description"})
 """Keys that name an object only if no other key does."""
 _CALLS = frozenset({"action", "action_type", "tool", "operation"})
 """Keys of calls, whose points are x before y."""
@@ -338,7 +338,7 @@ class _Part:
             elif item.texts and role in ("label", "labels"):
                 self.labels = item.texts
             elif role == "label" and item.text is not None:
-                weak = item.key.lower() in _WEAK_LABELS
+                weak = item.key.lower() in WEAK_LABELS
                 if self.label is None or (self.label_is_weak and not weak):
                     self.label, self.label_is_weak = item.text, weak
             elif role == "score" and self.score is None:
@@ -440,7 +440,7 @@ class _Part:
             for _ in range(max(1, len(_shapes(item, meaning.kind, builder.geometry)))):
                 builder.drop("invalid_coordinate", *span)
         else:
-            label = self.label if self.label is not None else self.name
+            label = self.name if self.label is None or (self.label_is_weak and self.name) else self.label
             rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
             shapes = _shapes(item, "box" if rectangle else meaning.kind, builder.geometry)
             labels = self.labels if len(self.labels) == len(shapes) else [label] * len(shapes)

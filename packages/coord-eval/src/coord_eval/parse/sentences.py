@@ -22,6 +22,8 @@ _PLACES = _words(
     "area rectangle point corner corners center centre pixel pixels center-point space normalized normalised edge edges"
 )
 """Nouns for where something is."""
+_PREPOSITIONS = _words("in on at under behind beside near above below next between inside around")
+_PRONOUNS = _words("it its they them he she him her")
 _CERTAIN_PLACES = _words("bounding bbox bboxes box_2d bbox_2d coordinates coords")
 _LINKS = _words(
     "of for at in on to from by with within between and or as up around about approximately roughly near along inside "
@@ -32,7 +34,8 @@ _MODALS = _words("can could may might must should would will do does did")
 _VERBS_IN_A_CLAUSE = _words(
     "spans span covers cover occupies occupy appears appear lies lie sits sit stands stand starts start begins begin "
     "extends extend runs reaches stretches contains contain shows show depicts displays features includes encloses "
-    "surrounds marks represents fills takes see sees goes ranges measures belongs"
+    "surrounds marks represents corresponds enclose surround indicates fills takes see sees goes ranges "
+    "measures belongs"
 )
 """Verbs that may be nouns: they count after an article or a pronoun, or before a word that links."""
 _PARTICIPLES = _words(
@@ -60,7 +63,8 @@ _NO_NAMES = (
         "it he she they them image picture photo photograph scene screenshot frame answer result output object objects "
         "element item target response model first second third fourth fifth sixth last next other following requested "
         "predicted final approximate corresponding sure certain confident yes no ok okay label class name query phrase "
-        "asked mentioned described question se sich si left right top bottom upper lower side ones sorry format json"
+        "asked mentioned described question se sich si left right top bottom upper lower side ones sorry format json "
+        "looks look seems like moved"
     )
 )
 """Words that name no object by themselves."""
@@ -89,6 +93,9 @@ _OF_PLACE = re.compile(
     r"(?:box(?:es)?|region|area|point|rectangle|cent(?:er|re)|corners?))(?:\s*\([^()]*\))?(?:\s+(?:coordinates?|format))?"
     r"\s+(?:of|for|around|containing|enclosing)\s+(.+)",
     re.IGNORECASE | re.DOTALL,
+)
+_PLACE_FOR = re.compile(
+    r"(?:(?:the\s+)?(?:box|region|area|rectangle|point)\s+)?(?:for|around)\s+(?:the|an?)\s", re.IGNORECASE
 )
 _PLACE_OF = re.compile(
     r"(.+?)(?:['\u2019]s(?:\s+(?:\w+\s+)?(?:box(?:es)?|coordinates?|location|position|region|cent(?:er|re)))?"
@@ -120,7 +127,7 @@ _FOREIGN = re.compile(
 """Fragments in German, French, Spanish, Portuguese and Italian."""
 _CJK = "\u3040-\u30ff\u4e00-\u9fff"
 _EAST_ASIAN = re.compile(
-    r"(?:[\u56fe\u753b\u7167][\u4e2d\u50cf\u7247\u9762\u91cc]{1,2}(?:\u7684)?)?"
+    r"(?:\u5728?[\u56fe\u753b\u7167][\u4e2d\u50cf\u7247\u9762\u91cc]{1,2}(?:\u7684)?(?:[\u5de6\u53f3\u4e0a\u4e0b\u4e2d][\u4fa7\u8fb9\u65b9\u95f4\u90e8])?)?"
     rf"(?:\u6709(?:\u4e00[\u53ea\u4e2a\u8f86\u4f4d\u6761\u5f20\u628a\u540d])?(.+?)[,\uff0c]\s*\u5750\u6807[\u4e3a\u662f]?"
     r"|(.+?)(?:\u4f4d\u4e8e|\u5904\u4e8e|\u306e(?:\u5ea7\u6a19|\u4f4d\u7f6e)|\u7684(?:\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846))[\u662f\u4e3a\u306f]?"
     rf"|(.*[{_CJK}])(?:\u5728|\u662f|\u306f|\u304c))"
@@ -186,6 +193,7 @@ def name_in_sentence(text: str) -> str | None:
         and not (first in _FIRST and text[0].isupper())
         and not _IMPERATIVE.match(text)
         and not _PLACE_OF.fullmatch(text)
+        and not _PLACE_FOR.match(text)
     ):
         return None
     ends = [0, *(found.end() for found in _BOUNDARY.finditer(text)), len(text)]
@@ -194,7 +202,9 @@ def name_in_sentence(text: str) -> str | None:
             quoted = list(_QUOTED.finditer(sentence))
             if len(quoted) == 1 and is_empty((sentence[quoted[0].end() :].split() or [""])[0]):
                 return str(quoted[0][quoted[0].lastindex or 0])
-            return _name_in_clause(_last_clause(sentence))
+            name = _name_in_clause(_last_clause(sentence))
+            if name or _PRONOUNS.isdisjoint(map(_lower, sentence.split())):  # else the sentence before says who it is
+                return name
     return ""
 
 
@@ -246,7 +256,9 @@ def _name_in_clause(clause: str) -> str:
         if (i := _verb(lowered)) is None:
             break
         foreign |= lowered[i] in _FOREIGN_VERBS
-        if not is_empty(subject := " ".join(words[:i])):
+        subject, following = " ".join(words[:i]), lowered[i + 1 : i + 2]
+        inverted = lowered[0] in _PREPOSITIONS and following and following[0] in _DETERMINERS | _COUNTS
+        if not (inverted or is_empty(subject)):
             clause = subject
             break
         while i < len(words) and lowered[i] in _VERBS | _MODALS | _PARTICIPLES | _VERBS_IN_A_CLAUSE:
