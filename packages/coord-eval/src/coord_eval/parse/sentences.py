@@ -14,7 +14,10 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_DETERMINERS = _words("a an the this that these those his her its their my your another some several many both all")
+_DETERMINERS = _words(
+    "a an the this that these those his her its their my your another some several many both all only "
+    "namely however therefore thus hence unfortunately whose"
+)
 _COUNTS = _words("one two three four five six seven eight nine ten multiple")
 _PEOPLE = _words("i you we")
 _PLACES = _words(
@@ -22,12 +25,12 @@ _PLACES = _words(
     "area rectangle point corner corners center centre pixel pixels center-point space normalized normalised edge edges"
 )
 """Nouns for where something is."""
-_PREPOSITIONS = _words("in on at under behind beside near above below next between inside around")
+_PREPOSITIONS = _words("in on at to under behind beside near above below next between inside around")
 _PRONOUNS = _words("it its they them he she him her")
 _CERTAIN_PLACES = _words("bounding bbox bboxes box_2d bbox_2d coordinates coords")
 _LINKS = _words(
     "of for at in on to from by with within between and or as up around about approximately roughly near along inside "
-    "approx ca here there also now just clearly exactly via respectively so then which who"
+    "over approx ca here there also now just clearly exactly via respectively so then which who"
 )
 _VERBS = _words("is are was were am be been being has have had")
 _MODALS = _words("can could may might must should would will do does did")
@@ -35,7 +38,7 @@ _VERBS_IN_A_CLAUSE = _words(
     "spans span covers cover occupies occupy appears appear lies lie sits sit stands stand starts start begins begin "
     "extends extend runs reaches stretches contains contain shows show depicts displays features includes encloses "
     "surrounds marks represents corresponds enclose surround indicates fills takes see sees goes ranges "
-    "measures belongs"
+    "measures belongs detects finds locates identifies seems seem"
 )
 """Verbs that may be nouns: they count after an article or a pronoun, or before a word that links."""
 _PARTICIPLES = _words(
@@ -64,7 +67,7 @@ _NO_NAMES = (
         "element item target response model first second third fourth fifth sixth last next other following requested "
         "predicted final approximate corresponding sure certain confident yes no ok okay label class name query phrase "
         "asked mentioned described question se sich si left right top bottom upper lower side ones sorry format json "
-        "looks look seems like moved"
+        "looks look seems like moved cursor pointer"
     )
 )
 """Words that name no object by themselves."""
@@ -74,7 +77,8 @@ _LEADS = _words(
 )
 """First words of what may stand before a clause, up to a comma."""
 _IMPERATIVE = re.compile(
-    r"(?:to\s+|please\s+)?(?:click|tap|press|select|hover|move|double-click|clicking|tapping)\b", re.IGNORECASE
+    r"(?:to\s+|please\s+)?(?:click|tap|press|select|hover|move|place|put|double-click|clicking|tapping)\b",
+    re.IGNORECASE,
 )
 _CONJUNCTION = re.compile(
     r"(?:and|but|while|whereas|then|or|plus|where|with|next\s+to\s+it|beside\s+it|(?:it\s+)?is)\b[\s,]+(?=\S)",
@@ -91,11 +95,12 @@ _QUOTED = re.compile(
 _OF_PLACE = re.compile(
     r".*\b(?:(?:bounding\s+box(?:es)?|bbox(?:es)?|box_2d|bbox_2d|coordinates?|coords|locations?|positions?)|(?:the|its|an?)\s+(?:\w+\s+)?"
     r"(?:box(?:es)?|region|area|point|rectangle|cent(?:er|re)|corners?))(?:\s*\([^()]*\))?(?:\s+(?:coordinates?|format))?"
-    r"\s+(?:of|for|around|containing|enclosing)\s+(.+)",
+    r"\s+(?:of|for|around|containing|enclosing|(?:covered|occupied|bounded)\s+by)\s+(.+)",
     re.IGNORECASE | re.DOTALL,
 )
 _PLACE_FOR = re.compile(
-    r"(?:(?:the\s+)?(?:box|region|area|rectangle|point)\s+)?(?:for|around)\s+(?:the|an?)\s", re.IGNORECASE
+    r"(?:(?:the\s+)?(?:box|region|area|rectangle|point)\s+)?(?:for|around|covering|enclosing|containing|surrounding|showing)\s+(?:the|an?)\s",
+    re.IGNORECASE,
 )
 _PLACE_OF = re.compile(
     r"(.+?)(?:['\u2019]s(?:\s+(?:\w+\s+)?(?:box(?:es)?|coordinates?|location|position|region|cent(?:er|re)))?"
@@ -192,7 +197,7 @@ def name_in_sentence(text: str) -> str | None:
         _SIGNS.isdisjoint(lowered)
         and not (first in _FIRST and text[0].isupper())
         and not _IMPERATIVE.match(text)
-        and not _PLACE_OF.fullmatch(text)
+        and not _PLACE_OF.fullmatch(_IN_IMAGE.sub("", text))
         and not _PLACE_FOR.match(text)
     ):
         return None
@@ -308,5 +313,6 @@ def _bare_name(name: str, foreign: bool = False) -> str:
             break
         if word in _DETERMINERS | _LINKS | _COUNTS | _PLACES | _VERBS or not word[:1].isalpha() or word.endswith("ing"):
             begin = i + 1
-    name = " ".join(words[begin:])
-    return "" if is_empty(name) or not _PEOPLE.isdisjoint(lowered[begin:]) else name
+    name, _, rest = " ".join(words[begin:]).partition(", ")
+    unclear = not is_empty(rest) or _verb(lowered[begin:]) is not None or not _PEOPLE.isdisjoint(lowered[begin:])
+    return "" if is_empty(name) or unclear else name
