@@ -30,8 +30,8 @@ _TRAILING = re.compile(
     r"[\s:=,;|>\u2192\u27f6\u21d2\-\u2013\u2014~@(\[{]+$|\s*\.$|[\s:]*\b(?:starts?|begins?)\s+(?:at|from)$"
 )
 _ROLE = re.compile(
-    r"(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system|label|class|object|name"
-    r"|category)\s*[:=]\s*|mark\s*:\s*[0-9]+\s+",
+    r"(?:(?:my|the)\s+)?(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system"
+    r"|label|class|object|name|category)\s*[:=]\s*|mark\s*:\s*[0-9]+\s+",
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"(?:an?|the|his|her|its|their|another|two|three|four|some|several)\s", re.IGNORECASE)

@@ -38,7 +38,7 @@ _VERBS_IN_A_CLAUSE = _words(
     "spans span covers cover occupies occupy appears appear lies lie sits sit stands stand starts start begins begin "
     "extends extend runs reaches stretches contains contain shows show depicts displays features includes encloses "
     "surrounds marks represents corresponds enclose surround indicates fills takes see sees goes ranges "
-    "measures belongs detects finds locates identifies seems seem"
+    "measures belongs detects finds locates identifies seems seem wants needs"
 )
 """Verbs that may be nouns: they count after an article or a pronoun, or before a word that links."""
 _PARTICIPLES = _words(
@@ -67,7 +67,7 @@ _NO_NAMES = (
         "element item target response model first second third fourth fifth sixth last next other following requested "
         "predicted final approximate corresponding sure certain confident yes no ok okay label class name query phrase "
         "asked mentioned described question se sich si left right top bottom upper lower side ones sorry format json "
-        "looks look seems like moved cursor pointer"
+        "looks look seems like moved cursor pointer background foreground user"
     )
 )
 """Words that name no object by themselves."""
@@ -77,7 +77,7 @@ _LEADS = _words(
 )
 """First words of what may stand before a clause, up to a comma."""
 _IMPERATIVE = re.compile(
-    r"(?:to\s+|please\s+)?(?:click|tap|press|select|hover|move|place|put|double-click|clicking|tapping)\b",
+    r"(?:to\s+|please\s+|let\s+me\s+)?(?:click|tap|press|select|hover|move|place|put|double-click|clicking|tapping)\b",
     re.IGNORECASE,
 )
 _CONJUNCTION = re.compile(
@@ -133,7 +133,7 @@ _FOREIGN = re.compile(
 _CJK = "\u3040-\u30ff\u4e00-\u9fff"
 _EAST_ASIAN = re.compile(
     r"(?:\u5728?[\u56fe\u753b\u7167][\u4e2d\u50cf\u7247\u9762\u91cc]{1,2}(?:\u7684)?(?:[\u5de6\u53f3\u4e0a\u4e0b\u4e2d][\u4fa7\u8fb9\u65b9\u95f4\u90e8])?)?"
-    rf"(?:\u6709(?:\u4e00[\u53ea\u4e2a\u8f86\u4f4d\u6761\u5f20\u628a\u540d])?(.+?)[,\uff0c]\s*\u5750\u6807[\u4e3a\u662f]?"
+    rf"(?:\u6709(?:\u4e00[\u53ea\u4e2a\u8f86\u4f4d\u6761\u5f20\u628a\u540d])?(.+?)[,\uff0c]\s*(?:\u5750\u6807[\u4e3a\u662f]?|\u4f4d\u4e8e|\u5904\u4e8e)"
     r"|(.+?)(?:\u4f4d\u4e8e|\u5904\u4e8e|\u306e(?:\u5ea7\u6a19|\u4f4d\u7f6e)|\u7684(?:\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846))[\u662f\u4e3a\u306f]?"
     rf"|(.*[{_CJK}])(?:\u5728|\u662f|\u306f|\u304c))"
 )
