@@ -266,6 +266,7 @@ def _name_in_clause(clause: str) -> str:
         if not (inverted or is_empty(subject)):
             clause = subject
             break
+        i += 1
         while i < len(words) and lowered[i] in _VERBS | _MODALS | _PARTICIPLES | _VERBS_IN_A_CLAUSE:
             i += 1
         clause = " ".join(words[i:])
