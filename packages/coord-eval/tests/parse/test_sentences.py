@@ -10,8 +10,8 @@ def test_name_in_sentence_of_any_words_is_part_of_them():
     known = sorted(sentences._NO_NAMES | sentences._VERBS_IN_A_CLAUSE | sentences._FOREIGN_VERBS)
     for _ in range(3_000):
         words = draw.choices([*known, "click", "and", "that", "dog", "cat,", "'s"], k=draw.randint(1, 7))
-        name = sentences.name_in_sentence(" ".join(words))
-        assert name is None or set(name.replace(",", " ").split()) <= set(" ".join(words).replace(",", " ").split())
+        text = " ".join(words)
+        assert (sentences.name_in_sentence(text) or "") in text
 
 
 def test_name_in_sentence_gives_none_rather_than_a_wrong_one():

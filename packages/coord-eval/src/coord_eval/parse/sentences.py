@@ -191,7 +191,7 @@ def name_in_sentence(text: str) -> str | None:
         return str(found[found.lastindex or 0]).strip()
     lowered = [_lower(word) for word in text.split()]
     if _FOREIGN_VERBS.isdisjoint(lowered) and (found := _FOREIGN.fullmatch(text)):
-        return _FOREIGN_ARTICLE.sub("", found[found.lastindex or 0].strip(), count=1)
+        return _without_foreign_article(found[found.lastindex or 0].strip())
     first = lowered[0] if lowered else ""
     if (
         _SIGNS.isdisjoint(lowered)
@@ -273,6 +273,11 @@ def _name_in_clause(clause: str) -> str:
     return _bare_name(clause, foreign)
 
 
+def _without_foreign_article(name: str) -> str:
+    article = _FOREIGN_ARTICLE.match(name)
+    return name[article.end() :] if article else name
+
+
 def _last_link(lowered: list[str]) -> int:
     return next((i + 1 for i in range(len(lowered) - 1, 0, -1) if lowered[i] in _LINKS), 1)
 
@@ -300,7 +305,7 @@ def _bare_name(name: str, foreign: bool = False) -> str:
         name = place_of[1]
     name = _NEAR_IT.sub("", name)
     if foreign:
-        name = re.sub(r"\s+(?:se|si|sich)$", "", _FOREIGN_ARTICLE.sub("", name, count=1))
+        name = re.sub(r"\s+(?:se|si|sich)$", "", _without_foreign_article(name))
     name = re.split(r"\s+[\u2014\u2013]\s+", name)[-1]
     words = name.split()
     lowered = [_lower(word) for word in words]
