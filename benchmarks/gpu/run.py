@@ -2,11 +2,11 @@
 
     python benchmarks/gpu/run.py [exactness objective ...] [--quick] [--out FILE] [--device cpu]
 
-Needs torch, transformers, peft, pydantic, typer, pytest, for the groups pycocotools, and the workspace's packages (`uv
-build --all-packages`, then `pip install --no-index --no-deps dist/*.whl` where there is no network), and about 25
-minutes on one H200; every item can be run by itself. `--device cpu --quick` tries the commands without a GPU. The
-output of an item that fails or takes too long is kept, and the next item starts. With `--out` the page is written after
-each item, and the same command continues after the items that have finished.
+Needs torch, transformers, peft, pydantic, typer, pytest and the workspace's packages (`uv build --all-packages`, then
+`pip install --no-index --no-deps dist/*.whl` where there is no network), and about 20 minutes on one H200; every item
+can be run by itself. `--device cpu --quick` tries the commands without a GPU. The output of an item that fails or takes
+too long is kept, and the next item starts. With `--out` the page is written after each item, and the same command
+continues after the items that have finished.
 """
 
 import os
@@ -32,9 +32,8 @@ ITEMS = {
     "objective": (str(HERE / "objective.py"),),
     "step": (str(HERE / "step.py"),),
     "generation": (str(HERE / "generation.py"),),
-    "groups": (str(HERE / "groups.py"), "--minutes", "6"),
 }
-MINUTES = {"exactness": 5, "objective": 6, "step": 6, "generation": 5, "groups": 10}
+MINUTES = {"exactness": 5, "objective": 6, "step": 6, "generation": 5}
 FINISHED = "Finished."
 Item = StrEnum("Item", {name: name for name in ITEMS})
 
@@ -90,7 +89,7 @@ def finished_sections(page: str) -> dict[str, str]:
     """Return the sections of a page, by item, whose last line says that the item has finished.
 
     Example:
-        >>> finished_sections("## step\\n\\n1 ms\\nFinished.\\n\\n## groups\\n\\nStopped after 10 minutes.\\n").keys()
+        >>> finished_sections("## step\\n\\n1 ms\\nFinished.\\n\\n## objective\\n\\nStopped after 6 minutes.\\n").keys()
         dict_keys(['step'])
     """
     parts = [part.rstrip() for part in re.split(rf"^(?=## (?:{'|'.join(ITEMS)})$)", page, flags=re.MULTILINE)]
