@@ -111,14 +111,6 @@ _IN_IMAGE = re.compile(
     r"\s+(?:in|within|of|on)\s+(?:the|this)\s+(?:image|picture|photo(?:graph)?|scene|screenshot|frame)\b[\s,.]*$",
     re.IGNORECASE,
 )
-_ARTICLE = re.compile(
-    r"(?:(?:an?|the|this|that|these|those|his|her|its|their|another|all|both)\s+(?!of\s|in\s|on\s)(?=\S))+",
-    re.IGNORECASE,
-)
-_COUNT = re.compile(
-    r"(?:the\s+)?(?:[0-9]{1,3}|one|two|three|four|five|six|seven|eight|nine|ten|several|multiple|some|many)\s+(?=\w)",
-    re.IGNORECASE,
-)
 _FOREIGN_ARTICLE = re.compile(
     r"(?:(?:und|et|y|e|\u0438)\s+)?(?:der|die|das|den|dem|ein|eine|les?|la|l['\u2019]|une?|el|los|las|una|os?|as?|uma?|il|lo|gli|i)\b\s*",
     re.IGNORECASE,
