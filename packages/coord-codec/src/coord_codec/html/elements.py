@@ -21,7 +21,10 @@ def printable(value: object, keep: str = "") -> str:
         value: any text, for example from a model or a file
         keep: characters that are not escaped
     """
-    return "".join(c if c.isprintable() or c in keep else f"\\u{ord(c):04x}" for c in str(value))
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else f"\\u{ord(c):04x}" for c in text)
 
 
 def safe(value: object, keep: str = "") -> str:
