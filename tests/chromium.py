@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -57,17 +58,18 @@ class Chromium:
                     raise RuntimeError(f"{method}: {answer['error']['message']}")
                 return answer["result"]
 
-    def open(self, path: Path, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True) -> float:
-        """Open a file and return the seconds until it was loaded."""
-        self.problems.clear()
-        self.requests.clear()
-        self._events.clear()
+    def open(
+        self, page: Path | str, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
+    ) -> float:
+        """Open a file or an address and return the seconds until it was loaded."""
         self.send("Emulation.setScriptExecutionDisabled", value=not script)
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[theme])
+        for told_before in (self.problems, self.requests, self._events):
+            told_before.clear()
         start = time.monotonic()
-        self.send("Page.navigate", url=path.resolve().as_uri())
+        self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while "Page.loadEventFired" not in self._events:
             self._receive()
         return time.monotonic() - start
@@ -84,6 +86,22 @@ class Chromium:
         text = {"Enter": "\r"}.get(key, key if len(key) == 1 else "")
         for kind in ("keyDown", "keyUp"):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, text=text * (kind == "keyDown"))
+
+    def wait_for(self, script: str, seconds: float = 60) -> Any:
+        """Return the value of an expression as soon as it is true, also of a page that loads itself anew meanwhile."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(RuntimeError):  # the page is between two documents
+                if value := self.run(script):
+                    return value
+            time.sleep(0.1)
+        raise TimeoutError(f"{script} does not become true")
+
+    def upload(self, selector: str, file: Path) -> None:
+        """Choose a file for an input element."""
+        root = self.send("DOM.getDocument")["root"]["nodeId"]
+        node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.send("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
 
     def picture(self, path: Path, height: int | None = None) -> None:
         """Write what the window shows, or the first `height` pixels of the page, to a PNG or WebP file."""

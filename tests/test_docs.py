@@ -66,27 +66,17 @@ def test_pages_fetch_nothing(site):
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory):
     """The files that the guides use: images, annotations, answers."""
-    from coord_trainer.config.sections import ShapesConfig
-    from coord_trainer.data.shapes import CATEGORIES, draw_shapes
+    from drawn_coco import write_coco
 
     folder = tmp_path_factory.mktemp("guides")
     (folder / "images").mkdir()
     (folder / "configs").symlink_to(ROOT / "configs")
-    truth = {"images": [], "annotations": [], "categories": [{"id": i, "name": n} for i, n in enumerate(CATEGORIES)]}
     answers = []
-    for instance, image in draw_shapes(ShapesConfig(), "train", 6):
-        name = instance.image.replace("/", "-")
-        image.save(folder / "images" / name)
-        truth["images"].append({"id": instance.image_id, "file_name": name, "width": 96, "height": 96})
-        said = []
-        for found in instance.objects:
-            x1, y1, x2, y2 = (96 * side for side in found.bbox)
-            annotation = {"id": len(truth["annotations"]) + 1, "image_id": instance.image_id}
-            annotation |= {"category_id": CATEGORIES.index(found.desc), "bbox": [x1, y1, x2 - x1, y2 - y1]}
-            truth["annotations"].append(annotation | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0})
-            said.append({"bbox_2d": [round(999 * side) for side in found.bbox], "label": found.desc})
+    for instance in write_coco(folder / "images", folder / "instances.json", "train", 6):
+        said = [
+            {"bbox_2d": [round(999 * side) for side in found.bbox], "label": found.desc} for found in instance.objects
+        ]
         answers.append(json.dumps({"image_id": instance.image_id, "text": json.dumps(said), "finish_reason": "stop"}))
-    (folder / "instances.json").write_text(json.dumps(truth))
     for name in ("predictions.jsonl", "qwen.jsonl", "other.jsonl"):
         (folder / name).write_text("\n".join(answers))
     return folder

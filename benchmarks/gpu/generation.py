@@ -1,20 +1,24 @@
-"""Measures greedy generation in boxes per second at the size of Qwen3-VL-2B, without and with the grammar.
+"""Measures greedy generation in boxes per second at the size of Qwen3-VL-2B: plain, with the grammar, and drafted.
 
     python benchmarks/gpu/generation.py [1 16 64] [--boxes 10] [--quick] [--device cpu]
 
 The weights are random in bfloat16, and each sample has one image of 512 x 512. All answers have the same number of
 tokens, ten for each box under the grammar; without it random answers contain no boxes, and tokens are divided by ten.
-The prefill is also measured separately. The grammar is measured only if coord_trainer is installed.
+The prefill is also measured separately. Grammar and drafts are measured only if coord_trainer is installed. Random
+slots draft nothing that is right: with them all coordinates are rejected, or all accepted, which are the two bounds.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import torch
 import typer
-from geometry import END, IMAGE, MARKERS, QWEN3_VL_2B, TINY, WORDS, build, image_inputs, prompt
+from geometry import END, IMAGE, MARKERS, PAD, QWEN3_VL_2B, TINY, WORDS, build, image_inputs, prompt
 from measure import Device, DeviceOption, Quick, cost, machine, megabytes, note, release, tell
 
 TOKENS_PER_BOX = 10
+NAME = (WORDS, WORDS + 1)
 
 
 @torch.inference_mode()
@@ -31,11 +35,19 @@ def main(
     model = build(geometry, device, torch.bfloat16).eval()
     try:
         from coord_trainer import CoordGrammar
+        from coord_trainer.answers.grammar.markers import DescriptionTrie
+        from coord_trainer.answers.speed.decode import Rules, decode
+        from coord_trainer.answers.speed.outline import Outline
     except ImportError as error:
         note(f"no grammar: {error}")
         CoordGrammar = None
     else:
         words = range(WORDS, geometry.vocab.first_id)
+        start, name_end, box_start, box_end = MARKERS
+        outline = Outline(
+            (start,), (name_end, box_start), (), (box_end, start), 4, geometry.vocab, DescriptionTrie([NAME])
+        )
+        slots_SH = torch.randn(3, geometry.hidden, device=device, dtype=torch.bfloat16) * 0.02
     rows = []
     for size in batches:
         ids_BT = torch.tensor([prompt(side)] * size, device=device)
@@ -53,19 +65,28 @@ def main(
             )
 
         new = boxes * TOKENS_PER_BOX
-        ways = {"prompt alone": (1, ()), "plain": (new, ())}
+        ways: dict[str, tuple[int, Callable[[], object]]] = {
+            "prompt alone": (1, partial(generate, 1)),
+            "plain": (new, partial(generate, new)),
+        }
+        passes = {"plain": new, "grammar": new}
         if CoordGrammar is not None:
-            grammar = CoordGrammar(
-                geometry.vocab, MARKERS, END, words, prompt_length=ids_BT.shape[1], descriptions=[(WORDS, WORDS + 1)]
-            )
+            rules = {"prompt_length": ids_BT.shape[1], "descriptions": [NAME], "min_objects": boxes}
+            grammar = CoordGrammar(geometry.vocab, MARKERS, END, words, **rules)
             found = generate(new, (grammar,))[:, ids_BT.shape[1] :]
             assert int((found == MARKERS[-1]).sum()) == size * boxes
-            ways["grammar"] = (new, (grammar,))
-        for name, (count, processors) in ways.items():
+            ways["grammar"] = (new, partial(generate, new, (grammar,)))
+
+            for name, slots, tolerance in (
+                ("drafted, without slots", None, 0),
+                ("drafted, no slot right", slots_SH, 0),
+                ("drafted, all slots right", slots_SH, len(geometry.vocab.ids)),
+            ):
+                drafted = partial(decode, model, inputs, outline, Rules(END, PAD, new, tolerance), grammar, slots)
+                passes[name], ways[name] = drafted().passes, (new, drafted)
+        for name, (count, answer) in ways.items():
             note(f"generation: {name}, batch {size}")
-            found = cost(
-                lambda count=count, processors=processors: generate(count, processors), device, repeats=3, warm_up=1
-            )
+            found = cost(answer, device, repeats=3, warm_up=1)
             per_second = f"{size * boxes / found.seconds:,.1f}" if count == new else ""
             rows.append(
                 [
@@ -74,13 +95,14 @@ def main(
                     f"{found.seconds:.3f}",
                     f"{found.seconds / count * 1e3:.1f}",
                     per_second,
+                    f"{passes[name] / boxes:.1f}" if name in passes else "",
                     megabytes(found.extra_bytes),
                     f"{found.syncs / count:.1f}",
                 ]
             )
             release(device)
     tell(
-        "batch | decoding | s | ms a token | boxes/s | extra MB | host waits a token",
+        "batch | decoding | s | ms a token | boxes/s | passes a box | extra MB | host waits a token",
         rows,
         f"{boxes} boxes of {TOKENS_PER_BOX} tokens, a prompt of {len(prompt(side))} tokens",
     )

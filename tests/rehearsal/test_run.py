@@ -129,6 +129,31 @@ def test_detector_answers_on_the_device_as_the_run_did(runs, detector):
     assert [one.text for one in found] == [answer["text"] for answer in answers]
 
 
+def test_calibration_is_fitted_to_the_scores_of_the_device(runs, monkeypatch):
+    """What is fitted runs on the CPU alone, and two steps of training give it too few hits: it gets a substitute."""
+    import coord_eval
+    from coord_trainer.checkpoints import locate_model
+    from coord_trainer.config.run_config import check_run_config
+    from coord_trainer.detect.calibrate import calibrate_model
+    from coord_trainer.model.card import read_card
+
+    folder, answers = runs[1][0].folder, runs[1][2]
+    line = coord_eval.Calibration(((0.0, 0.0), (1.0, 0.5)), "constant", coord_eval.ThresholdCurve((), (), {}))
+    scored = []
+    score = coord_eval.score
+    monkeypatch.setattr(
+        coord_eval, "score", lambda truth, records, **how: scored.append(records) or score(truth, records, **how)
+    )
+    monkeypatch.setattr(coord_eval, "fit_calibration", lambda evaluation, rests_on: line)
+    config = check_run_config({"evaluation": CONFIG["evaluation"]}, "test", trains=False)
+    with SimulatedDevice() as device:
+        calibrate_model(folder, folder / "data" / "heldout.jsonl", None, config, False)
+    assert not device.mismatches
+    assert [record["text"] for record in scored[0]] == [answer["text"] for answer in answers]
+    assert [record["objects"] for record in scored[0]] == [answer["objects"] for answer in answers]
+    assert read_card(locate_model(folder)).calibrations
+
+
 def test_baking_on_the_device_leaves_the_logits(detector):
     from coord_adapter import bake_offsets
 

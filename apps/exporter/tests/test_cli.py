@@ -115,13 +115,6 @@ def test_parse_size(text, size):
         assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("command", [["merge", "LONG", "a", "out"], ["merge", "a", "LONG", "out"]])
-def test_a_name_that_is_too_long_is_told_in_a_line(capsys, bases, command):
-    words = ["a" * 300 if word == "LONG" else word for word in command]
-    code, _, err = call(capsys, *words)
-    assert code == 1 and err.startswith("error: aaa") and err.endswith(": File name too long\n")
-
-
 @pytest.mark.parametrize(
     ("option", "instead"),
     [

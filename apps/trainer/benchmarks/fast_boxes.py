@@ -22,6 +22,7 @@ import typer
 from coord_adapter import read_slots
 from coord_trainer.answers.generate import answer_images
 from coord_trainer.answers.score import headline, score_predictions
+from coord_trainer.answers.speed import of_checkpoint
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
@@ -49,9 +50,12 @@ def main(
     slots: Annotated[list[Path] | None, typer.Option(help="a folder with slots; may be repeated")] = None,
     threads: Annotated[int, typer.Option(help="threads of torch")] = 1,
     grammar: Annotated[str, typer.Option(help="none, markers or names")] = "none",
+    slot_rows: Annotated[int | None, typer.Option(help="most answers of a pass that slots draft for")] = None,
 ) -> None:
     """Print a table for each batch size."""
     torch.set_num_threads(threads)
+    if slot_rows is not None:
+        of_checkpoint.SLOT_ROWS_ON_A_CPU = dict.fromkeys(("exact", "fast"), slot_rows)
     folder = locate_model(run)
     words = ["evaluation.speed=exact", f"evaluation.decoding=[{{grammar: {grammar}}}]"]
     config = as_trained(load_run_config(run / "config.yaml", words, trains=False), folder)

@@ -188,18 +188,6 @@ def test_prepare_resume_refuses_what_is_no_run_folder(tmp_path):
     check_same_data(tmp_path, {"train": {"digest": "a"}}, {"train": {"digest": "a"}, "heldout": {"digest": "b"}})
 
 
-def test_resume_with_other_data_is_refused(tmp_path):
-    """The manifest of the earlier part is read before the new one takes its place."""
-    from coord_trainer.run import train_and_score
-
-    config = check_run_config({**SETTINGS, "run": {"resume": True}}, "test")
-    write_config(tmp_path, config)
-    (tmp_path / "manifest.json").write_text('{"data": {"train": {"digest": "a"}}}')
-    for _ in range(2):  # the first attempt does not make the folder forget its data
-        with pytest.raises(InputError, match=r"the train data has changed .*\(digest a, now"):
-            train_and_score(config, tmp_path)
-
-
 @pytest.mark.parametrize("deepspeed", [None, "zero2"])
 def test_prepare_resume_with_other_ranks_is_told_and_refused_under_deepspeed(tmp_path, monkeypatch, capsys, deepspeed):
     checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
@@ -246,6 +234,9 @@ def test_manifest_states_how_the_run_ended(tmp_path):
     with pytest.raises(RunError), Manifest(tmp_path, config):
         raise RunError("diverged")
     assert read()["status"] == "failed: RunError: diverged"
+    with pytest.raises(KeyboardInterrupt), Manifest(tmp_path, config):
+        raise KeyboardInterrupt
+    assert read()["status"] == "interrupted"
     (tmp_path / "other").mkdir()
     with Manifest(tmp_path / "other", config, writes=False):
         pass
@@ -259,13 +250,6 @@ def test_explain_full_disk_leaves_other_errors_alone(tmp_path):
         raise KeyError
     with pytest.raises(RunError, match="no space left"), explain_full_disk(tmp_path):
         raise RuntimeError("write: No space left on device")
-
-
-def test_manifest_of_a_run_that_a_signal_ended(tmp_path):
-    config = check_run_config({"custom": {"coord_soft_ce_w1": {"enabled": True}}}, "test")
-    with pytest.raises(KeyboardInterrupt), Manifest(tmp_path, config):
-        raise KeyboardInterrupt
-    assert json.loads((tmp_path / "manifest.json").read_text())["status"] == "interrupted"
 
 
 def test_second_run_on_a_folder_is_refused_while_the_first_is_at_work(tmp_path):

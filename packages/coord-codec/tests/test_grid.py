@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coord_codec import CoordGrid
+from coord_codec import CoordGrid, InputError
 
 np = pytest.importorskip("numpy", reason="the grid is compared with NumPy's rounding")
 
@@ -111,9 +111,9 @@ def test_only_bins_are_dequantized(bad):
 
 @pytest.mark.parametrize("bad", ["0.5", None, True, [0.5]])
 def test_other_types_are_named(bad):
-    with pytest.raises(TypeError, match="found"):
+    with pytest.raises(InputError, match="found"):
         CoordGrid().quantize(bad)
-    with pytest.raises(TypeError, match="found"):
+    with pytest.raises(InputError, match="found"):
         CoordGrid().dequantize(bad)
 
 

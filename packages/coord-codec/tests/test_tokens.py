@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from coord_codec import (
     WILDCARD_TOKEN,
     CoordGrid,
+    InputError,
     coord_tokens,
     int_to_token,
     ints_to_tokens,
@@ -74,7 +75,9 @@ def test_another_grid_has_other_tokens():
     assert is_coord_token("<|coord_1000|>", CoordGrid(1001, 1000))
 
 
-@pytest.mark.parametrize(("bad", "error"), [(-1, ValueError), (1000, ValueError), (1.0, TypeError), (True, TypeError)])
+@pytest.mark.parametrize(
+    ("bad", "error"), [(-1, ValueError), (1000, ValueError), *((wrong, InputError) for wrong in (1.0, True))]
+)
 def test_only_bins_have_tokens(bad, error):
     with pytest.raises(error):
         int_to_token(bad)

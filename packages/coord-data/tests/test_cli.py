@@ -108,14 +108,37 @@ def test_held_out_set_that_is_named_is_compared(run, clean, tmp_path):
     assert {finding["code"] for finding in findings()} == {"leakage"}
 
 
-def test_data_yaml_holds_out_images(run, clean, tmp_path):
+@pytest.mark.parametrize("source", ["data", "data/data.yaml"])
+def test_inspect_compares_with_what_a_data_yaml_holds_out(run, clean, tmp_path, source):
     draft = replace(clean, layout=centred)
     for split, part in (("train", range(16)), ("val", range(14, 24))):
         write_yolo(draft.subset(part), tmp_path / "data", split)
     yaml = tmp_path / "data" / "data.yaml"
-    yaml.write_text(json.dumps(json.loads(yaml.read_text()) | {"train": "images/train", "val": "images/val"}))
-    code, _, out = run("inspect", "data")
-    assert code == 1 and "holds out 10 images" in out
+    names = json.loads(yaml.read_text())
+    for held in ({"val": "images/val"}, {"val": ["images/val"]}, {"val": "images/train", "test": "images/val"}):
+        yaml.write_text(json.dumps(names | {"train": "images/train"} | held))
+        code, _, out = run("inspect", source)
+        assert code == 1 and "holds out 10 images" in out and "2 of 10 held-out images are training images" in out
+    yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/train"}))
+    code, _, out = run("inspect", source)
+    assert code == 0 and "val names the training images: nothing is held out" in out
+    yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/gone"}))
+    code, err, out = run("inspect", source)
+    assert code == 0 and "images/gone; it is not compared with the training images" in out and "error" not in err
+
+
+def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(run, clean, tmp_path):
+    write_yolo(replace(clean, layout=centred), tmp_path / "data", "train")
+    test = tmp_path / "data" / "images" / "test"
+    test.mkdir()
+    for image in list(test.parent.glob("train/*"))[:3]:
+        (test / image.name).write_bytes(image.read_bytes())
+    names = json.loads((tmp_path / "data" / "data.yaml").read_text())
+    stated = names | {"train": "images/train", "test": "images/test"}
+    (tmp_path / "data" / "of_tests.yaml").write_text(json.dumps(stated))  # a name at which nobody looks by himself
+    (tmp_path / "data" / "data.yaml").unlink()
+    code, err, out = run("inspect", "data/of_tests.yaml")
+    assert code == 1 and "3 of 3 held-out images are training images" in out and "label file" not in err
 
 
 def test_duplicates_are_listed_shown_and_dropped(run, clean, tmp_path):

@@ -200,10 +200,6 @@ def test_mistake_with_data_is_told(place, prepared, mistake):
     assert not list(place.glob(".*"))
 
 
-def test_there_are_thirty_mistakes():
-    assert len(MISTAKES) >= 30
-
-
 def test_photo_turned_by_exif_is_told_when_its_boxes_are_not(place, prepared):
     exif = Image.Exif()
     exif[0x0112] = 6

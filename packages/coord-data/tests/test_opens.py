@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,30 +10,44 @@ from PIL import Image
 
 SCRIPT = """
 import contextlib
+import json
 import sys
 from collections import Counter
 from pathlib import Path
 
 import coord_data.image_set, coord_data.inspection.examine, coord_data.preparation, imagehash, scipy.fftpack
-from coord_data import ReadingRules, examine, load_annotated, open_source, prepare
+from coord_data import ReadingRules, cli, examine, load_annotated, open_source, prepare
 
-what, place, images = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+place, images = Path(sys.argv[1]), Path(sys.argv[1]) / "images"
 opened = Counter()
 sys.addaudithook(lambda event, args: opened.update([str(args[0])]) if event == "open" else None)
-rules = ReadingRules(images=images) if what != "yolo" else ReadingRules()
-source = None if what == "inspect" else open_source(place)
-if what == "prepare":
-    prepare([source], place.parent / "out", rules, split=0.5)
-elif what == "inspect":
-    from coord_data import cli
-
-    with contextlib.suppress(SystemExit):
-        cli.app(["inspect", str(place), "--images", str(images), "--out", str(place.parent / "out")])
-else:
-    loaded = load_annotated(source, rules)
-    assert len(loaded) == 8 and isinstance(examine(loaded), list)
-print("\\n".join(f"{count} {path}" for path, count in opened.items()))
+counts = {}
+for number, (what, name) in enumerate(json.loads(sys.argv[2])):
+    opened.clear()
+    out = place / f"out-{number}"
+    if what == "inspect":
+        with contextlib.suppress(SystemExit), contextlib.redirect_stdout(sys.stderr):
+            cli.app(["inspect", str(place / name), "--images", str(images), "--out", str(out)])
+    else:
+        rules = ReadingRules() if what == "yolo" else ReadingRules(images=images)
+        source = open_source(place / name)
+        if what == "prepare":
+            prepare([source], out, rules, split=0.5)
+        else:
+            loaded = load_annotated(source, rules)
+            assert len(loaded) == 8 and isinstance(examine(loaded), list)
+    counts[f"{what} {name}"] = dict(opened)
+print(json.dumps(counts))
 """
+CASES = [
+    ("load", "a.json"),
+    ("load", "a.jsonl"),
+    ("load", "a.csv"),
+    ("yolo", "data.yaml"),
+    ("prepare", "a.json"),
+    ("inspect", "a.json"),
+    ("inspect", "a.jsonl"),
+]
 
 
 def box(n):
@@ -64,27 +77,16 @@ def data(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("what", "name"),
-    [
-        ("load", "a.json"),
-        ("load", "a.jsonl"),
-        ("load", "a.csv"),
-        ("yolo", "data.yaml"),
-        ("prepare", "a.json"),
-        ("inspect", "a.json"),
-        ("inspect", "a.jsonl"),
-    ],
-)
-def test_each_file_is_opened_once(data, what, name):
-    words = [sys.executable, "-c", SCRIPT, what, data / name, data / "images"]
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+def test_each_file_is_opened_once(data):
+    words = [sys.executable, "-c", SCRIPT, data, json.dumps(CASES)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    lines = (line.partition(" ") for line in done.stdout.splitlines())
-    opened = Counter({path: int(count) for count, _, path in lines if path.startswith(str(data))})
-    assert {path for path in opened if path.endswith(".png")} == {str(data / "images" / f"{n}.png") for n in range(8)}
-    assert opened[str(data / name)] == 1
-    written = str(data / "out"), str(data / ".out")
-    images_shown = 1 if what == "inspect" else 0  # on the page
-    limits = {path: 1 + images_shown * path.endswith(".png") for path in opened if not path.startswith(written)}
-    assert {path: opened[path] for path, limit in limits.items() if opened[path] > limit} == {}
+    images = {str(data / "images" / f"{n}.png") for n in range(8)}
+    for (what, name), counted in zip(CASES, json.loads(done.stdout).values(), strict=True):
+        opened = {path: count for path, count in counted.items() if path.startswith(str(data))}
+        assert {path for path in opened if path.endswith(".png")} == images, (what, name)
+        assert opened[str(data / name)] == 1, (what, name)
+        written = str(data / "out"), str(data / ".out")
+        images_shown = 1 if what == "inspect" else 0  # on the page
+        limits = {path: 1 + images_shown * path.endswith(".png") for path in opened if not path.startswith(written)}
+        assert {path: opened[path] for path, limit in limits.items() if opened[path] > limit} == {}, (what, name)

@@ -57,7 +57,7 @@ def measure(
     browser = runpy.run_path(str(ROOT / "tests" / "chromium.py"))
     if browser["BROWSER"] is None:
         return
-    with tempfile.TemporaryDirectory() as profile:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         chromium = browser["Chromium"](Path(profile))
         try:
             seconds = sorted(chromium.open(page) for _ in range(3))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from coord_codec.counts import counted
+from coord_codec.exit_codes import exit_codes, stop
 from coord_codec.files import InputError
-from coord_exporter.checkpoint.staging import ExportError
 from coord_exporter.convert import from_peft, to_peft
 from coord_exporter.expand import expand_vocab
 from coord_exporter.merge import merge
@@ -23,6 +21,7 @@ from coord_exporter.merge import merge
 _EXIT_CODES = "Exit codes: 0 if OUT is complete, 1 if writing or verifying failed, 2 for bad usage or bad input."
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+
 
 _UPLOAD = "merge writes folders alone; upload OUT with: hf upload REPOSITORY OUT"
 _COMBINE = (
@@ -32,7 +31,23 @@ _COMBINE = (
 _REMOVED = {"--push": _UPLOAD, "--public": _UPLOAD, "--add": _COMBINE, "--weight": _COMBINE}
 """Options of `merge` in version 0.1, and what to use instead."""
 
+
+class _Commands(TyperGroup):
+    """The commands; a user's mistake is one line on stderr and an exit code."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for option in (word.partition("=")[0] for word in args if args[0] == "merge"):
+            if option in _REMOVED:
+                stop(f"error: {option}: removed in version 0.2; {_REMOVED[option]}", 2)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with exit_codes():
+            return super().invoke(ctx)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Turn a base and an adapter into a plain Hugging Face checkpoint.",
     epilog=_EXIT_CODES,
     add_completion=False,
@@ -186,26 +201,8 @@ def from_peft_command(base: _Base, adapter: _Adapter, out: _Out, *, force: _Forc
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; exit code 2 for bad input, 1 for an export that failed."""
-    for kind in (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ():
-        signal.signal(kind, _stop)
-    try:
-        _refuse_removed(sys.argv[1:] if arguments is None else arguments)
-        installed = Path(sys.argv[0]).name == "coord-exporter"
-        app(arguments, prog_name=None if installed else "uv run apps/exporter")
-    except (InputError, ExportError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2 if isinstance(error, InputError) else 1)
-    except OSError as error:
-        typer.echo(f"error: {error.filename or 'OUT'}: {error.strerror or error}", err=True)
-        sys.exit(1)
-
-
-def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Exit by an exception, so that the hidden folder is removed; the exit code is 143 or 130, as in shells."""
-    for kind in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(kind, signal.SIG_IGN)  # a second signal must not interrupt the removal
-    typer.echo(f"error: stopped by {signal.Signals(number).name}; OUT is complete or as it was", err=True)
-    raise SystemExit(128 + number)
+    installed = Path(sys.argv[0]).name == "coord-exporter"
+    app(arguments, prog_name=None if installed else "uv run apps/exporter")
 
 
 def parse_size(text: str | None) -> int | None:
@@ -220,17 +217,6 @@ def parse_size(text: str | None) -> int | None:
     if match is None or float(match[1]) <= 0:
         raise InputError(f"--max-shard-size: expected a size such as 5GB or 500MB, found {text!r}")
     return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-def _refuse_removed(arguments: list[str]) -> None:
-    """Name what to use instead of an option of `merge` that is gone.
-
-    Raises:
-        InputError: naming the option
-    """
-    for option in (word.partition("=")[0] for word in arguments if arguments[0] == "merge"):
-        if option in _REMOVED:
-            raise InputError(f"{option}: removed in version 0.2; {_REMOVED[option]}")
 
 
 def _warn(warnings: tuple[str, ...]) -> None:

@@ -1,7 +1,6 @@
 """What lies in OUT beside the weights: companions, record; and the progress shown meanwhile."""
 
 import hashlib
-import io
 import json
 import shutil
 from pathlib import Path
@@ -22,7 +21,7 @@ from tiny_checkpoint import (
 )
 
 from coord_exporter import InputError
-from coord_exporter.checkpoint.folder import WriteProgress, history_of
+from coord_exporter.checkpoint.folder import history_of
 
 
 def test_companions_come_along_unchanged(sharded, tmp_path):
@@ -112,27 +111,3 @@ def test_history_of_refuses_a_damaged_record(tmp_path, history):
     (tmp_path / "export.json").write_text(json.dumps({"format": 1, "history": history}))
     with pytest.raises(InputError, match=r"export.json: history: expected a list of objects"):
         history_of(tmp_path)
-
-
-def test_progress_tells_bytes_and_time_left():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    stream = Terminal()
-    progress = WriteProgress(4_000_000_000, stream)
-    progress.advance(1_000_000_000)
-    assert "writing 1.00 of 4.00 GB (25%), 0:00 left" in stream.getvalue()
-    assert "(25%), 0:30 left" in progress.line(progress._started + 10)
-    progress.advance(3_000_000_000)
-    progress.finish()
-    assert stream.getvalue().endswith("(100%), 0:00 left\n")
-
-
-def test_progress_in_a_log_is_a_line_every_ten_seconds():
-    stream = io.StringIO()
-    progress = WriteProgress(100, stream)
-    for _ in range(100):
-        progress.advance(1)
-    progress.finish()
-    assert stream.getvalue() == ""

@@ -1,5 +1,6 @@
 """Drafted answers equal those of plain decoding: tokens, ends and probabilities."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from tiny_run import tiny_config
 
 from coord_codec import CoordVocab, InputError, Instance, encode_target
 from coord_trainer.answers.generate import answer_images
+from coord_trainer.answers.speed import of_checkpoint
 from coord_trainer.answers.speed.decode import Rules, _Row, _Verifier
 from coord_trainer.answers.speed.of_checkpoint import check_speed
 from coord_trainer.answers.speed.outline import Outline, Place
@@ -68,6 +70,23 @@ def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit,
     assert_equal(answer_images(opened, images, *asked, speed="exact"), expected)
     assert_equal(answer_images(with_slots, images, *asked, speed="exact"), expected)
     assert_equal(answer_images(with_slots, images[2:3], *asked, speed="exact"), expected[2:3])
+
+
+def test_slots_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images, monkeypatch, capsys):
+    """Until enough answers have ended: then they draft for the rest."""
+    monkeypatch.setattr(of_checkpoint, "SLOT_ROWS_ON_A_CPU", {"exact": 2, "fast": 3})
+    asked = (images, tiny_config(data={"max_objects": 3}).data, Decoding(grammar="markers"), 60)
+    rows = opened.model.get_input_embeddings().weight.detach()
+    drafting = replace(opened, slots_SH=rows[[40, 50, 60]] * 1.5, drafted=Counter())
+    assert_equal(answer_images(drafting, *asked, speed="exact"), answer_images(opened, *asked))
+    counts = dict(drafting.drafted)
+    assert 0 < counts["without slots"] <= counts["passes"]
+    of_checkpoint.report_drafts(drafting)
+    assert f"left out of {counts['without slots']} of {counts['passes']} passes" in capsys.readouterr().out
+    answer_images(drafting, images[:2], *asked[1:], speed="exact")
+    of_checkpoint.report_drafts(drafting)
+    assert "slots" not in capsys.readouterr().out
+    assert "up to 3 answers" in of_checkpoint.speed_of_answers(drafting, tiny_config(evaluation={"speed": "fast"}))
 
 
 @pytest.mark.parametrize(("style", "limit"), [("markers", 60), ("json", 90)])

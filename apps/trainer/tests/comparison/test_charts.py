@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from coord_eval.html import series_styles
 from coord_losses import register_term, registered_terms
 from coord_losses.terms import registry
 from coord_trainer.comparison.charts import loss_curves
@@ -22,6 +23,6 @@ def test_every_trainable_term_has_a_curve_of_its_title_whoever_registered_it(own
     terms = [term for term in registered_terms().values() if term.trainable]
     keys = {f"coord_diag/{term.log_key}": term.title for term in terms}
     log = [{"step": step} | dict.fromkeys(keys, 1.0 / step) for step in (1, 2, 3)]
-    html = loss_curves(SimpleNamespace(logs={"a": [log]}), {"a": "#123456"})
-    titles = {title.replace("&#x27;", "'") for title in re.findall(r"<h3>(.*?)</h3>", html)}
+    html = loss_curves(SimpleNamespace(logs={"a": [log]}), series_styles("a"))
+    titles = {title.replace("&#x27;", "'") for title in re.findall(r"<figcaption>(.*?)</figcaption>", html)}
     assert own_term in terms and titles == set(keys.values())

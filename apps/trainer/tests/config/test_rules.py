@@ -1,5 +1,6 @@
 """Contradictions between settings: every rule of every list names settings that exist."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,7 @@ RULES = {
     "training": TRAINING_RULES,
 }
 SOFT = {"coord_soft_ce_w1": {"enabled": True}}
+BOX = {"use_coordexp_loss": True, "use_geom_loss": True}
 
 
 @pytest.mark.parametrize("section", RULES)
@@ -61,11 +63,39 @@ def test_message_shows_every_key_with_its_value():
             ("evaluation.speed", "model.attention"),
         ),
         ({"data": {"annotations": "a.json"}}, ("evaluation.images", "data.heldout_annotations")),
+        ({"data": {"augment": {"flip": 0.5}, "preload": True}}, ("data.preload is true", "data.augment")),
+        ({"data": {"queries": "mixed", "preload": True}}, ("data.queries is mixed", "data.preload")),
         ({"training": {"optimizer": "multimodal_coord_offset"}}, ("training.optimizer", "custom.coord_offset.enabled")),
         (
             {"custom": SOFT | {"coord_offset": {"enabled": True}}, "training": {"tuner_type": "full"}},
             ("custom.coord_offset.enabled", "training.tuner_type"),
         ),
+        (
+            {"custom": {"coord_tokens": {"enabled": False}, "coord_offset": {"enabled": True}}},
+            ("coord_tokens.enabled", "coord_offset.enabled"),
+        ),
+        ({"custom": {"coord_objective": BOX | {"lambda_coord": 0}}}, ("coord_tokens.enabled", "lambda_coord")),
+        (
+            {"custom": {"coord_objective": BOX | {"alpha_l1": 0, "beta_giou": 0}}},
+            ("use_geom_loss", "alpha_l1", "beta_giou"),
+        ),
+        ({"custom": {"coord_soft_ce_w1": {"enabled": True, "w1_weight": math.inf}}}, ("w1_weight",)),
+        (
+            {"evaluation": {"decoding": {"grammar": "names"}}, "custom": {"coord_tokens": {"enabled": False}}},
+            ("evaluation.decoding", "custom.coord_tokens.enabled"),
+        ),
+        ({"training": {"max_steps": 3, "num_train_epochs": 2}}, ("training.max_steps", "training.num_train_epochs")),
+        (
+            {"run": {"gradient_norms": True}, "training": {"gradient_checkpointing": True}},
+            ("run.gradient_norms", "training.gradient_checkpointing"),
+        ),
+        (
+            {"run": {"gradient_norms": True}, "training": {"deepspeed": "zero3"}},
+            ("run.gradient_norms", "training.deepspeed"),
+        ),
+        ({"run": {"on_nan": "skip"}, "training": {"deepspeed": "zero2"}}, ("run.on_nan", "training.deepspeed")),
+        ({"training": {"save_strategy": "no"}}, ("training.save_strategy", "steps, epoch")),
+        ({"training": {"save_strategy": False}}, ("training.save_strategy", "steps, epoch")),  # YAML's no
     ],
 )
 def test_broken_rule_is_refused_by_its_keys(sections, keys):

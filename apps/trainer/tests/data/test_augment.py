@@ -155,9 +155,3 @@ def test_training_samples_alone_are_augmented_anew_in_each_epoch(augments):
     for epoch in range(6):
         pixels.add(samples.sample(0, epoch)["images"][0].tobytes())
     assert len(pixels) == (6 if augments else 1)
-
-
-def test_augmented_samples_cannot_be_kept_encoded():
-    values = {"data": {"augment": {"flip": 0.5}, "preload": True}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
-    with pytest.raises(ValueError, match=r"data\.preload is true but data\.augment"):
-        check_run_config(values, "test")

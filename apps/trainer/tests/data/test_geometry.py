@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from coord_codec import CoordVocab, InputError, Instance, Object, coordinates_of
-from coord_data.large.records import Records, row_of, write_records
+from coord_codec import CoordVocab, Instance, Object, coordinates_of
 from coord_data.reading import read_source
 from coord_trainer.answers.summary import shape_line
 from coord_trainer.config.data_sources import AugmentConfig
@@ -26,30 +25,6 @@ TRIANGLE = {"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.1, 0.5]}
 
 def config(**sections):
     return check_run_config({"custom": {"coord_soft_ce_w1": {"enabled": True}}, **sections}, "test")
-
-
-@pytest.mark.parametrize(
-    ("sections", "told"),
-    [
-        (
-            {"data": {"geometry": "polygon"}, "evaluation": {"decoding": {"grammar": "markers", "boxes": "median"}}},
-            "evaluation.decoding has markers-median but data.geometry",
-        ),
-        ({"data": {"geometry": "keypoints"}}, "data.geometry is keypoints but data.annotations"),
-        (
-            {"data": {"geometry": "point"}, "custom": {"coord_objective": {"matching": "hungarian"}}},
-            "matches boxes only",
-        ),
-        ({"data": {"geometry": "point"}, "custom": {"coord_objective": {"shape_boxes": True}}}, "no box around"),
-        ({"custom": {"coord_objective": {"shape_boxes": True}}}, "data.geometry is box"),
-        ({"data": {"geometry": "blob"}}, "data.geometry"),
-        ({"data": {"max_vertices": 2}}, "data.max_vertices"),
-    ],
-)
-def test_what_is_for_boxes_alone_names_both_sides(sections, told):
-    custom = {"coord_soft_ce_w1": {"enabled": True}, **sections.pop("custom", {})}
-    with pytest.raises(InputError, match=told):
-        check_run_config({"custom": custom, **sections}, "test")
 
 
 def test_matching_and_shape_boxes_reach_the_objective():
@@ -95,16 +70,6 @@ def test_augmented_polygon_lies_where_its_box_lies(seed):
     assert found.geometry.box == pytest.approx(found.bbox, abs=1e-6)
 
 
-def test_augmented_flip_mirrors_a_polygon():
-    instance = Instance(image="a.png", width=100, height=80, objects=[{"desc": "a", "geometry": TRIANGLE}])
-    _, changed = augment(Image.new("RGB", (100, 80)), instance, AugmentConfig(flip=1), 0)
-    assert changed.objects[0].geometry.coordinates == pytest.approx((0.5, 0.1, 0.9, 0.5, 0.1, 0.5))
-    slanted = {"type": "polygon", "coordinates": [0.2, 0.1, 0.9, 0.5, 0.1, 0.5]}
-    instance = Instance(image="a.png", width=100, height=80, objects=[{"desc": "a", "geometry": slanted}])
-    _, changed = augment(Image.new("RGB", (100, 80)), instance, AugmentConfig(flip=1), 0)
-    assert changed.objects[0].geometry.coordinates == pytest.approx((0.8, 0.1, 0.9, 0.5, 0.1, 0.5))
-
-
 def test_collated_shapes_have_a_row_for_every_coordinate():
     data = DataSection(geometry="polygon", max_vertices=3, markers="obj")
     writer = TargetWriter(data, True, 0, VOCAB)
@@ -134,15 +99,6 @@ def test_source_of_any_format_has_the_geometry(tmp_path):
     (tmp_path / "a.csv").write_text("image,xmin,ymin,xmax,ymax,label\na.png,10,8,50,40,cat\n")
     (found,) = read_source(tmp_path / "a.csv", geometry="point").annotations.instances
     assert found.objects[0].geometry.coordinates == pytest.approx((0.3, 0.3))
-
-
-def test_records_on_disk_keep_shapes(tmp_path):
-    instance = Instance(
-        image="a.png", objects=[{"desc": "a", "geometry": TRIANGLE}, {"desc": "b", "bbox": [0, 0, 1, 1]}]
-    )
-    write_records(tmp_path / "a.arrow", [row_of(instance)])
-    (back,) = Records(tmp_path / "a.arrow")
-    assert [o.geometry for o in back.objects] == [o.geometry for o in instance.objects]
 
 
 def test_card_says_the_geometry_and_that_of_boxes_is_as_before(tmp_path):

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from coord_codec import Instance
-from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.queries import LONGEST_LIST, draw_query
 from coord_trainer.data.targets import TargetWriter
@@ -99,14 +98,3 @@ def test_writer_asks_anew_in_each_epoch_and_the_same_with_the_same_seed():
     assert prompts != [other.ask(IMAGE, epoch)[0] for epoch in range(20)] and len(set(prompts)) > 4
     prompt, answered = TargetWriter(DataSection(queries="per_class", negatives=1), True, 0, None, CLASSES).ask(IMAGE)
     assert writer.text(answered) == "" and ("cow" in prompt or "red car" in prompt)
-
-
-def test_queries_cannot_be_kept_encoded_and_prompts_are_checked():
-    soft = {"coord_soft_ce_w1": {"enabled": True}}
-    for data, told in [
-        ({"queries": "mixed", "preload": True}, "data.queries is mixed"),
-        ({"class_prompt": "Find it"}, "classes"),
-        ({"negatives": 1.5}, "negatives"),
-    ]:
-        with pytest.raises(ValueError, match=told):
-            check_run_config({"data": data, "custom": soft}, "test")

@@ -25,27 +25,8 @@ def inspect(run):
     return lambda *words: run("inspect", *words)
 
 
-def test_inspect_clean_data_exits_with_0_and_writes_an_empty_list(inspect, clean, tmp_path):
-    source = clean.write(tmp_path / "data")
-    for _ in range(2):  # a second run replaces what the first one wrote
-        code, err, out = inspect(source.annotations)
-        assert code == 0 and "nothing wrong was found" in out and "error" not in err
-        assert json.loads((tmp_path / "runs/inspect/findings.json").read_text()) == []
-
-
-def test_inspect_names_faults_and_exits_with_1(inspect, clean, tmp_path):
-    source = COCO["swapped_axes"](replace(clean, coco=True)).write(tmp_path / "data")
-    code, err, out = inspect(source.annotations, "--images", source.images, "--out", "found")
-    assert code == 1 and "error: 1 error in the data" in err and "Traceback" not in err
-    (finding,) = json.loads(Path("found/findings.json").read_text())
-    assert set(finding) == {"code", "severity", "message", "evidence", "count", "fix"}
-    assert finding["code"] == "swapped_axes" and finding["severity"] == "error"
-    assert out.count("swapped_axes") == 1
-
-
-@pytest.mark.parametrize("fault", ["swapped_axes", "shifted, 3 %", "shuffled"])
-def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, tmp_path, fault):
-    source = COCO[fault](replace(clean, coco=True)).write(tmp_path / "data")
+def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, tmp_path):
+    source = COCO["shifted, 3 %"](replace(clean, coco=True)).write(tmp_path / "data")
     words = [source.annotations, "--images", source.images]
     assert inspect(*words, "--out", "of_trainer")[0] == 1
     done = subprocess.run(
@@ -56,54 +37,6 @@ def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, t
     )
     found, other = (Path(folder, "findings.json").read_bytes() for folder in ("of_trainer", "of_data"))
     assert done.returncode == 1 and found == other and len(found) > 100
-
-
-def test_inspect_strict_fails_for_warnings(inspect, clean, tmp_path):
-    source = clean.write(tmp_path / "data")
-    (tmp_path / "data" / next(iter(clean.images))).write_bytes(b"no image")
-    assert inspect(source.annotations)[0] == 0
-    code, err, _ = inspect(source.annotations, "--strict")
-    assert code == 1 and "1 warning in" in err
-
-
-def test_inspect_takes_a_prepared_folder_with_its_held_out_set(inspect, clean, tmp_path):
-    for name, part in (("train", range(16)), ("val", range(14, 24))):
-        clean.subset(part).write(tmp_path / "data").annotations.rename(tmp_path / "data" / f"{name}.jsonl")
-    code, _, out = inspect("data")
-    assert code == 1 and "leakage" in out
-
-
-@pytest.mark.parametrize("source", ["data", "data/data.yaml"])
-def test_inspect_compares_with_what_a_data_yaml_holds_out(inspect, clean, tmp_path, source):
-    draft = replace(clean, layout=centred)
-    for split, part in (("train", range(16)), ("val", range(14, 24))):
-        write_yolo(draft.subset(part), tmp_path / "data", split)
-    yaml = tmp_path / "data" / "data.yaml"
-    names = json.loads(yaml.read_text())
-    for held in ({"val": "images/val"}, {"val": ["images/val"]}, {"val": "images/train", "test": "images/val"}):
-        yaml.write_text(json.dumps(names | {"train": "images/train"} | held))
-        code, _, out = inspect(source)
-        assert code == 1 and "holds out 10 images" in out and "2 of 10 held-out images are training images" in out
-    yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/train"}))
-    code, _, out = inspect(source)
-    assert code == 0 and "val names the training images: nothing is held out" in out
-    yaml.write_text(json.dumps(names | {"train": "images/train", "val": "images/gone"}))
-    code, err, out = inspect(source)
-    assert code == 0 and "images/gone; it is not compared with the training images" in out and "error" not in err
-
-
-def test_inspect_needs_no_labels_of_what_a_data_yaml_holds_out(inspect, clean, tmp_path):
-    write_yolo(replace(clean, layout=centred), tmp_path / "data", "train")
-    test = tmp_path / "data" / "images" / "test"
-    test.mkdir()
-    for image in list(test.parent.glob("train/*"))[:3]:
-        (test / image.name).write_bytes(image.read_bytes())
-    names = json.loads((tmp_path / "data" / "data.yaml").read_text())
-    stated = names | {"train": "images/train", "test": "images/test"}
-    (tmp_path / "data" / "of_tests.yaml").write_text(json.dumps(stated))  # a name at which nobody looks by himself
-    (tmp_path / "data" / "data.yaml").unlink()
-    code, err, out = inspect("data/of_tests.yaml")
-    assert code == 1 and "3 of 3 held-out images are training images" in out and "label file" not in err
 
 
 def test_inspect_keeps_to_the_held_out_set_that_is_named(inspect, clean, tmp_path):

@@ -29,10 +29,16 @@ def exit_codes(*, quiet: bool = False) -> Iterator[None]:
     try:
         with _terminated_as_interrupted(signals):
             yield
+            sys.stdout.flush()
     except InputError as error:
         stop(f"error: {error}", 2)
     except RunError as error:
         stop(f"error: {error}", 1)
+    except BrokenPipeError:
+        # The reader of the output has ended (`| head`), which is no error; what Python flushes on exit goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (FileExistsError, NotADirectoryError) as error:
+        stop(f"error: {error.filename}: it is a file, or is below one; name another folder", 2)
     except PermissionError as error:
         stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)
     except OSError as error:

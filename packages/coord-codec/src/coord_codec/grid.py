@@ -11,6 +11,8 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
+from coord_codec.files import InputError
+
 _TOLERANCE = 1e-6  # allows rounding errors around 0 and 1; values further out are pixel coordinates or a bug
 
 
@@ -56,7 +58,7 @@ class CoordGrid:
 
         Raises:
             ValueError: for NaN, infinity, or a value outside [0, 1] by more than 1e-6
-            TypeError: for anything that is not a number, array or tensor
+            InputError: for anything that is not a number, array or tensor
         """
         if _is_array(c):
             values = _to_float64(c)
@@ -65,7 +67,7 @@ class CoordGrid:
                 raise ValueError(_coordinate_error(_first_invalid(is_valid, values)))
             return _to_int64((values * self.scale).round().clip(0, self.bins - 1))
         if isinstance(c, bool) or not isinstance(c, numbers.Real):
-            raise TypeError(f"a coordinate is a number, a NumPy array or a torch tensor, found {c!r}")
+            raise InputError(f"a coordinate is a number, a NumPy array or a torch tensor, found {c!r}")
         value: Any = c  # for mypy: numbers.Real does not declare comparison with floats
         if not -_TOLERANCE <= value <= 1 + _TOLERANCE:
             raise ValueError(_coordinate_error(c))
@@ -83,7 +85,7 @@ class CoordGrid:
 
         Raises:
             ValueError: for a bin that is not an integer in 0..bins-1
-            TypeError: for anything that is not a number, array or tensor
+            InputError: for anything that is not a number, array or tensor
         """
         if _is_array(k):
             is_valid = (k >= 0) & (k <= self.bins - 1) & (k % 1 == 0)
@@ -97,14 +99,14 @@ class CoordGrid:
 
         Raises:
             ValueError: if `k` is not in 0..bins-1
-            TypeError: if `k` is not an integer
+            InputError: if `k` is not an integer
         """
         if isinstance(k, bool):
-            raise TypeError(f"a bin is an integer, found {k!r}")
+            raise InputError(f"a bin is an integer, found {k!r}")
         try:
             value = operator.index(k)
         except TypeError:
-            raise TypeError(f"a bin is an integer, found {k!r}") from None
+            raise InputError(f"a bin is an integer, found {k!r}") from None
         if not 0 <= value < self.bins:
             raise ValueError(self._bin_error(value))
         return value

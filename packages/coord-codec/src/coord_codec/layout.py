@@ -9,6 +9,8 @@ from enum import Enum, auto
 from itertools import groupby, pairwise
 from typing import Any
 
+from coord_codec.arguments import expect
+from coord_codec.files import InputError
 from coord_codec.geometry import Geometry, geometry_of
 from coord_codec.vocab import CoordVocab
 
@@ -116,6 +118,7 @@ def find_layout(
         ((10, 20, 30, 40), (2, 3, 4, 5), (2,))
     """
     ids = _to_integers(ids, "ids: expected one sequence of token ids, shape [T] (one row of a batch at a time)")
+    expect("vocab", vocab, CoordVocab)
     is_coord = vocab.mask(ids)
     kind = None if geometry is None else geometry_of(geometry)
     if markers is None:
@@ -148,7 +151,7 @@ def _to_integers(values: Any, expected: str) -> list[int]:
     try:
         return [operator.index(v) for v in (values.tolist() if hasattr(values, "tolist") else values)]
     except TypeError as error:
-        raise ValueError(f"{expected}: {error}") from None
+        raise InputError(f"{expected}: {error}") from None
 
 
 class _State(Enum):

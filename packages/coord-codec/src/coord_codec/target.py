@@ -24,6 +24,7 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from coord_codec.arguments import expect
 from coord_codec.files import InputError
 from coord_codec.geometry import Coordinates, Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
@@ -68,7 +69,10 @@ def order_objects(objects: Iterable[_T], order: Order = "top_left", seed: int | 
         >>> [o.desc for o in order_objects([low, high])]
         ['high', 'low']
     """
+    expect("objects", objects, Iterable)
     ordered = list(objects)
+    for obj in ordered:
+        _expect("objects", obj, "bbox", "Object")
     if order == "top_left":
         ordered.sort(key=lambda o: (o.bbox[1], o.bbox[0]))
     elif order == "size":

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from coord_codec.arguments import expect
 from coord_codec.grid import CoordGrid
 
 _PREFIX = "<|coord_"
@@ -54,6 +55,8 @@ def tokens_to_ints(tokens: Iterable[str], grid: CoordGrid = _DEFAULT_GRID) -> li
         >>> tokens_to_ints(["<|coord_7|>", "<|coord_999|>"])
         [7, 999]
     """
+    expect("tokens", tokens, Iterable)
+    expect("grid", grid, CoordGrid)
     return [token_to_int(token, grid) for token in tokens]
 
 
@@ -62,7 +65,7 @@ def int_to_token(k: int, grid: CoordGrid = _DEFAULT_GRID) -> str:
 
     Raises:
         ValueError: if `k` is not a bin of the grid
-        TypeError: if `k` is not an integer
+        InputError: if `k` is not an integer
 
     Example:
         >>> int_to_token(7)
@@ -78,6 +81,8 @@ def ints_to_tokens(bins: Iterable[int], grid: CoordGrid = _DEFAULT_GRID) -> list
         >>> ints_to_tokens([7, 999])
         ['<|coord_7|>', '<|coord_999|>']
     """
+    expect("bins", bins, Iterable)
+    expect("grid", grid, CoordGrid)
     return [int_to_token(k, grid) for k in bins]
 
 

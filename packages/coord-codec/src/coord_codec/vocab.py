@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from coord_codec.arguments import expect
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import WILDCARD_TOKEN, coord_tokens
 
@@ -35,6 +36,10 @@ class MarkerFamily:
     tokens: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        expect("name", self.name, str)
+        expect("tokens", self.tokens, tuple, list)
+        for token in self.tokens:
+            expect("tokens", token, str)
         if len(self.tokens) not in (2, 4) or len(set(self.tokens)) != len(self.tokens):
             raise ValueError(f"marker family {self.name!r}: expected 2 or 4 different tokens, found {self.tokens!r}")
 

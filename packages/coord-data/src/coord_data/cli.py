@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -166,6 +165,7 @@ def inspect(
     from coord_data.formats.registry import open_source
     from coord_data.inspection.examine import evidence_of, examination_of
     from coord_data.inspection.find_data import find_data, heldout_of_yolo, other_split
+    from coord_data.inspection.page import Page
     from coord_data.inspection.report import refuse, write_report
 
     found = find_data(data, images)
@@ -183,7 +183,7 @@ def inspect(
             logging.getLogger("coord_data").info(f"note: {note}")
         compared = {"heldout": held_out}
     examination = examination_of(source, rules, max_objects=max_objects, **compared)
-    write_report(examination, out)
+    write_report(examination, out, Page(facts={"annotations": found.annotations.resolve().name}))
     refuse(examination.findings, strict, f"see {out}")
 
 
@@ -237,8 +237,4 @@ def main() -> None:
     log.handlers[:] = [_Printed()]
     log.setLevel(logging.INFO)
     log.propagate = False
-    try:
-        app(prog_name="coord-data")
-    except BrokenPipeError:
-        # The reader of the output has ended (`| head`), which is no error; what Python flushes on exit goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    app(prog_name="coord-data")

@@ -12,19 +12,22 @@ Example:
 
 from coord_codec.html import PALETTE, number, page, safe, section, table
 from coord_eval.metrics.breakdowns import EDGES, edge_errors
+from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.changed import changed_images
 from coord_eval.report.distributions import coordinate_chart, iou_chart
 from coord_eval.report.overlay import overlay
-from coord_eval.report.plot import INK, Chart, box_rows, chart, forest_plot, legend, line_chart
+from coord_eval.report.plot import INK, Chart, box_rows, chart, forest_plot, legend, line_chart, series_styles
 
 __all__ = [
     "EDGES",
     "INK",
     "PALETTE",
     "Chart",
+    "answer_key",
     "box_rows",
     "changed_images",
     "chart",
+    "coloured_answer",
     "coordinate_chart",
     "edge_errors",
     "forest_plot",
@@ -36,5 +39,6 @@ __all__ = [
     "page",
     "safe",
     "section",
+    "series_styles",
     "table",
 ]

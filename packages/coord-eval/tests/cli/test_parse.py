@@ -59,7 +59,7 @@ def test_parse_of_standard_input(monkeypatch, capsys):
 
     code, out, _ = lines(b'\xef\xbb\xbf[{"bbox_2d": [10, 20, 30, 40], "label": "cat"}]')
     assert code == 0 and "0.010 0.020 0.030 0.040  'cat'  complete" in out
-    assert lines(b"cat \xff") == (2, "", "coord-eval: standard input: not UTF-8 text (byte 4)\n")
+    assert lines(b"cat \xff") == (2, "", "error: standard input: not UTF-8 text (byte 4)\n")
 
 
 @pytest.mark.parametrize("name", ["p.jsonl", "p.json"])

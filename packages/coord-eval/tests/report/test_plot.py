@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from coord_eval.html import PALETTE, box_rows, chart, legend, line_chart
+from coord_eval.html import PALETTE, box_rows, chart, legend, line_chart, series_styles
 
 EVIL = "<script>alert(1)</script> $\\frac{1$ \u202e\0"
 
@@ -90,4 +90,14 @@ def test_box_rows_draw_percentiles_from_top_to_bottom():
 def test_legend_names_each_colour_once():
     html = legend({"<A>": "#2563eb", "B": "#d97706"})
     assert html.count("<span>") == 2
-    assert '<i style="background:var(--s0,#2563eb)"></i>&lt;A&gt;' in html
+    assert re.search(r"stroke:var\(--s0,#2563eb\);[^<]*/></svg>&lt;A&gt;</span>", html)
+
+
+def test_more_series_than_colours_differ_in_their_lines():
+    names = [f"run {k}" for k in range(30)]
+    svg = line_chart({name: ([0, 1], [0, k]) for k, name in enumerate(names)}, "AP")
+    found = re.findall(r'<path d="M[^"]+"[^>]*style="fill: none;([^"]*)"', svg)
+    drawn = {re.sub(r"stroke-(dashoffset|linecap|width)[^;]*;?", "", style) for style in found if "--s" in style}
+    assert len(drawn) == 30
+    samples = re.findall('style="(stroke:[^"]*)"', legend(series_styles(names)))
+    assert len(set(samples)) == len(samples) == 30

@@ -8,14 +8,14 @@ import json
 import platform
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TextIO
+
+from tqdm import tqdm
 
 from coord_adapter import SLOTS_FILE
 from coord_codec.files import InputError, write_text
@@ -89,14 +89,13 @@ def write_export(
     files = lay_out(base, export.recipes, max_shard_size)
     total = sum(file.size for file in files)
     check_space(out, total + sum(path.stat().st_size for path in export.companions.values()))
-    progress = None if quiet else WriteProgress(total)
+    # In a log a line every ten seconds, on a terminal one that changes.
+    bar = {"unit": "B", "unit_scale": True, "mininterval": 0.2 if sys.stderr.isatty() else 10}
     try:
         with staged(out, force) as stage, _digesting(base) as digests:
-            with one_thread():
+            with one_thread(), tqdm(total=total, desc="writing", disable=quiet, **bar) as progress:
                 for file in files:
-                    write_file(stage / file.name, file, progress.advance if progress else lambda count: None)
-            if progress:
-                progress.finish()
+                    write_file(stage / file.name, file, progress.update)
             for name, path in export.companions.items():
                 (stage / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(path, stage / name)
@@ -224,41 +223,3 @@ def versions() -> dict[str, str]:
 def write_json(path: Path, content: dict) -> None:
     """Write a JSON file as transformers does."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-class WriteProgress:
-    """Progress in bytes with the time left: one updated line on a terminal, else a line every ten seconds."""
-
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        self._total, self._stream = total, stream or sys.stderr
-        self._terminal = self._stream.isatty()
-        self._done, self._started = 0, time.monotonic()
-        self._every = 0.2 if self._terminal else 10.0
-        self._next = self._started + (0 if self._terminal else self._every)
-
-    def advance(self, count: int) -> None:
-        """Add a number of written bytes."""
-        self._done += count
-        if (now := time.monotonic()) >= self._next:
-            self._next = now + self._every
-            self._show(now)
-
-    def finish(self) -> None:
-        """Print the final progress and end the line."""
-        if self._terminal:
-            self._show(time.monotonic())
-            self._stream.write("\n")
-
-    def line(self, now: float) -> str:
-        """Return the progress line: bytes written, bytes in total, and the time left at the mean speed so far."""
-        seconds_left = (now - self._started) * (self._total - self._done) / self._done if self._done else 0.0
-        share = 100 * self._done // self._total if self._total else 100
-        return (
-            f"writing {self._done / 1e9:.2f} of {self._total / 1e9:.2f} GB ({share}%), "
-            f"{int(seconds_left) // 60}:{int(seconds_left) % 60:02d} left"
-        )
-
-    def _show(self, now: float) -> None:
-        text = self.line(now)
-        self._stream.write(f"\r\033[K{text}" if self._terminal else f"{text}\n")
-        self._stream.flush()

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coord_codec.counts import counted
-from coord_codec.files import InputError
+from coord_codec.files import InputError, RunError
 from coord_exporter.checkpoint.read import RECORD_FILE, read_object
 
 _MARGIN = 16 << 20  # space for small files and metadata of the file system
@@ -25,7 +25,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2(2)
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
-class ExportError(Exception):
+class ExportError(RunError):
     """An export that failed while writing or verifying: exit code 1; OUT is not written."""
 
 

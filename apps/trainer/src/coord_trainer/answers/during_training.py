@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,8 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.packed_attention import attend_by_sample
+from coord_trainer.model.slot_attention import attention_of_answers
+from coord_trainer.training.parallel_boxes import slots_of
 from coord_trainer.watched import WATCHED_IMAGES
 
 _DRAWN_SIDE = 640
@@ -60,9 +59,11 @@ class SubsetScorer:
 
     def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[dict[str, Any]]:
         """Return the answers to every `ranks`-th image, beginning with image `rank`."""
-        checkpoint = replace(self._without_model, model=model)
+        slots = None if self._config.evaluation.speed == "plain" else slots_of(model)
+        slots_SH = None if slots is None else slots.rows.detach()
+        checkpoint = replace(self._without_model, model=model, slots_SH=slots_SH)
         share = range(rank, len(self.images), ranks)
-        with _unpacked_attention(model, self._config):
+        with attention_of_answers(model, self._config.model.attention):
             return list(predict(checkpoint, self._config, self.images, self._decoding, self._max_new_tokens, share))
 
     def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
@@ -95,19 +96,6 @@ class SubsetScorer:
         with self._kept.open("a", encoding="utf-8") as out:
             out.write(json.dumps({"step": step, "images": rows}) + "\n")
         return drawn
-
-
-@contextmanager
-def _unpacked_attention(model: Any, config: RunConfig) -> Iterator[None]:
-    """Restore the usual attention while answers are generated, since that of training takes packed rows only."""
-    packed = config.data.packing and config.model.attention == "sdpa"
-    if packed:
-        model.set_attn_implementation({"text_config": "sdpa"})
-    try:
-        yield
-    finally:
-        if packed:
-            attend_by_sample(model)
 
 
 class AnswerSchedule(TrainerCallback):

@@ -22,7 +22,7 @@ from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
 from coord_trainer.answers.objects import read_objects
 from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
-from coord_trainer.answers.speed.of_checkpoint import check_speed, decode_fast, speed_of_answers
+from coord_trainer.answers.speed.of_checkpoint import check_speed, decode_fast, report_drafts, speed_of_answers
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import Decoding, prediction_files
@@ -150,6 +150,7 @@ def predict(
             }
         bar.update(len(indices))
     bar.close()
+    report_drafts(checkpoint)
 
 
 def largest_image(processor: Any) -> int | None:

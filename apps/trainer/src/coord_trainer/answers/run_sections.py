@@ -16,6 +16,9 @@ from coord_trainer.checkpoints import AP, answer_scores
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.training.metrics import STEP_TIME, find_overfitting
 
+_MARKERS = ("", "s", "^", "x")
+"""Markers of the curves, the next one for each round of the palette."""
+
 
 def trained_keys(config: RunConfig) -> set[str]:
     """Return the names, in metrics.jsonl after `coord_diag/`, of the loss terms that have a weight."""
@@ -77,10 +80,11 @@ def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]],
         rows = zip(names.values(), measured, evaluated, strict=True)
         with chart(title, width=560, height=260) as drawn:
             for place, (name, points, dashed) in enumerate(row for row in rows if len(row[1]) > 1):
-                colour = PALETTE[place % len(PALETTE)]
-                drawn.axes.plot(*zip(*points, strict=True), color=colour, label=name)
+                again, slot = divmod(place, len(PALETTE))
+                marker = _MARKERS[again % len(_MARKERS)]
+                drawn.axes.plot(*zip(*points, strict=True), "-", color=PALETTE[slot], label=name, marker=marker)
                 if dashed:
-                    drawn.axes.plot(*zip(*dashed, strict=True), color=colour, linestyle="--", marker="o")
+                    drawn.axes.plot(*zip(*dashed, strict=True), "--", color=PALETTE[slot], marker=marker or "o")
             drawn.axes.set(xlabel="step")
         dashes = "; dashed: on the evaluation images" if any(evaluated) else ""
         charts.append(figure(drawn.svg, title + dashes))

@@ -13,11 +13,11 @@ import numpy as np
 
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
+from coord_codec.html import Strong, fate_legend, figure, notes, page, safe, section, table, tiles
 from coord_codec.html import columns as side_by_side
-from coord_codec.html import fate_legend, figure, notes, page, safe, scrolled, section
 from coord_data.image_set import ImageSet
 from coord_eval import figure_of
-from coord_eval.html import PALETTE, changed_images, forest_plot, legend
+from coord_eval.html import changed_images, forest_plot, legend, series_styles
 from coord_trainer.comparison.charts import curves, distributions, loss_curves
 from coord_trainer.comparison.plan import differing_settings
 from coord_trainer.comparison.results import (
@@ -46,52 +46,66 @@ _OVER_STEPS = {
 """Metrics of the scored images during training, with their titles in the report."""
 _FOLDED = ("Why free and constrained answers differ", "Settings")
 """Sections that are folded at first."""
+_WITH_KEY = ("Convergence", "Losses, term by term", "Where the boxes lie")
+"""Sections whose charts share a legend of the groups."""
 _REACHED = 0.5
 """AP whose first step is listed for each group."""
-_STYLE = """
-tr.first td { border-top: 2px solid var(--line); }
-td.best { font-weight: 650; }
-"""
 
 
 def write_comparison(out: Path, comparison: GroupComparison, images: ImageSet) -> Path:
     """Write comparison.json and report.html to `out`; returns the report's path."""
     write_text(out / "comparison.json", json.dumps(tabulated(comparison), indent=2) + "\n")
-    colours = {group.name: PALETTE[k % len(PALETTE)] for k, group in enumerate(comparison.groups)}
-    key = legend(colours)
+    styles = series_styles(group.name for group in comparison.groups)
+    key = legend(styles)
     parts = {
         "Questions": _questions(comparison),
         "Images that became better or worse": _changed_images(comparison, images),
         "Metrics": metric_table(comparison),
         "Differences": _differences(comparison),
         "Why free and constrained answers differ": _mass_table(comparison),
-        "Convergence": key + _steps_to_ap(comparison) + curves(comparison, colours, _curve_titles(comparison)),
-        "Losses, term by term": key + loss_curves(comparison, colours),
-        "Where the boxes lie": key + distributions(comparison, colours),
+        "Convergence": _steps_to_ap(comparison) + curves(comparison, styles, _curve_titles(comparison)),
+        "Losses, term by term": loss_curves(comparison, styles),
+        "Where the boxes lie": distributions(comparison, styles),
         "Settings": _settings_table(comparison),
     }
-    mains = {"Metrics": _ap_in_words(comparison), "Settings": f"{len(differing_settings(comparison.groups))} differ"}
-    body = notes(comparison.notes) + "\n".join(
-        section(title, html, mains.get(title, ""), folded=title in _FOLDED) for title, html in parts.items() if html
+    means = {group: f"{_mean_ap(comparison, group, best):.3f}" for group, best in best_decodings(comparison).items()}
+    mains = {
+        "Metrics": "AP " + ", ".join(f"{group} {mean}" for group, mean in means.items()),
+        "Differences": _gains_in_words(comparison),
+        "Settings": f"{len(differing_settings(comparison.groups))} differ",
+    }
+    decodings = {group: decoding.name for group, decoding in best_decodings(comparison).items()}
+    cells = [(f"AP of {group}", mean, f"decoding {decodings[group]}") for group, mean in means.items()]
+    body = (
+        tiles(cells)
+        + notes(comparison.notes)
+        + "\n".join(
+            section(title, (key if title in _WITH_KEY else "") + html, mains.get(title, ""), folded=title in _FOLDED)
+            for title, html in parts.items()
+            if html
+        )
     )
     title = f"{counted(len(comparison.groups), 'group')} compared"
     facts = {
         "comparison": out.name,
-        "groups": ", ".join(colours),
+        "groups": ", ".join(styles),
         "runs": len(comparison.runs),
         "date": time.strftime("%Y-%m-%d %H:%M"),
     }
-    write_text(out / "report.html", page(title, body, _STYLE, facts))
+    write_text(out / "report.html", page(title, body, facts=facts))
     return out / "report.html"
 
 
-def _ap_in_words(comparison: GroupComparison) -> str:
-    """Return the mean AP of each group under its best decoding."""
-    means = {
-        group: np.mean([entry.evaluation.coco["AP"] for entry in comparison.scored[group, decoding]])
-        for group, decoding in best_decodings(comparison).items()
-    }
-    return "AP " + ", ".join(f"{group} {mean:.3f}" for group, mean in means.items())
+def _mean_ap(comparison: GroupComparison, group: str, decoding: Decoding) -> float:
+    return float(np.mean([entry.evaluation.coco["AP"] for entry in comparison.scored[group, decoding]]))
+
+
+def _gains_in_words(comparison: GroupComparison) -> str:
+    """Return by how much the AP of each group exceeds that of the first under the group's best decoding."""
+    best = best_decodings(comparison)
+    pairs = {g.name: paired_difference(comparison, g.name, best[g.name]) for g in comparison.groups[1:]}
+    gains = [f"{group} {fixed(pair.mean, 3, '+')}" for group, pair in pairs.items() if pair is not None]
+    return "AP " + ", ".join(gains) if gains else ""
 
 
 def tabulated(comparison: GroupComparison) -> dict[str, Any]:
@@ -126,25 +140,6 @@ def _questions(comparison: GroupComparison) -> str:
     return f'<ul style="margin:0;padding-left:20px">{"".join(items)}</ul>'
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]], words: int = 1, ruled: bool = False) -> str:
-    """Return the HTML of a table whose first `words` columns are text; a cell `(value, class)` gets that class.
-
-    With `ruled` a line is drawn above each row whose first cell is not empty.
-    """
-
-    def cell(tag: str, column: int, value: Any) -> str:
-        text, css_class = value if isinstance(value, tuple) else (value, "")
-        classes = " ".join(filter(None, ("n" if column >= words else "", css_class)))
-        return f"<{tag}{classes and f' class={classes!r}'}>{safe(text)}</{tag}>"
-
-    def line(tag: str, row: Sequence[Any]) -> str:
-        start = "<tr class=first>" if ruled and row[0] else "<tr>"
-        return f"{start}{''.join(cell(tag, column, value) for column, value in enumerate(row))}</tr>"
-
-    body = "".join(line("td", row) for row in rows)
-    return scrolled(f"<table><thead>{line('th', head)}</thead><tbody>{body}</tbody></table>")
-
-
 def _with_interval(mean: float, half: float | None, sign: str = "") -> str:
     return fixed(mean, 3, sign) + (f" ± {half:.3f}" if half is not None else "")
 
@@ -160,38 +155,41 @@ def _undefined(mean: float, goal: str) -> bool:
 
 
 def metric_table(comparison: GroupComparison) -> str:
-    """Return the table of every metric's mean and interval over seeds, for every group and decoding."""
-    used = _decodings(comparison)
-    goals = {title: figure_of(name).goal for name, title in columns().items()}
-    summaries = {
-        (key, title): mean_and_interval([entry.values[title] for entry in entries])
-        for key, entries in comparison.scored.items()
-        for title in goals
-    }
-    defined = [t for t in goals if not all(_undefined(m, goals[t]) for (_, n), (m, _) in summaries.items() if n == t)]
-    rows = []
-    for group in comparison.groups:
-        own_decodings = [decoding for decoding in used if (group.name, decoding) in comparison.scored]
-        for place, decoding in enumerate(own_decodings):
-            row: list[Any] = ["" if place else group.name, decoding.name]
-            for title in defined:
-                (mean, half), goal = summaries[(group.name, decoding), title], goals[title]
-                if _undefined(mean, goal):
-                    row.append("n/a")
-                    continue
-                rivals = [m for ((_, d), t), (m, _) in summaries.items() if (d, t) == (decoding, title)]
-                best = len(comparison.groups) > 1 and _distance(mean, goal) == min(_distance(m, goal) for m in rivals)
-                row.append((_with_interval(mean, half), "best" if best else ""))
-            parsed = [entry.values[PARSED] for entry in comparison.scored[group.name, decoding]]
-            rows.append([*row, f"{np.mean(parsed):.1%}"])
+    """Return the metrics of the groups side by side, each under its best decoding, and folded those of all decodings.
+
+    Values are means over seeds with their intervals. Metrics that no group has are left out.
+    """
+    goals = {title: figure_of(name).goal for name, title in columns().items()} | {PARSED: "high"}
+
+    def rows(decodings: Mapping[str, Decoding]) -> list[list[str]]:
+        """Return a row for each metric of the groups, each under its decoding."""
+        found = []
+        for title, goal in goals.items():
+            runs = [comparison.scored.get(key, ()) for key in decodings.items()]
+            values = [[entry.values[title] for entry in entries] or [np.nan] for entries in runs]
+            means = [mean_and_interval(of_seeds) for of_seeds in values]
+            distances = [np.inf if _undefined(mean, goal) else _distance(mean, goal) for mean, _ in means]
+            best = min(distances) if len(means) > 1 else np.nan
+            cells = [
+                "n/a" if far == np.inf else (Strong if far == best else str)(_with_interval(*mean))
+                for far, mean in zip(distances, means, strict=True)
+            ]
+            if set(cells) != {"n/a"}:
+                found.append([title, *cells])
+        return found
+
+    groups = [group.name for group in comparison.groups]
+    chosen, used = best_decodings(comparison), _decodings(comparison)
+    every = [[d.name, *row] for d in used for row in rows(dict.fromkeys(groups, d))]
     seeds = max(len(entries) for entries in comparison.scored.values())
     meanings = "<br>".join(f"<b>{safe(decoding.name)}</b>: {safe(decoding.meaning)}" for decoding in used)
     return (
         f"<p>Mean over {counted(seeds, 'seed')} ± half the 95 % interval of that mean (Student's t). "
         "Answers are ranked by their own probabilities if they have them; these are not comparable between "
-        "decodings, which the constant score does not depend on. Bold: the best mean of a decoding. "
+        "decodings, which the constant score does not depend on. Bold: the best mean. "
         "<i>Any label</i>: localisation without class.</p>"
-        + _table(["group", "decoding", *defined, PARSED], rows, words=2, ruled=True)
+        + table(["", *(f"{group}, {decoding.name}" for group, decoding in chosen.items())], rows(chosen))
+        + f"<details><summary>all decodings</summary>{table(['decoding', '', *groups], every, words=2)}</details>"
         + f"<p>{meanings}</p>"
     )
 
@@ -236,38 +234,43 @@ def difference_table(comparison: GroupComparison) -> str:
     return (
         f"<p>Each group minus <b>{safe(comparison.groups[0].name)}</b> under the same decoding: seed by "
         f"seed, and over {counted(comparison.resamples, 'resample')} of the same images with seeds "
-        "averaged. If an interval contains 0, the difference is not significant.</p>" + _table(head, rows, words=2)
+        "averaged. If an interval contains 0, the difference is not significant.</p>" + table(head, rows, words=2)
     )
 
 
 def _mass_table(comparison: GroupComparison) -> str:
-    """Return the table of probability mass on coordinate tokens, which explains why free decoding can fail."""
+    """Return the table of probability mass on coordinate tokens, which explains why free decoding can fail.
+
+    Columns without a value are left out; empty where no grammar was compared with free answers.
+    """
+    used = _decodings(comparison)
+    if {decoding.grammar for decoding in used} <= {"none"} or len(used) < 2:
+        return ""
 
     def shown(values: Sequence[float], form: str, statistic: Callable = np.mean) -> str:
         return form.format(statistic(values)) if len(values) else "n/a"
 
     rows = []
-    used = _decodings(comparison)
     for group in comparison.groups:
         key = "eval_coord_diag/coord_vocab_mass"
         last = [values[-1] for log in comparison.logs[group.name] if (values := _values(log, key))]
-        row = [group.name, shown(last, "{:.1%}")]
-        for grammar in ("none", "markers"):
+        row = {"group": group.name, "mass where the ground truth has a coordinate": shown(last, "{:.1%}")}
+        for grammar, name in (("none", "free"), ("markers", "grammar")):
             entries = comparison.scored.get((group.name, Decoding(grammar=grammar)), [])
-            mass, spread = ([v for e in entries for v in getattr(e, name)] for name in ("mass", "spread"))
-            row += [shown(mass, "{:.1%}"), shown(1000 * np.array(spread), "{:.1f}", np.median)]
+            mass, spread = ([v for e in entries for v in getattr(e, value)] for value in ("mass", "spread"))
+            row[f"{name}: mass where one was generated"] = shown(mass, "{:.1%}")
+            row[f"{name}: spread, bins"] = shown(1000 * np.array(spread), "{:.1f}", np.median)
         for decoding in used:
             entries = comparison.scored.get((group.name, decoding), [])
-            row.append(shown([entry.evaluation.coco["AP"] for entry in entries], "{:.3f}"))
+            row[f"AP {decoding.name}"] = shown([entry.evaluation.coco["AP"] for entry in entries], "{:.3f}")
         rows.append(row)
-    free = ("mass where the ground truth has a coordinate", "free: mass where one was generated", "spread, bins")
-    head = ["group", *free, "grammar: mass", "spread, bins", *(f"AP {decoding.name}" for decoding in used)]
+    head = [title for title in rows[0] if any(row[title] != "n/a" for row in rows)]
     return (
         "<p>Mass is the total probability of all coordinate tokens. A group that is never trained on when to generate "
         "coordinates can localise a box and still generate a word in place of its coordinates: free answers then "
         "contain no boxes, while answers under the grammar, which allows only coordinates there, contain them. Spread "
         "is the standard deviation of a coordinate over the coordinate tokens, median over answers.</p>"
-        + _table(head, rows)
+        + table(head, [[row[title] for title in head] for row in rows])
     )
 
 
@@ -288,9 +291,9 @@ def _settings_table(comparison: GroupComparison) -> str:
     shared = [[name, ", ".join(sorted(map(str, values)))] for name, values in facts.items()]
     return (
         "<p>Settings in which the groups differ:</p>"
-        + _table(["setting", *(group.name for group in comparison.groups)], rows)
+        + table(["setting", *(group.name for group in comparison.groups)], rows)
         + "<p>Common to them (one digest of first batches a seed):</p>"
-        + _table(["", ""], shared, words=2)
+        + table(("", ""), shared, words=2)
     )
 
 
@@ -326,7 +329,7 @@ def _steps_to_ap(comparison: GroupComparison) -> str:
             first = [next((step for step, ap in curve if ap >= _REACHED), None) for curve in curves_of_seeds]
             shown = ", ".join("not reached" if step is None else f"{step:,}" for step in first)
             rows.append([group, key.removeprefix("AP/"), shown])
-    return _table(["group", "grammar", f"steps to an AP of {_REACHED}, by seed"], rows, words=2) if rows else ""
+    return table(["group", "grammar", f"steps to an AP of {_REACHED}, by seed"], rows, words=2) if rows else ""
 
 
 def _changed_images(comparison: GroupComparison, images: ImageSet) -> str:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from coord_codec import InputError, RunError
@@ -87,6 +87,8 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     settings = session_settings(request, detector)
     batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
+        if (report := getattr(detector.engine, "report", None)) is not None:
+            report()
         if is_first():
             _finish(request, detector, sources, answered)
     return answered
@@ -274,7 +276,7 @@ def _finish(request: Request, detector: Detector, sources: Sources, answered: An
     if request.draw:
         from coord_trainer.detect.gallery import draw_answers
 
-        say(f"page: {draw_answers(answered, sources)}")
+        say(f"page: {draw_answers(answered, sources, _about(detector))}")
     if sources.truth is not None and not is_scored:
         say("the annotations hold no objects: there is nothing to score")
     if is_scored:
@@ -360,6 +362,11 @@ def _reason(record: dict[str, Any]) -> str:
     return f"{record['image']}: {record.get('error', 'no answer')}"
 
 
+def _about(detector: Detector) -> dict[str, str]:
+    """Return what the pages name: the model without its folders, and how it decoded."""
+    return {"model": PurePath(detector.engine.name).name, "decoding": detector.config.evaluation.decoding[0].name}
+
+
 def _score(detector: Detector, sources: Sources, answered: Answered, overrides: dict[str, Any]) -> None:
     from coord_eval import score
     from coord_trainer.answers.summary import summary
@@ -375,7 +382,7 @@ def _score(detector: Detector, sources: Sources, answered: Answered, overrides: 
     )
     files = {source.name: source.path for source in sources.images}
     title = f"{counted(len(files), 'image')}, scored"
-    evaluation.write_report(answered.folder, image_root=files.get, title=title)
+    evaluation.write_report(answered.folder, image_root=files.get, title=title, facts=_about(detector))
     for line in (*summary(evaluation), *(f"  note: {note}" for note in evaluation.notes)):
         say(line)
     say(f"report: {answered.folder / 'report.html'}")

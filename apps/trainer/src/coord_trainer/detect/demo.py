@@ -80,7 +80,7 @@ def _facts(detector: Detector) -> str:
     return f"Decoding: {safe(decoding.name)}. {scores}."
 
 
-def _look(gr: Any) -> dict[str, Any]:
+def look_of_demo(gr: Any) -> dict[str, Any]:
     """Return theme and style sheet: the colours of all pages, and local fonts, so that nothing is downloaded."""
     theme = gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
     named = {
@@ -128,4 +128,4 @@ def serve_demo(detector: Detector, host: str, port: int) -> None:
     page = build_demo(detector)
     import gradio as gr
 
-    page.launch(server_name=host, server_port=port, share=False, quiet=True, inbrowser=False, **_look(gr))
+    page.launch(server_name=host, server_port=port, share=False, quiet=True, inbrowser=False, **look_of_demo(gr))

@@ -11,22 +11,11 @@ from urllib.parse import quote
 
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import (
-    Card,
-    Drawn,
-    coloured_text,
-    gallery,
-    image_svg,
-    label_key,
-    label_slots,
-    page,
-    section,
-    table,
-    tiles,
-)
+from coord_codec.html import Card, Drawn, gallery, image_svg, label_key, label_slots, page, section, table, tiles
 from coord_codec.html.boxes import MAX_SIDE
 from coord_codec.images import data_url
-from coord_eval import ImageError, decode_image
+from coord_eval import ImageError, decode_image, parse_answer
+from coord_eval.html import answer_key, coloured_answer
 from coord_eval.labelling import DetectedObject, places_of
 from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.detect.image_sources import Sources
@@ -37,12 +26,13 @@ SHOWN = 200
 """Most images on the page; all of them are drawn."""
 
 
-def draw_answers(answered: Answered, sources: Sources) -> Path:
+def draw_answers(answered: Answered, sources: Sources, facts: Mapping[str, object] | None = None) -> Path:
     """Write `drawn/` and index.html into the output folder; returns the page.
 
     Args:
         answered: the answers
         sources: their images
+        facts: what the page is about, such as the name of the model, shown below the heading
     """
     paths = {source.name: source.path for source in sources.images}
     cards: list[Card] = []
@@ -71,11 +61,11 @@ def draw_answers(answered: Answered, sources: Sources) -> Path:
         return part / DRAWN
 
     write_tracked_files(answered.folder, draw, keep=places.values())
-    write_text(answered.folder / PAGE, _page(answered, records, cards))
+    write_text(answered.folder / PAGE, _page(answered, records, cards, facts or {}))
     return answered.folder / PAGE
 
 
-def _page(answered: Answered, records: list[dict[str, Any]], cards: list[Card]) -> str:
+def _page(answered: Answered, records: list[dict[str, Any]], cards: list[Card], facts: Mapping[str, object]) -> str:
     labels = Counter(item["desc"] for record in records for item in record["objects"])
     boxes = sum(labels.values())
     body = tiles(
@@ -87,14 +77,14 @@ def _page(answered: Answered, records: list[dict[str, Any]], cards: list[Card]) 
     note = f"<p>The first {len(cards):,} images; all are in {DRAWN}/.</p>" if len(records) > len(cards) else ""
     sorts = (("in the order of the images", False), ("least confident box", False), ("most boxes", True))
     key = label_key(label_slots(label for label, _ in labels.most_common()))
-    images = note + key + gallery(cards, labels=list(labels), sorts=sorts)
+    images = note + key + answer_key() + gallery(cards, labels=list(labels), sorts=sorts)
     body += section("Images", images, f"{len(cards):,} of {len(records):,}")
     body += section("Labels", table(("label", "boxes"), labels.most_common(), sortable=True), f"{len(labels):,}", True)
     if answered.failed:
         rows = [(record["image"], record.get("error", "")) for record in answered.failed[:SHOWN]]
         body += section("Without an answer", table(("image", "reason"), rows), f"{len(answered.failed):,}")
-    facts = {"folder": answered.folder.name, "date": time.strftime("%Y-%m-%d %H:%M")}
-    return page(f"{boxes:,} boxes in {len(records):,} images", body, facts=facts)
+    about = {**facts, "folder": answered.folder.name, "date": time.strftime("%Y-%m-%d %H:%M")}
+    return page(f"{boxes:,} boxes in {len(records):,} images", body, facts=about)
 
 
 def _card(name: str, detections: ImageDetections, link: str, slots: Mapping[str, int]) -> Card:
@@ -115,10 +105,12 @@ def _card(name: str, detections: ImageDetections, link: str, slots: Mapping[str,
     ]
     truncated = ", cut off by the length limit" if detections.finish_reason == "length" else ""
     places = {label: place for place, label in enumerate(slots)}
+    # Without a box nothing says which geometry the answer should have.
+    parsed = parse_answer(detections.text, geometry=detections[0].geometry) if detections else None
     return Card(
         image_svg(name, detections.size, drawn, data_url(thumbnail)),
         f"{name}: {counted(len(detections), 'box', 'boxes')}{truncated}",
-        f"<details><summary>answer</summary>{coloured_text(detections.text, ())}</details>",
+        f"<details><summary>answer</summary>{coloured_answer(detections.text, parsed)}</details>",
         [("", places[label], "") for label in dict.fromkeys(item.label for item in detections)],
         (0, min((item.score for item in detections), default=1), len(detections)),
         link=quote(link, errors="surrogateescape"),  # keeps the bytes of a name that is not UTF-8

@@ -31,8 +31,7 @@ ROWS = (
             {
                 "packing": "its attention within images does not tell where the samples of a row begin; set "
                 "data.packing=false",
-                "speed": "its layers of sliding windows cannot go back to before a rejected draft; set "
-                "evaluation.speed=plain",
+                "speed": "its layers of sliding windows cannot go back to before a rejected draft",
                 "pixels": "its image processor resizes every image to one square",
             }
         ),

@@ -11,8 +11,7 @@ _GATED_DELTA = MappingProxyType(
     {
         "packing": "its gated-delta layers would carry their state from one sample of a row into the next; set "
         "data.packing=false",
-        "speed": "the state of its gated-delta layers cannot go back to before a rejected draft; set "
-        "evaluation.speed=plain",
+        "speed": "the state of its gated-delta layers cannot go back to before a rejected draft",
     }
 )
 _QWEN3 = Family("Qwen3-VL", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from coord_codec import InputError
@@ -63,7 +64,9 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
         shown = view.shown
     else:
         shown = tuple(without_model(config, spread(examination.shown), examination.root))
-    write_report(examination, out, model_page(shown, ceilings(config, examination), view))
+    page = model_page(shown, ceilings(config, examination), view)
+    annotations = "generated shapes" if config.data.annotations is None else config.data.annotations.name
+    write_report(examination, out, replace(page, facts={"annotations": annotations}))
     refuse(examination.findings, strict, f"see {out}")
     return examination
 

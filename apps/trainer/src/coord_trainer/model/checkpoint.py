@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,17 @@ from coord_trainer.model.vision_tower import multiply_patches
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A model ready for inference, with its processor, coordinate tokens, system message and slots."""
+    """A model ready for inference, with its processor, coordinate tokens, system message and slots.
+
+    `drafted` counts the passes of drafted answers until they are reported.
+    """
 
     model: Any
     processor: Any
     vocab: CoordVocab | None
     system: str | None = None
     slots_SH: torch.Tensor | None = None
+    drafted: Counter[str] = field(default_factory=Counter, compare=False)
 
 
 def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:

@@ -306,7 +306,7 @@ def under_zero(step: StepMemory, zero: Mapping[str, Any], ranks: int, trained: i
 
 
 def _update(optimizer: torch.optim.Optimizer, trained: list[nn.Parameter]) -> None:
-    """Update parameters, of which those of deepstack and of the head's offsets have no gradients in a simulation."""
+    """Update parameters, of which those of the head's offsets have no gradients in a simulation."""
     for parameter in trained:
         if parameter.grad is None:
             parameter.grad = torch.empty_like(parameter)
@@ -342,8 +342,12 @@ def _meta_inputs(batch: dict[str, Tensor], vision: nn.Module) -> dict[str, Any]:
 
 def _hidden(core: nn.Module, text: nn.Module, inputs: dict[str, Any]) -> Tensor:
     ids_BT = inputs["ids"]
-    features = core.get_image_features(**inputs["images"]).pooler_output
+    tower = core.get_image_features(**inputs["images"])
+    features = tower.pooler_output
     images = features.flatten(0, -2) if isinstance(features, Tensor) else torch.cat([*features])
+    for deep in getattr(tower, "deepstack_features", None) or ():
+        # Added, so that what they keep for the backward pass lives until then
+        images = images + (deep if isinstance(deep, Tensor) else torch.cat([*deep]))
     embeds_BTH = text.get_input_embeddings()(ids_BT)
     places = torch.empty(*ids_BT.shape, 1, dtype=torch.bool, device="meta").expand_as(embeds_BTH)
     embeds_BTH = embeds_BTH.masked_scatter(places, images.to(embeds_BTH.dtype))

@@ -120,7 +120,10 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
         least=request.least,
     )
     found = replace(found, notes=(*notes, *found.notes))
-    say(f"{counted(len(found.findings), 'suspicion')}: {found.write(request.out, image_root=str(sources.root))}")
+    model = f"{request.folds} folds" if request.model is None else request.model.resolve().name
+    facts = {"model": model, "annotations": request.annotations.name}
+    page = found.write(request.out, image_root=str(sources.root), facts=facts)
+    say(f"{counted(len(found.findings), 'suspicion')}: {page}")
     names = {form: name for name, form in TOOLS.items()}
     for path in write_review_exports(found, request.out, [names[form] for form in request.exports]):
         say(f"export: {path}")

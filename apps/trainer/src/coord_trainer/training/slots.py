@@ -22,19 +22,17 @@ from tqdm import tqdm
 
 from coord_codec import InputError, Instance, find_layout
 from coord_data.image_set import ImageSet
-from coord_losses import soft_cross_entropy, wasserstein1
 from coord_trainer.answers.speed.of_checkpoint import FAST_TOLERANCE
 from coord_trainer.answers.speed.outline import Outline
-from coord_trainer.answers.speed.passes import attention_mask, position_shift
+from coord_trainer.answers.speed.passes import attention_mask, lengthened, position_shift
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.prompt import prompt_tokens
+from coord_trainer.training.parallel_boxes import RATE, attended_by_slots, initial_rows, row_size, slot_loss
 
 _HELD_OUT = 0.1
 """Share of the images that only measure."""
-_RATE = 0.05
-"""Learning rate relative to the size of a coordinate's embedding."""
 _KEPT_BYTES = 2**30
 """Prepared batches are kept for later epochs up to this size."""
 
@@ -87,17 +85,18 @@ def train_slots(
     if len(groups) <= held:
         raise InputError(f"slots: expected more than {batch} images with objects, found {len(usable)}; name more")
     measured, trained = groups[:held], groups[held:]
-    rows_SH = trainer.initial(seed)
+    rows_SH = initial_rows(trainer.rows_KH, trainer.count, seed).requires_grad_()
     frozen = [parameter for parameter in checkpoint.model.parameters() if parameter.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(False)
-    rate = _RATE * trainer.row_size
+    rate = RATE * row_size(trainer.rows_KH)
     optimizer = torch.optim.AdamW([rows_SH], lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
     bar = tqdm(total=steps, desc="slots", unit="step", mininterval=1.0)
     for step, group in enumerate(_endless(trained, order, steps)):
         optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / steps)) / 2
         logits_NK, targets_NK, _ = trainer.forward(trainer.batch(group), rows_SH)
-        loss = _mean(soft_cross_entropy(logits_NK, targets_NK)) + _mean(wasserstein1(logits_NK, targets_NK))
+        term = slot_loss(logits_NK, targets_NK)
+        loss = term.sum / term.count
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -107,10 +106,6 @@ def train_slots(
     for parameter in frozen:
         parameter.requires_grad_(True)
     return rows_SH.detach(), trainer.measure(measured, rows_SH.detach())
-
-
-def _mean(term: Any) -> torch.Tensor:
-    return term.sum / term.count
 
 
 def _endless(groups: Sequence[list[int]], order: random.Random, steps: int) -> Iterator[list[int]]:
@@ -141,14 +136,7 @@ class _Slots:
         self._bytes = 0
         ids_K = torch.tensor(list(checkpoint.vocab.ids), device=checkpoint.model.device)
         with torch.no_grad():
-            self._rows_KH = checkpoint.model.get_input_embeddings()(ids_K).float()
-        self.row_size = float(self._rows_KH.square().mean().sqrt())
-
-    def initial(self, seed: int) -> torch.Tensor:
-        """Return the mean of the coordinates' embeddings for each slot, with noise that tells them apart."""
-        mean_H = self._rows_KH.mean(dim=0)
-        noise_SH = torch.randn(self.count, len(mean_H), generator=torch.Generator().manual_seed(seed))
-        return (mean_H + 0.5 * self.row_size * noise_SH.to(mean_H)).requires_grad_()
+            self.rows_KH = checkpoint.model.get_input_embeddings()(ids_K)
 
     def batch(self, group: Sequence[int]) -> _Batch:
         """Return prompts and answers of images, from memory if they were prepared before."""
@@ -163,19 +151,15 @@ class _Slots:
 
     def _prepare(self, instances: Sequence[Instance], images: Sequence[Any]) -> _Batch:
         processor, data = self._checkpoint.processor, self._config.data
-        inputs = dict(prompt_tokens(processor, self._checkpoint.system, images, data.prompt))
         answers = [
             processor.tokenizer(self._writer.text(instance), add_special_tokens=False)["input_ids"]
             for instance in instances
         ]
         longest = max(map(len, answers))
-        shape = inputs["input_ids"].shape
-        added = {"input_ids": [[*ids, *[processor.tokenizer.pad_token_id] * (longest - len(ids))] for ids in answers]}
-        added["attention_mask"] = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in answers]
-        for name, value in inputs.items():
-            if getattr(value, "shape", None) == shape:
-                more = torch.tensor(added[name]) if name in added else torch.zeros(len(answers), longest)
-                inputs[name] = torch.cat([value, more.to(value.dtype)], dim=1)
+        padded = [[*ids, *[processor.tokenizer.pad_token_id] * (longest - len(ids))] for ids in answers]
+        attended = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in answers]
+        more = {"input_ids": torch.tensor(padded), "attention_mask": torch.tensor(attended)}
+        inputs = lengthened(prompt_tokens(processor, self._checkpoint.system, images, data.prompt), more)
         layouts = [find_layout(ids, self._vocab, self._markers, data.shape) for ids in answers]
         first = [[found.coord_positions[0] for found in layout.objects] for layout in layouts]
         return _Batch(inputs, longest, first)
@@ -203,12 +187,8 @@ class _Slots:
         place_BW = place_BMS.flatten(1)
         position_BW = place_BW + shift_B[:, None]
 
-        # Which positions they attend to: all before the first coordinate, and the slots of their object up to theirs.
-        own_W = torch.arange(place_BW.shape[1], device=device)
-        before_BW1 = (prompt + first_BM.clamp(min=0)).repeat_interleave(self.count, dim=1)[..., None]
-        seen_BWT = (torch.arange(length, device=device) < before_BW1) & attended_BT[:, None]
-        same_WW = (own_W[:, None] // self.count == own_W // self.count) & (own_W <= own_W[:, None])
-        seen_BWS = torch.cat([seen_BWT, same_WW.expand(len(seen_BWT), -1, -1)], dim=2)
+        end_BW = (prompt + first_BM.clamp(min=0)).repeat_interleave(self.count, dim=1)
+        seen_BWS = attended_by_slots(torch.zeros_like(end_BW), end_BW, attended_BT, self.count)
         logits_BWV = model(
             inputs_embeds=rows_SH.repeat(most, 1).expand(len(seen_BWS), -1, -1).to(output.logits.dtype),
             position_ids=position_BW if axes is None else position_BW.expand(axes, -1, -1),

@@ -2,6 +2,7 @@
 
 from coord_codec.html.boxes import Drawn, fate_legend, image_svg, label_key
 from coord_codec.html.elements import (
+    Strong,
     columns,
     figure,
     number,
@@ -22,6 +23,7 @@ __all__ = [
     "PALETTE",
     "Card",
     "Drawn",
+    "Strong",
     "colour_style",
     "coloured_text",
     "columns",

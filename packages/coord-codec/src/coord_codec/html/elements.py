@@ -21,7 +21,10 @@ def printable(value: object, keep: str = "") -> str:
         value: any text, for example from a model or a file
         keep: characters that are not escaped
     """
-    return "".join(c if c.isprintable() or c in keep else f"\\u{ord(c):04x}" for c in str(value))
+    text = str(value)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else f"\\u{ord(c):04x}" for c in text)
 
 
 def safe(value: object, keep: str = "") -> str:
@@ -44,16 +47,24 @@ def number(value: float) -> str:
     return "n/a" if value < 0 else f"{value:.3f}"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], sortable: bool = False) -> str:
-    """Return an HTML table; cells are escaped, all columns but the first are right-aligned.
+class Strong(str):
+    """Text of a cell that is printed in bold."""
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], sortable: bool = False, words: int = 1) -> str:
+    """Return an HTML table; cells are escaped.
 
     Args:
         head: names of the columns
         rows: the cells of each row
         sortable: whether a click on a heading sorts the rows
+        words: columns of text at the left; the others are right-aligned
     """
-    header = "".join(_cell("th", i, cell) for i, cell in enumerate(head))
-    body = "".join(f"<tr>{''.join(_cell('td', i, cell) for i, cell in enumerate(row))}</tr>" for row in rows)
+    header, *lines = (
+        "".join(_cell(tag, column < words, cell) for column, cell in enumerate(row))
+        for tag, row in (("th", head), *(("td", row) for row in rows))
+    )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     kind = " class=sortable" if sortable else ""
     return scrolled(f"<table{kind}><thead><tr>{header}</tr></thead><tbody>{body}</tbody></table>")
 
@@ -63,10 +74,10 @@ def scrolled(html: str) -> str:
     return f"<div class=table><div class=scroll>{html}</div></div>"
 
 
-def _cell(tag: str, column: int, value: object) -> str:
+def _cell(tag: str, is_word: bool, value: object) -> str:
     text = safe(value)
-    kind = "" if not column else " class=n" if len(text) <= _ONE_LINE else ' class="n long"'
-    return f"<{tag}{kind}>{text}</{tag}>"
+    kind = "" if is_word else " class=n" if len(text) <= _ONE_LINE else ' class="n long"'
+    return f"<{tag}{kind}>{f'<b>{text}</b>' if isinstance(value, Strong) else text}</{tag}>"
 
 
 def section(title: str, html: str, figure: str = "", folded: bool = False) -> str:

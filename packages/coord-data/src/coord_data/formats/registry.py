@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from coord_codec.arguments import expect
+from coord_codec.files import InputError
 from coord_data.formats import coco, csv_table, lvis, openimages, qwen, refcoco, swift, vg, voc, yolo
 from coord_data.formats.recognition import open_source
 from coord_data.formats.table import FORMATS, AnnotationFormat, Example, Read, Recognise, register_format, remove_format
@@ -73,6 +75,10 @@ def register_reader(
         >>> from coord_data.formats.registry import remove_format
         >>> remove_format("words")
     """
+    expect("name", name, str)
+    for argument, function in (("read", read), ("recognise", recognise)):
+        if not callable(function) and (argument, function) != ("recognise", None):
+            raise InputError(f"{argument}: expected a function, found {type(function).__name__} ({function!r:.60})")
     row = AnnotationFormat(name, title or name, about, dict(examples or {}), recognise, read)
     return register_format(row, first=True)
 

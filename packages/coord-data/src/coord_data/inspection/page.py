@@ -89,11 +89,14 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
     severities = Counter(finding.severity for finding in found)
     summary = ", ".join(counted(n, severity) for severity, n in severities.items()) or "none"
     paired = [f for f in found if f.pairs]
-    distributions = [_classes(examination), _sizes(examination), _counts(examination)]
+    distributions = [_sizes(examination), _counts(examination), _classes(examination)]
     parts = [
         _tiles(examination, added.tiles),
         section("Findings", _findings(found), summary),
-        section(*(added.images or ("Images", _images(shown, examination.root)))),
+        section(
+            *(added.images or ("Images", _images(shown, examination.root))),
+            f"{len(shown)} of {len(examination.usable)}",
+        ),
         *(
             section(
                 f"{finding.code}: {finding.message}", _pairs(finding, examination), counted(finding.count, "record")
@@ -103,7 +106,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
         *(section(title, html) for title, html in added.sections),
         section("Classes, sizes, object counts", columns(*distributions)),
     ]
-    facts = {"images": examination.root.name or ".", "date": time.strftime("%Y-%m-%d %H:%M"), **added.facts}
+    facts = {**added.facts, "folder": examination.root.name or ".", "date": time.strftime("%Y-%m-%d %H:%M")}
     write_text(path, page(added.title, "\n".join(parts), STYLE + added.style, facts))
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from coord_codec.exit_codes import exit_codes
 from coord_codec.files import InputError, write_text
 from coord_codec.plugins import import_plugins
 from coord_eval.cli import options
@@ -23,39 +23,17 @@ from coord_eval.cli.improve import EXAMPLES_OF_CALIBRATE, EXAMPLES_OF_FUSE, cali
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
 from coord_eval.cli.review import app as review_app
 
-_INTERRUPTED = 130
 
-
-class CommandGroup(TyperGroup):
-    """Group of all commands."""
+class _Commands(TyperGroup):
+    """The commands; a user's mistake is one line on stderr and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command, and turn a user's mistake into one line on stderr and an exit code, never a traceback."""
-        try:
-            super().invoke(ctx)
-            sys.stdout.flush()
-        except InputError as error:
-            _exit_with(error, 2)
-        except BrokenPipeError:
-            # The reader of the output has ended (`| head`), which is no error. What Python flushes on exit goes to the
-            # null device.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except KeyboardInterrupt:
-            raise typer.Exit(_INTERRUPTED) from None
-        except (FileExistsError, NotADirectoryError) as error:
-            _exit_with(f"{error.filename}: it is a file, or is below one; name another folder", 2)
-        except OSError as error:
-            file_name = f"{error.filename}: " if error.filename else ""
-            _exit_with(f"{file_name}{error.strerror or error}", 1)
-
-
-def _exit_with(message: object, code: int) -> None:
-    print(f"coord-eval: {message}", file=sys.stderr)
-    raise typer.Exit(code)
+        with exit_codes():
+            return super().invoke(ctx)
 
 
 app = typer.Typer(
-    cls=CommandGroup,
+    cls=_Commands,
     add_completion=False,
     rich_markup_mode=None,
     help="Parse the boxes that a vision-language model wrote as text and score them as COCO does.",
@@ -108,14 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             args=options.repeat_options(words, "--iou", "--max-dets", "--weight"), prog_name="coord-eval"
         )
     except SystemExit as exit_:
-        code = int(exit_.code or 0)
-    except KeyboardInterrupt:
-        code = _INTERRUPTED
-    else:
-        code = 0
-    if code == _INTERRUPTED:  # typer prints nothing if it is interrupted while it parses the arguments
-        print("coord-eval: interrupted", file=sys.stderr)
-    return code
+        return int(exit_.code or 0)
+    return 0
 
 
 @app.command(

@@ -84,7 +84,8 @@ def review(
         calibration=calibration,
         least=least,
     )
-    page = found.write(out, image_root=images, title=title, most=count)
+    facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
+    page = found.write(out, image_root=images, title=title, most=count, facts=facts)
     print("\n".join([*_lines(found), *(f"note: {note}" for note in found.notes)]))
     for path in write_review_exports(found, out, tools) if tools else ():
         print(f"export: {path}")

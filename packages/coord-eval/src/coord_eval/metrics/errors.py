@@ -4,10 +4,13 @@ Every false detection has one kind, and a missed object that no other error expl
 the AP50 gained if only its errors were repaired. The confusion matrix of labels includes background.
 
 The counts equal those of tidecv 1.0.1 in images with objects, without crowd regions; tidecv leaves out the boxes of
-images without objects. The costs equal its costs, up to .25 points of AP50, if every predicted label has objects, and
-still has some after the missed ones are removed. Otherwise tidecv counts a label without objects as AP 0 in the mean
-over labels, where COCO leaves it out: this lowers its AP and its costs by the same share, and hides the gain from
-repairing missed objects. Here the mean over labels is COCO's, before and after a repair.
+images without objects. The costs equal its costs if no scores are equal (whose order is COCO's here), except for a
+step of recall: tidecv samples recall at `x / 100`, COCO and this module at `linspace(0, 1, 101)`, which differ in the
+last bit, so that a recall of exactly .7 counts in the one and not in the other: up to .0025 of AP50, and 0 once tidecv
+samples as COCO does. They need every predicted label to have objects, and still some after the missed ones are removed.
+Otherwise tidecv counts a label without objects as AP 0 in the mean over labels, where COCO leaves it out: this lowers
+its AP and its costs by the same share, and hides the gain from repairing missed objects. Here the mean over labels is
+COCO's, before and after a repair.
 
 Shapes: B weightings, I images, D detections, N objects, K categories, E entries of the confusion matrix.
 """

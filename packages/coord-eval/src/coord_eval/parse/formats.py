@@ -379,7 +379,7 @@ _ROWS = (
         bins=1000,
         offset=0.5,
         hint="<loc_[0-9]{1,4}>",
-        noise=r"</?s>|<pad>|</?poly>|</?od>|<sep>",
+        noise=r"</?s>|<pad>|</?poly>|</?od>|<sep>|^and\s+(?=(?:an?|the)\s)",
         published=(
             Published("</s><s>car<loc_53><loc_333><loc_933><loc_774></s>", (("car", 0.0535, 0.3335, 0.9335, 0.7745),)),
             Published(

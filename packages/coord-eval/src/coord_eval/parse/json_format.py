@@ -203,7 +203,11 @@ class JsonParser:
         if role == "labels" or (role == "label" and record.depth):
             if len(item.texts) < MAX_NUMBERS:
                 item.texts.append(value)
-        elif not record.depth and item.text is None and (role in ("label", "score") or item.key == "target"):
+        elif (
+            not record.depth
+            and item.text is None
+            and (role in ("label", "score") or item.key in ("target", "shape_type"))
+        ):
             item.text = value
         elif role in ("shape", "side", "corner", "centre", "size"):
             self._numbers_in(record, item, value, role == "shape")

@@ -17,22 +17,32 @@ from coord_eval.parse.builder import AnswerBuilder, Scale, shape_order
 from coord_eval.parse.labels import clean_label, is_heading, is_phrase, phrase_of_caption, without_instance_numbers
 from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
-from coord_eval.parse.record import SCORE_KEYS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import (
+    SCORE_KEYS,
+    WEAK_LABELS,
+    Field,
+    Keys,
+    Record,
+    Value,
+    add_record,
+    box_of_sides,
+    sides_of,
+)
 from coord_eval.parse.worded_boxes import without_percent
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
 """Full-width punctuation, after a Chinese prompt; one character for one, so that positions stay."""
 _JOINT = re.compile(
-    r"\s*[\"'*`]*\s*(?:,|;|to|through|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230|and"
+    r"\s*[\"'*`]*\s*(?:(?:in|at)\s+(?:the\s+)?(?:top|upper|bottom|lower)[\s-](?:left|right)(?:\s+corner)?\s*)?(?:,|;|to|through|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230|and"
     r"|(?:and\s+)?(?:ends?|extends?|runs?|goes|stretches|continues)\s+(?:at|to|in))?\s*[\"'*`]*\s*",
     re.IGNORECASE,
 )
-_CORNERS_FOLLOW = re.compile(r"\b(?:from|between|corners?|spans?|extends?|starts?|begins?)\b", re.IGNORECASE)
+_CORNERS_FOLLOW = re.compile(r"\b(?:from|between|within|corners?|spans?|extends?|starts?|begins?)\b", re.IGNORECASE)
 _CORNER = re.compile(
     r"[\s\"'*_`(-]*\b(?:the\s+)?(?P<first>top|upper|bottom|lower|left|right)[\s_-]*(?P<second>left|right|top|bottom)?"
     r"(?:(?:\s+(?:corner|point|coordinates?))?\s+of\s+(?:the\s+)?(?!(?:image|it|picture|box|bounding|object)\b)"
     r"(?P<owner>[^,;:()\n]{1,40}?))?"
-    r"(?:\s+(?:corner|point|coordinates?|is|are|at|located|of|it|lies))*[\s\"'*_`:=(-]*$"
+    r"(?:\s+(?:corner|point|coordinates?|is|are|at|about|around|approximately|roughly|located|of|it|lies))*[\s\"'*_`:=(-]*$"
     r"|(?P<chinese>[\u5de6\u53f3][\u4e0a\u4e0b])\u89d2?[\s:=(]*$"
     r"|\(?\s*(?P<near>x_?(?:1|min|0)\s*,\s*y_?(?:1|min|0))\s*\)?\s*[=:]?\s*$"
     r"|\(?\s*(?P<far>x_?(?:2|max)\s*,\s*y_?(?:2|max))\s*\)?\s*[=:]?\s*$",
@@ -73,6 +83,10 @@ _FAR = re.compile(r"\b(?:to|ends?|until|through)\b", re.IGNORECASE)
 _CONTENT = re.compile(r"\s*/?>\s*(?:<\w{1,20}>)?\s*([^<>]{1,80}?)\s*</")
 """The text of an element, after its attributes."""
 _POSSESSIVE = re.compile(r"^\s*(?:the\s+)?(.*)['\u2019]s\s*$", re.IGNORECASE | re.DOTALL)
+_HOCR = re.compile(
+    r"(?:\bclass=[\"']ocrx?_\w{1,20}[\"']\s[^<>\"']{0,20}(?:id=[\"']\w{1,40}[\"']\s)?)?\btitle=([\"'])[^\"'<>]{0,200}?\bbbox((?:\s+[0-9]+){4})[^<>]{0,200}?\1"
+)
+"""A box among the properties of an element, as OCR writes it."""
 _SHAPES = ("shape", "corner", "centre", "size")
 
 
@@ -122,6 +136,8 @@ class LineParser:
             self.builder.scale = Scale(100.0, 100.0)
         if "=" in self.text:
             self.text = _CORNER_AXES.sub(_as_pair, self.text)
+        if "bbox " in self.text:
+            self.text = _HOCR.sub(lambda found: f"bbox='{found[2]}'".ljust(len(found[0])), self.text)
         self.text_end = len(text.rstrip(", \t\n"))
         self.order = stated_order(self.text[begin:])
         lines = self._lines(begin)
@@ -262,7 +278,7 @@ class LineParser:
         for number, segment in enumerate(segments):
             match = _FIELD.fullmatch(_LIST_NUMBER.sub("", segment))
             value = match[2].strip(" \t\"'*`.") if match else ""
-            names_item = before_item and number == len(segments) - 1 and value.endswith(":")
+            names_item = before_item and number == len(segments) - 1 and value.endswith((":", "="))
             if match and value and not names_item and self.keys[match[1]].role in ("label", "score"):
                 fields.append(Field(match[1], text=value, done=True))
             else:
@@ -313,7 +329,7 @@ class LineParser:
         entry.end = line.end
 
     def _has_label(self, fields: Sequence[Field]) -> bool:
-        return any(self.keys[item.key].role == "label" for item in fields)
+        return any(self.keys[item.key].role == "label" and item.key.lower() not in WEAK_LABELS for item in fields)
 
     def _has_shape(self, fields: Sequence[Field]) -> bool:
         if any(self.keys[item.key].role == "shape" and any(item.groups) for item in fields):

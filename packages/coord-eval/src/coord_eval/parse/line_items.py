@@ -24,7 +24,8 @@ _ITEM = re.compile(
     rf"""
       <(?P<tag>{"|".join(_TAGS)})(?P<attributes>(?:\s[^<>]{{0,300}})?)>
       (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z))
-    | <(?:parameter(?:=|\s+name="))?(?P<leaf>coordinate|action|box_2d|{_SIDE_NAMES}|{_LABEL_NAMES})"?>
+    | <(?:parameter(?:=|\s+name="))?(?P<leaf>coordinate|action(?![^<>]{{0,20}}>[^<>]{{0,60}}\()|box_2d
+        |{_SIDE_NAMES}|{_LABEL_NAMES})"?>
       (?P<text>[^<>]{{0,400}})</(?:(?P=leaf)|parameter)\s*>
     | <(?P<named>[^\W\d][\w\ -]{{0,30}})>\s{{0,20}}[\[(]?\s{{0,20}}(?P<content>{_FOUR})
       \s{{0,20}}[\])]?\s{{0,20}}</(?P=named)\s*>
@@ -48,17 +49,18 @@ _CLASS_ROW = re.compile(
     rf"^[ \t]*(?P<label>[0-9]{{1,4}})[ \t]+(?P<box>{NUMBER}(?:[ \t]+{NUMBER}){{3}})(?:[ \t]+{NUMBER})?[ \t]*$",
     re.MULTILINE,
 )
+_NUMBERS = re.compile(NUMBER)
 _CELLS = frozenset(("td", "th", "tr", "li", "p", "div", "span", "b", "i", "em", "strong", "code", "pre"))
 """Tags of HTML that name no object."""
 _ORDER = re.compile(
-    r"(?P<cxcywh>\byolo\b|x_?cent(?:er|re)>?\s+<?y_?cent(?:er|re)>?\s+<?w(?:idth)?>?\s+<?h(?:eight)?\b)"
+    r"(?P<box_2d>\bbox_2d\b)|(?P<cxcywh>\byolo\b|x_?cent(?:er|re)>?\s+<?y_?cent(?:er|re)>?\s+<?w(?:idth)?>?\s+<?h(?:eight)?\b)"
     r"|(?P<yxyx>\by_?(?:min|1|0)\s*,\s*x_?(?:min|1|0)\s*,\s*y_?(?:max|2|1)\s*,\s*x_?(?:max|2|1)\b)"
     r"|(?P<centre_size>\b(?:c_?x|x_?c|x_?cent(?:er|re)|cent(?:er|re)_?x)\s*,\s*\w{1,9}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)"
     r"|\b(?:format|as|in|order|mode)\W{1,4}(?:(?P<y_first>yxyx)|(?P<centre>cxcywh)|(?P<size>xywh))\b"
     r"|(?P<xywh>\bx\w{0,4}\s*,\s*y\w{0,4}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)",
     re.IGNORECASE,
 )
-_NAMES = {"y_first": "yxyx", "centre": "cxcywh", "centre_size": "cxcywh", "size": "xywh"}
+_NAMES = {"box_2d": "yxyx", "y_first": "yxyx", "centre": "cxcywh", "centre_size": "cxcywh", "size": "xywh"}
 ORDER_KEYS = {"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"}
 """Keys of boxes in each order that a text may state in words."""
 _LABEL_ATTRIBUTE = re.compile(r"(?:mention|label|alt|name)\s*=\s*[\"']([^\"']*)")
@@ -71,7 +73,7 @@ _ARGUMENT = re.compile(r"\(\s*\w{1,30}\s*=\s*[\"']?$")
 _IN_CALL = re.compile(r"\b\w{1,30}\((?:[^()\n]{0,200},)?\s*\w{1,30}\s*=\s*[\"']?$")
 _BOX_ARGUMENT = re.compile(r"[(,]\s*(?:start_|end_)?(?:bbox|box)\s*=\s*[\"']?$")
 _PLACED = re.compile(
-    r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
+    r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|moved?|go|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
     re.IGNORECASE,
 )
 
@@ -185,7 +187,7 @@ def _numbers(text: str, match: re.Match[str], name: str) -> list[list[float]]:
 
 
 def _flat(text: str, match: re.Match[str], name: str) -> list[float]:
-    return [number for group in _numbers(text, match, name) for number in group]
+    return list(map(float, _NUMBERS.findall(text, *match.span(name))))
 
 
 def _bracketed(text: str, start: int, end: int) -> Iterator[Item]:

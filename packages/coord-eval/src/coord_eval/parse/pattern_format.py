@@ -86,7 +86,7 @@ class PatternParser:
         return begin if not shares else start
 
     def _last_line(self, written: str) -> str:
-        if self.noise is not None and "<" in written:
+        if self.noise is not None and ("<" in written or " " in written):
             written = self.noise.sub(" ", written)
         if "\n" in written:
             return next((line for line in reversed(written.splitlines()) if line.strip()), "")

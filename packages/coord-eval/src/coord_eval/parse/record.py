@@ -21,7 +21,7 @@ from coord_eval.parse.numbers import Kind, split_shapes
 LABEL_KEYS = (
     *("label", "desc", "description", "name", "category", "class", "ref", "text_content", "type", "tag", "mention"),
     *("class_name", "category_name", "label_name", "object", "object_name", "phrase", "sub_label", "label_text"),
-    *("object_label", "object_class", "element", "entity", "alt", "item_name", "data-label"),
+    *("object_label", "object_class", "element", "entity", "item", "alt", "item_name", "data-label"),
     *("标签", "类别", "名称", "物体", "类型", "对象"),
 )
 SCORE_KEYS = ("score", "confidence", "conf", "probability", "confidence_score", "置信度")
@@ -80,7 +80,7 @@ class FieldMeaning(NamedTuple):
 
 
 _OTHER = FieldMeaning("other")
-_WEAK_LABELS = frozenset({"type", "tag", "sub_label", "element", "entity", "alt", "object_class"})
+WEAK_LABELS = frozenset({"type", "tag", "sub_label", "element", "entity", "item", "alt", "object_class", "description"})
 """Keys that name an object only if no other key does."""
 _CALLS = frozenset({"action", "action_type", "tool", "operation"})
 """Keys of calls, whose points are x before y."""
@@ -95,6 +95,7 @@ _SOME_BOX = re.compile(
     r"(?:_(?!(?:format|type|mode|order|units?|count|id|colou?r|label|area|score|confidence)$)[a-z0-9]{1,20})?"
 )
 """Keys of boxes that the table of formats does not name: `bbox_pixels`, `person_bbox`."""
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _NUMBERED = re.compile(r"_?[0-9]+$")
 _END_OF_STROKE = re.compile(r"(?:start|end)_")
 
@@ -152,7 +153,7 @@ class Keys:
     def _find(self, key: str) -> FieldMeaning:
         if key in self.known:
             return self.known[key]
-        lower = _SQUEEZED.sub("_", key.strip().lower())
+        lower = _SQUEEZED.sub("_", _HUMP.sub("_", key.strip()).lower())
         if lower in self.words and key != lower:
             return _OTHER
         for name in (lower, _NUMBERED.sub("", lower)):
@@ -167,8 +168,8 @@ class Keys:
         """Return a key without its number, `start` or `end`, if repeating it begins another object; else ""."""
         if self[key].role not in ("label", "score", "side", "corner", "shape"):
             return ""
-        if self[key].role == "shape" and (end := _END_OF_STROKE.match(key)):
-            return key[end.end() :]
+        if self[key].role == "shape" and (end := _END_OF_STROKE.match(name := _HUMP.sub("_", key).lower())):
+            return name[end.end() :]
         return key if key in self.known else _NUMBERED.sub("", key)
 
     def label_of(self, key: str | None) -> str:
@@ -337,7 +338,7 @@ class _Part:
             elif item.texts and role in ("label", "labels"):
                 self.labels = item.texts
             elif role == "label" and item.text is not None:
-                weak = item.key.lower() in _WEAK_LABELS
+                weak = item.key.lower() in WEAK_LABELS
                 if self.label is None or (self.label_is_weak and not weak):
                     self.label, self.label_is_weak = item.text, weak
             elif role == "score" and self.score is None:
@@ -439,8 +440,9 @@ class _Part:
             for _ in range(max(1, len(_shapes(item, meaning.kind, builder.geometry)))):
                 builder.drop("invalid_coordinate", *span)
         else:
-            label = self.label if self.label is not None else self.name
-            shapes = _shapes(item, meaning.kind, builder.geometry)
+            label = self.name if self.label is None or (self.label_is_weak and self.name) else self.label
+            rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
+            shapes = _shapes(item, "box" if rectangle else meaning.kind, builder.geometry)
             labels = self.labels if len(self.labels) == len(shapes) else [label] * len(shapes)
             for name, (geometry, group) in zip(labels, shapes, strict=True):
                 self._add(builder, name, geometry, group, meaning.row, span, partial)

@@ -48,7 +48,7 @@ class TableParser:
     def _header(self, line: str) -> tuple[list[str] | None, str]:
         """Return the columns of a header and its separator; None if the line is no header of a table of shapes."""
         for separator in ("|", "\t", ";", ",", "  "):
-            if columns := self._columns(_cells(line, separator)):
+            if separator in line and (columns := self._columns(_cells(line, separator))):
                 return columns, separator
         return None, ""
 

@@ -31,11 +31,11 @@ def _range(axis: str, adverb: str) -> str:
 
 _X, _Y = _range("x", r"horizontal(?:ly)?\b"), _range("y", r"vertical(?:ly)?\b")
 _BETWEEN = r"[\s,;]{0,4}(?:and|while|by)?~(?:is_|its_)?(?:(?:from|between)_)?"
-_AND = r"[,;\s]{1,4}(?:and_)?"
+_AND = r"[,;\s]{1,4}(?:and_)?(?:(?:its|the)_)?"
 
 
 def _edges(*sides: str) -> str:
-    return _AND.join(rf"\b{side}\b(?:_edge)?~[:=]?~#" for side in sides)
+    return _AND.join(rf"\b{side}\b(?:_(?:edge|side|border))?~(?:[:=]|at|of|is)?~#" for side in sides)
 
 
 def _corner_and_size(x: float, y: float, w: float, h: float) -> Corners:
@@ -60,7 +60,7 @@ _FORMS: tuple[tuple[str, str, Callable[[float, float, float, float], Corners]], 
 )
 """A word without which the form does not occur, its template, and the corners of its four numbers in their order."""
 _COMPILED = [(word, re.compile(_pattern(form), re.IGNORECASE), corners) for word, form, corners in _FORMS]
-_CENTRE = re.compile(r"\bcent(?:er|re)d?\b[^.\n]{0,30}$", re.IGNORECASE)
+_CENTRE = re.compile(r"\bcent(?:er|re)(?:e?d)?\b[^.\n]{0,30}$", re.IGNORECASE)
 _PAIR = rf"\(\s{{0,3}}{NUMBER}\s?%\s{{0,3}},\s{{0,3}}{NUMBER}\s?%\s{{0,3}}\)"
 _PERCENT = re.compile(
     rf"{NUMBER}\s?%(?:[\s,;|]{{1,9}}(?:and\s+)?(?:[A-Za-z_]\w{{0,12}}\s*[:=]\s*)?{NUMBER}\s?%){{3}}"

@@ -9,7 +9,7 @@ import numpy as np
 
 from coord_codec.html import figure, safe
 from coord_eval.report.images import f1_of_images
-from coord_eval.report.overlay import overlay, shown_name
+from coord_eval.report.overlay import label_colours, overlay, shown_name
 from coord_eval.report.photograph import ImageRoot
 
 if TYPE_CHECKING:
@@ -44,4 +44,4 @@ def changed_images(runs: Mapping[str, Evaluated], root: ImageRoot | None, most: 
                 cells.append(figure(svg, f"{shown_name(evaluation.truth, image)}, {name}: F1 {f1[name][image]:.2f}"))
             parts.append(f'<div class="row">{"".join(cells)}</div>')
     note = f"<p>Boxes are drawn without their images: {safe(missing)}.</p>" if missing else ""
-    return note + "".join(parts)
+    return note + label_colours(*runs.values()) + "".join(parts)

@@ -11,7 +11,7 @@ from coord_codec.html import PALETTE, figure
 from coord_eval.matching import Scored
 from coord_eval.metrics.breakdowns import EDGES, edge_errors, images_by_object_count
 from coord_eval.metrics.coco import coco_measure
-from coord_eval.report.plot import INK, box_rows, chart
+from coord_eval.report.plot import INK, Style, box_rows, chart, styled
 
 if TYPE_CHECKING:
     from coord_eval.evaluated import Evaluated
@@ -31,19 +31,19 @@ def distribution_charts(evaluation: Evaluated) -> str:
     if evaluation.truth.sizes_known and len(evaluation.detections):
         caption = "coordinates of ground truth and answers, as shares of the side of the image"
         drawn.append(figure(coordinate_chart(answers, _COLOUR), caption))
-    drawn += [_edges(evaluation), _ap_by_size(evaluation), _ap_by_crowding(evaluation)]
+    drawn += [_edges(evaluation), _ap_by_size(evaluation), _ap_by_crowding(evaluation), _recall_by_place(evaluation)]
     ranks = evaluation.analysis["by_rank"]
     if len(ranks) > 1:
         drawn.append(_bars("precision by position in the answer", {k: row["precision"] for k, row in ranks.items()}))
     return f'<div class="charts">{"".join(part for part in drawn if part)}</div>'
 
 
-def iou_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[str, str]) -> str:
+def iou_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[str, str | Style]) -> str:
     """Draw the shares of objects by their IoU with their box of the same label, 0 for missed ones.
 
     Args:
         groups: the scored sets of each group, which are taken together
-        colours: the colour of each group
+        colours: the colour of each group, or its style from `series_styles`
     """
     edges = np.linspace(0, 1, 21)
     shares = {
@@ -53,12 +53,12 @@ def iou_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[str, str]
     return _stairs("IoU of each object", edges, shares, colours, "IoU", "share of objects")
 
 
-def coordinate_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[str, str]) -> str:
+def coordinate_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[str, str | Style]) -> str:
     """Draw the shares of coordinates by place, which show answers that prefer round numbers or the border.
 
     Args:
         groups: the scored sets of each group, which are taken together and have the same ground truth
-        colours: the colour of each group; the ground truth is grey
+        colours: the colour of each group, or its style from `series_styles`; the ground truth is grey
     """
     edges = np.linspace(0, 1, 51)
     truth = next(iter(groups.values()))[0].truth
@@ -68,7 +68,7 @@ def coordinate_chart(groups: Mapping[str, Sequence[Scored]], colours: Mapping[st
     }
     corners = {"ground truth": [_corners(truth.boxes_N4, truth.sizes_I2[truth.image_N])], **answered}
     shares = {name: _shares(values, edges) for name, values in corners.items()}
-    grey = {"ground truth": INK, **colours}
+    grey: dict[str, str | Style] = {"ground truth": INK, **colours}
     return _stairs("Coordinates", edges, shares, grey, "place in the image", "share of coordinates")
 
 
@@ -87,12 +87,13 @@ def _shares(values: Sequence[np.ndarray], edges: np.ndarray) -> np.ndarray:
 
 
 def _stairs(
-    alt: str, edges: np.ndarray, shares: Mapping[str, np.ndarray], colours: Mapping[str, str], x: str, y: str
+    alt: str, edges: np.ndarray, shares: Mapping[str, np.ndarray], colours: Mapping[str, str | Style], x: str, y: str
 ) -> str:
     with chart(alt, height=_HEIGHT) as drawn:
         for name, heights in shares.items():
             label = name if len(shares) > 1 else None
-            drawn.axes.stairs(heights, edges, color=colours[name], linewidth=1.8, label=label, fill=len(shares) == 1)
+            style = styled(colours[name])
+            drawn.axes.stairs(heights, edges, linewidth=1.8, label=label, fill=len(shares) == 1, **style)
         drawn.axes.set(xlabel=x, ylabel=y, xlim=(edges[0], edges[-1]))
     return drawn.svg
 
@@ -123,6 +124,31 @@ def _ap_by_crowding(evaluation: Evaluated) -> str:
         return ""
     ap_B = coco_measure(evaluation)(np.stack(list(chosen.values())).astype(np.int32))["AP"]
     return _bars("AP by number of objects in the image", dict(zip(chosen, ap_B.tolist(), strict=True)))
+
+
+def _recall_by_place(evaluation: Evaluated) -> str:
+    """Draw recall and the number of objects in each ninth of the image, by the centre of the object."""
+    truth = evaluation.truth
+    place_N2 = 3 * (truth.boxes_N4[:, :2] + truth.boxes_N4[:, 2:] / 2) / truth.sizes_I2[truth.image_N]
+    chosen_N = ~truth.crowd_N & np.isfinite(place_N2).all(axis=1)
+    cell_n = np.clip(place_N2[chosen_N], 0, 2).astype(int) @ (1, 3)
+    objects_9 = np.bincount(cell_n, minlength=9)
+    hits_9 = np.bincount(cell_n, evaluation.matches.iou_N[chosen_N] >= 0.5, minlength=9)
+    caption = "recall at IoU .50 by the place of the object's centre in the image; in brackets the objects"
+    if (objects_9 > 0).sum() < 2:
+        return ""
+    with chart(caption, height=_HEIGHT) as drawn:
+        for cell, (objects, hits) in enumerate(zip(objects_9.tolist(), hits_9.tolist(), strict=True)):
+            row, column = divmod(cell, 3)
+            recall = hits / max(objects, 1)
+            drawn.axes.bar(column, 0.96, 0.98, bottom=row - 0.48, color=PALETTE[2], alpha=0.5 * recall + 0.02)
+            text = f"{recall:.2f} ({objects:,})" if objects else "none"
+            drawn.axes.text(column, row, text, ha="center", va="center")
+        drawn.axes.grid(visible=False)
+        drawn.axes.set_xticks(range(3), ("left", "middle", "right"))
+        drawn.axes.set_yticks(range(3), ("top", "middle", "bottom"))
+        drawn.axes.set_ylim(2.5, -0.5)
+    return figure(drawn.svg, caption)
 
 
 def _bars(title: str, values: Mapping[str, float], bounds: Mapping[str, Mapping[str, float]] | None = None) -> str:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coord_codec.counts import counted
-from coord_codec.html import Card, coloured_text, fate_legend, gallery, notes, safe
+from coord_codec.html import Card, fate_legend, gallery, notes, safe
 from coord_eval.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
-from coord_eval.parse.answer import DROP_REASONS, REPAIRS, Answer
+from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.findings import CostlyError
 from coord_eval.report.overlay import draw, label_colours, shown_name
 from coord_eval.report.photograph import SHARPNESS, ImageRoot, link_to
@@ -37,8 +36,6 @@ _SORTS = (
     ("smallest object", False),
     ("most objects", True),
 )
-_FATES = {"desc": "description", "coord": "coordinate", "repaired": "repaired", "dropped": "dropped"}
-_COORDINATE = re.compile(r"<\|coord_\d+\|>|-?\d+(?:\.\d+)?")
 
 
 def f1_of_images(evaluation: Evaluated) -> np.ndarray:
@@ -103,7 +100,7 @@ def images_html(
         if text:
             if answer is not None and answer.dropped:
                 tokens = [*tokens, ("dropped", -1, "")]
-            folded = f"<details><summary>answer</summary>{coloured_text(text, fates_of(text, answer))}</details>"
+            folded = f"<details><summary>answer</summary>{coloured_answer(text, answer)}</details>"
         link = link_to(root, evaluation.truth.file_names[image], folder)
         values = (f1, f1, errors, confident, smallest, count)
         card = Card(svg, f"{name}: F1 {f1:.2f}", folded, tokens, values, link=link)
@@ -124,12 +121,7 @@ def images_html(
     others = _others(evaluation, root, order_I[~np.isin(order_I, shown)], f1_I, folder)
     named = {name: name.replace("_", " ") for name in ERROR_KINDS} | {"hit": "hit", "dropped": "dropped pieces"}
     labels = [*evaluation.truth.categories, *evaluation.detections.unknown]
-    fates = "".join(f'<i class="{kind}">{name}</i> ' for kind, name in _FATES.items())
-    legend = (
-        fate_legend()
-        + label_colours(evaluation)
-        + (f'<p class="fates">In answers: {fates}</p>' if evaluation.answers else "")
-    )
+    legend = fate_legend() + label_colours(evaluation) + (answer_key() if evaluation.answers else "")
     present = {kind for card in cards for kind, *_ in card.objects}
     named = {kind: name for kind, name in named.items() if kind in present}
     return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS) + others, shown
@@ -193,21 +185,3 @@ def _rows_by_image(image_X: np.ndarray, rows_x: np.ndarray, images: int) -> list
 def _size_name(area: float) -> str:
     names = ("small", "medium", "large")
     return next((name for name, (_, high) in zip(names, AREAS[1:], strict=True) if area < high), names[-1])
-
-
-def fates_of(text: str, answer: Answer | None) -> Iterator[tuple[int, int, str, str]]:
-    """Yield start, end, class and tooltip of the pieces of an answer: dropped ones, then objects with their parts."""
-    if answer is None:
-        return
-    for drop in answer.dropped:
-        yield (*drop.span, "dropped", f"dropped: {DROP_REASONS.get(drop.reason, drop.reason)}")
-    for item in answer.objects:
-        start, end = item.span
-        repairs = "; ".join(REPAIRS.get(name, name) for name in item.repairs)
-        mark, reason = (" repaired", f", repaired: {repairs}") if repairs else ("", "")
-        if repairs:
-            yield start, end, "repaired", f"repaired: {repairs}"
-        for found in _COORDINATE.finditer(text, start, end):
-            yield *found.span(), f"coord{mark}", f"coordinate{reason}"
-        if item.desc and (place := text.find(item.desc, start, end)) >= 0:
-            yield place, place + len(item.desc), f"desc{mark}", f"description{reason}"

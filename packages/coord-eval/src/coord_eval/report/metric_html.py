@@ -108,7 +108,7 @@ def pr_curves(evaluation: Evaluated) -> str:
     if not lines:
         return ""
     caption = "precision by recall, averaged over labels; the mean of a curve is its AP"
-    with chart(caption, width=560, height=300) as drawn:
+    with chart(caption, height=300) as drawn:
         for name, ys in lines.items():
             drawn.axes.plot(curves["recall"], ys, label=name)
         drawn.axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="recall", ylabel="precision")

@@ -52,7 +52,8 @@ def draw(
     """
     truth, detections = evaluation.truth, evaluation.detections
     objects_n, rows_d = np.nonzero(truth.image_N == image)[0], np.nonzero(detections.image_D == image)[0]
-    size = _size(evaluation, image, objects_n, rows_d)
+    boxes_K4 = np.concatenate([truth.boxes_N4[objects_n], detections.boxes_D4[rows_d]])
+    size = drawn_size(truth, image, boxes_K4[:, :2] + boxes_K4[:, 2:])
     zoom = MAX_SIDE / max(size)
     pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
     data, problem = photograph(root, truth.file_names[image], pixels, sharpness)
@@ -73,10 +74,16 @@ def _slots(names: tuple[str, ...], first: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(slots[name] for name in names)
 
 
-def label_colours(evaluation: Scored) -> str:
-    """Return the colours and numbers of the labels that have objects or boxes, as HTML."""
+def label_colours(evaluation: Scored, *others: Scored) -> str:
+    """Return the colours and numbers of the labels that have objects or boxes, as HTML.
+
+    Of several evaluations of the same images it names those of the ground truth, whose colours are the same in all.
+    """
     names, slots = (*evaluation.truth.categories, *evaluation.detections.unknown), slots_of(evaluation)
     used = {*evaluation.truth.category_N.tolist(), *evaluation.detections.category_D.tolist()}
+    for other in others:
+        both = used.union(other.detections.category_D.tolist())
+        used = {k for k in both if k < len(evaluation.truth.categories)}
     return label_key({names[k]: slots[k] for k in sorted(used, key=slots.__getitem__)})
 
 
@@ -122,14 +129,10 @@ def _corners(box: np.ndarray, size: tuple[float, float]) -> tuple[float, float, 
     return (x / size[0], y / size[1], (x + w) / size[0], (y + h) / size[1])
 
 
-def _size(evaluation: Scored, image: int, objects_n: np.ndarray, rows_d: np.ndarray) -> tuple[float, float]:
-    """Return width and height of an image; if they are unknown, the extent of its boxes."""
-    truth = evaluation.truth
+def drawn_size(truth: GroundTruth, image: int, ends_K2: np.ndarray) -> tuple[float, float]:
+    """Return width and height of an image; if they are unknown, the extent of boxes that end at these points."""
     width, height = truth.sizes_I2[image].tolist()
-    if not truth.sizes_known:
-        return 1.0, 1.0
-    if np.isfinite([width, height]).all():
+    if not truth.sizes_known or np.isfinite(width + height):
         return width, height
-    boxes = np.concatenate([truth.boxes_N4[objects_n], evaluation.detections.boxes_D4[rows_d]])
-    right, bottom = (boxes[:, :2] + boxes[:, 2:]).max(axis=0, initial=1.0)
-    return float(right), float(bottom)
+    right, bottom = ends_K2.max(axis=0, initial=1.0).tolist()
+    return right, bottom

@@ -116,11 +116,12 @@ def _inside(candidates: list[Path], base: Path) -> tuple[list[Path], bool]:
     files: dict[Path, None] = {}
     outside = False
     for candidate in candidates:
-        path = candidate.resolve()
-        inside = path.is_relative_to(base)
-        if inside and path.is_file():
-            files[path] = None
-        outside |= not inside
+        if candidate.is_file():
+            path = candidate.resolve()
+            if path.is_relative_to(base):
+                files[path] = None
+            else:
+                outside = True
     return list(files), outside
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Style = Mapping[str, Any]
+"""Colour and line style of a series, as keywords of matplotlib's `plot` and `stairs`."""
+_DASHES = {"-": "none", "--": "7 4", ":": "2 3", "-.": "8 3 2 3"}
+"""Line styles, the next one for each round of the palette, and the dashes of each in a legend."""
 INK = "#5c6878"
 """Default colour of axes and text: the page's colour of secondary text."""
 
@@ -55,9 +60,9 @@ class Chart:
 def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220, ink: str = INK) -> Iterator[Chart]:
     """Draw on matplotlib axes and get an SVG element, for a page or a file of its own.
 
-    Series take their colours from `PALETTE`, lines and filled areas independently: set `color` if a panel has both. A
-    panel whose series have a `label` gets a legend below it. Text is not parsed as mathematics, and text from a model
-    or a file is escaped.
+    Series take their colours from `PALETTE`, lines and filled areas independently: set `color` if a panel has both.
+    After nine lines the line style changes. A panel whose series have a `label` gets a legend below it. Text is not
+    parsed as mathematics, and text from a model or a file is escaped.
 
     Args:
         alt: description for screen readers
@@ -138,7 +143,7 @@ def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str
         >>> forest_plot({"AP": (0.02, 0.01, 0.03)}, "AP gained")[:4]
         '<svg'
     """
-    with chart(alt, width=560, height=60 + 26 * len(rows)) as drawn:
+    with chart(alt, width=420, height=60 + 26 * len(rows)) as drawn:
         for place, (value, low, high) in enumerate(rows.values()):
             colour = INK if low <= 0 <= high else PALETTE[0] if value > 0 else PALETTE[1]
             drawn.axes.hlines(place, low, high, colors=colour, linewidth=2)
@@ -147,6 +152,25 @@ def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str
         drawn.axes.set_yticks(range(len(rows)), list(rows))
         drawn.axes.set_ylim(len(rows) - 0.5, -0.5)
     return drawn.svg
+
+
+def series_styles(names: Iterable[str]) -> dict[str, Style]:
+    """Return the style of each series of several charts; no two of up to 36 are alike.
+
+    Example:
+        >>> styles = series_styles("abcdefghij")
+        >>> styles["a"]["color"] == styles["j"]["color"], styles["a"]["linestyle"], styles["j"]["linestyle"]
+        (True, '-', '--')
+    """
+    return {
+        name: {"color": colour, "linestyle": dashes}
+        for name, (dashes, colour) in zip(names, cycle(product(_DASHES, PALETTE)), strict=False)
+    }
+
+
+def styled(colour: str | Style) -> Style:
+    """Return the style of a series of which only a colour may be given."""
+    return {"color": colour, "linestyle": "-"} if isinstance(colour, str) else colour
 
 
 def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequence[str] = PALETTE) -> None:
@@ -172,12 +196,13 @@ def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequen
     axes.grid(visible=False)
 
 
-def legend(colours: Mapping[str, str]) -> str:
-    """Return an HTML legend of names and colours, for several charts that share them."""
-    items = (
-        f'<span><i style="background:{_themed(safe(colour))}"></i>{safe(name)}</span>'
-        for name, colour in colours.items()
-    )
+def legend(colours: Mapping[str, str | Style]) -> str:
+    """Return an HTML legend of names and their colours or styles, for several charts that share them."""
+    items = []
+    for name, style in ((name, styled(colour)) for name, colour in colours.items()):
+        drawn = f"stroke:{_themed(safe(style['color']))};stroke-dasharray:{_DASHES[style['linestyle']]}"
+        line = f'<path d="M0 8h26" stroke-width="3" style="{drawn}"/>'
+        items.append(f'<span><svg viewBox="0 0 26 16" aria-hidden="true">{line}</svg>{safe(name)}</span>')
     return f'<p class="key">{"".join(items)}</p>'
 
 
@@ -185,7 +210,7 @@ def _style(ink: str) -> dict[Any, Any]:
     from matplotlib.rcsetup import cycler
 
     return {
-        "axes.prop_cycle": cycler(color=PALETTE),
+        "axes.prop_cycle": cycler(linestyle=list(_DASHES)) * cycler(color=PALETTE),
         **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color"), ink),
         **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), ink),
         **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "axes.labelsize", "legend.fontsize"), 11),

@@ -7,8 +7,9 @@ Without JavaScript everything can be read; decisions need it. They stay in the b
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from coord_codec.counts import counted
 from coord_codec.html import Card, Drawn, gallery, image_svg, notes, page, safe, section, table, tiles
 from coord_codec.html.boxes import MAX_SIDE
-from coord_eval.report.overlay import shown_name
+from coord_eval.report.overlay import drawn_size, shown_name
 from coord_eval.report.photograph import ImageRoot, decoded, scaled
 from coord_eval.review.decisions import CHOICES
 from coord_eval.review.findings import KINDS, Box, Finding
@@ -89,7 +90,11 @@ def to_record(finding: Finding) -> dict[str, Any]:
 
 
 def review_page(
-    review: ReviewedLabels, root: ImageRoot | None = None, title: str = "Review of labels", most: int = MOST_SHOWN
+    review: ReviewedLabels,
+    root: ImageRoot | None = None,
+    title: str = "Review of labels",
+    most: int = MOST_SHOWN,
+    facts: Mapping[str, object] | None = None,
 ) -> str:
     """Return the page as HTML.
 
@@ -98,6 +103,7 @@ def review_page(
         root: folder of the images, or a function from their names to their files; None for that of the ground truth
         title: heading
         most: most suspicions shown, the most probable ones
+        facts: what the page is about, shown below the heading besides the date
     """
     shown = review.findings[:most]
     names = [*review.truth.categories, *review.detections.unknown]
@@ -120,7 +126,7 @@ def review_page(
             ]
         ),
         notes(review.notes),
-        section("Suspicions", _legend() + notes(told) + shown_cards),
+        section("Suspicions", _legend() + notes(told) + shown_cards, f"{len(shown)} of {len(review.findings)}"),
         section("Kinds", table(("kind", "meaning", "suspicions", "expected"), rows), folded=True) if rows else "",
         section("What it rests on", table(("", ""), _rests_on(review)), folded=True),
     ]
@@ -132,6 +138,7 @@ def review_page(
         body,
         style=here.with_name("page.css").read_text(encoding="utf-8"),
         script=here.with_name("page.js").read_text(encoding="utf-8"),
+        facts={**(facts or {}), "date": time.strftime("%Y-%m-%d %H:%M")},
     )
 
 
@@ -240,7 +247,7 @@ def _drawings(review: ReviewedLabels, finding: Finding, i: int, picture: Image.I
     name = shown_name(truth, i)
     proposed = None if finding.proposal is None else finding.proposal.box_xyxy
     own = [box for box in (finding.box_xyxy, proposed) if box is not None]
-    size = _size(review, i, own)
+    size = drawn_size(truth, i, np.array(own)[:, 2:])
     zoom = MAX_SIDE / max(size)
     pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
     data = None if picture is None else scaled(picture, pixels)
@@ -302,12 +309,3 @@ def _relative(box: Box, origin: tuple[float, float], size: tuple[float, float]) 
         (x2 - origin[0]) / size[0],
         (y2 - origin[1]) / size[1],
     )
-
-
-def _size(review: ReviewedLabels, i: int, boxes: Sequence[Box]) -> tuple[float, float]:
-    """Return width and height of an image; if they are unknown, the extent of the boxes."""
-    width, height = review.truth.sizes_I2[i].tolist()
-    if np.isfinite(width + height):
-        return width, height
-    right, bottom = np.array(boxes)[:, 2:].max(axis=0, initial=1.0).tolist()
-    return right, bottom

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from coord_codec.files import write_text
@@ -21,6 +22,7 @@ class Review(ReviewedLabels):
         image_root: str | ImageRoot | None = None,
         title: str = "Review of labels",
         most: int = MOST_SHOWN,
+        facts: Mapping[str, object] | None = None,
     ) -> Path:
         """Write `review.jsonl`, `review.json` and the page `review.html` into a folder; return the page.
 
@@ -30,6 +32,7 @@ class Review(ReviewedLabels):
                 to its file; by default the folder of the ground truth
             title: heading of the page
             most: most suspicions on the page
+            facts: what the page is about, such as the names of model and data, shown below the heading
 
         Raises:
             OSError: if the folder cannot be written
@@ -38,7 +41,7 @@ class Review(ReviewedLabels):
         folder.mkdir(parents=True, exist_ok=True)
         root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root
         lines = (json.dumps(self.to_line(finding), ensure_ascii=False, allow_nan=False) for finding in self.findings)
-        html = review_page(self, root, title, most)
+        html = review_page(self, root, title, most, facts)
         write_text(folder / "review.jsonl", "".join(f"{line}\n" for line in lines))
         write_text(folder / "review.json", json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
         write_text(folder / "review.html", html)

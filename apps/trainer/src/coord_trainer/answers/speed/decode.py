@@ -43,6 +43,7 @@ class Rules:
         tolerance: a drafted coordinate is also accepted, as the likeliest one, if the likeliest is at most this many
             bins away from it, although the coordinates behind it were verified with the draft in its place; 0 accepts
             only equal ones
+        slot_rows: the most answers of a pass that slots draft for; None for any number
         free_scores: compute `log_p` from the logits before the grammar
     """
 
@@ -50,6 +51,7 @@ class Rules:
     pad_id: int
     max_new_tokens: int
     tolerance: int = 0
+    slot_rows: int | None = None
     free_scores: bool = False
 
 
@@ -73,11 +75,13 @@ class Decoded:
         answers: the tokens of each, with the end if it was reached
         statistics: of each token, by name; see `StepRecorder`
         passes: number of forward passes behind the prompt
+        without_slots: those in which slots were left out for `Rules.slot_rows`
     """
 
     answers: list[list[int]]
     statistics: list[dict[str, list[Any]]]
     passes: int
+    without_slots: int = 0
 
 
 def decode(
@@ -103,13 +107,15 @@ def decode(
     rows = [_Row(number, drafts=first) for number in range(len(inputs["input_ids"]))]
     verifier = _Verifier(outline, rules, grammar, len(rows))
     present, logits_BWV = rows, passes.logits_BWV
+    without_slots = 0
     while True:
         verifier.verify(present, logits_BWV)
         if all(row.done for row in present):
             break
-        slots = 0 if slots_SH is None else len(slots_SH)
-        verifier.draft(present, logits_BWV, slots)
         active = [place for place, row in enumerate(present) if not row.done]
+        pays = rules.slot_rows is None or len(active) <= rules.slot_rows
+        without_slots += slots_SH is not None and not pays
+        verifier.draft(present, logits_BWV, len(slots_SH) if slots_SH is not None and pays else 0)
         if 2 * len(active) <= len(present):  # a pass costs as much for answers that have ended
             passes.keep(active)
             present = [present[place] for place in active]
@@ -117,7 +123,7 @@ def decode(
         tokens = [[row.tokens[-1], *row.drafts] for row in present]
         asked = slots_SH if any(row.asks for row in present) else None
         logits_BWV = passes(starts, tokens, asked, outline.stride)
-    return Decoded([row.tokens for row in rows], verifier.read(), passes.count)
+    return Decoded([row.tokens for row in rows], verifier.read(), passes.count, without_slots)
 
 
 class _Verifier:

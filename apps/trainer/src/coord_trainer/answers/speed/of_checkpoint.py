@@ -6,16 +6,20 @@ import zlib
 from typing import Any
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_trainer.answers.speed.decode import Decoded, Grammar, Rules, decode
 from coord_trainer.answers.speed.outline import Outline
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
+from coord_trainer.console import say
 from coord_trainer.families.family import Family
 from coord_trainer.families.table import FAMILIES
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 
 FAST_TOLERANCE = 8
 """The rule of `evaluation.speed: fast`: a coordinate at most this many bins from its draft is verified once."""
+SLOT_ROWS_ON_A_CPU = {"exact": 8, "fast": 16}
+"""The most answers of a pass that slots draft for on a CPU, which pays for every drafted token of a larger one."""
 
 
 def check_speed(checkpoint: LoadedCheckpoint, config: RunConfig) -> None:
@@ -43,7 +47,10 @@ def check_speed_of_family(config: RunConfig, family: Family) -> None:
         InputError: it cannot go back to before a rejected draft.
     """
     if config.evaluation.speed != "plain" and (reason := family.cannot.get("speed")):
-        raise InputError(f"evaluation.speed is {config.evaluation.speed} but the model is a {family.name}: {reason}")
+        raise InputError(
+            f"evaluation.speed is {config.evaluation.speed} but the model is a {family.name}: {reason}; "
+            "set evaluation.speed=plain"
+        )
 
 
 def speed_of_answers(checkpoint: LoadedCheckpoint, config: RunConfig) -> str:
@@ -57,7 +64,24 @@ def speed_of_answers(checkpoint: LoadedCheckpoint, config: RunConfig) -> str:
     if config.evaluation.speed != "fast" or checkpoint.slots_SH is None:
         return "plain"
     digest = zlib.crc32(checkpoint.slots_SH.float().cpu().numpy().tobytes())
-    return f"fast, slots {digest:08x}, {FAST_TOLERANCE} bins"
+    rows = _slot_rows(checkpoint, "fast")
+    limit = "" if rows is None else f", up to {rows} answers"
+    return f"fast, slots {digest:08x}, {FAST_TOLERANCE} bins{limit}"
+
+
+def _slot_rows(checkpoint: LoadedCheckpoint, speed: str) -> int | None:
+    return SLOT_ROWS_ON_A_CPU[speed] if checkpoint.model.device.type == "cpu" else None
+
+
+def report_drafts(checkpoint: LoadedCheckpoint) -> None:
+    """Print in how many of the passes so far slots were left out, if they were in any."""
+    drafted = checkpoint.drafted
+    if left_out := drafted["without slots"]:
+        say(
+            f"evaluation.speed: slots were left out of {left_out:,} of {counted(drafted['passes'], 'pass', 'passes')}, "
+            "those over so many answers that they cost a CPU more than they save"
+        )
+    drafted.clear()
 
 
 def decode_fast(
@@ -84,7 +108,7 @@ def decode_fast(
     """
     tokenizer = checkpoint.processor.tokenizer
     assert checkpoint.vocab is not None  # a rule of the configuration
-    return decode(
+    found = decode(
         checkpoint.model,
         inputs,
         Outline.for_tokenizer(tokenizer, data, checkpoint.vocab, names),
@@ -93,8 +117,11 @@ def decode_fast(
             pad_id=tokenizer.pad_token_id,
             max_new_tokens=max_new_tokens,
             tolerance=FAST_TOLERANCE if speed == "fast" else 0,
+            slot_rows=_slot_rows(checkpoint, speed),
             free_scores=free_scores,
         ),
         grammar,
         checkpoint.slots_SH,
     )
+    checkpoint.drafted.update({"passes": found.passes, "without slots": found.without_slots})
+    return found

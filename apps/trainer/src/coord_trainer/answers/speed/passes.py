@@ -6,7 +6,7 @@ H hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,7 +34,8 @@ class Passes:
         self.count = 0
         ids_BT = inputs["input_ids"]
         self.prompt_length = ids_BT.shape[1]
-        given = {name: _extended(name, value, ids_BT, first) for name, value in inputs.items()}
+        first_BF = torch.tensor(first, dtype=torch.long, device=ids_BT.device).expand(len(ids_BT), -1)
+        given = lengthened(inputs, {"input_ids": first_BF, "attention_mask": torch.ones_like(first_BF)})
         output = model(**given, use_cache=True, logits_to_keep=1 + len(first))
         self.logits_BWV = output.logits
         self._cache = RaggedCache(output.past_key_values)
@@ -130,13 +131,17 @@ def _with_slots(embedded_BWH: torch.Tensor, lengths_B1: torch.Tensor, slots_SH: 
     return result_BWH
 
 
-def _extended(name: str, value: Any, ids_BT: torch.Tensor, first: Sequence[int]) -> Any:
-    """Return an input of the prompts with tokens behind each of them."""
-    if not first or getattr(value, "shape", None) != ids_BT.shape:
-        return value
-    added_F = torch.zeros(len(first), dtype=value.dtype, device=value.device)
-    if name == "input_ids":
-        added_F = torch.tensor(first, dtype=value.dtype, device=value.device)
-    elif name == "attention_mask":
-        added_F += 1
-    return torch.cat([value, added_F.expand(len(ids_BT), -1)], dim=1)
+def lengthened(inputs: Mapping[str, Any], more: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Return inputs of a model with more tokens behind each row.
+
+    Args:
+        inputs: of T tokens a row
+        more: by name what the inputs of tokens have there [B, W], `input_ids` among them; the others have 0
+    """
+    shape, ids_BW = inputs["input_ids"].shape, more["input_ids"]
+    return {
+        name: torch.cat([value, more.get(name, torch.zeros_like(ids_BW)).to(value)], dim=1)
+        if getattr(value, "shape", None) == shape and name != "position_ids"
+        else value
+        for name, value in inputs.items()
+    }
