@@ -314,7 +314,7 @@ def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int
             counts = np.array([(own == k).sum() for k in range(len(LABEL_KINDS))]) + 0.01
             offsets.append(np.tile(np.log(counts / (own == -1).sum()), (len(own), 1)))
         kind_N, used = np.concatenate(kinds), np.arange(len(LABEL_FIGURES) - (0 if likely else 2))
-        weight, bias = other["softmax_fit"](x[:, used], kind_N, np.concatenate(offsets), 1e-3)
+        weight, bias = other["softmax_fit"](x[:, used], kind_N, np.concatenate(offsets), 1e-3 if likely else 1e-4)
         rows = np.zeros((len(LABEL_KINDS), len(LABEL_FIGURES)))
         rows[:, used] = weight
         print("WITH_LIKELIHOODS" if likely else "WITHOUT", f"rests on {len(x)} labels of {len(sets)} sets")
@@ -453,7 +453,7 @@ def folds(
             sources = find_sources([str(spoilt)], pool)
             found = {}
             for name, judge_model, parts in (("unseen", model, 0), ("trained", run, 0), ("folds", None, count)):
-                request = ReviewRequest(judge_model, sources, folder / f"by-{name}", parts, least=0.0)
+                request = ReviewRequest(judge_model, sources, spoilt.name, folder / f"by-{name}", parts, least=0.0)
                 review_ = review_annotations(request, asked, training if parts else None)
                 found[name] = measures(review_, records, faults)
                 print(seed, rate, name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)
@@ -486,7 +486,7 @@ def photographs(
     out.mkdir(parents=True, exist_ok=True)
     write_instances(spoilt := out / "spoilt.jsonl", records)
     training = load_run_config(config, [f"data.annotations={spoilt}", f"data.images={images}", "run.threads=1"])
-    request = ReviewRequest(None, find_sources([str(spoilt)], images), out / "folds", count, least=0.0)
+    request = ReviewRequest(None, find_sources([str(spoilt)], images), spoilt.name, out / "folds", count, least=0.0)
     asked = load_run_config(None, ["evaluation.batch_size=11"], trains=False)
     found = measures(review_annotations(request, asked, training), records, faults)
     print(len(records), len(faults), {key: round(value, 3) for key, value in found.items()})

@@ -127,7 +127,7 @@ def review(
     load_libraries()
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
-    request = ReviewRequest(model, sources, out, folds or 0, exports=forms, force=force)
+    request = ReviewRequest(model, sources, places[-1].name, out, folds or 0, exports=forms, force=force)
     review_annotations(request, resolved, training)
 
 

@@ -34,6 +34,7 @@ class ReviewRequest:
     Attributes:
         model: the folder of a model; None with folds whose models are trained from a configuration
         sources: the annotated images
+        annotations: the name of their file, for the page
         out: the output folder
         folds: number of models that are trained on the other parts of the records; 0 for the model itself
         least: probability from which on a suspicion is written
@@ -43,6 +44,7 @@ class ReviewRequest:
 
     model: Path | None
     sources: Sources
+    annotations: str
     out: Path
     folds: int = 0
     least: float = 0.05
@@ -121,7 +123,7 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     )
     found = replace(found, notes=(*notes, *found.notes))
     model = f"{request.folds} folds" if request.model is None else request.model.resolve().name
-    facts = {"model": model, "annotations": request.annotations.name}
+    facts = {"model": model, "annotations": request.annotations}
     page = found.write(request.out, image_root=str(sources.root), facts=facts)
     say(f"{counted(len(found.findings), 'suspicion')}: {page}")
     names = {form: name for name, form in TOOLS.items()}
