@@ -156,7 +156,7 @@ def _on_training(sources: Sources, model: Path) -> list[str]:
     """Return a note on how many of the images the model was trained on."""
     seen = trained_images(model)
     blurs = (
-        "faults that a model has learnt look right to it (measured: spoilt records ranked with AUROC .70 in place of "
+        "faults that a model has learnt look right to it (measured: spoilt records ranked with AUROC .75 in place of "
         "1.00); --folds 5 judges each record by a model trained on others"
     )
     if trained := trained_among(sources, seen):

@@ -1,8 +1,8 @@
-"""The constants of `probability`, as `apps/trainer/benchmarks/label_review.py fit --seeds 0,1 --simulated 2` fitted them together.
+"""The constants of `probability`, fitted together by the trainer's benchmark `label_review.py`.
 
 `WITHOUT` and `MISSING` rest on 20,481 labels and 8,297 answers without a label of 38 sets: of five simulated models at
-three rates of faults (2, 10 and 30 %) with two seeds, which no measurement uses again, and of a trained model of each of
-two seeds at these rates and without faults.
+three rates of faults (2, 10 and 30 %) with two seeds, which no measurement uses again, and of two sets of images that a
+trained model had not seen, at these rates and without faults (`fit --seeds 0,1 --simulated 2`).
 
 Rows are the kinds of `LABEL_KINDS`, columns the figures of `LABEL_FIGURES` and of `ANSWER_FIGURES`. `rates` are the
 shares of labels with which the estimation of the rates of a set begins.
@@ -50,10 +50,9 @@ WITH_LIKELIHOODS = LabelWeights(
     bias=(-0.65, -5.04, -0.17, -1.37, -3.13),
     rates=(0.0120, 0.0120, 0.0116, 0.0113, 0.0113),
 )
-"""Rests on answers and likelihoods of the trained models: 6,016 labels of images that they had not seen, with 0, 2, 10
-and 30 % of the records spoilt. The row of `duplicate` is that of `WITHOUT`, since no two objects of these images overlap
-much: in crowds its own suspects many."""
+"""Rests on answers and likelihoods of the trained model: 6,016 labels of its eight sets. The row of `duplicate` is that of
+`WITHOUT`, since no two objects of these images overlap much: in crowds its own suspects many."""
 MISSING = AnswerWeights(figures=(0.5, 0.98, -0.17, -0.55), bias=-2.79)
 GOES_ON = (0.17, 0.51)
 """Weight and bias that are added to the odds of a missing label where a model says whether it expects another object;
-fitted to 646 answers without a label of the sets of the trained models."""
+fitted to 646 answers without a label of the trained model's sets."""
