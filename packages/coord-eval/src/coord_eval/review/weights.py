@@ -50,8 +50,8 @@ WITH_LIKELIHOODS = LabelWeights(
     bias=(-0.65, -5.04, -0.17, -1.37, -3.13),
     rates=(0.0120, 0.0120, 0.0116, 0.0113, 0.0113),
 )
-"""Rests on answers and likelihoods of the trained model: 6,016 labels of its eight sets. The row of `duplicate` is that of
-`WITHOUT`, since no two objects of these images overlap much: in crowds its own suspects many."""
+"""Rests on answers and likelihoods of the trained model: 6,016 labels of its eight sets. The row of `duplicate` is that
+of `WITHOUT`, since no two objects of these images overlap much: in crowds its own suspects many."""
 MISSING = AnswerWeights(figures=(0.5, 0.98, -0.17, -0.55), bias=-2.79)
 GOES_ON = (0.17, 0.51)
 """Weight and bias that are added to the odds of a missing label where a model says whether it expects another object;
