@@ -150,7 +150,8 @@ def predict(
             }
         bar.update(len(indices))
     bar.close()
-    report_drafts(checkpoint)
+    if config.evaluation.speed != "plain":
+        report_drafts(checkpoint)
 
 
 def largest_image(processor: Any) -> int | None:

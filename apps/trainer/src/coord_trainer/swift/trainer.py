@@ -263,11 +263,14 @@ class RunTrainer:
 class CoordTrainer(RunTrainer, Seq2SeqTrainer):
     """swift's trainer with the coordinate objective on supervised rows."""
 
+    _slots: SlotRows | None = None
+
     def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
         self._parts, self._objective = coord_parts, coord_parts.objective
         self.offset_config = coord_parts.offset
         self._norms: dict[str, float] = {}
-        self._slots = None if coord_parts.slots is None else self._installed_slots(*args, **kwargs)
+        if coord_parts.slots is not None:
+            self._slots = self._installed_slots(*args, **kwargs)
         super().__init__(*args, **kwargs)
         weights, measured = self._objective.config.weights, () if self._slots is None else MEASURED
         self._step_metrics = {mode: StepMetrics(weights, self.args.device, measured) for mode in ("train", "eval")}
