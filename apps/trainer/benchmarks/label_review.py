@@ -113,7 +113,8 @@ def auroc(positive: Sequence[float], negative: Sequence[float]) -> float:
 
 def measures(found: Review, records: Sequence[Instance], faults: Sequence[Planted]) -> dict[str, Any]:
     """Return AUROC of records and labels by kind, precision, calibration and named kinds of a review with `least=0`."""
-    place_of = {instance.image_id: place for place, instance in enumerate(records)}
+    ids = [instance.image_id for instance in records]
+    place_of = {place if image_id is None else image_id: place for place, image_id in enumerate(ids)}
     spoilt = {fault.record: fault for fault in faults}
     worst = [0.0] * len(records)
     for one in found.findings:

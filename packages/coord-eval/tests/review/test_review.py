@@ -63,6 +63,13 @@ def test_review_of_clean_labels_is_quiet_and_expects_few_faults(clean, said):
     assert order == sorted(order, reverse=True)
 
 
+def test_model_that_does_not_know_the_labels_is_doubted(clean, said):
+    elsewhere = [row | {"bbox": [0, 0, 9, 9]} for row in said]
+    count = len(clean["annotations"])
+    assert any(f"agree with 0 of {count:,} labels" in note for note in review(clean, elsewhere).notes)
+    assert not any("agree with" in note for note in review(clean, said).notes)
+
+
 def test_review_orders_alike_whatever_the_scale_of_scores(spoilt, said):
     squeezed = [row | {"score": row["score"] ** 4 / 3} for row in said]
     first, second = review(spoilt[0], said), review(spoilt[0], squeezed)

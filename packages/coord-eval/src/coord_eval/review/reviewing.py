@@ -20,7 +20,7 @@ from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, 
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.joining import ImageIndex, LabelSettings
 from coord_eval.predictions import Prediction
-from coord_eval.review.confidence import Compared, compare
+from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import Evidence, gather
 from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
@@ -28,6 +28,8 @@ from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
 from coord_eval.review.result import Review
 
+LEAST_AGREEMENT = 0.5
+"""A model that finds a smaller share of the labels is doubted rather than the labels."""
 LEAST_PROBABILITY = 0.05
 """Probability from which on a suspicion is a finding, unless the caller says otherwise."""
 
@@ -110,6 +112,13 @@ def review(
 
     # Evidence and probabilities
     compared = compare(truth, detections, calibration is not None)
+    agreed = (compared.partner_iou_N >= SURE_IOU)[~truth.crowd_N]
+    if len(detections) and len(agreed) and agreed.mean() < LEAST_AGREEMENT:
+        notes.append(
+            f"the answers agree with {agreed.sum():,} of {counted(len(agreed), 'label')} (same name, IoU .5): "
+            "either most labels are wrong or, more likely, the model does not know the task, and then these "
+            "probabilities mean little; look at its scores first"
+        )
     spread_D4 = _spreads(truth, detections, loaded, collected)
     evidence = gather(truth, detections, compared, spread_D4, surprise)
     goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
