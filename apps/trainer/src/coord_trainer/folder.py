@@ -168,6 +168,10 @@ def write_config(folder: Path, config: RunConfig) -> None:
     write_text(folder / "config.yaml", text)
 
 
+_TURNS = 30
+"""Tenths of a second that a rank which fails waits at most for the first one to record its own failure."""
+
+
 class Manifest:
     """manifest.json: the facts of a run, rewritten atomically whenever one is added.
 
@@ -181,7 +185,7 @@ class Manifest:
     """
 
     def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:
-        self._path = folder / "manifest.json" if writes else None
+        self._folder, self._path = folder, folder / "manifest.json" if writes else None
         # Read before it is overwritten.
         before = earlier_manifest(folder) if writes and config.run.resume else {}
         self._started = time.time()
@@ -213,8 +217,14 @@ class Manifest:
         if kind is None:
             self.update(status="finished")
             return
+        interrupted = issubclass(kind, KeyboardInterrupt)
+        if self._path is None and not interrupted:
+            # torchrun ends the first rank as soon as another one has ended, and it may not have written why by then.
+            for _ in range(_TURNS):
+                if earlier_manifest(self._folder).get("status") != "running":
+                    break
+                time.sleep(0.1)
         with suppress(OSError):  # the disk may be full
-            interrupted = issubclass(kind, KeyboardInterrupt)
             self.update(status="interrupted" if interrupted else f"failed: {kind.__name__}: {error}")
 
     def update(self, **values: Any) -> None:
