@@ -3,8 +3,9 @@
 A multinomial logistic regression tells how many times more probable the figures of a label are under every kind of
 fault than if it is right; times the odds of that kind these are the odds of the fault (Bayes). A logistic regression
 gives each answer without a label those of a missing label. Their weights are constants, which the trainer's
-`benchmarks/label_review.py fit` fits to sets with planted faults and `benchmarks/RESULTS.md` measures on others. How many faults a set has is not known in advance: the rates of the kinds are re-estimated from the set itself
-by expectation maximisation (Saerens, Latinne and Decaestecker 2002, https://doi.org/10.1162/089976602753284446). The
+`benchmarks/label_review.py fit` fits to sets with planted faults and `benchmarks/RESULTS.md` measures on others. How
+many faults a set has is not known in advance: the rates of the kinds are re-estimated from the set itself by
+expectation maximisation (Saerens, Latinne and Decaestecker 2002, https://doi.org/10.1162/089976602753284446). The
 rate of spurious labels is not, unless there are likelihoods: answers alone do not tell a label without an object from
 an object that the model misses.
 
