@@ -293,15 +293,15 @@ def fit(out: Out = Path("runs/label-review"), seeds: str = "0,1", simulated: int
 
     Args:
         out: where `judge` has put answers and likelihoods
-        seeds: the sets to fit to; the others are left for a test
+        seeds: the sets to fit to, the others are left for a test; empty for simulated sets alone
         simulated: number of seeds of simulated sets, which have no likelihoods; 0 for none
     """
     other = simulations()
     missing = MISSING
-    for likely in (False, True):
+    for likely in (False, True) if seeds else (False,):
         sets = [
             gathered(out / f"seed-{seed}", seed, rate, likely)
-            for seed in map(int, seeds.split(","))
+            for seed in map(int, filter(None, seeds.split(",")))
             for rate in (0.0, *RATES)
         ]
         for case in other["_cases"](80, range(0 if likely else simulated)):

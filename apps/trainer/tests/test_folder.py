@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -241,6 +242,20 @@ def test_manifest_states_how_the_run_ended(tmp_path):
     with Manifest(tmp_path / "other", config, writes=False):
         pass
     assert not list((tmp_path / "other").iterdir())
+
+
+def test_rank_that_fails_ends_after_the_first_one_has_recorded_why(tmp_path):
+    """Torchrun ends all other ranks as soon as one has ended."""
+    config = check_run_config(SETTINGS, "test")
+    manifest = tmp_path / "manifest.json"
+    first = Manifest(tmp_path, config)
+    first.update()
+    recorded = threading.Timer(0.3, lambda: first.update(status="failed: RunError: no memory"))
+    recorded.start()
+    with pytest.raises(RunError), Manifest(tmp_path, config, writes=False):
+        raise RunError("no memory")
+    assert json.loads(manifest.read_text())["status"].startswith("failed")
+    recorded.join()
 
 
 def test_explain_full_disk_leaves_other_errors_alone(tmp_path):

@@ -25,6 +25,14 @@ def inspect(run):
     return lambda *words: run("inspect", *words)
 
 
+def test_inspect_strict_fails_for_warnings(inspect, clean, tmp_path):
+    source = clean.write(tmp_path / "data")
+    (tmp_path / "data" / next(iter(clean.images))).write_bytes(b"no image")
+    assert inspect(source.annotations)[0] == 0
+    code, err, _ = inspect(source.annotations, "--strict")
+    assert code == 1 and "1 warning in" in err
+
+
 def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, tmp_path):
     source = COCO["shifted, 3 %"](replace(clean, coco=True)).write(tmp_path / "data")
     words = [source.annotations, "--images", source.images]

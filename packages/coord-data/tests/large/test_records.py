@@ -28,6 +28,14 @@ def test_records_are_mapped_and_a_copy_maps_the_same_file(tmp_path):
         records[10_000]
 
 
+def test_records_keep_shapes(tmp_path):
+    triangle = {"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.1, 0.5]}
+    instance = Instance(image="a.png", objects=[{"desc": "a", "geometry": triangle}, BOX])
+    write_records(tmp_path / "a.arrow", [row_of(instance)])
+    (back,) = Records(tmp_path / "a.arrow")
+    assert [o.geometry for o in back.objects] == [o.geometry for o in instance.objects]
+
+
 def test_failed_writing_leaves_nothing(tmp_path):
     def broken():
         yield Instance(image="a.png", objects=[])

@@ -78,8 +78,11 @@ def compare(truth: GroundTruth, detections: Detections, calibrated: bool) -> Com
     confidence_D = detections.scores_D
     if not calibrated and counted_D.any():
         share = float(hit_D[counted_D].mean())
-        knots = fit_knots(detections.scores_D[counted_D], hit_D[counted_D], share, 2.0)
-        confidence_D = interpolate(knots, detections.scores_D)
+        # By rank, so that the scale of the scores does not matter; equal scores share one.
+        _, level_D, count_L = np.unique(detections.scores_D, return_inverse=True, return_counts=True)
+        rank_D = ((np.cumsum(count_L) - count_L / 2) / len(detections))[level_D]
+        knots = fit_knots(rank_D[counted_D], hit_D[counted_D], share, 2.0)
+        confidence_D = interpolate(knots, rank_D)
     confidence_D = np.clip(confidence_D, _LEAST, _MOST)
     unmatched = 0.02
     if counted_D.any():

@@ -19,9 +19,6 @@ NO_ANSWER = 0.02
 """Confidence in place of that of an answer that is not there."""
 LEAST_DEVIATION = 0.01
 """Least deviation that counts as usual, in sizes of the box: a set of exact answers would make every pixel a fault."""
-USUAL = 0.9
-"""Share of the pairs of an answer and a label whose deviation is usual: models whose boxes lie close, but now and then
-far off, have the same median as others."""
 _GROUPS = 5
 _LEAST_OF_GROUP = 30
 LABEL_FIGURES = (
@@ -113,7 +110,7 @@ def gather(
     # Deviations of the answer that lies there, against what is usual for confident pairs of similar size
     near_N = np.where(partner_N >= 0, partner_N, rival_N)
     off_N = _deviation(truth, detections, near_N, spread_D4)
-    usual_N = _by_size(off_N, size_N, regular_N & (partner_N >= 0) & (compared.partner_iou_N >= SURE_IOU), USUAL)
+    usual_N = _by_size(off_N, size_N, regular_N & (partner_N >= 0) & (compared.partner_iou_N >= SURE_IOU), median=True)
     deviation_N = np.log(np.maximum(off_N, 1e-6) / np.maximum(usual_N, LEAST_DEVIATION))
     deviation_N = np.where(near_N >= 0, np.clip(deviation_N, -1, 4), 0.0)
     near_confidence_N = np.append(confidence_D, 0.0)[near_N]  # -1 is the appended one
@@ -235,15 +232,15 @@ def _repeats(detections: Detections, compared: Compared) -> np.ndarray:
     return repeat_D
 
 
-def _by_size(value_N: np.ndarray, size_N: np.ndarray, used_N: np.ndarray, quantile: float | None = None) -> np.ndarray:
-    """Return for each label the share, or a quantile, of the values of labels of similar size."""
+def _by_size(value_N: np.ndarray, size_N: np.ndarray, used_N: np.ndarray, median: bool = False) -> np.ndarray:
+    """Return for each label the share, or the median, of the values of labels of similar size."""
     rows = np.nonzero(used_N & (size_N > 0))[0]
     if not len(rows):
         return np.full(len(value_N), 0.5)
     rows = rows[np.argsort(size_N[rows], kind="stable")]
     parts = np.array_split(rows, int(np.clip(len(rows) // _LEAST_OF_GROUP, 1, _GROUPS)))
-    if quantile is not None:
-        level = [float(np.quantile(value_N[part], quantile)) for part in parts]
+    if median:
+        level = [float(np.median(value_N[part])) for part in parts]
     else:
         level = [(float(value_N[part].sum()) + 1) / (len(part) + 2) for part in parts]
     at = [float(np.log(size_N[part]).mean()) for part in parts]
