@@ -27,7 +27,7 @@ class OpenRewards(OpenRun):
     command: ClassVar[str] = "reward"
 
     @classmethod
-    def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], outline: bool) -> Any:
+    def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], without_weights: bool) -> Any:
         """Return ms-swift's pipeline of GRPO with these arguments."""
         from swift.trainers import TrainerFactory
 
@@ -47,7 +47,7 @@ class OpenRewards(OpenRun):
             "epsilon": settings.clip,
             "use_vllm": False,
         }
-        pipeline = open_pipeline({**arguments, **of_rewards}, outline, CoordRlhf)
+        pipeline = open_pipeline({**arguments, **of_rewards}, without_weights, CoordRlhf)
         pipeline.adapter = settings.adapter
         return pipeline
 

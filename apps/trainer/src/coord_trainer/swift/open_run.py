@@ -78,11 +78,11 @@ class OpenRun:
     command: ClassVar[str] = "train"
 
     @classmethod
-    def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], outline: bool) -> Any:
+    def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], without_weights: bool) -> Any:
         """Return the pipeline of ms-swift with these arguments."""
         from coord_trainer.swift.pipeline import open_pipeline
 
-        return open_pipeline(arguments, outline)
+        return open_pipeline(arguments, without_weights)
 
     @property
     def model(self) -> Any:
@@ -257,7 +257,12 @@ class OpenRun:
 
 
 def open_run(
-    config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False, kind: type[OpenRun] = OpenRun
+    config: RunConfig,
+    folder: Path,
+    base: str,
+    evaluates: bool,
+    without_weights: bool = False,
+    kind: type[OpenRun] = OpenRun,
 ) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
@@ -266,7 +271,7 @@ def open_run(
         folder: the folder that swift writes to
         base: the checkpoint's folder, or a hub id
         evaluates: whether there is a set to evaluate on
-        outline: load the model without weights, on the meta device
+        without_weights: load the model without weights, on the meta device
         kind: what the run trains by: losses, or rewards
 
     Raises:
@@ -280,9 +285,10 @@ def open_run(
         from coord_trainer.swift.template import apply_coord_template_adapter, fetch_checkpoint, refuse_remote_code
 
         take_over_loggers()
-        if config.training.get("deepspeed") and not outline:
+        if config.training.get("deepspeed") and not without_weights:
             set_single_rank_environment()
-        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, config.training.get("use_hf"), outline)
+        use_hf = config.training.get("use_hf")
+        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, use_hf, without_weights)
         refuse_remote_code(stored)
         import_plugins(
             config.custom.coord_objective.plugins, "custom.coord_objective.plugins"
@@ -294,12 +300,12 @@ def open_run(
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         arguments = swift_arguments(config, folder, str(stored), family.entry, evaluates)
-        pipeline = kind.open_pipeline(config, arguments, outline)
+        pipeline = kind.open_pipeline(config, arguments, without_weights)
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
     _check_parts(family, pipeline.model)
-    if config.training.get("quant_bits") and not outline:
+    if config.training.get("quant_bits") and not without_weights:
         report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
     attend_to_images_together(pipeline.model, family.vision_tower)
@@ -364,8 +370,8 @@ def _refuse_impossible(config: RunConfig, family: Family, kind: type[OpenRun]) -
     check_speed_of_family(config, family)
     if config.evaluation.speed == "fast":
         raise InputError(
-            "evaluation.speed is fast but a model that is trained has no slots yet: use exact, then train slots (uv "
-            "run apps/trainer slots) and evaluate with --speed fast"
+            "evaluation.speed is fast but a model that is trained has no draft embeddings yet: use exact, then train "
+            "them (uv run apps/trainer slots) and evaluate with --speed fast"
         )
 
 
