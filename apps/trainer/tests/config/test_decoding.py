@@ -1,9 +1,9 @@
-"""The three settings of a decoding, and the names that they had before."""
+"""The three settings of a decoding."""
 
 import pytest
 
 from coord_codec import InputError
-from coord_trainer.config.decoding import COMPARED, OLD_NAMES, WITHOUT_FEEDBACK, Decoding, prediction_files
+from coord_trainer.config.decoding import COMPARED, Decoding, prediction_files
 from coord_trainer.config.run_config import load_run_config
 
 SOFT = "custom.coord_soft_ce_w1.enabled=true"
@@ -38,28 +38,9 @@ def test_settings_of_one_decoding_replace_a_list_and_add_up(tmp_path):
     assert config.evaluation.decoding == (Decoding(grammar="markers", boxes="median"),)
 
 
-@pytest.mark.parametrize("name", OLD_NAMES)
-def test_former_name_gives_its_settings_and_names_the_present_key(name, capsys):
-    noise = ["data.noise_objects=3", "data.max_objects=3"] if "filled" in OLD_NAMES[name] else []
-    assert decodings(f"evaluation.readings=[{name}]", *noise) == (Decoding(**OLD_NAMES[name]),)
-    from coord_trainer.console import say_once
-
-    say_once.cache_clear()
-    decodings(f"evaluation.readings=[{name}]", *noise)
-    assert "evaluation.decoding" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", WITHOUT_FEEDBACK)
-def test_decoding_that_fed_the_expectation_back_is_refused_with_what_to_use(name):
-    with pytest.raises(InputError, match=r"evaluation\.decoding=\{grammar: \w+, boxes: expectation\}"):
-        decodings(f"evaluation.readings=[{name}]")
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ["evaluation.readings=[wish]"],
-        ["evaluation.readings=[]"],
         ["evaluation.decoding=[]"],
         ["evaluation.decoding=markers"],
         ["evaluation.decoding=[{},{grammar: none}]"],

@@ -116,7 +116,6 @@ def tabulated(comparison: GroupComparison) -> dict[str, Any]:
         return {
             "group": group,
             "decoding": decoding.name,
-            "reading": decoding.name,  # the former key, until 0.3
             "seeds": [run.seed for run in comparison.runs if run.group.name == group],
             "score_sources": sorted({entry.evaluation.score_source for entry in entries}),
             "metrics": {name: [_json_number(e.values[name]) for e in entries] for name in entries[0].values},

@@ -19,7 +19,6 @@ from coord_codec import GEOMETRIES, InputError
 from coord_codec.files import read_text
 from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
-from coord_trainer.config.former_keys import in_present_keys
 from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
 from coord_trainer.config.reward import RewardSection
 from coord_trainer.config.rules import first_contradiction
@@ -34,7 +33,6 @@ from coord_trainer.config.sections import (
 )
 from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table, check_training, did_you_mean, yaml_word
 from coord_trainer.console import say_once
-from coord_trainer.elsewhere import pointer
 from coord_trainer.views.table import VIEWS
 
 _MERGE_ERRORS = (OmegaConfBaseException, TypeError)
@@ -163,7 +161,6 @@ def _override(earlier: DictConfig, later: dict[str, Any], source: str) -> DictCo
     Raises:
         InputError: they cannot be merged; the message names the source of the later ones.
     """
-    later = in_present_keys(later)
     try:
         settings = OmegaConf.create(later)
         decodings = [OmegaConf.select(part, "evaluation.decoding") for part in (earlier, settings)]
@@ -183,7 +180,6 @@ def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig
     """Validate a mapping; the error message has one line per fault, each with the field's dotted name."""
     try:
         if isinstance(values, dict):
-            values = in_present_keys(values)
             # A missing section would be validated without the context, and its fault would hide unknown keys.
             values = {"custom": {}} | values
         return RunConfig.model_validate(values, context={"trains": trains})
@@ -259,7 +255,7 @@ def read_yaml(file: Path) -> Any:
 def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not file.is_file():
         found = "expected a config file, found a folder" if file.is_dir() else "no such config file"
-        raise InputError(f"{file}: {found}{pointer(file.as_posix())}")
+        raise InputError(f"{file}: {found}")
     if file.resolve() in seen:
         raise InputError(f"{file}: extends itself, through {' -> '.join(map(str, seen))}")
     values = read_yaml(file) or {}
