@@ -24,8 +24,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.slot_attention import attention_of_answers
-from coord_trainer.training.parallel_boxes import slots_of
+from coord_trainer.model.packed_attention import attend_to_whole_rows
 from coord_trainer.watched import WATCHED_IMAGES
 
 _DRAWN_SIDE = 640
@@ -59,11 +58,9 @@ class SubsetScorer:
 
     def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[dict[str, Any]]:
         """Return the answers to every `ranks`-th image, beginning with image `rank`."""
-        slots = None if self._config.evaluation.speed == "plain" else slots_of(model)
-        slots_SH = None if slots is None else slots.rows.detach()
-        checkpoint = replace(self._without_model, model=model, slots_SH=slots_SH)
+        checkpoint = replace(self._without_model, model=model)
         share = range(rank, len(self.images), ranks)
-        with attention_of_answers(model, self._config.model.attention):
+        with attend_to_whole_rows(model):
             return list(predict(checkpoint, self._config, self.images, self._decoding, self._max_new_tokens, share))
 
     def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:

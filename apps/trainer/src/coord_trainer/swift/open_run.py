@@ -242,17 +242,14 @@ class OpenRun:
 
     def parts(self, samples: Samples, **shared: Any) -> Any:
         """Return what the run passes to the trainer of losses; `shared` is what all trainers take."""
-        from coord_trainer.swift.trainer import SlotsAlong, TrainingParts
+        from coord_trainer.swift.trainer import TrainingParts
 
-        config, along, slots = self.config, self.config.custom.parallel_boxes, None
-        if along.enabled:
-            slots = SlotsAlong(config.data.shape.least - 1, along.weight, Path(self.pipeline.args.model))
+        config = self.config
         return TrainingParts(
             objective=CoordObjective(config.custom.objective, self.vocab),
             fused=config.model.fused_head,
             packing=config.data.packing,
             gradient_norms=config.run.gradient_norms,
-            slots=slots,
             vision=(self.family.vision_tower, self.family.merger),
             non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             **shared,
@@ -365,22 +362,10 @@ def _refuse_impossible(config: RunConfig, family: Family, kind: type[OpenRun]) -
         if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
             raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
     check_speed_of_family(config, family)
-    along = config.custom.parallel_boxes.enabled
-    if along and not kind.has_losses:
-        raise InputError(
-            "custom.parallel_boxes.enabled: slots are trained by the loss of true answers, which rewards do not have; "
-            "leave it out, and train slots afterwards (uv run apps/trainer slots)"
-        )
-    if along and (reason := family.cannot.get("speed")):
-        raise InputError(
-            f"custom.parallel_boxes.enabled is true but the model is a {family.name}, whose answers no slot can draft: "
-            f"{reason}; leave it out"
-        )
-    if config.evaluation.speed == "fast" and not along:
+    if config.evaluation.speed == "fast":
         raise InputError(
             "evaluation.speed is fast but a model that is trained has no slots yet: use exact, then train slots (uv "
-            "run apps/trainer slots) and evaluate with --speed fast, or train them along "
-            "(custom.parallel_boxes.enabled)"
+            "run apps/trainer slots) and evaluate with --speed fast"
         )
 
 
