@@ -92,7 +92,6 @@ def train_model(
     train: ImageSet | Mixture,
     scored: ImageSet | None,
     interruption: Interruption | None = None,
-    kind: type[OpenRun] = OpenRun,
 ) -> TrainingResult:
     """Train until the end or a signal of `interruption`, and print what a user has to know about it.
 
@@ -103,7 +102,6 @@ def train_model(
         train: what is trained on
         scored: the images for evaluation losses and AP during training; None for none
         interruption: of the run
-        kind: what the run trains by: losses, or rewards
 
     Raises:
         InputError: samples are too long, or settings do not fit the model.
@@ -114,8 +112,7 @@ def train_model(
 
     # Open: model, processor and template are loaded through ms-swift.
     say("loading ms-swift")
-    evaluates = scored is not None and kind.has_losses
-    opened = open_run(config, folder, base, evaluates, kind=kind)
+    opened = open_run(config, folder, base, evaluates=scored is not None)
 
     # Samples: what is too long is refused or reported before anything is encoded.
     for source in mixture.sources:
@@ -123,7 +120,7 @@ def train_model(
     samples = sample_set(config, opened, mixture, augments=True)
     workers = _report_samples(config, samples)
     scored_samples = None
-    if scored is not None and kind.has_losses:
+    if scored is not None:
         shared = scored is mixture.only and not config.data.augment.active
         scored_samples = samples.of_first_epoch() if shared else sample_set(config, opened, scored)
 

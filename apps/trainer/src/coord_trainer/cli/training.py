@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from coord_codec import InputError
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, Overrides, Strict, load_libraries, print_scores, resolve_config
 from coord_trainer.console import say
@@ -68,25 +67,6 @@ def train(
     from coord_trainer.preview import dry_run
 
     dry_run(resolved)
-
-
-@app.command()
-def reward(overrides: Overrides = None, config: ConfigFile = None, strict: Strict = False) -> None:
-    """Train a checkpoint by rewards for the boxes of sampled answers (GRPO), score the result and write a report.
-
-    Prompt, markers and pixels are those of the checkpoint that `model.path` names, a run folder or a checkpoint.
-
-    Example: uv run apps/trainer reward -c configs/reward.yaml model.path=runs/first-run
-    """
-    from coord_codec.plugins import import_plugins
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.reward.start import find_start, with_start
-
-    first = load_run_config(config, overrides or [], trains=False, needs_data=True)
-    import_plugins(first.custom.coord_objective.plugins, "custom.coord_objective.plugins")  # may register a kind
-    start = find_start(first)
-    resolved = with_start(resolve_config(config, overrides, strict, checkpoint=start), start)
-    _train(resolved, config.stem if config is not None else "reward", by_rewards=True)
 
 
 @app.command()
@@ -156,22 +136,15 @@ def compare(
         say(f"report: {report}")
 
 
-def _train(resolved: RunConfig, name: str, by_rewards: bool = False) -> None:
-    from coord_trainer.config.reward import RewardSection
+def _train(resolved: RunConfig, name: str) -> None:
     from coord_trainer.console import leave_process_group
     from coord_trainer.data.load import preparing
 
-    if not by_rewards and resolved.reward != RewardSection():
-        raise InputError("reward: this command trains by losses; use `reward` to train by rewards, or leave it out")
     with preparing(resolved) as prepared:  # data is read during the slow imports
         load_libraries()
         from coord_trainer.run import train_and_score
 
-    if by_rewards:
-        from coord_trainer.swift.open_rewards import OpenRewards as Kind
-    else:
-        from coord_trainer.swift.open_run import OpenRun as Kind
-    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name, prepared.value, Kind)
+    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name, prepared.value)
     leave_process_group()
     if result.evaluation is not None:
         print_scores(result.evaluation, result.folder)

@@ -20,7 +20,6 @@ from coord_codec.files import read_text
 from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
 from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
-from coord_trainer.config.reward import RewardSection
 from coord_trainer.config.rules import first_contradiction
 from coord_trainer.config.sections import (
     DATA_RULES,
@@ -51,9 +50,6 @@ class RunConfig(Section):
     )
     evaluation: EvaluationSection = Field(
         default_factory=EvaluationSection, description="what is generated and scored after training"
-    )
-    reward: RewardSection = Field(
-        default_factory=RewardSection, description="how answers are sampled and rewarded (command `reward`)"
     )
 
     @field_validator("training")
@@ -203,7 +199,7 @@ def _message(item: Any) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return f"{field}: unknown key{_near(item['loc'])}"
-    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.", "reward.")):
+    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
         return message  # the validator has named the fields itself
     value, kind = item.get("input"), item["type"]
     message = _EXPECTED.get(kind, message[:1].lower() + message[1:])
