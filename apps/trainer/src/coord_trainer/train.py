@@ -31,7 +31,6 @@ from coord_trainer.training.callbacks import (
 )
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import Interruption, StopAtBoundary, TrainingClock, seconds_of
-from coord_trainer.watched import WATCHED
 
 
 @dataclass(frozen=True)
@@ -197,7 +196,7 @@ def _answer_schedule(
     section = config.evaluation
     if section.ap_steps is None or scored is None:
         return None
-    scorer = SubsetScorer(config, scored, opened.processor, opened.vocab, folder / WATCHED)
+    scorer = SubsetScorer(config, scored, opened.processor, opened.vocab)
     say(
         f"  AP of the answers to {counted(len(scorer.images), 'image')} is measured every "
         f"{counted(section.ap_steps, 'step')}"

@@ -148,22 +148,3 @@ def _train(resolved: RunConfig, name: str) -> None:
     leave_process_group()
     if result.evaluation is not None:
         print_scores(result.evaluation, result.folder)
-
-
-@app.command()
-def watch(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that has started.", show_default=False)],
-    *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0 for a free one.")] = 0,
-    every: Annotated[float, typer.Option(min=1, help="Seconds between two looks at the log.")] = 10,
-    once: Annotated[bool, typer.Option("--once", help="Write the page and end.")] = False,
-) -> None:
-    """Write and serve the page of a run while it trains: curves, time left, boxes of a few images.
-
-    The boxes are those of the answers that evaluation.ap_steps generates.
-
-    Example: uv run apps/trainer watch runs/a
-    """
-    from coord_trainer.watch import watch as watch_run
-
-    watch_run(run, port, every, once)
