@@ -3,7 +3,7 @@
 import json
 import re
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,15 +15,11 @@ from PIL import Image
 from coord_codec import Instance
 from coord_codec.html import safe
 from coord_data.cli import app as data_app
-from coord_eval import compare, oracle_predictions, parse_answer, resample, score
+from coord_eval import compare, oracle_predictions, parse_answer, score
 from coord_eval.labelling import DetectedObject
 from coord_eval.review import apply_decisions, review
 from coord_trainer.answers.finish import Threshold
 from coord_trainer.answers.objects import ImageDetections
-from coord_trainer.comparison.plan import plan_groups
-from coord_trainer.comparison.report import write_comparison
-from coord_trainer.comparison.results import GroupComparison, ScoredRun, paired_figures, values_of
-from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import RunConfig, load_run_config
 from coord_trainer.detect.demo import build_demo, look_of_demo
 from coord_trainer.detect.gallery import draw_answers
@@ -35,7 +31,7 @@ pytestmark = [
 ]
 EVIL = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
 WIDTHS = (400, 1280, 2000)
-PAGES = ("report", "comparison", "inspection", "groups", "predict")
+PAGES = ("report", "comparison", "inspection", "predict")
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
@@ -71,28 +67,7 @@ def pages(tmp_path_factory):
     words = ["inspect", str(folder / "a.jsonl"), "--images", str(folder), "--out", str(folder / "inspected")]
     data_app(words, standalone_mode=False)
     pages["inspection"] = folder / "inspected" / "inspect.html"
-    answers = {"base": first, EVIL: second}
-    return pages | {"groups": compared_groups(folder, truth, answers), "predict": predicted(folder, first)}
-
-
-def compared_groups(folder, truth, answers):
-    """The trainer's comparison of two groups, the second of a malicious name, with logs and one seed each."""
-    groups = plan_groups(
-        [CONFIGS / "phase1" / f"{name}.yaml" for name in "ab"], CONFIGS / "base" / "shapes.yaml", (), None
-    )
-    groups = [replace(group, name=name) for group, name in zip(groups, answers, strict=True)]
-    scored = {}
-    for name, records in answers.items():
-        evaluation = score(truth, records)
-        draws = resample(evaluation, 20, metrics=paired_figures()).draws
-        scored[name, Decoding()] = [ScoredRun(evaluation, values_of(evaluation), draws, np.array([]), np.array([]))]
-    log = [{"step": step, "train_total_loss": 3 / step, "AP/none": step / 4} for step in (1, 2, 3)]
-    logs = {name: [log] for name in answers}
-    runs = [SimpleNamespace(group=group, seed=0) for group in groups]
-    manifests = {name: [] for name in answers}
-    comparison = GroupComparison(groups, runs, scored, logs, manifests, 20)
-    (folder / "groups").mkdir()
-    return write_comparison(folder / "groups", comparison, SimpleNamespace(root=folder))
+    return pages | {"predict": predicted(folder, first)}
 
 
 def predicted(folder, answers):

@@ -3,9 +3,10 @@
 import pytest
 
 from coord_codec import InputError
-from coord_trainer.config.decoding import COMPARED, Decoding, prediction_files
+from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import load_run_config
 
+BOXES = ("tokens", "median", "best_iou", "expectation")
 SOFT = "custom.coord_soft_ce_w1.enabled=true"
 
 
@@ -13,14 +14,18 @@ def decodings(*words):
     return load_run_config(None, [SOFT, *words]).evaluation.decoding
 
 
+ALL = [Decoding(grammar=grammar, boxes=boxes) for grammar in ("none", "markers", "names") for boxes in BOXES]
+ALL += [Decoding(grammar="names", boxes=boxes, filled=True) for boxes in BOXES]
+
+
 def test_free_answers_are_the_same_whatever_boxes_are_taken_from_them():
-    free = [decoding for decoding in COMPARED if decoding.grammar == "none"]
+    free = [decoding for decoding in ALL if decoding.grammar == "none"]
     assert len(free) > 1 and {decoding.generation for decoding in free} == {Decoding()}
-    assert {decoding.boxes for decoding in free if decoding.needs_tokens} == {"best_iou"}
+    assert {decoding.boxes for decoding in ALL if not decoding.needs_tokens} == {"tokens"}
 
 
 def test_names_tell_decodings_apart():
-    assert len({decoding.name for decoding in COMPARED}) == len({d.meaning for d in COMPARED}) == len(COMPARED)
+    assert len({decoding.name for decoding in ALL}) == len({d.meaning for d in ALL}) == len(ALL)
 
 
 def test_first_decoding_writes_into_the_run_folder_itself(tmp_path):

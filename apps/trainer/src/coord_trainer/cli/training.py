@@ -100,13 +100,13 @@ def compare(
         int, typer.Option(min=1, help="Number of runs in parallel, with one thread each if there are several.")
     ] = 2,
     resamples: Annotated[
-        int, typer.Option(min=0, help="Bootstrap resamples of the images for confidence intervals.")
-    ] = 300,
+        int, typer.Option(min=1, help="Bootstrap resamples of the images for confidence intervals.")
+    ] = 1000,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Resolve and print everything; train and write nothing.")
     ] = False,
 ) -> None:
-    """Train several configurations with the same data and seeds, and write one report.
+    """Train several configurations with the same data and seeds, and compare them as `coord-eval compare` does.
 
     Example: uv run apps/trainer compare configs/phase1/*.yaml --seeds 3
     """
@@ -133,7 +133,7 @@ def compare(
         dry_run=dry_run,
     )
     if report is not None:
-        say(f"report: {report}")
+        say(f"page: {report}")
 
 
 def _train(resolved: RunConfig, name: str) -> None:

@@ -97,17 +97,6 @@ class Decoding(Section):
         return self.model_copy(update={"grammar": "names", "filled": filled})
 
 
-COMPARED = (
-    Decoding(),
-    Decoding(boxes="best_iou"),
-    *(Decoding(grammar="markers", boxes=boxes) for boxes in ("tokens", "expectation", "median", "best_iou")),
-    Decoding(grammar="names"),
-    Decoding(grammar="names", boxes="best_iou"),
-    Decoding(grammar="names", filled=True),
-)
-"""The decodings that a comparison uses where its runs support them."""
-
-
 def supported(decodings: Iterable[Decoding], geometry: str | Geometry, tokens: bool, noise: bool) -> list[Decoding]:
     """Return the decodings that a run supports.
 
