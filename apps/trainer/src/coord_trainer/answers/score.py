@@ -191,9 +191,7 @@ def _score_checkpoints(config: RunConfig, folder: Path, images: ImageSet, checkp
         for decoding, path in prediction_files(chosen, out):
             evaluation = score_predictions(config, path, images, decoding)
             scores = headline(evaluation) | {"AP75": evaluation.coco["AP75"], "mean_iou": evaluation.mean_iou}
-            # `reading` is the former name of `decoding`, which is kept until 0.3.
-            named = {"decoding": decoding.name, "reading": decoding.name}
-            rows.append({"step": steps_of(checkpoint), **named, **scores})
+            rows.append({"step": steps_of(checkpoint), "decoding": decoding.name, **scores})
         say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['decoding']})")
     write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")
     say(best_checkpoint([row for row in rows if row["decoding"] == first.name]))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from PIL import Image
 from torch.utils.data import Dataset
@@ -72,17 +72,6 @@ class OpenRun:
     vocab: CoordVocab | None
     markers: tuple[int, ...] | None
     pipeline: Any = field(repr=False)
-
-    samples: ClassVar[type[Samples]] = Samples
-    has_losses: ClassVar[bool] = True
-    command: ClassVar[str] = "train"
-
-    @classmethod
-    def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], without_weights: bool) -> Any:
-        """Return the pipeline of ms-swift with these arguments."""
-        from coord_trainer.swift.pipeline import open_pipeline
-
-        return open_pipeline(arguments, without_weights)
 
     @property
     def model(self) -> Any:
@@ -256,14 +245,7 @@ class OpenRun:
         )
 
 
-def open_run(
-    config: RunConfig,
-    folder: Path,
-    base: str,
-    evaluates: bool,
-    without_weights: bool = False,
-    kind: type[OpenRun] = OpenRun,
-) -> OpenRun:
+def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
     Args:
@@ -272,7 +254,6 @@ def open_run(
         base: the checkpoint's folder, or a hub id
         evaluates: whether there is a set to evaluate on
         without_weights: load the model without weights, on the meta device
-        kind: what the run trains by: losses, or rewards
 
     Raises:
         InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no
@@ -281,7 +262,7 @@ def open_run(
     """
     # Load: swift is imported here, since it takes many seconds.
     with swift_log(folder / "swift.log") as take_over_loggers:
-        from coord_trainer.swift.pipeline import swift_arguments
+        from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
         from coord_trainer.swift.template import apply_coord_template_adapter, fetch_checkpoint, refuse_remote_code
 
         take_over_loggers()
@@ -294,13 +275,13 @@ def open_run(
             config.custom.coord_objective.plugins, "custom.coord_objective.plugins"
         )  # one of them may register the family
         family = family_of(stored)
-        _refuse_impossible(config, family, kind)
+        _refuse_impossible(config, family)
         tokens = config.custom.coord_tokens
         apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         arguments = swift_arguments(config, folder, str(stored), family.entry, evaluates)
-        pipeline = kind.open_pipeline(config, arguments, without_weights)
+        pipeline = open_pipeline(arguments, without_weights)
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
@@ -319,7 +300,7 @@ def open_run(
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
         _install_offsets(config, family, pipeline, vocab, markers)
-    opened = kind(config, family, folder, vocab, markers, pipeline)
+    opened = OpenRun(config, family, folder, vocab, markers, pipeline)
 
     # Prompt: training shows the model what it will be asked.
     with opened.any_length():
@@ -336,7 +317,7 @@ def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet | Mixture, a
         target_writer(config, opened, source.data, source.images) if source.images is not None else None
         for source in mixture.sources
     ]
-    return opened.samples(mixture, opened.encode, writers, opened.markers, augments)
+    return Samples(mixture, opened.encode, writers, opened.markers, augments)
 
 
 def target_writer(config: RunConfig, opened: OpenRun, data: DataSection, images: ImageSet) -> TargetWriter:
@@ -355,7 +336,7 @@ def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
         ) from None
 
 
-def _refuse_impossible(config: RunConfig, family: Family, kind: type[OpenRun]) -> None:
+def _refuse_impossible(config: RunConfig, family: Family) -> None:
     """Raise `InputError` if the run needs what the model family cannot do."""
     if config.data.packing and (reason := family.cannot.get("packing")):
         raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")

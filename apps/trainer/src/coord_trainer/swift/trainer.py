@@ -165,7 +165,7 @@ class RunTrainer:
         with failing_together(device):
             if self.args.process_index == 0:
                 scores = scorer.score(answers)
-                self._show(scorer.keep(self.state.global_step, answers))
+                self._show(scorer.drawn(answers))
         return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
 
     def _show(self, images: dict[str, np.ndarray]) -> None:
