@@ -202,9 +202,11 @@ class OpenRun:
             workers: number of processes that encode samples; None takes the value of `training:`
             answers: schedule of AP measurements during training, None for none
         """
-        pipeline = self.pipeline
+        config, pipeline = self.config, self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+            from coord_trainer.swift.trainer import TrainingParts
 
             take_over_loggers()
             arguments = pipeline.args.training_args
@@ -214,9 +216,14 @@ class OpenRun:
                 arguments.dataloader_persistent_workers = not samples.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
-            pipeline.parts = parts = self.parts(
-                samples,
-                offset=self.config.custom.coord_offset,
+            pipeline.parts = parts = TrainingParts(
+                objective=CoordObjective(config.custom.objective, self.vocab),
+                offset=config.custom.coord_offset,
+                fused=config.model.fused_head,
+                packing=config.data.packing,
+                gradient_norms=config.run.gradient_norms,
+                vision=(self.family.vision_tower, self.family.merger),
+                non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
                 callbacks=tuple(callbacks),
                 card=self.card,
                 answers=answers,
@@ -228,21 +235,6 @@ class OpenRun:
         steps = finished["global_step"]
         digests = parts.first_batches.values()
         return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
-
-    def parts(self, samples: Samples, **shared: Any) -> Any:
-        """Return what the run passes to the trainer of losses; `shared` is what all trainers take."""
-        from coord_trainer.swift.trainer import TrainingParts
-
-        config = self.config
-        return TrainingParts(
-            objective=CoordObjective(config.custom.objective, self.vocab),
-            fused=config.model.fused_head,
-            packing=config.data.packing,
-            gradient_norms=config.run.gradient_norms,
-            vision=(self.family.vision_tower, self.family.merger),
-            non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
-            **shared,
-        )
 
 
 def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:
