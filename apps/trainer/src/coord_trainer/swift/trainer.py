@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from swift.dataloader import BatchSamplerShard, DataLoaderShard
 from swift.trainers import Seq2SeqTrainer
 from torch import nn
@@ -37,7 +36,7 @@ from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
-from coord_trainer.training.head import Head, row_selecting_head
+from coord_trainer.training.head import row_selecting_head
 from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
@@ -379,9 +378,8 @@ def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> t
     return tuple({id(parameter): parameter for parameter in parameters}.values())
 
 
-def active_head(model: nn.Module) -> Head:
+def active_head(model: nn.Module) -> nn.Module:
     """Return the head of a model, with or without PEFT and its `modules_to_save`."""
     head = model.get_output_embeddings()
-    if (copies := getattr(head, "modules_to_save", None)) is not None:
-        head = copies[head.active_adapters[0]]
-    return Head(head, is_plain=not isinstance(head, BaseTunerLayer) and getattr(head, "bias", None) is None)
+    copies = getattr(head, "modules_to_save", None)
+    return head if copies is None else copies[head.active_adapters[0]]
