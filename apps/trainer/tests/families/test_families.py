@@ -332,8 +332,7 @@ def test_family_of_a_plugin_file_is_opened(bases, tmp_path, monkeypatch):
         "register_family(Family('Own', 'qwen2_vl', swift_model='qwen2_vl', swift_template='qwen2_vl',\n"
         "    patch_size=14, system='You are a helpful assistant.'))\n"
     )
-    custom = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"plugins": [str(tmp_path / "own.py")]}}
-    assert opened(base, tmp_path, custom=custom).family.name == "Own"
+    assert opened(base, tmp_path, plugins=[str(tmp_path / "own.py")]).family.name == "Own"
 
 
 def test_second_record_of_a_model_type_is_refused():

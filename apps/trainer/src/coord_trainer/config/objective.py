@@ -8,7 +8,6 @@ from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_
 
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
-from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
 from coord_trainer.config.rules import Rule, first_contradiction
 
@@ -70,11 +69,6 @@ class CoordObjectiveConfig(Section):
     )
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
-    )
-    plugins: tuple[str, ...] = Field(
-        (),
-        description="Python files or modules that are imported first and call `coord_losses.register_term`, or "
-        "`coord_codec.register_geometry`",
     )
     extra_weights: dict[str, Weight] = Field(
         default_factory=dict,
@@ -158,12 +152,11 @@ class CustomConfig(Section):
         """The weights of every term; terms that are switched off have weight 0 and are not computed.
 
         Raises:
-            InputError: a plugin cannot be imported, or a weight is given for an unknown term.
+            InputError: a weight is given for an unknown term.
         """
         from coord_losses import ObjectiveConfig  # imports torch, which is slow and not needed to check a configuration
 
         flags, soft = self.coord_objective, self.coord_soft_ce_w1
-        import_plugins(flags.plugins, "custom.coord_objective.plugins")
         shared = flags.model_dump(include=flags.model_fields_set & ObjectiveConfig.model_fields.keys())
         of_soft_terms = soft.model_dump(include={"temperature", "target_sigma", "target_truncate"})
         try:

@@ -16,7 +16,6 @@ from transformers import TrainerCallback
 
 from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter
 from coord_codec import CoordVocab, InputError
-from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
@@ -263,9 +262,6 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
         use_hf = config.training.get("use_hf")
         stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, use_hf, without_weights)
         refuse_remote_code(stored)
-        import_plugins(
-            config.custom.coord_objective.plugins, "custom.coord_objective.plugins"
-        )  # one of them may register the family
         family = family_of(stored)
         _refuse_impossible(config, family)
         tokens = config.custom.coord_tokens

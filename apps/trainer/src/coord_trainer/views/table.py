@@ -16,7 +16,7 @@ VIEWS: dict[str, type[View]] = {row.name: row for row in (Mirror, Scale, Tiles, 
 
 
 def register_view(view: type[View]) -> None:
-    """Add a view of your own; a file that is named in `custom.coord_objective.plugins` may call this.
+    """Add a view of your own; a file that is named in `plugins` may call this.
 
     Args:
         view: the class; registering the same class again changes nothing
