@@ -203,7 +203,12 @@ def tiles(
 @app.command()
 def calibration(run: Path, out: Out = Path("runs/views"), fitted: int = 50, tested: int = 250) -> None:
     """Fit a calibration to the answers to some held-out images that `seeds` kept, and test it on others."""
-    from coord_eval.calibration import fit_calibration, labels_of, reliability_with_intervals, replace_scores
+    from coord_eval.calibration.calibration import (
+        fit_calibration,
+        labels_of,
+        reliability_with_intervals,
+        replace_scores,
+    )
 
     name = f"{run.parent.name}-{run.name.removeprefix('seed-')}"
     detector = Detector.load(run, load_run_config(None, [], trains=False))

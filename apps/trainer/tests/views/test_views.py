@@ -10,8 +10,8 @@ from PIL import Image
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
 from coord_eval import ScoredObject
-from coord_eval.calibration import Calibration
-from coord_eval.thresholds import ThresholdCurve
+from coord_eval.calibration.calibration import Calibration
+from coord_eval.metrics.thresholds import ThresholdCurve
 from coord_trainer.answers.finish import Finish
 from coord_trainer.checkpoints import is_complete, mark_complete
 from coord_trainer.config.run_config import load_run_config

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
-from coord_eval.calibration import Calibration
-from coord_eval.ceiling import CeilingSettings, no_ceiling
+from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
 from coord_eval.fusion.detections import FusionRule, fuse_detections, fusion_note
-from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import Collected, collect, collector_paused
+from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelSettings
+from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.resampling.bootstrap import ResamplingSettings, few_objects_note, resample

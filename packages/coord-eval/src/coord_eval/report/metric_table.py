@@ -14,17 +14,17 @@ import numpy as np
 
 from coord_codec import InputError
 from coord_codec.arguments import expect
-from coord_eval.ceiling import ceiling_scores
-from coord_eval.matching import Scored
+from coord_eval.match.matching import Scored
 from coord_eval.metrics import breakdowns, coco, detection, errors
+from coord_eval.metrics.ceiling import ceiling_scores
 from coord_eval.metrics.coco import COCO_KEYS, ApTable
 from coord_eval.metrics.coco_own import own_scores, pr_curves
 from coord_eval.metrics.metric import OBJECTS, Figure, Metric, Need, Shown
 from coord_eval.metrics.sums import Measure
+from coord_eval.metrics.thresholds import threshold_table
 from coord_eval.report import metric_html as html
 from coord_eval.report import metric_lines as lines
 from coord_eval.report.confusion import confusion_main, confusions
-from coord_eval.thresholds import threshold_table
 
 PROBABILITIES = Need("scores that are probabilities", detection.are_probabilities)
 SIZES = Need("image sizes", lambda scored: scored.truth.sizes_known)

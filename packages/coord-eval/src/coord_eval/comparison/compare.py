@@ -15,10 +15,10 @@ from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
-from coord_eval.comparison_page import comparison_page, with_seeds
-from coord_eval.draws import CONFIDENCE, half_width, interval
+from coord_eval.comparison.page import comparison_page, with_seeds
 from coord_eval.evaluation import Evaluation, join_lines
-from coord_eval.metric_table import figure_of, headline
+from coord_eval.metrics.draws import CONFIDENCE, half_width, interval
+from coord_eval.report.metric_table import figure_of, headline
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample
 from coord_eval.resampling.permutation import exchange_p_values

@@ -13,7 +13,7 @@ import numpy as np
 from coord_codec.arguments import expect
 from coord_codec.files import InputError, write_text
 from coord_eval.evaluation import Evaluation
-from coord_eval.ground_truth import GroundTruth
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.labelling import fiftyone_samples
 from coord_eval.metrics.detection import image_table
 

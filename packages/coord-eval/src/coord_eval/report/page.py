@@ -14,12 +14,12 @@ from coord_codec import geometry_of
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.html import columns, notes, number, page, safe, section, table, tiles
-from coord_eval.metric_table import all_metrics, headline
 from coord_eval.metrics.errors import classify_errors
 from coord_eval.metrics.metric import Metric
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
 from coord_eval.report.images import choose_images, f1_of_images, images_html
+from coord_eval.report.metric_table import all_metrics, headline
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError
 

@@ -22,13 +22,13 @@ import numpy as np
 
 from coord_codec import InputError, geometry_of
 from coord_codec.files import finite_numbers, read_json, write_text
-from coord_eval.detections import Detections
-from coord_eval.draws import draw_weights, interval
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import Scored
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.intake.objects import ScoredObject
+from coord_eval.match.matching import Scored
 from coord_eval.metrics.detection import BINS, are_probabilities, calibration
-from coord_eval.objects import ScoredObject
-from coord_eval.thresholds import Threshold, ThresholdCurve, threshold_curve
+from coord_eval.metrics.draws import draw_weights, interval
+from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation

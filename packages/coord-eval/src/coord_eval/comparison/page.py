@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from coord_codec.counts import counted, fixed
 from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
-from coord_eval.metric_table import figure_of, headline
 from coord_eval.report.changed import changed_images
+from coord_eval.report.metric_table import figure_of, headline
+from coord_eval.report.page import headline_first
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError, forest_plot
-from coord_eval.report_page import headline_first
 
 if TYPE_CHECKING:
-    from coord_eval.comparison import Comparison, Difference
+    from coord_eval.comparison.compare import Comparison, Difference
 
 
 def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:

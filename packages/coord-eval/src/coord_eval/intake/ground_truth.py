@@ -25,8 +25,8 @@ from coord_codec import (
 )
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
-from coord_eval.library_boxes import as_coco, boxes_by_image
-from coord_eval.predictions import plain_record
+from coord_eval.intake.library_boxes import as_coco, boxes_by_image
+from coord_eval.intake.predictions import plain_record
 
 ImageId = int | str
 

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
-from coord_eval.computed import computed
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.overlaps import Pairs, overlapping_pairs
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.computed import computed
+from coord_eval.match.overlaps import Pairs, overlapping_pairs
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.draws import draw_weights, interval
-from coord_eval.matching import Scored
+from coord_eval.match.matching import Scored
 from coord_eval.metrics.detection import ScoreCurve
+from coord_eval.metrics.draws import draw_weights, interval
 
 _POINTS = 100
 """Largest number of thresholds of a curve, besides that of the best F1."""

@@ -9,9 +9,9 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_eval.intake.answers import AnswerSettings
 from coord_eval.intake.box_sources import with_boxes_from
 from coord_eval.intake.joining import without_labels
+from coord_eval.intake.predictions import Prediction, from_records
 from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.parser import parse_answer
-from coord_eval.predictions import Prediction, from_records
 
 
 class ScoredObject(NamedTuple):

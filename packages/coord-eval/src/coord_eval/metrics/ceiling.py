@@ -14,8 +14,8 @@ import numpy as np
 from coord_codec import CoordGrid, Form, Instance, MarkerFamily, Object, Order, Style, encode_target, order_objects
 from coord_codec.arguments import expect
 from coord_codec.records import check_description
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.metrics.coco import coco_scores_by_own_matching
 from coord_eval.parse.parser import parse_answer

@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import binomtest
 
 from coord_eval import InputError, ThresholdCurve, score, threshold_curve
-from coord_eval.thresholds import wilson
+from coord_eval.metrics.thresholds import wilson
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coord_eval.intake.box_quality import expected_iou, hit_probability
+from coord_eval.boxes.quality import expected_iou, hit_probability
 
 
 def by_drawing(box, mean, spread, draws=400_000):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coord_codec.files import InputError, finite_numbers, identifier, parse_json_line, read_json, read_json_lines
-from coord_eval.library_boxes import boxes_by_image
+from coord_eval.intake.library_boxes import boxes_by_image
 from coord_eval.parse.parser import plain
 
 _FIVE_FLOATS = [float] * 5

@@ -7,8 +7,8 @@ import math
 import pytest
 
 from coord_eval import InputError, score
-from coord_eval.predictions import from_records, read_predictions
-from coord_eval.pycoco import QuietCOCO
+from coord_eval.intake.predictions import from_records, read_predictions
+from coord_eval.metrics.pycoco import QuietCOCO
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from coord_eval import (
     unregister_metric,
 )
 from coord_eval.cli.main import main
-from coord_eval.metric_table import figure_of
+from coord_eval.report.metric_table import figure_of
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 @pytest.fixture

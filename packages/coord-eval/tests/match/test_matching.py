@@ -8,7 +8,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from coord_eval import load_ground_truth, score
-from coord_eval.matching import AREAS, ranked_matches_by_area
+from coord_eval.match.matching import AREAS, ranked_matches_by_area
 
 
 def results_for(boxes):

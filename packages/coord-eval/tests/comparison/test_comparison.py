@@ -8,9 +8,9 @@ import pytest
 
 from coord_eval import InputError, compare, oracle_predictions, resample, score
 from coord_eval.cli.main import main
-from coord_eval.comparison import paired_differences
-from coord_eval.draws import interval
-from coord_eval.metric_table import HEADLINE
+from coord_eval.comparison.compare import paired_differences
+from coord_eval.metrics.draws import interval
+from coord_eval.report.metric_table import HEADLINE
 from coord_eval.resampling import permutation
 from coord_eval.resampling.bootstrap import Resamples
 from coord_eval.resampling.permutation import exchange_p_values

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
 
 _CHUNK = 1 << 20
 """Number of pairs whose IoU is computed at a time: 60 MB of boxes."""
