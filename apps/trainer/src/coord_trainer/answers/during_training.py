@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 from PIL import ImageDraw
+from tqdm import tqdm
 from transformers import TrainerCallback
 
 from coord_codec import CoordVocab
 from coord_codec.images import decode_image
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.finish import Finish, read_options
-from coord_trainer.answers.generate import predict
-from coord_trainer.answers.objects import read_objects
+from coord_trainer.answers.decodings import detector_of, refuse_failures
+from coord_trainer.answers.records import prediction_records, sources_of
+from coord_trainer.answers.resumable_file import Record
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
@@ -52,25 +53,33 @@ class SubsetScorer:
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config = config
         self._kept = kept
-        self._decoding = section.decoding[0]
-        self._max_new_tokens = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
+        limit = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
-        self._without_model = LoadedCheckpoint(None, processor, used, system_text(config))
+        without_model = LoadedCheckpoint(None, processor, used, system_text(config))
+        alone = config.model_copy(update={"evaluation": section.model_copy(update={"views": ()})})
+        self._detector = detector_of(without_model, alone, self.images, section.decoding[0], limit)
 
-    def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[dict[str, Any]]:
+    def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[Record]:
         """Return the answers to every `ranks`-th image, beginning with image `rank`."""
         slots = None if self._config.evaluation.speed == "plain" else slots_of(model)
         slots_SH = None if slots is None else slots.rows.detach()
-        checkpoint = replace(self._without_model, model=model, slots_SH=slots_SH)
-        share = range(rank, len(self.images), ranks)
-        with attention_of_answers(model, self._config.model.attention):
-            return list(predict(checkpoint, self._config, self.images, self._decoding, self._max_new_tokens, share))
+        engine = self._detector.engine
+        checkpoint = replace(engine.checkpoint, model=model, slots_SH=slots_SH)
+        detector = replace(self._detector, engine=replace(engine, checkpoint=checkpoint))
+        share, batch = sources_of(self.images)[rank::ranks], self._config.evaluation.batch_size
+        answers: list[Record] = []
+        with attention_of_answers(model, self._config.model.attention), tqdm(total=len(share), unit="img") as bar:
+            for records in prediction_records(detector, share, batch, raw=True):
+                answers += records
+                bar.update(len(records))
+        refuse_failures(answers)
+        return answers
 
-    def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
+    def score(self, answers: list[Record]) -> dict[str, float]:
         """Return AP and AP50 of the answers; see `headline`."""
-        return headline(score_predictions(self._config, answers, self.images, self._decoding))
+        return headline(score_predictions(self._config, answers, self.images, self._config.evaluation.decoding[0]))
 
-    def keep(self, step: int, answers: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    def keep(self, step: int, answers: list[Record]) -> dict[str, np.ndarray]:
         """Append the boxes answered to the first few images to the run folder, for the page of `watch`.
 
         Returns:
@@ -78,7 +87,6 @@ class SubsetScorer:
             [height, width, 3].
         """
         answered = {record["image"]: record for record in answers}
-        options = read_options(self._config, self._decoding)
         rows, drawn = [], {}
         for place, instance in enumerate(self.images.instances[:WATCHED_IMAGES]):
             if instance.image not in answered:
@@ -89,7 +97,7 @@ class SubsetScorer:
             canvas = ImageDraw.Draw(image)
             for _, *box in truth:
                 canvas.rectangle([v * side for v, side in zip(box, image.size * 2, strict=True)], outline="white")
-            found = read_objects(answered[instance.image], image, finish=Finish(), **options)
+            found = self._detector.read(answered[instance.image], image)
             boxes = [[o.label, *(v / side for v, side in zip(o.box, found.size * 2, strict=True))] for o in found]
             rows.append({"image": instance.image, "file": str(file), "truth": truth, "boxes": boxes})
             drawn[f"answers/{place + 1}"] = np.asarray(found.drawn(_DRAWN_SIDE))

@@ -59,10 +59,10 @@ def review(
 
     Example: uv run apps/trainer review runs/a --unlabelled photos --count 200 --out next --export labelstudio
     """
+    from coord_trainer.answers.detector import as_trained
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import as_setting, check_settings, split_words
-    from coord_trainer.detect.detector import as_trained
     from coord_trainer.detect.image_sources import annotated_sources, find_sources
 
     forms = tuple(dict.fromkeys(form.value for form in export or ()))
@@ -183,7 +183,7 @@ def label_backend(
 
     sources = TaskImages.of(images, label_studio)
     load_libraries()
-    from coord_trainer.detect.detector import Detector
+    from coord_trainer.answers.detector import Detector
 
     detector = Detector.load(model, resolved, min_score=min_score, precision=precision, recall=recall)
     serve(detector, sources, host, port)

@@ -22,7 +22,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 from PIL import Image
 
 from coord_codec import InputError
-from coord_trainer.detect.detector import open_image
+from coord_trainer.answers.detector import open_image
 
 KEY = "LABEL_STUDIO_API_KEY"
 """Environment variable with a token for Label Studio: a personal access token, or a legacy one."""

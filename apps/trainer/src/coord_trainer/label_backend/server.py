@@ -18,9 +18,9 @@ from typing import Any
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.labelling import labelstudio_prediction
+from coord_trainer.answers.detector import Detector
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.console import say
-from coord_trainer.detect.detector import Detector
 from coord_trainer.label_backend.images import TaskImages
 from coord_trainer.label_backend.labelling import Labelling
 

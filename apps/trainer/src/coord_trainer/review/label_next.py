@@ -14,14 +14,15 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_eval import ImageError, decode_image
+from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.records import ImageSource
 from coord_trainer.answers.resumable_file import json_line
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.detect.calibrate import trained_among, trained_images
 from coord_trainer.detect.command import Request, session_settings
-from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.exports import write_export
-from coord_trainer.detect.image_sources import ImageSource, Sources
+from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.session import answer_sources
 from coord_trainer.review.choice import choose, doubt
 from coord_trainer.review.features import image_features
