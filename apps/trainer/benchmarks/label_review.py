@@ -262,7 +262,7 @@ def train_further(
     for section, values in more.items():
         settings[section] = {**settings[section], **values}
     training = check_run_config(settings, folder.name)
-    run = PlannedRun(Group(folder.name, "", training), training.run.seed, training, folder)
+    run = PlannedRun(Group(folder.name, training), training.run.seed, training, folder)
     if why_not_kept(run, None) is not None and train_all([run], 1):
         raise SystemExit(f"the run failed, see {run.folder}.log")
     return folder

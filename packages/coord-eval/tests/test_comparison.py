@@ -1,6 +1,7 @@
 """Confidence intervals over images and paired comparisons."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,34 @@ def test_compare_paired_intervals_are_narrower_than_those_of_the_runs(runs):
     assert comparison.class_gains["less"][name] == pytest.approx(gain)
 
 
+def test_compare_takes_the_mean_and_spread_over_seeds(coco_set, noisy_results):
+    base, new = ([score(coco_set, noisy_results(coco_set, seed)[::step]) for seed in range(3)] for step in (1, 2))
+    found = compare({"base": base, "new": new}, resamples=300)
+    for name in ("AP", "recall"):
+        gains = [b[name] - a[name] for a, b in zip(base, new, strict=True)]
+        row, difference = found.metrics["new"][name], found.differences["new"][name]
+        assert row["seeds"] == pytest.approx([run[name] for run in new])
+        assert row["value"] == pytest.approx(np.mean(row["seeds"]))
+        assert row["over_seeds"] == pytest.approx(4.303 * np.std(row["seeds"], ddof=1) / 3**0.5)
+        assert difference.value == pytest.approx(np.mean(gains))
+        assert difference.over_seeds == pytest.approx(4.303 * np.std(gains, ddof=1) / 3**0.5)
+        alone = [resample(run, 300).draws[name] for run in (*base, *new)]
+        draws = interval(difference.value, np.mean(alone[3:], axis=0) - np.mean(alone[:3], axis=0))
+        assert (difference.low, difference.high) == pytest.approx((draws["low"], draws["high"]))
+    assert "worse in" in found.verdict("new") and "recall" in found.verdict("new")
+    recall = found.differences["new"]["recall"]
+    wide = replace(found, differences={"new": {"recall": replace(recall, over_seeds=1.1 * abs(recall.value))}})
+    assert wide.verdict("new") == "new against base: no headline metric differs"
+
+
+def test_compare_takes_the_seeds_of_one_run_alone_and_refuses_seeds_without_a_pair(runs, tmp_path):
+    alone = compare({"a": list(runs.values())}, resamples=5)
+    assert alone.metrics["a"]["recall"]["seeds"] == pytest.approx([run["recall"] for run in runs.values()])
+    assert "over seeds" not in "".join(alone.lines()) and alone.write_report(tmp_path).exists()
+    with pytest.raises(InputError, match="as many seeds of each run"):
+        compare({"a": list(runs.values()), "b": runs["base"]})
+
+
 def test_compare_refuses_other_ground_truth_and_single_runs(coco_set, runs):
     other = {**coco_set, "annotations": coco_set["annotations"][1:]}
     with pytest.raises(InputError, match="base and other were scored against different ground truth"):
@@ -124,6 +153,11 @@ def test_compare_command(coco_set, noisy_results, tmp_path, capsys):
     assert main([*common, *files]) == 0
     assert "half against all" in capsys.readouterr().out
     assert main([*common, files[0], files[0]]) == 2
+    (tmp_path / "c.json").write_text(json.dumps(results[1::2]))
+    seeds = [*files, f"all={tmp_path / 'b.json'}", f"half={tmp_path / 'c.json'}"]
+    assert main([*common, *seeds, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["metrics"]
+    assert rows["all"]["AP"]["seeds"] == [printed["metrics"][run]["AP"]["value"] for run in ("all", "half")]
     assert main([*common, files[0]]) == 2
 
 
@@ -145,7 +179,7 @@ def test_permutations_without_a_value_count_against_a_difference(runs, monkeypat
         return {"AP": np.where(own_BI.min(axis=1) == own_BI.max(axis=1), own_BI[:, 0], np.nan)}
 
     monkeypatch.setattr(permutation, "prepare_figures", lambda scored, metrics: figures)
-    assert exchange_p_values(*runs.values(), 50, seed=0, metrics=("AP",)) == {"AP": 1.0}
+    assert exchange_p_values([runs["base"]], [runs["less"]], 50, seed=0, metrics=("AP",)) == {"AP": 1.0}
 
 
 @pytest.mark.exhaustive
@@ -156,7 +190,7 @@ def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, n
     )
     second = second[:-60]
     a, b = score(coco_set, first), score(coco_set, second)
-    found = exchange_p_values(a, b, 12, seed=4, metrics=("AP", "f1"))
+    found = exchange_p_values([a], [b], 12, seed=4, metrics=("AP", "f1"))
     swaps = np.random.default_rng(4).integers(0, 2, (12, len(coco_set["images"])), np.int32)
     differences = {"AP": [], "f1": []}
     for swap in swaps:

@@ -42,7 +42,5 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("coord-trainer")
     if name not in _MODULES:
-        from coord_trainer.elsewhere import pointer
-
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{pointer(name)}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -25,7 +25,6 @@ from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.folder import cache_folder
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.tiny import base_checkpoint
-from coord_trainer.swift.open_run import OpenRun
 from coord_trainer.train import train_model
 
 
@@ -38,23 +37,20 @@ class Result:
     evaluation: Evaluation | None
 
 
-def train_and_score(
-    config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = (), kind: type[OpenRun] = OpenRun
-) -> Result:
+def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> Result:
     """Train, generate answers with the checkpoint on disk, score them and write a report.
 
     Args:
         config: the resolved configuration
         folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
         drawn: the generated shapes, if they exist already
-        kind: what the run trains by: losses, or rewards
 
     Raises:
         InputError: data or settings are faulty.
         RunError: the run could not finish.
         Interrupted: a signal stopped the run; a checkpoint is saved, and the message names the command to resume it.
     """
-    with Run(config, folder, kind.command) as run:
+    with Run(config, folder) as run:
         # Check: what needs neither data nor model.
         refuse_loose_tasks()
         check_model_path(config.model)
@@ -83,7 +79,7 @@ def train_and_score(
             base = base_checkpoint(config, folder, data.train)
 
         # Train: every rank leaves this stage with the same checkpoint.
-        training = train_model(config, folder, base, data.train, data.scored, run.interruption, kind)
+        training = train_model(config, folder, base, data.train, data.scored, run.interruption)
         run.record(**training.facts(folder))
         run.stop_if_interrupted()
         if data.scored is None:

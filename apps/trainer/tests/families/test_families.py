@@ -359,7 +359,6 @@ def test_name_that_swift_does_not_have_is_refused(key, bases, tmp_path, monkeypa
 def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kind):
     from coord_codec import Instance
     from coord_trainer.model.checkpoint import open_checkpoint
-    from coord_trainer.review.features import image_features
     from coord_trainer.review.forcing import Forcing
 
     config = tiny_config()
@@ -378,6 +377,3 @@ def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kin
             assert label.coord_logprobs == pytest.approx(other.coord_logprobs, abs=1e-3)
             assert label.name_logprobs == pytest.approx(other.name_logprobs, abs=1e-3)
         assert answer.end_logprob == pytest.approx(single.end_logprob, abs=1e-3)
-    features_NH = image_features(checkpoint, images)
-    assert (features_NH**2).sum(axis=1) == pytest.approx([1, 1], abs=1e-4)
-    assert abs(features_NH[0] - features_NH[1]).max() > 1e-3

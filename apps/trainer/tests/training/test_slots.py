@@ -11,7 +11,6 @@ from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.model.checkpoint import open_checkpoint
 from coord_trainer.model.prompt import prompt_tokens
-from coord_trainer.training.parallel_boxes import initial_rows
 from coord_trainer.training.slots import _Slots, train_slots
 
 
@@ -26,7 +25,7 @@ def test_slots_pass_in_training_as_they_do_in_decoding(data, tiny_model, drawn):
     config = tiny_config(data=data)
     checkpoint = open_checkpoint(tiny_model, config)
     slots = _Slots(checkpoint, config, drawn)
-    rows = initial_rows(slots.rows_KH, slots.count, 0)
+    rows = slots.initial(0)
     group = [0, 1, 2]
     with torch.no_grad():
         trained, targets, slot = slots.forward(slots.batch(group), rows)
@@ -58,8 +57,7 @@ def test_training_changes_the_slots_and_nothing_else(tiny_model, drawn):
     asked = {"steps": 6, "batch": 2}
     rows, agreement = train_slots(checkpoint, config, drawn, **asked, seed=1)
     assert rows.shape == (3, 32) and len(agreement.equal) == 3 and agreement.coordinates % 3 == 0
-    slots = _Slots(checkpoint, config, drawn)
-    assert not torch.equal(rows, initial_rows(slots.rows_KH, slots.count, 1))
+    assert not torch.equal(rows, _Slots(checkpoint, config, drawn).initial(1))
     assert torch.equal(rows, train_slots(checkpoint, config, drawn, **asked, seed=1)[0])
     after = checkpoint.model.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())

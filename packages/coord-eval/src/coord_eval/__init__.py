@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from coord_codec.images import ImageError, ImageFacts, decode_image, image_facts, to_rgb
     from coord_eval.calibration import Calibration, fit_calibration
     from coord_eval.ceiling import CeilingSettings, oracle_predictions
-    from coord_eval.compared_runs import Difference
-    from coord_eval.comparison import Comparison, compare
+    from coord_eval.comparison import Comparison, Difference, compare
     from coord_eval.detections import Detections
     from coord_eval.diagnosis.answers import diagnose
     from coord_eval.evaluation import Evaluation
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
 # Modules are imported on first use, so that `coord-eval --help` and the parser do not load NumPy.
 _MODULES = {
     "coord_codec": ("InputError",),
-    "coord_eval.compared_runs": ("Difference",),
-    "coord_eval.comparison": ("Comparison", "compare"),
+    "coord_eval.comparison": ("Comparison", "Difference", "compare"),
     "coord_eval.fusion.fuse": ("Fusion", "fuse"),
     "coord_eval.fusion.ensemble": ("Ensemble", "fuse_predictions"),
     "coord_eval.calibration": ("Calibration", "fit_calibration"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coord_codec.counts import counted, fixed
 from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
@@ -15,10 +16,10 @@ from coord_eval.report.plot import MatplotlibMissingError, forest_plot
 from coord_eval.report_page import headline_first
 
 if TYPE_CHECKING:
-    from coord_eval.compared_runs import ComparedRuns, Difference
+    from coord_eval.comparison import Comparison, Difference
 
 
-def comparison_page(comparison: ComparedRuns, image_root: str | ImageRoot | None = None) -> str:
+def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
     """Return the page of a comparison.
 
     Args:
@@ -28,13 +29,15 @@ def comparison_page(comparison: ComparedRuns, image_root: str | ImageRoot | None
     first, *others = comparison.metrics
     root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root
     if root is None and comparison.runs:
-        root = comparison.runs[first].truth.root
+        root = comparison.runs[first][0].truth.root
     method = (
         f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, 95 % intervals; "
         "p from a permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at "
         "most 5 % of comparisons of equal runs have one below .05"
     )
-    parts = [notes(comparison.notes)]
+    if (seeds := max(map(len, comparison.runs.values()), default=1)) > 1:
+        method += f"; mean over {seeds} seeds ± half its 95 % interval (Student's t), images of the first seed"
+    parts = [f"<p>{safe(comparison.verdict(run))}</p>" for run in others] + [notes(comparison.notes)]
     for run in others:
         title = f"{run} against {first}"
         main = comparison.differences[run].get("AP")
@@ -43,29 +46,39 @@ def comparison_page(comparison: ComparedRuns, image_root: str | ImageRoot | None
         )
         parts.append(section(title, _differences(comparison, run), figure_shown))
         if comparison.runs:
-            both = {name: comparison.runs[name] for name in (first, run)}
+            both = {name: comparison.runs[name][0] for name in (first, run)}
             parts.append(section(f"Images that changed: {title}", fate_legend() + changed_images(both, root)))
     parts.append(section("Metrics", _metric_table(comparison), f"{len(comparison.metrics)} runs"))
     facts = {"runs": ", ".join(comparison.metrics), "date": time.strftime("%Y-%m-%d %H:%M"), "method": method}
-    return page(f"{', '.join(others)} against {first}", "\n".join(parts), facts=facts)
+    return page(f"{', '.join(others)} against {first}" if others else first, "\n".join(parts), facts=facts)
 
 
-def _metric_table(comparison: ComparedRuns) -> str:
+def with_seeds(row: Mapping[str, Any], digits: int) -> str:
+    """Return a metric as text: its value, the interval over seeds if there is one, and that over images."""
+    spread = f" ± {row['over_seeds']:.{digits}f}" if "over_seeds" in row else ""
+    return f"{row['value']:.{digits}f}{spread} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+
+
+def _metric_table(comparison: Comparison) -> str:
     runs = list(comparison.metrics)
     rows = {}
     for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
         cells = (comparison.metrics[run].get(metric) for run in runs)
-        shown = ("n/a" if c is None else "{value:.3f} [{low:.3f}, {high:.3f}]".format(**c) for c in cells)
+        shown = ("n/a" if c is None else with_seeds(c, 3) for c in cells)
         rows[metric] = (metric, *shown)
     return headline_first(("", *runs), rows)
 
 
-def _differences(comparison: ComparedRuns, run: str) -> str:
+def _differences(comparison: Comparison, run: str) -> str:
     """Return a run's differences from the first run as a forest plot and as tables."""
     differences = comparison.differences[run]
-    head = ("", "difference", "paired 95 % interval", "better in", "p (Holm)")
+    seeds = any(d.over_seeds is not None for d in differences.values())
+    head = ("", "difference", *(("over seeds",) if seeds else ()), "paired 95 % interval", "better in", "p (Holm)")
     rows = {
-        name: (name, fixed(d.value, 4, "+"), _span(d, 4), f"{100 * d.share_better:.1f} %", d.p_text)
+        name: (
+            *(name, fixed(d.value, 4, "+"), *((f"± {d.over_seeds:.4f}",) if seeds else ())),
+            *(_span(d, 4), f"{100 * d.share_better:.1f} %", d.p_text),
+        )
         for name, d in differences.items()
     }
     shares = {n: d for n, d in differences.items() if n in headline() and figure_of(n).is_share}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,12 +23,11 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.slot_attention import attention_of_answers
-from coord_trainer.training.parallel_boxes import slots_of
-from coord_trainer.watched import WATCHED_IMAGES
+from coord_trainer.model.packed_attention import attend_to_whole_rows
 
 _DRAWN_SIDE = 640
 """Longer side, in pixels, of the images for TensorBoard."""
+_DRAWN_IMAGES = 4
 
 
 class SubsetScorer:
@@ -41,18 +38,14 @@ class SubsetScorer:
         images: the images scored after training; the subset is spread evenly over them
         processor: of the model
         vocab: the tokenizer's coordinate tokens
-        kept: file for the boxes of the first few images
     """
 
-    def __init__(
-        self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None, kept: Path
-    ) -> None:
+    def __init__(self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None) -> None:
         section = config.evaluation
         total = min(len(images), section.limit or len(images))
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config = config
-        self._kept = kept
         limit = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
         without_model = LoadedCheckpoint(None, processor, used, system_text(config))
@@ -61,14 +54,11 @@ class SubsetScorer:
 
     def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[Record]:
         """Return the answers to every `ranks`-th image, beginning with image `rank`."""
-        slots = None if self._config.evaluation.speed == "plain" else slots_of(model)
-        slots_SH = None if slots is None else slots.rows.detach()
         engine = self._detector.engine
-        checkpoint = replace(engine.checkpoint, model=model, slots_SH=slots_SH)
-        detector = replace(self._detector, engine=replace(engine, checkpoint=checkpoint))
+        detector = replace(self._detector, engine=replace(engine, checkpoint=replace(engine.checkpoint, model=model)))
         share, batch = sources_of(self.images)[rank::ranks], self._config.evaluation.batch_size
         answers: list[Record] = []
-        with attention_of_answers(model, self._config.model.attention), tqdm(total=len(share), unit="img") as bar:
+        with attend_to_whole_rows(model), tqdm(total=len(share), desc="answering", unit="img") as bar:
             for records in prediction_records(detector, share, batch, raw=True):
                 answers += records
                 bar.update(len(records))
@@ -79,30 +69,23 @@ class SubsetScorer:
         """Return AP and AP50 of the answers; see `headline`."""
         return headline(score_predictions(self._config, answers, self.images, self._config.evaluation.decoding[0]))
 
-    def keep(self, step: int, answers: list[Record]) -> dict[str, np.ndarray]:
-        """Append the boxes answered to the first few images to the run folder, for the page of `watch`.
+    def drawn(self, answers: list[Record]) -> dict[str, np.ndarray]:
+        """Return the first few images by name, as 8-bit RGB [height, width, 3].
 
-        Returns:
-            These images by name, with the boxes answered in colours and the ground truth in white, as 8-bit RGB
-            [height, width, 3].
+        The boxes answered are in colours, the ground truth in white.
         """
         answered = {record["image"]: record for record in answers}
-        rows, drawn = [], {}
-        for place, instance in enumerate(self.images.instances[:WATCHED_IMAGES]):
+        drawn = {}
+        for place, instance in enumerate(self.images.instances[:_DRAWN_IMAGES]):
             if instance.image not in answered:
                 continue
-            file = (self.images.root / instance.image).resolve()
-            truth = [[target.desc, *target.bbox] for target in instance.targets]
-            image = decode_image(file)
+            image = self.images.image(place).copy()
             canvas = ImageDraw.Draw(image)
-            for _, *box in truth:
-                canvas.rectangle([v * side for v, side in zip(box, image.size * 2, strict=True)], outline="white")
+            for target in instance.targets:
+                corners = [v * side for v, side in zip(target.bbox, image.size * 2, strict=True)]
+                canvas.rectangle(corners, outline="white")
             found = self._detector.read(answered[instance.image], image)
-            boxes = [[o.label, *(v / side for v, side in zip(o.box, found.size * 2, strict=True))] for o in found]
-            rows.append({"image": instance.image, "file": str(file), "truth": truth, "boxes": boxes})
             drawn[f"answers/{place + 1}"] = np.asarray(found.drawn(_DRAWN_SIDE))
-        with self._kept.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({"step": step, "images": rows}) + "\n")
         return drawn
 
 

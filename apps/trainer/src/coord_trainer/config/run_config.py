@@ -19,9 +19,7 @@ from coord_codec import GEOMETRIES, InputError
 from coord_codec.files import read_text
 from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
-from coord_trainer.config.former_keys import in_present_keys
 from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
-from coord_trainer.config.reward import RewardSection
 from coord_trainer.config.rules import first_contradiction
 from coord_trainer.config.sections import (
     DATA_RULES,
@@ -34,7 +32,6 @@ from coord_trainer.config.sections import (
 )
 from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table, check_training, did_you_mean, yaml_word
 from coord_trainer.console import say_once
-from coord_trainer.elsewhere import pointer
 from coord_trainer.views.table import VIEWS
 
 _MERGE_ERRORS = (OmegaConfBaseException, TypeError)
@@ -53,9 +50,6 @@ class RunConfig(Section):
     )
     evaluation: EvaluationSection = Field(
         default_factory=EvaluationSection, description="what is generated and scored after training"
-    )
-    reward: RewardSection = Field(
-        default_factory=RewardSection, description="how answers are sampled and rewarded (command `reward`)"
     )
 
     @field_validator("training")
@@ -163,7 +157,6 @@ def _override(earlier: DictConfig, later: dict[str, Any], source: str) -> DictCo
     Raises:
         InputError: they cannot be merged; the message names the source of the later ones.
     """
-    later = in_present_keys(later)
     try:
         settings = OmegaConf.create(later)
         decodings = [OmegaConf.select(part, "evaluation.decoding") for part in (earlier, settings)]
@@ -183,7 +176,6 @@ def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig
     """Validate a mapping; the error message has one line per fault, each with the field's dotted name."""
     try:
         if isinstance(values, dict):
-            values = in_present_keys(values)
             # A missing section would be validated without the context, and its fault would hide unknown keys.
             values = {"custom": {}} | values
         return RunConfig.model_validate(values, context={"trains": trains})
@@ -207,7 +199,7 @@ def _message(item: Any) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return f"{field}: unknown key{_near(item['loc'])}"
-    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.", "reward.")):
+    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
         return message  # the validator has named the fields itself
     value, kind = item.get("input"), item["type"]
     message = _EXPECTED.get(kind, message[:1].lower() + message[1:])
@@ -259,7 +251,7 @@ def read_yaml(file: Path) -> Any:
 def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not file.is_file():
         found = "expected a config file, found a folder" if file.is_dir() else "no such config file"
-        raise InputError(f"{file}: {found}{pointer(file.as_posix())}")
+        raise InputError(f"{file}: {found}")
     if file.resolve() in seen:
         raise InputError(f"{file}: extends itself, through {' -> '.join(map(str, seen))}")
     values = read_yaml(file) or {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from PIL import Image
 from torch.utils.data import Dataset
@@ -72,17 +72,6 @@ class OpenRun:
     vocab: CoordVocab | None
     markers: tuple[int, ...] | None
     pipeline: Any = field(repr=False)
-
-    samples: ClassVar[type[Samples]] = Samples
-    has_losses: ClassVar[bool] = True
-    command: ClassVar[str] = "train"
-
-    @classmethod
-    def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], outline: bool) -> Any:
-        """Return the pipeline of ms-swift with these arguments."""
-        from coord_trainer.swift.pipeline import open_pipeline
-
-        return open_pipeline(arguments, outline)
 
     @property
     def model(self) -> Any:
@@ -242,26 +231,21 @@ class OpenRun:
 
     def parts(self, samples: Samples, **shared: Any) -> Any:
         """Return what the run passes to the trainer of losses; `shared` is what all trainers take."""
-        from coord_trainer.swift.trainer import SlotsAlong, TrainingParts
+        from coord_trainer.swift.trainer import TrainingParts
 
-        config, along, slots = self.config, self.config.custom.parallel_boxes, None
-        if along.enabled:
-            slots = SlotsAlong(config.data.shape.least - 1, along.weight, Path(self.pipeline.args.model))
+        config = self.config
         return TrainingParts(
             objective=CoordObjective(config.custom.objective, self.vocab),
             fused=config.model.fused_head,
             packing=config.data.packing,
             gradient_norms=config.run.gradient_norms,
-            slots=slots,
             vision=(self.family.vision_tower, self.family.merger),
             non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
             **shared,
         )
 
 
-def open_run(
-    config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False, kind: type[OpenRun] = OpenRun
-) -> OpenRun:
+def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
     Args:
@@ -270,7 +254,6 @@ def open_run(
         base: the checkpoint's folder, or a hub id
         evaluates: whether there is a set to evaluate on
         outline: load the model without weights, on the meta device
-        kind: what the run trains by: losses, or rewards
 
     Raises:
         InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no
@@ -279,7 +262,7 @@ def open_run(
     """
     # Load: swift is imported here, since it takes many seconds.
     with swift_log(folder / "swift.log") as take_over_loggers:
-        from coord_trainer.swift.pipeline import swift_arguments
+        from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
         from coord_trainer.swift.template import apply_coord_template_adapter, fetch_checkpoint, refuse_remote_code
 
         take_over_loggers()
@@ -291,13 +274,13 @@ def open_run(
             config.custom.coord_objective.plugins, "custom.coord_objective.plugins"
         )  # one of them may register the family
         family = family_of(stored)
-        _refuse_impossible(config, family, kind)
+        _refuse_impossible(config, family)
         tokens = config.custom.coord_tokens
         apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         arguments = swift_arguments(config, folder, str(stored), family.entry, evaluates)
-        pipeline = kind.open_pipeline(config, arguments, outline)
+        pipeline = open_pipeline(arguments, outline)
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
@@ -316,7 +299,7 @@ def open_run(
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
         _install_offsets(config, family, pipeline, vocab, markers)
-    opened = kind(config, family, folder, vocab, markers, pipeline)
+    opened = OpenRun(config, family, folder, vocab, markers, pipeline)
 
     # Prompt: training shows the model what it will be asked.
     with opened.any_length():
@@ -333,7 +316,7 @@ def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet | Mixture, a
         target_writer(config, opened, source.data, source.images) if source.images is not None else None
         for source in mixture.sources
     ]
-    return opened.samples(mixture, opened.encode, writers, opened.markers, augments)
+    return Samples(mixture, opened.encode, writers, opened.markers, augments)
 
 
 def target_writer(config: RunConfig, opened: OpenRun, data: DataSection, images: ImageSet) -> TargetWriter:
@@ -352,7 +335,7 @@ def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
         ) from None
 
 
-def _refuse_impossible(config: RunConfig, family: Family, kind: type[OpenRun]) -> None:
+def _refuse_impossible(config: RunConfig, family: Family) -> None:
     """Raise `InputError` if the run needs what the model family cannot do."""
     if config.data.packing and (reason := family.cannot.get("packing")):
         raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")
@@ -365,22 +348,10 @@ def _refuse_impossible(config: RunConfig, family: Family, kind: type[OpenRun]) -
         if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
             raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
     check_speed_of_family(config, family)
-    along = config.custom.parallel_boxes.enabled
-    if along and not kind.has_losses:
-        raise InputError(
-            "custom.parallel_boxes.enabled: slots are trained by the loss of true answers, which rewards do not have; "
-            "leave it out, and train slots afterwards (uv run apps/trainer slots)"
-        )
-    if along and (reason := family.cannot.get("speed")):
-        raise InputError(
-            f"custom.parallel_boxes.enabled is true but the model is a {family.name}, whose answers no slot can draft: "
-            f"{reason}; leave it out"
-        )
-    if config.evaluation.speed == "fast" and not along:
+    if config.evaluation.speed == "fast":
         raise InputError(
             "evaluation.speed is fast but a model that is trained has no slots yet: use exact, then train slots (uv "
-            "run apps/trainer slots) and evaluate with --speed fast, or train them along "
-            "(custom.parallel_boxes.enabled)"
+            "run apps/trainer slots) and evaluate with --speed fast"
         )
 
 

@@ -7,7 +7,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
-from coord_adapter import CoordOffsetConfig, Slots, read_slots, save_slots
+from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
 from coord_losses import CoordObjective, global_denominators
@@ -36,20 +36,10 @@ from coord_trainer.console import say
 from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
-from coord_trainer.model.slot_attention import attend_beside_slots
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
 from coord_trainer.training.head import Head, row_selecting_head
 from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
-from coord_trainer.training.parallel_boxes import (
-    MEASURED,
-    RATE,
-    Blocks,
-    SlotRows,
-    initial_rows,
-    install_slots,
-    row_size,
-)
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
 _NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
@@ -73,21 +63,6 @@ class RunParts:
 
 
 @dataclass(frozen=True)
-class SlotsAlong:
-    """Slots that are trained along with the model.
-
-    Attributes:
-        count: number of slots of an object
-        weight: of their loss
-        start: folder of the base, whose slots are trained further if it has some
-    """
-
-    count: int
-    weight: float
-    start: Path
-
-
-@dataclass(frozen=True)
 class TrainingParts(RunParts):
     """What a run passes to the trainer of losses."""
 
@@ -95,7 +70,6 @@ class TrainingParts(RunParts):
     fused: bool = True
     packing: bool = False
     gradient_norms: bool = False
-    slots: SlotsAlong | None = None
     vision: tuple[str, ...] = ("model.visual",)
     non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
 
@@ -146,9 +120,6 @@ class RunTrainer:
     def _restore_sums(self, sums: dict[str, Any]) -> None:
         """Continue with the sums of a checkpoint."""
 
-    def _save_beside(self, checkpoint: Path) -> None:
-        """Write what a checkpoint has besides the model."""
-
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Compute the evaluation losses and, if they are due, the scores of answers.
 
@@ -194,7 +165,7 @@ class RunTrainer:
         with failing_together(device):
             if self.args.process_index == 0:
                 scores = scorer.score(answers)
-                self._show(scorer.keep(self.state.global_step, answers))
+                self._show(scorer.drawn(answers))
         return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
 
     def _show(self, images: dict[str, np.ndarray]) -> None:
@@ -232,7 +203,6 @@ class RunTrainer:
             raise
         if self.args.should_save:
             write_text(checkpoint / _METRICS, json.dumps(sums))
-            self._save_beside(checkpoint)
             if self._parts.card is not None:
                 self._parts.card.write(checkpoint)
             mark_complete(checkpoint)
@@ -263,73 +233,16 @@ class RunTrainer:
 class CoordTrainer(RunTrainer, Seq2SeqTrainer):
     """swift's trainer with the coordinate objective on supervised rows."""
 
-    _slots: SlotRows | None = None
-
     def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
         self._parts, self._objective = coord_parts, coord_parts.objective
         self.offset_config = coord_parts.offset
         self._norms: dict[str, float] = {}
-        if coord_parts.slots is not None:
-            self._slots = self._installed_slots(*args, **kwargs)
         super().__init__(*args, **kwargs)
-        weights, measured = self._objective.config.weights, () if self._slots is None else MEASURED
-        self._step_metrics = {mode: StepMetrics(weights, self.args.device, measured) for mode in ("train", "eval")}
+        weights = self._objective.config.weights
+        self._step_metrics = {mode: StepMetrics(weights, self.args.device) for mode in ("train", "eval")}
         if coord_parts.answers is None and self.eval_dataset is not None:
             self._check_best_metric()
         self._join_run()
-
-    def _installed_slots(self, model: nn.Module, args: Any, *_: Any, **__: Any) -> SlotRows:
-        """Make the slots a part of the model before the trainer sees its parameters."""
-        along = self._parts.slots
-        embedding = model.get_input_embeddings()
-        with torch.no_grad():
-            rows_KH = embedding(torch.tensor(list(self._objective.vocab.ids), device=model.device))
-        self._slot_rate = RATE * row_size(rows_KH)
-        rows_SH = self._read_slots(along.start, rows_KH.shape[1])
-        if rows_SH is None:
-            rows_SH = initial_rows(rows_KH, along.count, args.seed)
-        slots = install_slots(model, rows_SH.to(rows_KH.device))
-        attend_beside_slots(model)
-        return slots
-
-    def _read_slots(self, folder: Path, hidden_size: int) -> torch.Tensor | None:
-        found = read_slots(
-            folder, count=self._parts.slots.count, hidden_size=hidden_size, fingerprint=self._fingerprint
-        )
-        return None if found is None else found.rows
-
-    @property
-    def _fingerprint(self) -> str | None:
-        return None if self._parts.card is None else self._parts.card.fingerprint
-
-    def create_optimizer(self, model=None):
-        """Add a group of the slots, whose rate does not depend on what else is trained."""
-        optimizer = super().create_optimizer(model=model)
-        if self._slots is not None:
-            rows = self._slots.rows
-            for group in optimizer.param_groups:
-                if any(parameter is rows for parameter in group["params"]):
-                    group["params"] = [parameter for parameter in group["params"] if parameter is not rows]
-                    own = {**group, "params": [rows], "lr": self._slot_rate, "weight_decay": 0.0}
-            optimizer.param_groups = [*(group for group in optimizer.param_groups if group["params"]), own]
-        return optimizer
-
-    def _save_beside(self, checkpoint: Path) -> None:
-        if self._slots is not None:
-            save_slots(checkpoint, Slots(self._slots.rows.float(), self._fingerprint))
-
-    def _load_optimizer_and_scheduler(self, checkpoint):
-        """Also load the slots."""
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None and self._slots is not None:
-            rows_SH = self._read_slots(Path(checkpoint), self._slots.rows.shape[1])
-            if rows_SH is None:
-                raise RunError(
-                    f"{checkpoint} has no slots: it was saved without custom.parallel_boxes.enabled; begin a run of "
-                    "its own with it as model.path"
-                )
-            with torch.no_grad():
-                self._slots.rows.copy_(rows_SH)
 
     def _forget_evaluation(self) -> None:
         self._step_metrics["eval"].clear()
@@ -440,8 +353,6 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
             denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
         want_diagnostics = not training or self._logs_next()
         idle = () if "pixel_values" in inputs else idle_vision(unwrapped, self._parts.vision)
-        if self._slots is not None and not len(slots):
-            idle = (*idle, self._slots.rows)
         rows = RowHead(
             self._objective,
             labels_BT,
@@ -451,20 +362,11 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
             idle=idle,
             denominators=denominators,
         )
-        blocks, behind = None, nullcontext()
-        if self._slots is not None and len(slots):
-            blocks = Blocks.of(self._slots, inputs, rows.labels, slots)
-            inputs, behind = blocks.behind(inputs, self._objective.vocab.first_id), blocks.embedded(unwrapped)
-        with row_selecting_head(unwrapped, active_head(unwrapped), rows, blocks), name_failing_term(), behind:
+        with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
             # With a cache, transformers ignores the sample boundaries in packed position ids.
             outputs = model(**inputs, use_cache=False)
-        output = rows.rejoin(outputs.logits if blocks is None else outputs.logits[:, :-1])
+        output = rows.rejoin(outputs.logits)
         loss = rows.total(output)
-        measured = rows.diagnostics
-        if blocks is not None:
-            objects = len(slots) if denominators is None else denominators["objects"]
-            of_slots = outputs.logits[0, -1] / (self._parts.slots.count * objects)
-            loss, measured = loss + self._parts.slots.weight * of_slots, measured | blocks.measured
 
         # A loss that is not finite ends the run or leaves the micro-batch out
         if training and self._parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
@@ -472,7 +374,7 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
             return (outputs.loss, outputs) if return_outputs else outputs.loss
 
         # Logs
-        self._step_metrics["train" if training else "eval"].add(output, measured, slots.fallbacks)
+        self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
         if self._parts.gradient_norms and training and want_diagnostics:
             self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from coord_codec import InputError, Instance, find_layout
 from coord_data.image_set import ImageSet
+from coord_losses import soft_cross_entropy, wasserstein1
 from coord_trainer.answers.speed.of_checkpoint import FAST_TOLERANCE
 from coord_trainer.answers.speed.outline import Outline
 from coord_trainer.answers.speed.passes import attention_mask, lengthened, position_shift
@@ -29,8 +30,9 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.prompt import prompt_tokens
-from coord_trainer.training.parallel_boxes import RATE, attended_by_slots, initial_rows, row_size, slot_loss
 
+_RATE = 0.05
+"""Learning rate relative to the size of a coordinate's embedding."""
 _HELD_OUT = 0.1
 """Share of the images that only measure."""
 _KEPT_BYTES = 2**30
@@ -85,18 +87,18 @@ def train_slots(
     if len(groups) <= held:
         raise InputError(f"slots: expected more than {batch} images with objects, found {len(usable)}; name more")
     measured, trained = groups[:held], groups[held:]
-    rows_SH = initial_rows(trainer.rows_KH, trainer.count, seed).requires_grad_()
+    rows_SH = trainer.initial(seed)
     frozen = [parameter for parameter in checkpoint.model.parameters() if parameter.requires_grad]
     for parameter in frozen:
         parameter.requires_grad_(False)
-    rate = RATE * row_size(trainer.rows_KH)
+    rate = _RATE * trainer.row_size
     optimizer = torch.optim.AdamW([rows_SH], lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
     bar = tqdm(total=steps, desc="slots", unit="step", mininterval=1.0)
     for step, group in enumerate(_endless(trained, order, steps)):
         optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / steps)) / 2
         logits_NK, targets_NK, _ = trainer.forward(trainer.batch(group), rows_SH)
-        term = slot_loss(logits_NK, targets_NK)
-        loss = term.sum / term.count
+        cross_entropy, distance = soft_cross_entropy(logits_NK, targets_NK), wasserstein1(logits_NK, targets_NK)
+        loss = (cross_entropy.sum + distance.sum) / cross_entropy.count
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -136,7 +138,14 @@ class _Slots:
         self._bytes = 0
         ids_K = torch.tensor(list(checkpoint.vocab.ids), device=checkpoint.model.device)
         with torch.no_grad():
-            self.rows_KH = checkpoint.model.get_input_embeddings()(ids_K)
+            self._rows_KH = checkpoint.model.get_input_embeddings()(ids_K).float()
+        self.row_size = float(self._rows_KH.square().mean().sqrt())
+
+    def initial(self, seed: int) -> torch.Tensor:
+        """Return the mean of the coordinates' embeddings for each slot [S, H], with noise that tells them apart."""
+        mean_H = self._rows_KH.mean(dim=0)
+        noise_SH = torch.randn(self.count, len(mean_H), generator=torch.Generator().manual_seed(seed))
+        return (mean_H + 0.5 * self.row_size * noise_SH.to(mean_H)).requires_grad_()
 
     def batch(self, group: Sequence[int]) -> _Batch:
         """Return prompts and answers of images, from memory if they were prepared before."""
@@ -187,8 +196,12 @@ class _Slots:
         place_BW = place_BMS.flatten(1)
         position_BW = place_BW + shift_B[:, None]
 
+        # Which positions they attend to: all before the first coordinate, and the slots of their object up to theirs.
+        own_W = torch.arange(place_BW.shape[1], device=device)
         end_BW = (prompt + first_BM.clamp(min=0)).repeat_interleave(self.count, dim=1)
-        seen_BWS = attended_by_slots(torch.zeros_like(end_BW), end_BW, attended_BT, self.count)
+        seen_BWT = (torch.arange(length, device=device) < end_BW[..., None]) & attended_BT[:, None]
+        same_WW = (own_W[:, None] // self.count == own_W // self.count) & (own_W <= own_W[:, None])
+        seen_BWS = torch.cat([seen_BWT, same_WW.expand(len(seen_BWT), -1, -1)], dim=2)
         logits_BWV = model(
             inputs_embeds=rows_SH.repeat(most, 1).expand(len(seen_BWS), -1, -1).to(output.logits.dtype),
             position_ids=position_BW if axes is None else position_BW.expand(axes, -1, -1),

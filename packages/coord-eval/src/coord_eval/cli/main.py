@@ -9,6 +9,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -163,6 +164,7 @@ app.add_typer(review_app, name="review")
 examples:
   coord-eval compare --ground-truth instances.json a.jsonl b.jsonl
   coord-eval compare --ground-truth instances.json base=a.jsonl new=b.jsonl --out comparison --resamples 2000
+  coord-eval compare --ground-truth instances.json base=a0.jsonl base=a1.jsonl new=b0.jsonl new=b1.jsonl
 """
 )
 @options.takes(options.answers, options.scoring)
@@ -180,23 +182,23 @@ def compare(
 ) -> None:
     """Compare runs: sets of answers for the same images.
 
-    The difference of each run from the first has a confidence interval from a paired bootstrap over images. The files
-    in --out are comparison.json and comparison.html.
+    The difference of each run from the first has a confidence interval from a paired bootstrap over images. Files of
+    the same name are the seeds of one run, whose mean and interval over seeds are given too. The files in --out are
+    comparison.json and comparison.html.
     """
-    from coord_eval.cli.summaries import comparison_lines
     from coord_eval.comparison import compare
     from coord_eval.scoring import score
 
-    files: dict[str, Path] = {}
+    files: dict[str, list[Path]] = {}
     for argument in runs:
         name, file = options.name_and_file(argument)
-        if name in files:
-            raise InputError(f"compare: two runs are called {name!r}; give each a name: NAME=FILE")
-        files[name] = file
+        if file in files.setdefault(name, []):
+            raise InputError(f"compare: {file} is named twice; give each run a name, and each of its seeds a file")
+        files[name].append(file)
     with options.Progress() as progress:
-        evaluations = {name: score(ground_truth, path, **settings) for name, path in files.items()}
+        evaluations = {name: [score(ground_truth, path, **settings) for path in own] for name, own in files.items()}
         extra = options.given_text_options(settings)
-        if extra and all(map(options.is_results_list, evaluations.values())):
+        if extra and all(map(options.is_results_list, chain(*evaluations.values()))):
             raise InputError(f"compare: every run is a COCO results list, on which {extra} has no effect; leave it out")
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
@@ -204,7 +206,7 @@ def compare(
     if as_json:
         print(comparison.to_json())
     else:
-        _print_summary(comparison_lines(comparison), comparison.notes)
+        _print_summary(comparison.lines(), comparison.notes)
 
 
 @app.command(
