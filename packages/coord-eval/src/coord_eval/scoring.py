@@ -94,8 +94,8 @@ def score(
         resampling: number and seed of the bootstrap resamples for confidence intervals
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
         params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
-        fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf`, `nms` or `soft-nms`,
-            see `coord_eval.fuse`; a note counts them
+        fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf` or `nms`, see
+            `coord_eval.fuse`; a note counts them
         calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
         progress: called with the name of a stage, the number of steps done and their total
         diagnose: whether other interpretations of the numbers are tried, which the notes then name; None: if AP is
@@ -146,7 +146,7 @@ def score(
     # Near-duplicates
     fusion: dict[str, Any] = {}
     if rule is not None:
-        fused, counts = fuse_detections([collected.detections], rule, geometry_of(answers.geometry), truth.sizes_I2)
+        fused, counts = fuse_detections([collected.detections], rule, answers.geometry, truth.sizes_I2)
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 

@@ -219,13 +219,13 @@ def slots(
     config: ConfigFile = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 600,
     batch: Annotated[int, typer.Option(min=1, help="Images of a step.")] = 16,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial slots and the order of the images.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the slots that the model has.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial embeddings and the order of the images.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the draft embeddings that the model has.")] = False,
     strict: Strict = False,
 ) -> None:
-    """Train slots, which draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
+    """Train embeddings that draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
 
-    They are kept in the model's folder (coord_slots), and exports bring them along.
+    They are kept in the model's folder (coord_drafts), and exports bring them along.
 
     Example: uv run apps/trainer slots runs/a train.json --images train
     """
@@ -235,9 +235,9 @@ def slots(
     resolved = load_run_config(config, overrides or [], trains=False)
     check_settings(overrides or [], endpoint=False)
     load_libraries()
-    from coord_trainer.detect.slots import slots_of_model
+    from coord_trainer.detect.drafts import drafts_of_model
 
-    for line in slots_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
+    for line in drafts_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
         say(line)
 
 

@@ -245,7 +245,7 @@ class OpenRun:
         )
 
 
-def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False) -> OpenRun:
+def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
     Args:
@@ -253,7 +253,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         folder: the folder that swift writes to
         base: the checkpoint's folder, or a hub id
         evaluates: whether there is a set to evaluate on
-        outline: load the model without weights, on the meta device
+        without_weights: load the model without weights, on the meta device
 
     Raises:
         InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no
@@ -266,9 +266,10 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         from coord_trainer.swift.template import apply_coord_template_adapter, fetch_checkpoint, refuse_remote_code
 
         take_over_loggers()
-        if config.training.get("deepspeed") and not outline:
+        if config.training.get("deepspeed") and not without_weights:
             set_single_rank_environment()
-        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, config.training.get("use_hf"), outline)
+        use_hf = config.training.get("use_hf")
+        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, use_hf, without_weights)
         refuse_remote_code(stored)
         import_plugins(
             config.custom.coord_objective.plugins, "custom.coord_objective.plugins"
@@ -280,12 +281,12 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         arguments = swift_arguments(config, folder, str(stored), family.entry, evaluates)
-        pipeline = open_pipeline(arguments, outline)
+        pipeline = open_pipeline(arguments, without_weights)
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
     _check_parts(family, pipeline.model)
-    if config.training.get("quant_bits") and not outline:
+    if config.training.get("quant_bits") and not without_weights:
         report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
     attend_to_images_together(pipeline.model, family.vision_tower)
@@ -350,8 +351,8 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     check_speed_of_family(config, family)
     if config.evaluation.speed == "fast":
         raise InputError(
-            "evaluation.speed is fast but a model that is trained has no slots yet: use exact, then train slots (uv "
-            "run apps/trainer slots) and evaluate with --speed fast"
+            "evaluation.speed is fast but a model that is trained has no draft embeddings yet: use exact, then train "
+            "them (uv run apps/trainer slots) and evaluate with --speed fast"
         )
 
 

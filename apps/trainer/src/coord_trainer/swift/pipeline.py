@@ -76,7 +76,7 @@ class CoordSft(SwiftSft):
         return {"coord_parts": self.parts}
 
 
-class _OutlineSft(CoordSft):
+class _SftWithoutWeights(CoordSft):
     """The pipeline with a model without weights."""
 
     def _prepare_model_tokenizer(self):
@@ -84,10 +84,10 @@ class _OutlineSft(CoordSft):
             super()._prepare_model_tokenizer(return_dummy_model=True)
 
 
-def open_pipeline(arguments: dict[str, Any], outline: bool = False, kind: type[SwiftSft] = CoordSft) -> Any:
+def open_pipeline(arguments: dict[str, Any], without_weights: bool = False, kind: type[SwiftSft] = CoordSft) -> Any:
     """Load model, processor and template as swift does, for a pipeline of a `kind`.
 
-    With `outline` the model is without weights (meta device).
+    With `without_weights` the model is without weights (meta device).
 
     Raises:
         InputError: a file of the checkpoint is missing or damaged.
@@ -109,7 +109,7 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False, kind: type[S
         if world_size() > 1:  # ZeRO-3 shards while loading, and would assume one rank without this
             deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)
     try:
-        return (_OutlineSft if outline else kind)(parsed)
+        return (_SftWithoutWeights if without_weights else kind)(parsed)
     except (OSError, JSONDecodeError, SafetensorError) as error:
         if getattr(error, "errno", None) is not None:  # of the system, such as a full disk
             raise

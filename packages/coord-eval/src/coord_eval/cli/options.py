@@ -154,7 +154,7 @@ def _fusion_rule(text: str | None) -> str | None:
 
 def fusion_option(help_text: str) -> Any:
     """Return the option of a method of fusion, with an IoU."""
-    return Option(callback=_fusion_rule, metavar="nms|soft-nms|wbf[:IOU]", help=help_text)
+    return Option(callback=_fusion_rule, metavar="nms|wbf[:IOU]", help=help_text)
 
 
 def scoring(

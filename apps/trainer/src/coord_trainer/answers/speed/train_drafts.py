@@ -1,12 +1,12 @@
-"""Trains slots on a frozen model: they learn the model's own distributions of the coordinates behind the first.
+"""Trains draft embeddings on a frozen model: they learn its own distributions of the coordinates behind the first.
 
-The prompt and the true answer pass once without gradients. The slots of all objects follow in a second pass over the
-same keys and values, with the positions of the coordinates from which they draft: a slot attends to what is before the
-object's first coordinate and to the slots before it, never to a coordinate. What it should answer is the distribution
+The prompt and the true answer pass once without gradients. Those of all objects follow in a second pass over the
+same keys and values, with the positions of the coordinates from which they draft: one attends to what is before the
+object's first coordinate and to those before it, never to a coordinate. What it should answer is the distribution
 that the model has there once it knows the coordinates before, since a draft is accepted if the model then agrees.
 
-Shapes: B images, T tokens of the padded prompt, L tokens of the padded answers, S slots of an object, W = S times the
-most objects of an image, N slots of the batch, V vocabulary, K coordinate tokens, H hidden size.
+Shapes: B images, T tokens of the padded prompt, L tokens of the padded answers, S draft embeddings of an object, W = S
+times the most objects of an image, N of the batch, V vocabulary, K coordinate tokens, H hidden size.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tqdm import tqdm
 from coord_codec import InputError, Instance, find_layout
 from coord_data.image_set import ImageSet
 from coord_losses import soft_cross_entropy, wasserstein1
+from coord_trainer.answers.speed.forced import ForcedTokens
 from coord_trainer.answers.speed.of_checkpoint import FAST_TOLERANCE
-from coord_trainer.answers.speed.outline import Outline
 from coord_trainer.answers.speed.passes import attention_mask, lengthened, position_shift
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import TargetWriter, marker_ids
@@ -41,10 +41,10 @@ _KEPT_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Agreement:
-    """How often drafts agree with the model, on images that the slots were not trained on.
+    """How often drafted coordinates agree with the model, on images that the drafts were not trained on.
 
     Attributes:
-        equal: share of drafted coordinates that are the model's likeliest, for each slot
+        equal: share of drafted coordinates that are the model's likeliest, for each draft embedding
         near: share that is at most `FAST_TOLERANCE` bins away
         coordinates: number of drafted coordinates
     """
@@ -62,10 +62,10 @@ class _Batch:
     """Positions of the first coordinate of each object in the answers."""
 
 
-def train_slots(
+def train_drafts(
     checkpoint: LoadedCheckpoint, config: RunConfig, images: ImageSet, *, steps: int, batch: int, seed: int
 ) -> tuple[torch.Tensor, Agreement]:
-    """Return the slots [S, H] of a frozen model and how often they agree with it.
+    """Return the draft embeddings [S, H] of a frozen model and how often they agree with it.
 
     Args:
         checkpoint: the model; its weights stay as they are
@@ -78,7 +78,7 @@ def train_slots(
     Raises:
         InputError: shapes vary in their number of coordinates, or there are too few images with objects.
     """
-    trainer = _Slots(checkpoint, config, images)
+    trainer = _Drafts(checkpoint, config, images)
     usable = [index for index, instance in enumerate(images.instances) if instance.targets]
     order = random.Random(seed)
     order.shuffle(usable)
@@ -93,7 +93,7 @@ def train_slots(
         parameter.requires_grad_(False)
     rate = _RATE * trainer.row_size
     optimizer = torch.optim.AdamW([rows_SH], lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
-    bar = tqdm(total=steps, desc="slots", unit="step", mininterval=1.0)
+    bar = tqdm(total=steps, desc="drafts", unit="step", mininterval=1.0)
     for step, group in enumerate(_endless(trained, order, steps)):
         optimizer.param_groups[0]["lr"] = rate * min(1.0, (step + 1) / 20) * (1 + math.cos(math.pi * step / steps)) / 2
         logits_NK, targets_NK, _ = trainer.forward(trainer.batch(group), rows_SH)
@@ -118,18 +118,18 @@ def _endless(groups: Sequence[list[int]], order: random.Random, steps: int) -> I
         yield shuffled[step % len(groups)]
 
 
-class _Slots:
-    """Prepares batches and passes the slots through a frozen model."""
+class _Drafts:
+    """Prepares batches and passes the drafts through a frozen model."""
 
     def __init__(self, checkpoint: LoadedCheckpoint, config: RunConfig, images: ImageSet) -> None:
         if checkpoint.vocab is None:
-            raise InputError("slots: the model answers in plain numbers; slots draft coordinate tokens")
+            raise InputError("slots: the model answers in plain numbers; coordinate tokens alone are drafted")
         self._checkpoint, self._config, self._images, self._vocab = checkpoint, config, images, checkpoint.vocab
         tokenizer = checkpoint.processor.tokenizer
-        self.outline = Outline.for_tokenizer(tokenizer, config.data, checkpoint.vocab)
-        if self.outline.sides is None:
+        self.forced = ForcedTokens.for_tokenizer(tokenizer, config.data, checkpoint.vocab)
+        if self.forced.sides is None:
             raise InputError(f"slots: a {config.data.geometry} has no fixed number of coordinates to draft")
-        self.count = self.outline.sides - 1
+        self.count = self.forced.sides - 1
         if self.count < 1:
             raise InputError(f"slots: a {config.data.geometry} has no coordinates behind the first")
         self._markers = marker_ids(config.data, tokenizer)
@@ -142,7 +142,7 @@ class _Slots:
         self.row_size = float(self._rows_KH.square().mean().sqrt())
 
     def initial(self, seed: int) -> torch.Tensor:
-        """Return the mean of the coordinates' embeddings for each slot [S, H], with noise that tells them apart."""
+        """Return the mean of the coordinates' embeddings S times [S, H], with noise that tells them apart."""
         mean_H = self._rows_KH.mean(dim=0)
         noise_SH = torch.randn(self.count, len(mean_H), generator=torch.Generator().manual_seed(seed))
         return (mean_H + 0.5 * self.row_size * noise_SH.to(mean_H)).requires_grad_()
@@ -174,7 +174,7 @@ class _Slots:
         return _Batch(inputs, longest, first)
 
     def forward(self, batch: _Batch, rows_SH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return coordinate logits [N, K] of the slots, the model's distributions [N, K], and the slot of each [N]."""
+        """Return coordinate logits [N, K] of the drafts, distributions [N, K] of the model, and their numbers [N]."""
         model, device = self._checkpoint.model, self._checkpoint.model.device
         inputs = {name: value.to(device) for name, value in batch.inputs.items()}
         length = inputs["input_ids"].shape[1]
@@ -186,9 +186,9 @@ class _Slots:
             attended_BT[:, prompt:] = True
             shift_B, axes = position_shift(model, attended_BT)
 
-        # Where the slots of each object stand: from the place before the next coordinate of the answer.
-        slot_S = torch.arange(self.count, device=device)
-        ahead_S = (slot_S + 1) * self.outline.stride - 1
+        # Where the drafts of each object stand: from the place before the next coordinate of the answer.
+        draft_S = torch.arange(self.count, device=device)
+        ahead_S = (draft_S + 1) * self.forced.stride - 1
         most = max(map(len, batch.first_BM))
         first_BM = torch.tensor([[*row, *[-1] * (most - len(row))] for row in batch.first_BM], device=device)
         valid_BW = (first_BM >= 0).repeat_interleave(self.count, dim=1)
@@ -196,7 +196,7 @@ class _Slots:
         place_BW = place_BMS.flatten(1)
         position_BW = place_BW + shift_B[:, None]
 
-        # Which positions they attend to: all before the first coordinate, and the slots of their object up to theirs.
+        # Which positions they attend to: all before the first coordinate, and the drafts of their object up to theirs.
         own_W = torch.arange(place_BW.shape[1], device=device)
         end_BW = (prompt + first_BM.clamp(min=0)).repeat_interleave(self.count, dim=1)
         seen_BWT = (torch.arange(length, device=device) < end_BW[..., None]) & attended_BT[:, None]
@@ -215,22 +215,22 @@ class _Slots:
         targets_BWK = output.logits[..., coordinates].gather(
             1, within_BW[..., None].expand(-1, -1, len(self._vocab.ids))
         )
-        slots_BW = slot_S.repeat(most).expand_as(valid_BW)
+        drafts_BW = draft_S.repeat(most).expand_as(valid_BW)
         logits_NK = logits_BWV[..., coordinates][valid_BW].float()
-        return logits_NK, targets_BWK[valid_BW].float().softmax(dim=1), slots_BW[valid_BW]
+        return logits_NK, targets_BWK[valid_BW].float().softmax(dim=1), drafts_BW[valid_BW]
 
     @torch.no_grad()
     def measure(self, groups: Sequence[Sequence[int]], rows_SH: torch.Tensor) -> Agreement:
-        """Return how often the drafts agree with the model."""
-        distances, slots = [], []
+        """Return how often the drafted coordinates agree with the model."""
+        distances, drafts = [], []
         for group in groups:
-            logits_NK, targets_NK, slot_N = self.forward(self.batch(group), rows_SH)
+            logits_NK, targets_NK, draft_N = self.forward(self.batch(group), rows_SH)
             distances.append((logits_NK.argmax(dim=1) - targets_NK.argmax(dim=1)).abs().cpu())
-            slots.append(slot_N.cpu())
-        distance_N, slot_N = torch.cat(distances), torch.cat(slots)
-        by_slot = [distance_N[slot_N == slot] for slot in range(self.count)]
+            drafts.append(draft_N.cpu())
+        distance_N, draft_N = torch.cat(distances), torch.cat(drafts)
+        by_draft = [distance_N[draft_N == draft] for draft in range(self.count)]
         return Agreement(
-            tuple(float((d == 0).float().mean()) for d in by_slot),
-            tuple(float((d <= FAST_TOLERANCE).float().mean()) for d in by_slot),
+            tuple(float((d == 0).float().mean()) for d in by_draft),
+            tuple(float((d <= FAST_TOLERANCE).float().mean()) for d in by_draft),
             len(distance_N),
         )

@@ -1,8 +1,8 @@
-"""`Outline`: the tokens that stand at the same place of every answer, from which the next tokens can be drafted.
+"""Forced tokens, which stand at the same place of every answer, from which the next can be drafted.
 
 An answer is: `head`, a description, `before`, coordinates with `between`, `after`, a description, and so on. With the
 markers `obj` the head is the start marker, and `after` the end marker with the next start. In JSON all five are
-punctuation and keys. Nothing here limits an answer: what differs from the outline is followed, and drafts nothing.
+punctuation and keys. Nothing here limits an answer: what differs from them is followed, and drafts nothing.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Outline:
-    """The fixed tokens of answers.
+class ForcedTokens:
+    """The forced tokens of answers.
 
     Attributes:
         head: before the first description
@@ -65,8 +65,8 @@ class Outline:
     @classmethod
     def for_tokenizer(
         cls, tokenizer: Any, data: DataSection, vocab: CoordVocab, names: Iterable[str] | None = None
-    ) -> Outline:
-        """Return the outline of answers with the markers, style and geometry of `data`."""
+    ) -> ForcedTokens:
+        """Return the forced tokens of answers with the markers, style and geometry of `data`."""
         shape = data.shape
         corners = (0.2, 0.3, 0.6, 0.7)
         other = {"geometry": {"type": shape.name, "coordinates": list(shape.example)}}
@@ -135,7 +135,7 @@ class Outline:
         return place.part == "name" and bool(place.name) and not self.before and complete
 
     def _fixed(self, place: Place) -> int | None:
-        """Return the only token that the outline has at a place; None if there is a choice."""
+        """Return the forced token at a place; None if there is a choice."""
         if place.part == "name" and self.names is not None:
             following = self.names.following(place.name)
             if place.name and not following:
