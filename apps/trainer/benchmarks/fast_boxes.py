@@ -20,6 +20,7 @@ import torch
 import typer
 
 from coord_adapter import read_drafts
+from coord_trainer.answers.detector import as_trained
 from coord_trainer.answers.generate import answer_images
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.speed import of_checkpoint
