@@ -69,7 +69,8 @@ def evaluate(
     from coord_trainer.answers.score import evaluate_checkpoint
 
     threshold = {"min_score": min_score, "precision": precision, "recall": recall}
-    print_scores(evaluate_checkpoint(resolved, checkpoint, out, threshold), out)
+    if (evaluation := evaluate_checkpoint(resolved, checkpoint, out, threshold)) is not None:
+        print_scores(evaluation, out)
 
 
 @app.command()
@@ -145,8 +146,8 @@ def predict(
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
+    from coord_trainer.answers.detector import check_labels
     from coord_trainer.checkpoints import locate_model
-    from coord_trainer.detect.detector import check_labels
 
     labels = check_labels(label or ())
     if endpoint is None:
@@ -202,7 +203,8 @@ def calibrate(
     load_libraries()
     from coord_trainer.detect.calibrate import calibrate_model, calibration_lines
 
-    for line in calibration_lines(calibrate_model(model, annotations, images, resolved, strict)):
+    calibration = calibrate_model(model, annotations, images, resolved, strict)
+    for line in calibration_lines(calibration) if calibration is not None else ():
         say(line)
     say(f"written into the {CARD_FILE} of {model}")
 
@@ -252,11 +254,11 @@ def grammar(
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
+    from coord_trainer.answers.detector import as_trained, check_labels
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import check_settings
-    from coord_trainer.detect.detector import as_trained, check_labels
 
     folder = locate_model(model)
     resolved = load_run_config(None, overrides or [], trains=False)
@@ -311,8 +313,8 @@ def demo(
     check_settings(overrides, endpoint=False, decodings=len(resolved.evaluation.decoding))
     locate_model(model)
     load_libraries()
+    from coord_trainer.answers.detector import Detector
     from coord_trainer.detect.demo import serve_demo
-    from coord_trainer.detect.detector import Detector
 
     detector = Detector.load(model, resolved, min_score=min_score, precision=precision, recall=recall)
     serve_demo(detector, host, port)

@@ -125,8 +125,8 @@ class Detector:
             names = allowed
         if resolved.evaluation.decoding[0].grammar != "names":
             names = ()  # answers must not depend on whether annotations or a folder name the images
+        from coord_trainer.answers.local import LocalEngine
         from coord_trainer.answers.speed.of_checkpoint import check_speed
-        from coord_trainer.detect.local import LocalEngine
         from coord_trainer.model.checkpoint import open_checkpoint
 
         loaded = open_checkpoint(folder, resolved)
@@ -160,7 +160,7 @@ class Detector:
     def finish(self) -> Finish:
         """What becomes of the boxes of an answer."""
         data, section = self.config.data, self.config.evaluation
-        labels = self.labels or getattr(self.engine, "names", None) or self.names
+        labels = self.labels or self.names
         limit = getattr(self.engine, "max_pixels", None) or data.max_pixels
         question = Question(data.prompt, data.class_prompt, tuple(sorted(labels)), data.geometry, limit)
         return Finish(section.views, question, self.calibration, self.threshold)
@@ -236,7 +236,7 @@ class Detector:
         Raises:
             InputError: if the model is behind an endpoint, or prompt, labels or views are invalid
         """
-        from coord_trainer.detect.local import LocalEngine
+        from coord_trainer.answers.local import LocalEngine
 
         if not isinstance(self.engine, LocalEngine):
             raise InputError("asking: a model behind an endpoint keeps its prompt and labels; set up another one")
