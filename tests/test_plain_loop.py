@@ -1,4 +1,4 @@
-"""The plain loop of coord-adapter's README: losses and adapter without ms-swift, which none of the two packages can run alone."""
+"""The plain loop of coord-adapter's README: losses and adapter without ms-swift."""
 
 import ast
 import json
@@ -15,9 +15,8 @@ OURS = {"coord_codec", "coord_losses", "coord_adapter", "coord_eval", "coord_tra
 
 
 def test_plain_loop_learns_its_box_with_losses_and_adapter_alone(tmp_path):
-    (code,) = re.findall(
-        r'^```python title="run by tests/test_plain_loop.py"\n(.*?)^```$', README.read_text(), re.S | re.M
-    )
+    block = r'^```python title="run by tests/test_plain_loop.py"\n(.*?)^```$'
+    (code,) = re.findall(block, README.read_text(), re.DOTALL | re.MULTILINE)
     code += "\nimport sys; print('loaded', *sorted({name.partition('.')[0] for name in sys.modules}))"
     command = [sys.executable, "-W", "ignore", "-c", code]
     output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
