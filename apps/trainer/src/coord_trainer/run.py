@@ -16,7 +16,7 @@ from coord_data.finding import Finding, write_findings
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
-from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
@@ -82,10 +82,10 @@ def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] =
         training = train_model(config, folder, base, data.train, data.scored, run.interruption)
         run.record(**training.facts(folder))
         run.stop_if_interrupted()
-        if data.scored is None or not is_first():
+        if data.scored is None:
             return Result(folder, training.checkpoint, None)
 
-        # Answer and report: with the checkpoint as it is on disk.
+        # Answer and report: with the checkpoint as it is on disk, every rank its share of the images.
         with run.scoring(training.checkpoint):
             count = predict_images(config, training.checkpoint, data.scored, folder / "predictions.jsonl")
             say(f"{counted(count, 'answer')} from {training.checkpoint.name}, loaded from disk")

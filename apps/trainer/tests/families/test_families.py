@@ -147,7 +147,7 @@ def test_memory_of_a_family_that_cannot_be_simulated_is_left_out_of_the_plan(bas
 def opened(base, folder, **sections):
     from coord_trainer.swift.open_run import open_run
 
-    return open_run(run_config(base, **sections), folder, str(base), evaluates=False, outline=True)
+    return open_run(run_config(base, **sections), folder, str(base), evaluates=False, without_weights=True)
 
 
 def test_rate_of_a_part_that_is_not_trained_is_refused(bases):

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 from PIL import ImageDraw
+from tqdm import tqdm
 from transformers import TrainerCallback
 
 from coord_codec import CoordVocab
-from coord_codec.images import decode_image
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.finish import Finish, read_options
-from coord_trainer.answers.generate import predict
-from coord_trainer.answers.objects import read_objects
+from coord_trainer.answers.decodings import detector_of, refuse_failures
+from coord_trainer.answers.records import prediction_records, sources_of
+from coord_trainer.answers.resumable_file import Record
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
@@ -45,39 +45,45 @@ class SubsetScorer:
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config = config
-        self._decoding = section.decoding[0]
-        self._max_new_tokens = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
+        limit = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
-        self._without_model = LoadedCheckpoint(None, processor, used, system_text(config))
+        without_model = LoadedCheckpoint(None, processor, used, system_text(config))
+        alone = config.model_copy(update={"evaluation": section.model_copy(update={"views": ()})})
+        self._detector = detector_of(without_model, alone, self.images, section.decoding[0], limit)
 
-    def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[dict[str, Any]]:
+    def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[Record]:
         """Return the answers to every `ranks`-th image, beginning with image `rank`."""
-        checkpoint = replace(self._without_model, model=model)
-        share = range(rank, len(self.images), ranks)
-        with attend_to_whole_rows(model):
-            return list(predict(checkpoint, self._config, self.images, self._decoding, self._max_new_tokens, share))
+        engine = self._detector.engine
+        detector = replace(self._detector, engine=replace(engine, checkpoint=replace(engine.checkpoint, model=model)))
+        share, batch = sources_of(self.images)[rank::ranks], self._config.evaluation.batch_size
+        answers: list[Record] = []
+        with attend_to_whole_rows(model), tqdm(total=len(share), desc="answering", unit="img") as bar:
+            for records in prediction_records(detector, share, batch, raw=True):
+                answers += records
+                bar.update(len(records))
+        refuse_failures(answers)
+        return answers
 
-    def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
+    def score(self, answers: list[Record]) -> dict[str, float]:
         """Return AP and AP50 of the answers; see `headline`."""
-        return headline(score_predictions(self._config, answers, self.images, self._decoding))
+        return headline(score_predictions(self._config, answers, self.images, self._config.evaluation.decoding[0]))
 
-    def drawn(self, answers: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    def drawn(self, answers: list[Record]) -> dict[str, np.ndarray]:
         """Return the first few images by name, as 8-bit RGB [height, width, 3].
 
         The boxes answered are in colours, the ground truth in white.
         """
         answered = {record["image"]: record for record in answers}
-        options = read_options(self._config, self._decoding)
         drawn = {}
         for place, instance in enumerate(self.images.instances[:_DRAWN_IMAGES]):
             if instance.image not in answered:
                 continue
-            image = decode_image(self.images.root / instance.image)
+            image = self.images.image(place).copy()
             canvas = ImageDraw.Draw(image)
             for target in instance.targets:
                 corners = [v * side for v, side in zip(target.bbox, image.size * 2, strict=True)]
                 canvas.rectangle(corners, outline="white")
-            found = read_objects(answered[instance.image], image, finish=Finish(), **options)
+            found = self._detector.read(answered[instance.image], image)
             drawn[f"answers/{place + 1}"] = np.asarray(found.drawn(_DRAWN_SIDE))
         return drawn
 

@@ -17,7 +17,7 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, compare
-from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.answers.score import score_predictions
 from coord_trainer.checkpoints import check_model_path, find_checkpoint

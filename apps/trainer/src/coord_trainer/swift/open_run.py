@@ -201,9 +201,11 @@ class OpenRun:
             workers: number of processes that encode samples; None takes the value of `training:`
             answers: schedule of AP measurements during training, None for none
         """
-        pipeline = self.pipeline
+        config, pipeline = self.config, self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+            from coord_trainer.swift.trainer import TrainingParts
 
             take_over_loggers()
             arguments = pipeline.args.training_args
@@ -213,9 +215,14 @@ class OpenRun:
                 arguments.dataloader_persistent_workers = not samples.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
-            pipeline.parts = parts = self.parts(
-                samples,
-                offset=self.config.custom.coord_offset,
+            pipeline.parts = parts = TrainingParts(
+                objective=CoordObjective(config.custom.objective, self.vocab),
+                offset=config.custom.coord_offset,
+                fused=config.model.fused_head,
+                packing=config.data.packing,
+                gradient_norms=config.run.gradient_norms,
+                vision=(self.family.vision_tower, self.family.merger),
+                non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
                 callbacks=tuple(callbacks),
                 card=self.card,
                 answers=answers,
@@ -228,23 +235,8 @@ class OpenRun:
         digests = parts.first_batches.values()
         return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
 
-    def parts(self, samples: Samples, **shared: Any) -> Any:
-        """Return what the run passes to the trainer of losses; `shared` is what all trainers take."""
-        from coord_trainer.swift.trainer import TrainingParts
 
-        config = self.config
-        return TrainingParts(
-            objective=CoordObjective(config.custom.objective, self.vocab),
-            fused=config.model.fused_head,
-            packing=config.data.packing,
-            gradient_norms=config.run.gradient_norms,
-            vision=(self.family.vision_tower, self.family.merger),
-            non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
-            **shared,
-        )
-
-
-def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False) -> OpenRun:
+def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
     Args:
@@ -252,7 +244,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         folder: the folder that swift writes to
         base: the checkpoint's folder, or a hub id
         evaluates: whether there is a set to evaluate on
-        outline: load the model without weights, on the meta device
+        without_weights: load the model without weights, on the meta device
 
     Raises:
         InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no
@@ -265,9 +257,10 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         from coord_trainer.swift.template import apply_coord_template_adapter, fetch_checkpoint, refuse_remote_code
 
         take_over_loggers()
-        if config.training.get("deepspeed") and not outline:
+        if config.training.get("deepspeed") and not without_weights:
             set_single_rank_environment()
-        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, config.training.get("use_hf"), outline)
+        use_hf = config.training.get("use_hf")
+        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, use_hf, without_weights)
         refuse_remote_code(stored)
         family = family_of(stored)
         _refuse_impossible(config, family)
@@ -276,12 +269,12 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, outlin
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         arguments = swift_arguments(config, folder, str(stored), family.entry, evaluates)
-        pipeline = open_pipeline(arguments, outline)
+        pipeline = open_pipeline(arguments, without_weights)
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
     _check_parts(family, pipeline.model)
-    if config.training.get("quant_bits") and not outline:
+    if config.training.get("quant_bits") and not without_weights:
         report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
     attend_to_images_together(pipeline.model, family.vision_tower)
@@ -346,8 +339,8 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     check_speed_of_family(config, family)
     if config.evaluation.speed == "fast":
         raise InputError(
-            "evaluation.speed is fast but a model that is trained has no slots yet: use exact, then train slots (uv "
-            "run apps/trainer slots) and evaluate with --speed fast"
+            "evaluation.speed is fast but a model that is trained has no draft embeddings yet: use exact, then train "
+            "them (uv run apps/trainer slots) and evaluate with --speed fast"
         )
 
 
