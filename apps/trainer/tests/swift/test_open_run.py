@@ -14,7 +14,6 @@ from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.answers.generate import prompt_inputs
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.swift.open_run import open_run
 from coord_trainer.training.head import RowHead, row_selecting_head
 
@@ -142,7 +141,7 @@ def test_normalize_bbox_leaves_boxes_alone_unless_told_otherwise(template, skip)
 
 
 @pytest.fixture(scope="module")
-def one_step(opened_run, tmp_path_factory):
+def one_step(opened_run, tiny_model, tmp_path_factory):
     """Run one optimizer step with a batch of 4 cut as asked; returns the log line and the new weights."""
     from coord_trainer.train import train_model
 
@@ -162,7 +161,7 @@ def one_step(opened_run, tmp_path_factory):
                 "learning_rate": 0.05,
             },
         )
-        checkpoint = train_model(config, folder, base_checkpoint(config, folder, train), train, None).checkpoint
+        checkpoint = train_model(config, folder, str(tiny_model), train, None).checkpoint
         return read_lines(folder)[0], load_file(checkpoint / "model.safetensors")
 
     return step

@@ -10,6 +10,7 @@ from tiny_run import read_lines, tiny_config
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from coord_trainer.data.shapes import draw_sets
 from coord_trainer.training.callbacks import HEAD, SparserLogs, StepProfile, log_interval, mark, seconds_by_part
 
 
@@ -89,20 +90,15 @@ def test_run_logs_sparser_lines_of_all_steps_and_says_so(tmp_path, monkeypatch, 
     pytest.importorskip("swift")
     from coord_trainer import run
 
-    def train(name, **training):
-        settings = {"max_steps": 8, "save_steps": 4, "eval_strategy": "no", "learning_rate": 0.0, "report_to": []}
-        config = tiny_config(evaluation={"images": "none"}, training=settings | training)
-        run.train_and_score(config, tmp_path / name)
-        return [line for line in read_lines(tmp_path / name) if "train_total_loss" in line]
-
-    every = train("every")
     monkeypatch.setattr("coord_trainer.train.SparserLogs", partial(SparserLogs, 2))
-    sparser = train("sparser")
-    assert [line["step"] for line in every] == list(range(1, 9))
-    assert [line["step"] for line in sparser] == [1, 2, 4, 6, 8]
+    training = {"max_steps": 8, "save_steps": 8, "gradient_accumulation_steps": 1, "report_to": []}
+    config = tiny_config(evaluation={"images": "none"}, training=training)
+    run.train_and_score(config, tmp_path / "run")
+    lines = [line for line in read_lines(tmp_path / "run") if "train_total_loss" in line]
     assert "now one follows every 2 steps" in capsys.readouterr().out
-    # A line is the mean of all tokens since the last one, not of its own step.
-    tokens = {line["step"]: line["coord_diag/coord_tokens"] for line in every}
-    assert sparser[2]["coord_diag/coord_tokens"] == tokens[3] + tokens[4]
-    state = json.loads((tmp_path / "sparser" / "checkpoints" / "checkpoint-8" / "trainer_state.json").read_text())
+    # A line is of all tokens since the last one, not of its own step.
+    sides = [4 * len(instance.objects) for instance in draw_sets(config, tmp_path / "data")[0].instances]
+    expected = {1: sides[:1], 2: sides[1:2], 4: sides[2:4], 6: sides[4:6], 8: sides[6:]}
+    assert {line["step"]: line["coord_diag/coord_tokens"] for line in lines} == {n: sum(s) for n, s in expected.items()}
+    state = json.loads((tmp_path / "run" / "checkpoints" / "checkpoint-8" / "trainer_state.json").read_text())
     assert len([line for line in state["log_history"] if "train_total_loss" in line]) == 5
