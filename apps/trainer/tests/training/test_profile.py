@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import pytest
 import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
