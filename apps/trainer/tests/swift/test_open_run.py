@@ -13,7 +13,7 @@ from coord_codec import InputError, encode_target
 from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.answers.generate import prompt_inputs
 from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.packed_attention import attend_by_sample
+from coord_trainer.model.packed_attention import attend_by_sample, attend_to_whole_rows
 from coord_trainer.swift.open_run import open_run
 from coord_trainer.training.head import RowHead, row_selecting_head
 
@@ -178,12 +178,14 @@ def test_accumulating_four_batches_of_one_is_one_batch_of_four(one_step, objecti
     assert all(torch.allclose(whole_weights[k], cut_weights[k], atol=1e-5) for k in whole_weights)
 
 
-def test_attend_by_sample_refuses_rows_that_are_not_packed(opened_run):
-    model = opened_run[1].model
+def test_attend_by_sample_refuses_rows_that_are_not_packed_but_where_answers_are_generated(opened_run):
+    model, ids = opened_run[1].model, torch.ones(2, 3, dtype=torch.long)
     try:
         attend_by_sample(model)
+        with attend_to_whole_rows(model):
+            model(input_ids=ids)
         with pytest.raises(ValueError, match="batch size 1"):
-            model(input_ids=torch.ones(2, 3, dtype=torch.long))
+            model(input_ids=ids)
     finally:
         model.set_attn_implementation("sdpa")
 
