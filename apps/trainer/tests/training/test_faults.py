@@ -98,19 +98,19 @@ def test_failure_in_a_process_that_encodes_images_is_one_line(killed, told):
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 @pytest.mark.parametrize("spoils", ["loss", "gradient"])
-def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy, spoils, run, tmp_path, monkeypatch):
+def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(
+    policy, spoils, run, tiny_model, tmp_path, monkeypatch
+):
     pytest.importorskip("swift")
     from tiny_run import tiny_config
 
     from coord_trainer.data.shapes import draw_sets
-    from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.train import train_model
     from coord_trainer.training.head import RowHead
 
     training = {"max_steps": 2, "save_steps": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
     config = tiny_config(run={"on_nan": policy}, training=training, evaluation={"images": "none"})
     train, _ = draw_sets(config, tmp_path / "data")
-    base = base_checkpoint(config, tmp_path, train)
     total, seen = RowHead.total, []
 
     def spoilt(rows, output):
@@ -135,7 +135,7 @@ def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy
         assert (code, f"(images {names})" in line) == (1, spoils == "loss")
         assert "Traceback" not in told and not list(tmp_path.glob("**/checkpoint-*"))
         return
-    train_model(config, tmp_path, base, train, None)
+    train_model(config, tmp_path, str(tiny_model), train, None)
     assert len(seen) == 4
     losses = [line["train_total_loss"] for line in read_lines(tmp_path) if "train_total_loss" in line]
     assert len(losses) == 2 and all(0 < loss < 100 for loss in losses)
