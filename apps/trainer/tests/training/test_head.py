@@ -22,7 +22,7 @@ CONFIGS = [
     ObjectiveConfig.group_b(),
     ObjectiveConfig.group_a(),
     ObjectiveConfig.group_a(label_smoothing=0.2),
-    ObjectiveConfig.mixed(z_loss_weight=0.3, label_smoothing=0.2),
+    ObjectiveConfig.mixed(label_smoothing=0.2),
 ]
 
 

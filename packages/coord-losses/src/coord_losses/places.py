@@ -1,4 +1,4 @@
-"""The objects of one sample's text by their place, and the ground truth and weight that belong to each.
+"""The objects of one sample's text by their place, and the ground truth that belongs to each.
 
 Shapes: T positions of a row of labels.
 """
@@ -88,38 +88,29 @@ class SampleRows:
                 )
 
 
-def join(
-    places: Sequence[Place], boxes: Sequence[Numbers] | None, num_weights: int | None, vocab: CoordVocab, sample: int
-) -> list[int | None]:
-    """Return the index of the ground truth and weight of each place; None for a place that has none.
+def join(places: Sequence[Place], boxes: Sequence[Numbers] | None, vocab: CoordVocab) -> list[int | None]:
+    """Return the index of the ground truth of each place; None for a place that has none.
 
-    With one box (or weight) for each place, or for each place that is at least partly supervised, they belong together
-    in this order. Otherwise the text was cut, objects were masked, or a prompt has objects of its own: then the order
+    With one box for each place, or for each place that is at least partly supervised, they belong together in this
+    order. Otherwise the text was cut, objects were masked, or a prompt has objects of its own: then the order
     is kept, and most boxes must agree with the labels.
 
     Args:
         places: the places of a sample in the order of its text
         boxes: its ground-truth boxes in the order of the full text
-        num_weights: number of its weights, which have the same order
         vocab: the coordinate tokens
-        sample: number of the sample, for messages
-
-    Raises:
-        ValueError: if there are fewer weights than objects, or it is unknown which of them belong to the objects
     """
-    count = num_weights if boxes is None else len(boxes)
-    seen = [i for i, place in enumerate(places) if not place.hidden]
-    if num_weights is not None and num_weights < sum(places[i].usable for i in seen):
-        raise ValueError(f"sample {sample}: {num_weights} weights for {len(seen)} objects; give one for each")
-    if count is None:
+    if boxes is None:
         return [None] * len(places)
+    count = len(boxes)
+    seen = [i for i, place in enumerate(places) if not place.hidden]
     if count == len(places):
         return list(range(count))
     if count == len(seen):
         return [seen.index(i) if i in seen else None for i in range(len(places))]
 
     def agreeing(place: int, index: int) -> bool:
-        return boxes is not None and agree(boxes[index], places[place].decoded, vocab)
+        return agree(boxes[index], places[place].decoded, vocab)
 
     if count > len(places):
         return list(_increasing(len(places), count, agreeing))
