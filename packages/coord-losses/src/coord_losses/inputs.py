@@ -119,9 +119,7 @@ class TermInputs:
         """Ground-truth coordinates: of the object's box or shape if the row decodes one, else of the target bin."""
         objects = self.batch.objects
         true_C = self.bins_C.to(self.dtype) / self.grid.scale
-        coords, boxes = objects.coords, (objects.rows_M4.flatten(), objects.boxes_M4.flatten())
-        rows, values = boxes if coords is None else (coords.rows_P, coords.true_P)
-        return true_C.index_put((rows,), values.to(self.dtype))
+        return true_C.index_put((objects.rows_P,), objects.true_P.to(self.dtype))
 
     @property
     def true_bins_C(self) -> Tensor:

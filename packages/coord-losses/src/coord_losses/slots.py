@@ -6,13 +6,13 @@ Shapes: N supervised rows, M objects, P coordinates of all objects.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from coord_codec import GEOMETRIES, CoordVocab, Geometry, SequenceLayout, geometry_of
-from coord_losses.places import Place, SampleRows, agree, join
+from coord_losses.places import Columns, Place, agree, join, places_of
 
 Box = Sequence[float]
 
@@ -123,8 +123,23 @@ class ObjectSlots:
                 f"{tuple(self.rows_M4.shape)}, {tuple(self.boxes_M4.shape)}, {tuple(self.image_M.shape)}"
             )
 
+    @classmethod
+    def none(cls) -> "ObjectSlots":
+        """Return the slots of a batch without objects."""
+        return cls(torch.zeros(0, 4, dtype=torch.long), torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+
     def __len__(self) -> int:
         return self.image_M.numel()
+
+    @property
+    def rows_P(self) -> Tensor:  # noqa: N802  (shape suffix)
+        """The row of each coordinate of the objects [P]."""
+        return self.rows_M4.flatten() if self.coords is None else self.coords.rows_P
+
+    @property
+    def true_P(self) -> Tensor:  # noqa: N802  (shape suffix)
+        """The ground truth of each coordinate of the objects [P]."""
+        return self.boxes_M4.flatten() if self.coords is None else self.coords.true_P
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "ObjectSlots":
         """Return a copy on another device."""
@@ -177,25 +192,30 @@ class ObjectSlots:
         sizes = [len(x) for x in (layouts, boxes, batch_rows, starts)]
         if len(set(sizes)) != 1:
             raise ValueError(
-                "layouts, boxes, batch_rows and starts need one entry per sample, got " + ", ".join(map(str, sizes))
+                f"layouts, boxes, batch_rows and starts need one entry per sample, got {', '.join(map(str, sizes))}"
             )
 
         # The objects of every sample, with the ground truth that belongs to their place in the text
         kind = geometry_of(geometry)
         rows_BT = _rows_of(labels_BT, ignore_index)
-        labels, rows, ids = (x.tolist() for x in (labels_BT, rows_BT, labels_BT if ids_BT is None else ids_BT))
-        found: list[_Found] = []
+        columns = [
+            Columns(*row)
+            for row in zip(
+                *(x.tolist() for x in (labels_BT, labels_BT if ids_BT is None else ids_BT, rows_BT)), strict=True
+            )
+        ]
+        found: list[tuple[int, Place, Box | None]] = []
         skipped = strays = 0
-        for image, (b, start) in enumerate(zip(batch_rows, starts, strict=True)):
-            sample = SampleRows(image, start, labels[b], ids[b], rows[b])
-            places = sample.places(layouts[image], vocab, kind)
+        for image, (layout, own, b, start) in enumerate(zip(layouts, boxes, batch_rows, starts, strict=True)):
+            places = places_of(image, layout, start, columns[b], vocab, kind)
             whole = sum(place.usable or place.hidden for place in places)
-            skipped += len(layouts[image].reasons) + len(layouts[image].objects) - whole
+            skipped += len(layout.reasons) + len(layout.objects) - whole
             if not places:
-                strays += sum(rows[b][start + position] >= 0 for position in layouts[image].coord_positions)
-            for place, index in zip(places, join(places, boxes[image], vocab), strict=True):
+                strays += sum(columns[b].rows_T[start + position] >= 0 for position in layout.coord_positions)
+            for place, index in zip(places, join(places, own, vocab), strict=True):
+                box = None if own is None or index is None else own[index]
                 if place.usable:
-                    found.append(_Found.of(image, place, index, boxes[image], vocab))
+                    found.append((image, place, box if box is not None and agree(box, place.decoded, vocab) else None))
         if strays and not found:
             warnings.warn(
                 f"{strays} coordinate tokens of the batch are supervised, but none of them belongs to an object, and "
@@ -203,43 +223,23 @@ class ObjectSlots:
                 "descriptions are masked, or find_layout(markers=...) of what the text is written with",
                 stacklevel=2,
             )
-        return cls._of(found, kind, skipped)
 
-    @classmethod
-    def _of(cls, found: Sequence["_Found"], kind: Geometry, skipped: int) -> "ObjectSlots":
-        names = {words: name for name, words in enumerate(dict.fromkeys(entry.words for entry in found))}
-        said_M = None if () in names else torch.tensor([names[entry.words] for entry in found], dtype=torch.long)
-        rows, true = [list(entry.rows) for entry in found], [list(entry.true) for entry in found]
+        words = [place.words for _, place, _ in found]
+        names = {description: name for name, description in enumerate(dict.fromkeys(words))}
+        said_M = None if () in names else torch.tensor([names[one] for one in words], dtype=torch.long)
+        rows = [list(place.rows) for _, place, _ in found]
+        true = [list(place.decoded if box is None else box) for _, place, box in found]
         fields = {} if kind.is_box else _shape_fields(kind, rows, true)
         return cls(
             torch.tensor(fields.get("sides", rows), dtype=torch.long).view(-1, 4),
             torch.tensor(fields.get("boxes", true), dtype=torch.float64).view(-1, 4),
-            torch.tensor([entry.image for entry in found], dtype=torch.long),
-            fallbacks=sum(entry.is_fallback for entry in found),
+            torch.tensor([image for image, _, _ in found], dtype=torch.long),
+            fallbacks=sum(box is None for _, _, box in found),
             skipped=skipped,
             coords=fields.get("coords"),
             said_M=said_M,
             label_M=said_M,
         )
-
-
-class _Found(NamedTuple):
-    """An object that is trained on, with its ground truth: the dequantised labels if no usable one was given."""
-
-    image: int
-    rows: tuple[int, ...]
-    words: tuple[int, ...]
-    true: Sequence[float]
-    is_fallback: bool
-
-    @classmethod
-    def of(
-        cls, image: int, place: Place, index: int | None, boxes: Sequence[Box] | None, vocab: CoordVocab
-    ) -> "_Found":
-        box = None if boxes is None or index is None else boxes[index]
-        is_fallback = box is None or not agree(box, place.decoded, vocab)
-        true = place.decoded if box is None or is_fallback else box
-        return cls(image, place.rows, place.words, true, is_fallback)
 
 
 def _rows_of(labels_BT: Tensor, ignore_index: int) -> Tensor:

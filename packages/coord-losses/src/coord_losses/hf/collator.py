@@ -52,8 +52,7 @@ def collate_with_objects(
     layouts = [sample.pop("layout") if find is None else find(sample, geometries[0]) for sample in samples]
     batch, places = join(samples)
     if vocab is None:
-        none_M4 = torch.zeros(0, 4)
-        batch["objects"] = ObjectSlots(none_M4.long(), none_M4, none_M4[:, 0].long())
+        batch["objects"] = ObjectSlots.none()
         return batch
     batch["objects"] = ObjectSlots.from_layouts(
         layouts,
