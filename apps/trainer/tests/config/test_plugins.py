@@ -29,9 +29,9 @@ def plugin(tmp_path, monkeypatch):
     return str(tmp_path / "mine.py")
 
 
-def objective_of(**keys):
-    custom = {"coord_objective": keys}
-    return check_run_config({"custom": custom}, "test").custom.objective
+def objective_of(plugins=(), **keys):
+    values = {"custom": {"coord_objective": keys}, "plugins": plugins}
+    return check_run_config(values, "test").custom.objective
 
 
 def test_label_smoothing_reaches_the_objective_and_trains_no_coordinate_alone():
@@ -83,11 +83,12 @@ def test_plugin_that_raises_is_named(tmp_path):
 def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path, forked):
     """In a process of its own: a registered term stays registered."""
     (tmp_path / "mine.py").write_text(PLUGIN)
-    terms = {"plugins": ["mine.py"], "extra_weights": {"distance": 3.0}, "label_smoothing": 0.2}
+    terms = {"extra_weights": {"distance": 3.0}, "label_smoothing": 0.2}
     config = BASE | {
         "model": {"tiny": TINY},
         "training": BASE["training"] | {"max_steps": 2},
         "custom": {"coord_objective": terms},
+        "plugins": ["mine.py"],
         "evaluation": {"images": "train", "limit": 2, "max_new_tokens": 24},
     }
     (tmp_path / "my.yaml").write_text(json.dumps(config))

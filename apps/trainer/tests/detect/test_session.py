@@ -7,6 +7,7 @@ import pytest
 from fakes import BOX, SETTINGS, TEXT, BusyEngine, RuleEngine, answer, lines, make_images
 from PIL import Image
 
+from coord_trainer.answers import resumable_file
 from coord_trainer.detect import session
 from coord_trainer.detect.image_sources import find_sources
 
@@ -57,11 +58,12 @@ def test_bad_image_is_one_failed_record_that_is_tried_again(tmp_path, sources):
 
 
 def test_answers_of_several_processes_are_put_together(tmp_path, sources, monkeypatch):
-    monkeypatch.setattr(session, "world_size", lambda: 2)
-    monkeypatch.setattr(session, "all_ranks_done", lambda block: None)
+    monkeypatch.setattr(resumable_file, "world_size", lambda: 2)
+    monkeypatch.setattr(resumable_file, "all_ranks_done", lambda block: None)
     for number in (1, 0):  # the second one has ended when the first one collects
-        monkeypatch.setattr(session, "rank", lambda number=number: number)
-        monkeypatch.setattr(session, "is_first", lambda number=number: number == 0)
+        monkeypatch.setattr(resumable_file, "rank", lambda number=number: number)
+        for module in (resumable_file, session):
+            monkeypatch.setattr(module, "is_first", lambda number=number: number == 0)
         if number:
             (tmp_path / "out").mkdir()
             (tmp_path / "out" / "session.json").write_text(json.dumps(SETTINGS))

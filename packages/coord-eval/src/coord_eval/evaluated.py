@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import Any
 
 from coord_codec import CoordGrid, geometry_of
-from coord_eval.ceiling import CeilingSettings
-from coord_eval.computed import computed
 from coord_eval.intake.joining import JoinReport
-from coord_eval.matching import Scored
+from coord_eval.match.computed import computed
+from coord_eval.match.matching import Scored
+from coord_eval.metrics.ceiling import CeilingSettings
 from coord_eval.metrics.coco import CocoScores, coco_scores
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.parse.answer import Answer

@@ -16,11 +16,11 @@ from coord_codec.counts import counted
 from coord_codec.html import fragment, notes
 from coord_eval.evaluated import Evaluated
 from coord_eval.intake.collecting import collector_paused
-from coord_eval.metric_table import METRICS, all_metrics, all_shown
 from coord_eval.metrics.coco import COCO_KEYS
 from coord_eval.metrics.metric import point
+from coord_eval.report.metric_table import METRICS, all_metrics, all_shown
+from coord_eval.report.page import MAX_OVERLAYS, ReportSection, figures_html, tiles_html, write_report
 from coord_eval.report.photograph import ImageRoot
-from coord_eval.report_page import MAX_OVERLAYS, ReportSection, figures_html, tiles_html, write_report
 from coord_eval.resampling.bootstrap import figures
 
 SCHEMA_VERSION = 1

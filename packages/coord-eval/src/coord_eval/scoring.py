@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
-from coord_eval.calibration import Calibration
-from coord_eval.ceiling import CeilingSettings, no_ceiling
+from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
 from coord_eval.fusion.detections import FusionRule, fuse_detections, fusion_note
-from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import Collected, collect, collector_paused
+from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelSettings
+from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.resampling.bootstrap import ResamplingSettings, few_objects_note, resample
@@ -94,8 +94,8 @@ def score(
         resampling: number and seed of the bootstrap resamples for confidence intervals
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
         params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
-        fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf`, `nms` or `soft-nms`,
-            see `coord_eval.fuse`; a note counts them
+        fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf` or `nms`, see
+            `coord_eval.fuse`; a note counts them
         calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
         progress: called with the name of a stage, the number of steps done and their total
         diagnose: whether other interpretations of the numbers are tried, which the notes then name; None: if AP is
@@ -146,7 +146,7 @@ def score(
     # Near-duplicates
     fusion: dict[str, Any] = {}
     if rule is not None:
-        fused, counts = fuse_detections([collected.detections], rule, geometry_of(answers.geometry), truth.sizes_I2)
+        fused, counts = fuse_detections([collected.detections], rule, answers.geometry, truth.sizes_I2)
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 

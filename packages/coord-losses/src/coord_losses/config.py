@@ -79,7 +79,7 @@ class ObjectiveConfig(TermWeights):
                     suggestion = "".join(f" (did you mean {term!r}?)" for term in get_close_matches(name, terms, 1))
                     raise ValueError(
                         f"{field}: there is no term {name!r}{suggestion}; the terms are {', '.join(terms)}; call "
-                        "register_term before the configuration is made (in YAML: custom.coord_objective.plugins)"
+                        "register_term before the configuration is made (in YAML: plugins)"
                     )
         for name, options in self.term_options.items():
             _check_options(terms[name], options)

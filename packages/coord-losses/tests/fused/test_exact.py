@@ -52,7 +52,7 @@ def cases(draw):
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(cases())
 def test_fused_values_and_gradients_equal_the_readable_form(case):
     vocab, size = case["vocab"], case["vocab_size"]

@@ -94,7 +94,6 @@ def test_swapped_corners_recover_under_gradient_descent(loss):
     assert min(reached.values()) > 0.99, reached
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=4))
 def test_giou_gradient_never_widens_an_inversion(corners):
     """Wherever x1 > x2, a step against the gradient of 1 - GIoU brings the two towards order."""
@@ -105,7 +104,7 @@ def test_giou_gradient_never_widens_an_inversion(corners):
             assert (box.grad[0, low] - box.grad[0, high]).item() > 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(st.sampled_from([0.0, 0.2, 0.5, 0.500001, 0.999, 1.0]), min_size=8, max_size=8))
 def test_giou_is_bounded_and_finite_for_any_corners(corners):
     a = torch.tensor([corners[:4]], requires_grad=True)

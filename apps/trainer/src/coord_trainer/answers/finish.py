@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from coord_codec import CoordGrid, InputError, geometry_of
+from coord_codec import CoordGrid, InputError
 from coord_codec.counts import counted
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
@@ -83,7 +83,6 @@ class Finish:
 
         # Reading: each view's objects, where they are in the image.
         size = record["width"], record["height"]
-        geometry = options.get("geometry", "box")
         shown = looks_of(self.views, *size, self.question)
         answers = record.get(VIEWS_KEY, ())
         if [word for word, _ in shown] != [answer["view"] for answer in answers]:
@@ -110,7 +109,7 @@ class Finish:
             kept = [item for item in found if rules[word].keeps(item.desc)]
             counts["names_a_side"] += len(found) - len(kept)
             back, region = look.back(*size), look.region(*size)
-            moved = [in_image(item, back, geometry) for item in kept]
+            moved = [in_image(item, back) for item in kept]
             if look.prompt is not None and word == words[-1]:  # the questions about one image are one view
                 views[-1] += moved
                 continue
@@ -121,7 +120,7 @@ class Finish:
         # Fusing: of the image alone, each box stays as it is.
         if self.views:
             weights = [IMAGE_WEIGHT, *[1.0] * (len(views) - 1)]
-            fused = fuse(views, weights=weights, regions=regions, geometry=geometry, **_size(geometry, size))
+            fused = fuse(views, weights=weights, regions=regions)
             # By the weights, duplicates within the image's own answer can bring a score above 1.
             objects = [item._replace(score=min(item.score, 1.0)) for item in fused.objects]
             rows = fused.counts["views"]
@@ -247,7 +246,3 @@ def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
 def has_distributions(record: Mapping[str, Any]) -> bool:
     """Return whether a record has mean and quantiles of its coordinates; a server without probabilities gives none."""
     return record.get("coord_quantiles") is not None and record.get("coord_expected") is not None
-
-
-def _size(geometry: Any, size: tuple[int, int]) -> dict[str, Any]:
-    return {} if geometry_of(geometry).is_box else {"size": size}

@@ -69,7 +69,8 @@ def evaluate(
     from coord_trainer.answers.score import evaluate_checkpoint
 
     threshold = {"min_score": min_score, "precision": precision, "recall": recall}
-    print_scores(evaluate_checkpoint(resolved, checkpoint, out, threshold), out)
+    if (evaluation := evaluate_checkpoint(resolved, checkpoint, out, threshold)) is not None:
+        print_scores(evaluation, out)
 
 
 @app.command()
@@ -145,8 +146,8 @@ def predict(
         return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
+    from coord_trainer.answers.detector import check_labels
     from coord_trainer.checkpoints import locate_model
-    from coord_trainer.detect.detector import check_labels
 
     labels = check_labels(label or ())
     if endpoint is None:
@@ -202,7 +203,8 @@ def calibrate(
     load_libraries()
     from coord_trainer.detect.calibrate import calibrate_model, calibration_lines
 
-    for line in calibration_lines(calibrate_model(model, annotations, images, resolved, strict)):
+    calibration = calibrate_model(model, annotations, images, resolved, strict)
+    for line in calibration_lines(calibration) if calibration is not None else ():
         say(line)
     say(f"written into the {CARD_FILE} of {model}")
 
@@ -217,13 +219,13 @@ def slots(
     config: ConfigFile = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 600,
     batch: Annotated[int, typer.Option(min=1, help="Images of a step.")] = 16,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial slots and the order of the images.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the slots that the model has.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial embeddings and the order of the images.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the draft embeddings that the model has.")] = False,
     strict: Strict = False,
 ) -> None:
-    """Train slots, which draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
+    """Train embeddings that draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
 
-    They are kept in the model's folder (coord_slots), and exports bring them along.
+    They are kept in the model's folder (coord_drafts), and exports bring them along.
 
     Example: uv run apps/trainer slots runs/a train.json --images train
     """
@@ -233,9 +235,9 @@ def slots(
     resolved = load_run_config(config, overrides or [], trains=False)
     check_settings(overrides or [], endpoint=False)
     load_libraries()
-    from coord_trainer.detect.slots import slots_of_model
+    from coord_trainer.detect.drafts import drafts_of_model
 
-    for line in slots_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
+    for line in drafts_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
         say(line)
 
 
@@ -252,11 +254,11 @@ def grammar(
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
+    from coord_trainer.answers.detector import as_trained, check_labels
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import check_settings
-    from coord_trainer.detect.detector import as_trained, check_labels
 
     folder = locate_model(model)
     resolved = load_run_config(None, overrides or [], trains=False)
@@ -311,8 +313,8 @@ def demo(
     check_settings(overrides, endpoint=False, decodings=len(resolved.evaluation.decoding))
     locate_model(model)
     load_libraries()
+    from coord_trainer.answers.detector import Detector
     from coord_trainer.detect.demo import serve_demo
-    from coord_trainer.detect.detector import Detector
 
     detector = Detector.load(model, resolved, min_score=min_score, precision=precision, recall=recall)
     serve_demo(detector, host, port)

@@ -350,7 +350,7 @@ class EvaluationSection(Section):
         "plain",
         description="plain generates a token in each pass through the model; exact drafts several and verifies them in "
         "one pass, with the answers of plain; fast also accepts a drafted coordinate that is a few bins from the "
-        "likeliest, and needs slots (command `slots`)",
+        "likeliest, and needs draft embeddings (command `slots`)",
     )
     overfitting_after: PositiveInt = Field(
         3, description="number of consecutive rises of the evaluation loss, while training's falls, until a warning"

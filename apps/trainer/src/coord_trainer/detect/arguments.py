@@ -12,11 +12,11 @@ from coord_trainer.checkpoints import locate_model
 
 _MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
-    r"|training\.system|evaluation\.(limit|max_new_tokens|readings|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
-    r"|custom\.coord_objective\.plugins|data\.class_prompt"
+    r"|training\.system|evaluation\.(limit|max_new_tokens|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
+    r"|plugins|data\.class_prompt"
 )
 _PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.(batch_size|speed)"
-_SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
+_SETTING = re.compile(r"(plugins|[A-Za-z_]\w*(\.\w+)+)=")
 
 
 def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) -> None:
@@ -34,7 +34,7 @@ def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) 
         name = word.partition("=")[0]
         if endpoint and re.fullmatch(_PROCESS_SETTINGS, name):
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
-        if decodings > 1 and name in ("evaluation.decoding", "evaluation.readings"):
+        if decodings > 1 and name == "evaluation.decoding":
             raise InputError(f"{word}: images are answered by one decoding; `evaluate` takes several")
         if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
             raise InputError(

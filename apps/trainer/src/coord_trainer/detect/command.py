@@ -13,11 +13,11 @@ from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_eval.labelling import coco_results
+from coord_trainer.answers.detector import Detector, as_trained
 from coord_trainer.answers.finish import BOXES_FILE, FUSED, finish_lines, has_distributions
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
-from coord_trainer.detect.detector import Detector, as_trained
 from coord_trainer.detect.exports import exports_in, write_export
 from coord_trainer.detect.image_sources import Sources, find_sources
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, answer_sources, remove_made
@@ -87,8 +87,6 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     settings = session_settings(request, detector)
     batch = config.evaluation.batch_size
     with answer_sources(detector, sources, request.out, settings, batch=batch, force=request.force) as answered:
-        if (report := getattr(detector.engine, "report", None)) is not None:
-            report()
         if is_first():
             _finish(request, detector, sources, answered)
     return answered

@@ -14,7 +14,7 @@ FAMILIES: dict[str, Family] = {row.model_type: row for row in (*qwen.ROWS, *inte
 
 
 def register_family(family: Family) -> None:
-    """Add a family of your own; a file that is named in `custom.coord_objective.plugins` may call this.
+    """Add a family of your own; a file that is named in `plugins` may call this.
 
     Args:
         family: the record; registering the same record again changes nothing
@@ -46,7 +46,6 @@ def family_of(folder: Path) -> Family:
     if kind not in FAMILIES:
         raise InputError(
             f"{path}: model_type: expected {' or '.join(FAMILIES)}, found {kind!r}; use a checkpoint of one of these "
-            "families, or register its own (docs/guides/how-to-add.md) in a file that "
-            "custom.coord_objective.plugins names"
+            "families, or register its own (docs/guides/how-to-add.md) in a file that plugins names"
         )
     return FAMILIES[kind]

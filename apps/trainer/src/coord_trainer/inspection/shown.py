@@ -113,7 +113,9 @@ def with_model(config: RunConfig, images: ImageSet, chosen: Sequence[int]) -> Mo
     from coord_trainer.swift.open_run import open_run, sample_set
 
     with tempfile.TemporaryDirectory() as scratch:
-        opened = open_run(config, Path(scratch), base_checkpoint(config, Path(scratch), images), False, outline=True)
+        opened = open_run(
+            config, Path(scratch), base_checkpoint(config, Path(scratch), images), False, without_weights=True
+        )
         lengths = opened.measure()
         coord_tokens = config.custom.coord_tokens.enabled
         writer = TargetWriter(config.data, coord_tokens, config.run.seed, opened.vocab, images.classes)

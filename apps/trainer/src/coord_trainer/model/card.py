@@ -64,7 +64,7 @@ class ModelCard(_Part):
         max_objects: most objects in a target; None if an older card does not state it
         noise_objects: number of objects up to which targets were filled with noise; None if they were not
         pixels: limits of the image size
-        decoding: name of the run's first decoding, in an older card its former name
+        decoding: name of the run's first decoding
         grid: of the coordinates
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         versions: of the packages that wrote the checkpoint

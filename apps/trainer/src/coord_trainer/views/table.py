@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coord_codec import InputError
+from coord_codec import InputError, geometry_of
 from coord_trainer.views.classes import Classes
 from coord_trainer.views.mirror import Mirror
 from coord_trainer.views.scale import Scale
@@ -16,7 +16,7 @@ VIEWS: dict[str, type[View]] = {row.name: row for row in (Mirror, Scale, Tiles, 
 
 
 def register_view(view: type[View]) -> None:
-    """Add a view of your own; a file that is named in `custom.coord_objective.plugins` may call this.
+    """Add a view of your own; a file that is named in `plugins` may call this.
 
     Args:
         view: the class; registering the same class again changes nothing
@@ -70,6 +70,10 @@ def check_views(words: Sequence[str], question: Question) -> None:
     Raises:
         InputError: if one does not; the message says why
     """
+    if words and not geometry_of(question.geometry).is_box:
+        raise InputError(
+            f"evaluation.views: only boxes are fused, and the geometry is {question.geometry}; leave the views out"
+        )
     for word, view in zip(words, views_of(words), strict=True):
         if (reason := view.objection(question)) is not None:
             raise InputError(f"evaluation.views: {word}: {reason}; leave {word} out")

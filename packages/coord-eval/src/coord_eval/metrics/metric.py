@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.matching import Scored
+from coord_eval.match.matching import Scored
 from coord_eval.metrics.sums import Measure
 
 if TYPE_CHECKING:

@@ -87,7 +87,6 @@ class ReadAnswer:
     Attributes:
         answer: the parsed answer
         formats: the formats whose tokens the text contains; one if the caller named it
-        labels_follow: whether labels of free text stand after their numbers; None if the text does not show it
     """
 
     answer: Answer
@@ -105,12 +104,8 @@ def read_answer(
     keep_flat: bool = False,
     preferred: Sequence[str] = (),
     geometry: str = "box",
-    labels_follow: bool | None = None,
 ) -> ReadAnswer:
-    """Parse one answer of a set as `parse_answer` does, and say what it shows about the set.
-
-    `labels_follow` is where labels of free text stand in the whole set, for texts that do not show it.
-    """
+    """Parse one answer of a set as `parse_answer` does, and say which formats it can have."""
     if type(text) is not str:
         expect("text", text, str)
     if type(scale) is not float or image_size is not None:
@@ -127,33 +122,29 @@ def read_answer(
         )
     if format != "auto" and not isinstance(format, MarkerFamily) and (type(format) is not str or format not in FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    parse = _Parse(text, resolved, grid, kind, keep_flat, labels_follow)
+    parse = _Parse(text, resolved, grid, kind, keep_flat)
     if format != "auto":
-        return ReadAnswer(parse.with_format(format), (format,), parse.labels_follow)
+        return ReadAnswer(parse.with_format(format), (format,))
     names = candidate_formats(text, (parse.begin, parse.end), parse.heads)
     answers = [parse.with_format(name) for name in names]
     if len(answers) == 1 and answers[0].objects:
         if names[0] == "json" and not any(item.desc for item in answers[0]) and _FLOW.search(text):
             by_lines = parse.with_format(LISTS.name)  # labels around `bbox: {x1: 1, ...}` are in YAML
             if [item.box for item in by_lines] == [item.box for item in answers[0]]:
-                return ReadAnswer(_best([answers[0], by_lines], ()), names, parse.labels_follow)
-        return ReadAnswer(answers[0], names, parse.labels_follow)
+                return ReadAnswer(_best([answers[0], by_lines], ()), names)
+        return ReadAnswer(answers[0], names)
     if not any(map(_is_match, answers)):
         # Numbers without marks can mean anything, so that these formats are tried last.
         for row in (TABLE, LISTS):
             if row.name not in names and not any(answer.objects for answer in answers):
                 answers.append(parse.with_format(row.name))
-    return ReadAnswer(_best(answers, preferred), names, parse.labels_follow)
+    return ReadAnswer(_best(answers, preferred), names)
 
 
 class _Parse:
     """One text, and what does not depend on the format."""
 
-    def __init__(
-        self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool, set_labels_follow: bool | None
-    ) -> None:
-        self.set_labels_follow = set_labels_follow
-        self.labels_follow: bool | None = None
+    def __init__(self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool) -> None:
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units = token_units(grid)
         self.heads = _heads(text)
@@ -183,9 +174,7 @@ class _Parse:
         elif row and row.reader == "table":
             TableParser(builder, _keys(self.kind.name, None)).parse(text, begin)
         elif row:
-            lines = LineParser(builder, _keys(self.kind.name, None), self.set_labels_follow)
-            lines.parse(text, begin)
-            self.labels_follow = lines.labels_follow
+            LineParser(builder, _keys(self.kind.name, None)).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:
             return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
         if not (builder.objects or builder.dropped or builder.explicit_empty):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coord_codec.html import PALETTE, figure
-from coord_eval.matching import Scored
+from coord_eval.match.matching import Scored
 from coord_eval.metrics.breakdowns import EDGES, edge_errors, images_by_object_count
 from coord_eval.metrics.coco import coco_measure
 from coord_eval.report.plot import INK, Style, box_rows, chart, styled

@@ -10,7 +10,7 @@ import numpy as np
 
 from coord_codec.counts import counted
 from coord_codec.html import Card, fate_legend, gallery, notes, safe
-from coord_eval.matching import AREAS
+from coord_eval.match.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 from coord_eval.report.answers import answer_key, coloured_answer

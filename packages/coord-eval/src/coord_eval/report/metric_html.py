@@ -12,8 +12,8 @@ from coord_codec.html import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.errors import ERROR_KINDS
 from coord_eval.metrics.metric import Tile
+from coord_eval.metrics.thresholds import threshold_curve
 from coord_eval.report.plot import INK, chart
-from coord_eval.thresholds import threshold_curve
 
 if TYPE_CHECKING:
     from coord_eval.evaluated import Evaluated

@@ -1,0 +1,106 @@
+"""Intersection over union, and all overlapping pairs of a detection and an object.
+
+Shapes: N objects, D detections, P pairs; boxes are `xywh`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+
+_CHUNK = 1 << 20
+"""Number of pairs whose IoU is computed at a time: 60 MB of boxes."""
+
+
+def box_iou(a: np.ndarray, b: np.ndarray, crowd_b: np.ndarray | bool = False) -> np.ndarray:
+    """Return the IoU of `xywh` boxes [..., 4]; leading axes are broadcast, so `a[:, None], b` gives all pairs.
+
+    Args:
+        a: boxes, in the unit of `b`
+        b: boxes
+        crowd_b: where true, divide the intersection by the area of `a`: COCO's rule for crowd regions, by which a box
+            inside a region has an IoU of 1, however large the region is
+
+    Returns:
+        Values in [0, 1]; 0 where the union has no area.
+
+    Example:
+        >>> box_iou(np.array([0.0, 0, 2, 2]), np.array([[1.0, 0, 2, 2], [4, 4, 1, 1]])).round(3).tolist()
+        [0.333, 0.0]
+    """
+    # NumPy multiplies two columns much faster than it reduces an axis of length two.
+    ends = np.minimum(a[..., :2] + a[..., 2:], b[..., :2] + b[..., 2:])
+    sides = np.clip(ends - np.maximum(a[..., :2], b[..., :2]), 0, None)
+    intersection = sides[..., 0] * sides[..., 1]
+    area_a = a[..., 2] * a[..., 3]
+    union = np.where(crowd_b, area_a, area_a + b[..., 2] * b[..., 3] - intersection)
+    iou: np.ndarray = np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
+    return iou
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Detections and objects of one image and label that overlap.
+
+    Attributes:
+        det_P: index of the detection
+        object_P: index of the object
+        iou_P: their IoU, above 0; for a crowd region the share of the detection's area that lies in it
+    """
+
+    det_P: np.ndarray
+    object_P: np.ndarray
+    iou_P: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Pairs:
+        """Return the chosen pairs."""
+        return Pairs(self.det_P[rows], self.object_P[rows], self.iou_P[rows])
+
+
+def overlapping_pairs(truth: GroundTruth, detections: Detections, use_categories: bool = True) -> Pairs:
+    """Return all overlapping pairs of a detection and an object of the same image and label.
+
+    Pairs are sorted by image, label, detection and object. With `use_categories=False` labels are not compared.
+    """
+    parts = [Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+    starts_D2, starts_N2 = detections.boxes_D4[:, :2], truth.boxes_N4[:, :2]
+    ends_D2, ends_N2 = starts_D2 + detections.boxes_D4[:, 2:], starts_N2 + truth.boxes_N4[:, 2:]
+    for candidates in _candidates(truth, detections, use_categories):
+        det_P, object_P = candidates
+        for axis in (0, 1):  # most candidates do not overlap in one of the axes, which is found cheaply
+            ends_P = np.minimum(ends_D2[det_P, axis], ends_N2[object_P, axis])
+            overlap = np.nonzero(ends_P > np.maximum(starts_D2[det_P, axis], starts_N2[object_P, axis]))[0]
+            det_P, object_P = det_P[overlap], object_P[overlap]
+        iou_P = box_iou(detections.boxes_D4[det_P], truth.boxes_N4[object_P], truth.crowd_N[object_P])
+        keep = np.nonzero(iou_P)[0]
+        parts.append(Pairs(det_P[keep], object_P[keep], iou_P[keep]))
+    return Pairs(*(np.concatenate([getattr(p, key) for p in parts]) for key in ("det_P", "object_P", "iou_P")))
+
+
+def _candidates(
+    truth: GroundTruth, detections: Detections, use_categories: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield all pairs of a detection and an object of the same image and label, in chunks."""
+    width = len(truth.categories) + len(detections.unknown) + 1
+    key_N = truth.image_N * width + (truth.category_N if use_categories else 0)
+    key_D = detections.image_D * width + (detections.category_D if use_categories else 0)
+    order_N, order_D = np.argsort(key_N, kind="stable"), np.argsort(key_D, kind="stable")
+    keys, first_N, objects = np.unique(key_N[order_N], return_index=True, return_counts=True)
+    first_D = np.searchsorted(key_D[order_D], keys, side="left")
+    boxes = np.searchsorted(key_D[order_D], keys, side="right") - first_D
+    ends = np.cumsum(objects * boxes)
+    start = 0
+    while start < len(keys):
+        pairs_before = ends[start - 1] if start else 0
+        stop = max(int(np.searchsorted(ends, pairs_before + _CHUNK, side="right")), start + 1)
+        sizes = (objects * boxes)[start:stop]
+        group = np.repeat(np.arange(start, stop), sizes)
+        offset = np.arange(len(group)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        row, column = offset // objects[group], offset % objects[group]
+        yield order_D[first_D[group] + row], order_N[first_N[group] + column]
+        start = stop
