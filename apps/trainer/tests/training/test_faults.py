@@ -9,7 +9,8 @@ import torch
 from tiny_run import read_lines
 
 from coord_codec import CoordVocab, RunError
-from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, TermError
+from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, TermError, register_term
+from coord_losses.terms import registry
 from coord_trainer.training.faults import (
     NonFiniteLoss,
     explain_worker_failure,
@@ -54,15 +55,18 @@ def test_loss_without_gradient_reaches_every_trained_parameter():
     assert trained.grad.tolist() == [0, 0, 0] and frozen.grad is None
 
 
-def test_failing_term_is_a_line_that_names_term_and_options(caplog):
-    config = ObjectiveConfig(extra_weights={"huber": 1.0}, term_options={"huber": {"delta": -1}})
-    said = (
-        r"^term 'huber' with options \{'delta': -1\} raises ValueError: delta must be .*coord_objective\.term_options"
-    )
+def test_failing_term_is_a_line_that_names_term_and_options(caplog, monkeypatch):
+    def inverse(inputs, of=1):
+        return of / 0 + inputs.gate_C
+
+    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    register_term("inverse", inverse, needs="gate")
+    config = ObjectiveConfig(extra_weights={"inverse": 1.0}, term_options={"inverse": {"of": 2}})
+    said = r"^term 'inverse' with options \{'of': 2\} raises ZeroDivisionError: .*coord_objective\.term_options"
     with pytest.raises(RunError, match=said) as raised, name_failing_term():
         CoordObjective(config, CoordVocab(10))(torch.zeros(2, 1010), torch.tensor([3, 12]))
     assert isinstance(raised.value.__cause__, TermError)
-    assert "huber_per_row" in caplog.text  # the traceback
+    assert "in inverse" in caplog.text  # the traceback
 
 
 class Failing(torch.utils.data.Dataset):
