@@ -9,9 +9,6 @@ import pytest
 from coord_codec import Instance, Object
 from coord_eval import InputError, score
 from coord_eval.diagnosis import smart_resize
-from coord_eval.ground_truth import load_ground_truth
-from coord_eval.intake.answers import AnswerSettings, parse_all
-from coord_eval.predictions import from_records
 
 TRUTH = [
     Instance(
