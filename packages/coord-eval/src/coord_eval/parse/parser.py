@@ -171,7 +171,9 @@ class _Parse:
 
     def with_unread(self, answer: Answer, others: bool = False) -> Answer:
         """Return an answer that accounts for every number: what it leaves out is read in `others`, or a drop."""
-        spans = [item.span for item in (*answer.objects, *answer.dropped)]
+        spans = [item.span for item in answer.objects]
+        if answer.dropped:
+            spans += [drop.span for drop in answer.dropped]
         if not (left := unread_numbers(self.text, self.begin, self.end, spans)):
             return answer
         objects, drops, truncated = list(answer.objects), list(answer.dropped), answer.truncated
@@ -188,7 +190,7 @@ class _Parse:
                 drops += [drop for drop in rest.dropped if drop.reason != "unrecognised"]
                 truncated |= rest.truncated
                 spans += [item.span for item in (*rest.objects, *rest.dropped)]
-                left = unread_numbers(self.text, self.begin, self.end, sorted(spans))
+                left = unread_numbers(self.text, self.begin, self.end, spans)
         drops += [Drop("unread_numbers", span) for span in left]
         return replace(
             answer,

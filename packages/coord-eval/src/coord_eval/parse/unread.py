@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 _DIGIT = re.compile("[0-9]")
 _NUMBER = re.compile(r"(?:(?:loc_?|coord_|index_|\b[xy]_)|(?<![\w.]))[0-9]+(?:\.[0-9]+)?", re.IGNORECASE)
@@ -21,8 +21,9 @@ _NAMED = re.compile(
       | (?<![\w.,:=([])[0-9]{1,3}["'\u2033](?=[ \t]+[^\W\d_]{3})           # 5" wide
       | (?<![\w.,:=([])[0-9]{1,6}(?:st|nd|rd|th)?[ \t]+(?=[^\W\d_]{3})    # 2 objects
       | \(\s*[01]?\.[0-9]+\s*%?\s*\) | \b[0-9]{1,3}(?:\.[0-9]+)?\s?%      # a confidence
-      | \b(?:size|resolution|dimensions?|image|id|index|count|score|conf(?:idence)?|probability|frame|page|version|total)
-        (?:_\w{1,12})?["']?\s{0,3}(?:(?:is|of)\s)?[:=]?\s{0,3}[\[(]?\s{0,3}[0-9.]+(?:\s?(?:[x\u00d7*,]|by)\s{0,3}[0-9.]+){0,2}
+      | \b(?:size|resolution|dimensions?|image|id|index|count|score|conf(?:idence)?|probability|frame|page|total)
+        (?:_\w{1,12})?["']?\s{0,3}(?:(?:is|of)\s)?[:=]?\s{0,3}[\[(]?\s{0,3}
+        [0-9.]+(?:\s?(?:[x\u00d7*,]|by)\s{0,3}[0-9.]+){0,2}
       | ["'](?!(?:[xy]_?(?:[0-9]|min|max)?|[wh]|left|right|top|bottom|c[xy])["'])[A-Za-z_]\w{0,30}["']\s{0,3}[:=]\s{0,3}
         (?:"[^"\n\[\](){}<>]{0,400}"|-?[0-9.]+)(?=\s{0,9}(?:[,}\n]|$))        # "count": 2
       | ["'][0-9]{1,4}["']\s{0,3}: | \b0\s?(?:-|\u2013|to)\s?1(?:0{2,3})?\b
@@ -32,23 +33,29 @@ _NAMED = re.compile(
 """Numbers whose meaning the words beside them name."""
 
 
-def unread_numbers(text: str, begin: int, end: int, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def unread_numbers(text: str, begin: int, end: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the spans of numbers in a range of a text that lie in none of `spans` and are not named.
 
     Example:
         >>> unread_numbers("I see 2 cats: [1, 2, 3, 4], [5, 6, 7, 8]", 0, 40, [(0, 26)])
         [(29, 39)]
     """
-    found: list[tuple[int, int]] = []
-    last = before = begin
-    for start, stop in [*spans, (end, end)]:
-        if start < before < end:  # not in the order of the text
-            return unread_numbers(text, begin, end, sorted(spans))
-        before = start
-        if start - last > 3 and _DIGIT.search(text, last, start):
-            found += _clusters(text, last, start)
-        last = max(last, stop)
-    return found
+    if not _gaps(text, begin, end, spans):  # nearly always; in another order than the text's, gaps are larger
+        return []
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+        else:
+            merged.append((start, stop))
+    return [cluster for gap in _gaps(text, begin, end, merged) for cluster in _clusters(text, *gap)]
+
+
+def _gaps(text: str, begin: int, end: int, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges between spans in which digits stand; a few characters cannot hold an object."""
+    starts, stops = zip(*spans, strict=True) if spans else ((), ())
+    wide = [(a, b) for a, b in zip((begin, *stops), (*starts, end), strict=True) if b - a > 3]
+    return [gap for gap in wide if _DIGIT.search(text, *gap)]
 
 
 def _clusters(text: str, start: int, stop: int) -> Iterator[tuple[int, int]]:
