@@ -10,7 +10,7 @@ from typing import Any
 from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_eval import AnswerSettings, Calibration
-from coord_eval.review import TOOLS, LabelLikelihood, Review, review, write_likelihoods, write_review_exports
+from coord_eval.review import LabelLikelihood, Review, review, write_likelihoods, write_review_exports
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.checkpoints import locate_model, weight_files
 from coord_trainer.config.run_config import RunConfig
@@ -126,8 +126,7 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     facts = {"model": model, "annotations": request.annotations}
     page = found.write(request.out, image_root=str(sources.root), facts=facts)
     say(f"{counted(len(found.findings), 'suspicion')}: {page}")
-    names = {form: name for name, form in TOOLS.items()}
-    for path in write_review_exports(found, request.out, [names[form] for form in request.exports]):
+    for path in write_review_exports(found, request.out, request.exports):
         say(f"export: {path}")
     return found
 
