@@ -145,9 +145,9 @@ def test_model_that_is_not_there_is_named_before_the_libraries_are_loaded(run, t
     assert code == 2 and "model: no such folder" in error and "loading" not in out + error
 
 
-def test_option_without_images_is_refused(run, tmp_path):
-    code, error, _ = run("predict", "model", "--out", "found", "--force")
-    assert code == 2 and "--force: no images are named" in error
+def test_call_without_images_is_refused(run, tmp_path):
+    code, error, _ = run("predict", "model", "--out", "found")
+    assert code == 2 and "expected images to answer" in error
 
 
 def test_answers_of_a_server_are_collected_and_scored_without_pytorch(tmp_path):

@@ -118,24 +118,27 @@ class Detector:
             values = resolved.model_dump(mode="json")
             values["evaluation"] |= asked
             resolved = check_run_config(values, "Detector.load", trains=False)
-        free, known = resolved, tuple(names)
-        allowed = check_labels(labels)
-        if allowed:
-            resolved = _limit_to_names(resolved)
-            names = allowed
-        if resolved.evaluation.decoding[0].grammar != "names":
-            names = ()  # answers must not depend on whether annotations or a folder name the images
         from coord_trainer.answers.local import LocalEngine
         from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.model.checkpoint import open_checkpoint
 
+        allowed = frozenset(check_labels(labels))
         loaded = open_checkpoint(folder, resolved)
         check_speed(loaded, resolved)
-        limit = resolved.evaluation.max_new_tokens
-        limit = limit or token_limit(resolved, loaded.processor.tokenizer, names, of_run=False)
-        engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))
-        detector = cls(engine, resolved, frozenset(allowed), free, known).calibrated_as(folder)
+        detector = cls(LocalEngine(str(folder), loaded, resolved, 0), resolved, names=tuple(names))
+        detector = detector._with(resolved, allowed).calibrated_as(folder)
         return detector.with_threshold(min_score=min_score, precision=precision, recall=recall)
+
+    def _with(self, free: RunConfig, allowed: frozenset[str]) -> Detector:
+        """Return a detector with the same weights, another configuration and other allowed labels."""
+        config = _limit_to_names(free) if allowed else free
+        # Without that grammar answers must not depend on whether annotations or a folder name the images.
+        held = config.evaluation.decoding[0].grammar == "names"
+        names = (allowed or frozenset(self.names)) if held else frozenset()
+        tokenizer = self.engine.checkpoint.processor.tokenizer
+        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
+        engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
+        return replace(self, engine=engine, config=config, labels=allowed, free=free)
 
     def calibrated_as(self, folder: Path) -> Detector:
         """Return the detector with the calibration that the card in a checkpoint's folder has for its views.
@@ -247,15 +250,10 @@ class Detector:
         if (prompt, views) != (None, None):
             free = check_run_config(values, "asking", trains=False)
         allowed = self.labels if labels is None else frozenset(check_labels(labels))
-        config = _limit_to_names(free) if allowed else free
-        names = allowed or (frozenset() if self.labels else self.engine.names)
-        tokenizer = self.engine.checkpoint.processor.tokenizer
-        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
-        engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
-        asking = replace(self, engine=engine, config=config, labels=allowed, free=free)
+        asking = self._with(free, allowed)
         if views is not None:
-            return asking.calibrated_as(Path(engine.name))
-        check_views(config.evaluation.views, asking.finish.question)
+            return asking.calibrated_as(Path(self.engine.name))
+        check_views(free.evaluation.views, asking.finish.question)
         return asking
 
     @property

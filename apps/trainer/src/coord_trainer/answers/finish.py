@@ -181,18 +181,10 @@ class Finish:
         Raises:
             InputError: if several are given, one is out of range or cannot be reached, or there is no calibration
         """
-        given = {"min_score": min_score, "precision": precision, "recall": recall}
-        asked = {name: value for name, value in given.items() if value is not None}
-        if len(asked) > 1:
-            raise InputError(
-                f"expected one of min_score, precision and recall, found {' and '.join(asked)}; choose one"
-            )
-        for name, value in asked.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"{name}: expected a number from 0 to 1, found {value}")
+        asked = asked_threshold(min_score, precision, recall)
         if not asked:
             return self
-        ((name, value),) = asked.items()
+        name, value = asked
         if name == "min_score":
             return replace(self, threshold=Threshold(value, (name, value)))
         if self.calibration is None:
@@ -203,6 +195,25 @@ class Finish:
             )
         chosen = self.calibration.choose(**{name: value})
         return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
+
+
+def asked_threshold(min_score: float | None, precision: float | None, recall: float | None) -> tuple[str, float] | None:
+    """Return name and value of the threshold that is asked for; None if none is.
+
+    Raises:
+        InputError: several are, or the value is none
+    """
+    given = {"min_score": min_score, "precision": precision, "recall": recall}
+    named = [(name, value) for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(
+            f"{' and '.join(name for name, _ in named)}: each states which boxes are kept; give one of them"
+        )
+    for name, value in named:
+        if not 0 <= value <= 1 or (name != "min_score" and not value):
+            least = "from 0" if name == "min_score" else "above 0 and up"
+            raise InputError(f"{name}: expected a number {least} to 1, found {value}")
+    return named[0] if named else None
 
 
 def finish_lines(record: Mapping[str, Any]) -> list[str]:

@@ -5,6 +5,7 @@ An image that cannot be decoded, or that the model's processor refuses, gets a r
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -126,11 +127,7 @@ def _batches(sources: Sequence[tuple[ImageSource, int]], size: int) -> Iterator[
     """Batch images with similar pixel counts."""
 
     def size_class(pair: tuple[ImageSource, int]) -> int:
-        step = 0
-        pixels = pair[1]
-        while pixels > 1:
-            pixels, step = int(pixels / _PIXEL_STEP), step + 1
-        return step
+        return int(math.log(pair[1], _PIXEL_STEP))
 
     for _, group in groupby(sorted(sources, key=size_class), key=size_class):
         similar = [source for source, _ in group]

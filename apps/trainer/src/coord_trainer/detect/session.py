@@ -106,7 +106,7 @@ def _open(folder: Path, settings: dict[str, Any], file: RecordFile, force: bool)
             for path in (*file.parts, folder / SESSION):
                 path.unlink(missing_ok=True)
             remove_made(folder, _MADE_ANEW)
-        if torn := file.cut_torn_lines(_is_record):
+        if torn := file.cut_torn_lines():
             say(
                 f"{folder}: {counted(torn, 'answer was', 'answers were')} cut off during the write; the "
                 "image is answered again"
@@ -177,17 +177,3 @@ def _write_answers(file: RecordFile, named: Iterable[Record], others: Iterable[R
     file.write(named)
     if not kept:
         older.unlink(missing_ok=True)
-
-
-def _is_record(record: Mapping[str, Any]) -> bool:
-    """Return whether a line is a complete record of a call, and not one that was edited into something else."""
-    if not isinstance(record.get("image"), str) or not isinstance(record.get("file", {}), dict | None):
-        return False
-    if record.get("finish_reason") == "error":
-        return True
-    objects = record.get("objects")
-    return isinstance(record.get("text"), str) and isinstance(objects, list) and all(map(_is_object, objects))
-
-
-def _is_object(item: Any) -> bool:
-    return isinstance(item, dict) and {"desc", "bbox_xyxy", "score"} <= item.keys()
