@@ -147,7 +147,8 @@ def predict(
         if model is not None:
             locate_model(model)  # its name is checked before the libraries are loaded
         load_libraries()
-    from coord_trainer.detect.command import Request, answer_request
+    from coord_trainer.detect.command import answer_request
+    from coord_trainer.detect.request import Request
 
     request = Request(
         model,

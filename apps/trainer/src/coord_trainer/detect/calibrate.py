@@ -20,8 +20,8 @@ from coord_trainer.answers.resumable_file import Record, begin, discard
 from coord_trainer.checkpoints import CARD_FILE, locate_model
 from coord_trainer.config.run_config import RunConfig, read_yaml
 from coord_trainer.console import is_first, say
-from coord_trainer.detect.command import Request, session_settings
 from coord_trainer.detect.image_sources import Sources, annotated_sources
+from coord_trainer.detect.session import session_settings
 from coord_trainer.model.card import calibration_key, read_card
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def calibrate_model(
     # Answers, with scores as they are: kept beside the card until the calibration is written.
     detector = replace(Detector.load(model, config, sources.labels), calibration=None)
     stamps = {source.name: file_stamp(source.path) for source in sources.images}
-    depends_on = session_settings(Request(model, (), folder), detector)
+    depends_on = session_settings(detector)
     file = replace(begin(folder / "calibration.jsonl", depends_on), stamps=stamps)
 
     def work(places: list[int]) -> Iterator[list[Record]]:

@@ -18,6 +18,7 @@ from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import BOXES_FILE
 from coord_trainer.answers.records import file_stamp, prediction_records
 from coord_trainer.answers.resumable_file import Record, RecordFile, is_answered, json_line
+from coord_trainer.checkpoints import weight_files
 from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.image_sources import SESSION, Sources, is_session
 from coord_trainer.detect.written import remove_tracked
@@ -85,6 +86,37 @@ def answer_sources(
             records = [record | {"image_id": image_id} for record, image_id in zip(records, ids, strict=True)]
             _write_answers(file, records, [record for name, record in file.latest().items() if name not in stamps])
         yield Answered(folder, tuple(records), new)
+
+
+def session_settings(detector: Detector, server: str | None = None) -> dict[str, Any]:
+    """Return the settings that answers depend on; `server` is the kind of server that decodes under a grammar."""
+    config, engine, finish = detector.config, detector.engine, detector.finish
+    url = getattr(engine, "url", None)
+    served = url is not None
+    decoding = config.evaluation.decoding[0].name
+    speed = "plain"
+    if config.evaluation.speed == "fast":  # the other speeds have the same answers
+        from coord_trainer.answers.speed.of_checkpoint import speed_of_answers
+
+        speed = speed_of_answers(engine.checkpoint, config)
+    return {
+        "model": engine.name if served else str(Path(engine.name).resolve()),
+        "weights": None if served else weight_files(Path(engine.name)),
+        "endpoint": url.rstrip("/") if served else None,
+        "prompt": config.data.prompt,
+        "system": engine.system if served else None,
+        "chat_template_kwargs": dict(engine.chat_template_kwargs) if served else None,
+        "answers": [config.data.style, config.data.markers, config.data.geometry],
+        "decoding": " ".join(filter(None, ("server", server, decoding))) if served else decoding,
+        "labels": sorted(detector.labels if served else engine.names),
+        "dtype": None if served else config.model.dtype,
+        "max_new_tokens": engine.max_new_tokens,
+        "pixels": [config.data.min_pixels, config.data.max_pixels],
+        "views": [*finish.views, *(finish.question.labels if "classes" in finish.views else ())],
+        "calibration": finish.calibration and finish.calibration.rests_on,
+        "min_score": finish.threshold.value,
+        "speed": speed,
+    }
 
 
 def _open(folder: Path, settings: dict[str, Any], file: RecordFile, force: bool) -> FileLock:
