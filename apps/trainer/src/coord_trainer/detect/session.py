@@ -16,7 +16,7 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import BOXES_FILE
-from coord_trainer.answers.records import file_stamp, prediction_records
+from coord_trainer.answers.records import answer_into, file_stamp
 from coord_trainer.answers.resumable_file import Record, RecordFile, is_answered, json_line
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.console import first_rank_first, is_first, say
@@ -77,13 +77,8 @@ def answer_sources(
         with first_rank_first("session"):
             if is_first():
                 stack.callback(_open(folder, settings, file, force).release)
-        records, new = file.fill(
-            [source.name for source in sources.images],
-            lambda places: prediction_records(detector, [sources.images[place] for place in places], batch),
-        )
+        records, new = answer_into(file, detector, sources.images, batch)
         if is_first():
-            ids = [source.image_id for source in sources.images]
-            records = [record | {"image_id": image_id} for record, image_id in zip(records, ids, strict=True)]
             _write_answers(file, records, [record for name, record in file.latest().items() if name not in stamps])
         yield Answered(folder, tuple(records), new)
 
