@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from coord_codec import CoordGrid, InputError
-from coord_codec.counts import counted
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
 from coord_trainer.views.table import views_of
@@ -214,36 +213,6 @@ def asked_threshold(min_score: float | None, precision: float | None, recall: fl
             least = "from 0" if name == "min_score" else "above 0 and up"
             raise InputError(f"{name}: expected a number {least} to 1, found {value}")
     return named[0] if named else None
-
-
-def finish_lines(record: Mapping[str, Any]) -> list[str]:
-    """Return what `Finish.to_record` says, in lines for the user."""
-    lines, fusion = [], record["fusion"]
-    for word, row in fusion.get("views", {}).items():
-        lines.append(
-            f"{word}: {counted(row['boxes'], 'box', 'boxes')}, {row['merged']:,} merged with other views, "
-            f"{row['alone']:,} found by it alone, {counted(row['duplicate'], 'duplicate')} within it"
-        )
-    if by_view := fusion.get("views"):
-        unused = [word for word in record.get("views", ()) if word not in by_view]
-        lines += [f"{word}: no image needed a view of its own" for word in unused]
-    if fusion.get("joined"):
-        lines.append(f"{fusion['joined']:,} of {fusion['cut']:,} boxes that a tile's edge cuts were joined with others")
-    if fusion.get("names_a_side"):
-        lines.append(f"{fusion['names_a_side']:,} boxes of the mirror image are left out: their labels name a side")
-    if fusion.get("uncalibrated"):
-        lines.append(f"{fusion['uncalibrated']:,} boxes have scores of another kind, which are not calibrated")
-    if rests_on := record.get("calibration", {}).get("rests_on"):
-        lines.append(f"scores are calibrated on {rests_on['images']:,} images with {rests_on['boxes']:,} boxes")
-    if threshold := record.get("threshold"):
-        line = f"boxes of a score below {threshold['min_score']:.4g} are left out: {fusion.get('below_threshold', 0):,}"
-        if expected := threshold.get("expected"):
-            line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
-            lines += [f"  {expected['note']}"] if expected.get("note") else []
-        lines.append(line)
-        for label, row in (threshold.get("expected") or {}).get("classes", {}).items():
-            lines.append(f"  {label}: precision {row['precision']:.3f}, recall {row['recall']:.3f}")
-    return lines
 
 
 def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_eval.labelling import coco_results
 from coord_trainer.answers.detector import Detector
-from coord_trainer.answers.finish import BOXES_FILE, FUSED, finish_lines, has_distributions
+from coord_trainer.answers.finish import BOXES_FILE, FUSED, has_distributions
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.console import say
 from coord_trainer.detect.exports import exports_in, write_export
@@ -123,8 +123,38 @@ def _report_finish(request: Request, detector: Detector, records: Sequence[Mappi
         return
     summary = finish.to_record([record[FUSED] for record in records if FUSED in record])
     write_text(request.out / BOXES_FILE, json.dumps(summary, indent=1) + "\n")
-    for line in finish_lines(summary):
+    for line in _finish_lines(summary):
         say(f"  {line}")
+
+
+def _finish_lines(record: Mapping[str, Any]) -> list[str]:
+    """Return what `Finish.to_record` says, in lines for the user."""
+    lines, fusion = [], record["fusion"]
+    for word, row in fusion.get("views", {}).items():
+        lines.append(
+            f"{word}: {counted(row['boxes'], 'box', 'boxes')}, {row['merged']:,} merged with other views, "
+            f"{row['alone']:,} found by it alone, {counted(row['duplicate'], 'duplicate')} within it"
+        )
+    if by_view := fusion.get("views"):
+        unused = [word for word in record.get("views", ()) if word not in by_view]
+        lines += [f"{word}: no image needed a view of its own" for word in unused]
+    if fusion.get("joined"):
+        lines.append(f"{fusion['joined']:,} of {fusion['cut']:,} boxes that a tile's edge cuts were joined with others")
+    if fusion.get("names_a_side"):
+        lines.append(f"{fusion['names_a_side']:,} boxes of the mirror image are left out: their labels name a side")
+    if fusion.get("uncalibrated"):
+        lines.append(f"{fusion['uncalibrated']:,} boxes have scores of another kind, which are not calibrated")
+    if rests_on := record.get("calibration", {}).get("rests_on"):
+        lines.append(f"scores are calibrated on {rests_on['images']:,} images with {rests_on['boxes']:,} boxes")
+    if threshold := record.get("threshold"):
+        line = f"boxes of a score below {threshold['min_score']:.4g} are left out: {fusion.get('below_threshold', 0):,}"
+        if expected := threshold.get("expected"):
+            line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
+            lines += [f"  {expected['note']}"] if expected.get("note") else []
+        lines.append(line)
+        for label, row in (threshold.get("expected") or {}).get("classes", {}).items():
+            lines.append(f"  {label}: precision {row['precision']:.3f}, recall {row['recall']:.3f}")
+    return lines
 
 
 def _report_outside_grammar(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> None:
