@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,10 @@ def open_image(image: Any) -> Image.Image:
     if isinstance(image, str | Path):
         if "://" in str(image):
             raise InputError(f"{image}: a URL, and nothing is downloaded here; name a file, or open the image yourself")
-        with _errors_naming(image):
+        try:
             return decode_image(image)
+        except ImageError as error:
+            raise InputError(f"{image}: {error}") from None
     if isinstance(image, np.ndarray):
         channels = image.shape[2:] or (1,)
         if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels not in ((1,), (3,), (4,)) or not image.size:
@@ -37,11 +37,3 @@ def open_image(image: Any) -> Image.Image:
             raise InputError(f"image: it cannot be decoded: {error}") from None
     several = "; `detect` takes several images" if isinstance(image, list | tuple) else ""
     raise InputError(f"image: expected a path, a PIL image or an array, found {type(image).__name__}{several}")
-
-
-@contextmanager
-def _errors_naming(path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except ImageError as error:
-        raise InputError(f"{path}: {error}") from None
