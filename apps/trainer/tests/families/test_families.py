@@ -13,7 +13,7 @@ from tiny_families import SYSTEM, build
 from tiny_run import read_lines, tiny_config
 
 from coord_codec import InputError
-from coord_trainer.config.run_config import load_run_config
+from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.families.family import Family
 from coord_trainer.families.registry import FAMILIES, family_of, register_family
 
@@ -334,7 +334,8 @@ def test_family_of_a_plugin_file_is_opened(bases, tmp_path, monkeypatch):
         "register_family(Family('Own', 'qwen2_vl', swift_model='qwen2_vl', swift_template='qwen2_vl',\n"
         "    patch_size=14, system='You are a helpful assistant.'))\n"
     )
-    assert opened(base, tmp_path, plugins=[str(tmp_path / "own.py")]).family.name == "Own"
+    check_run_config({"plugins": [str(tmp_path / "own.py")]}, "test", trains=False)
+    assert opened(base, tmp_path).family.name == "Own"
 
 
 def test_second_record_of_a_model_type_is_refused():
