@@ -67,8 +67,7 @@ def find_adapter(name: str | Path) -> tuple[Path, str | None]:
     rows = [row for row in scores if isinstance(row, dict) and row.get("step") in list(by_step)]
     rows = [row for row in rows if isinstance(row.get("AP"), int | float) and math.isfinite(row["AP"])]
     if rows:
-        alike = (row for row in rows if row.get("decoding") == rows[0].get("decoding"))
-        best = max(alike, key=lambda row: row["AP"])
+        best = max((row for row in rows if row.get("decoding") == rows[0].get("decoding")), key=lambda row: row["AP"])
         steps, reason = best["step"], f"the best by AP, {best['AP']:.3f}"
     return by_step[steps], f"{folder}: a training run; its {by_step[steps].name} is merged, {reason}"
 

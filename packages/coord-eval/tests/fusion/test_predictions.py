@@ -36,18 +36,9 @@ def test_score_with_fusion_equals_the_score_of_fused_boxes(coco_set, noisy_resul
     assert evaluation.to_dict()["fusion"] == evaluation.fusion
 
 
-def test_score_with_fusion_removes_near_duplicates_of_shapes():
-    square, moved = "[100, 100, 500, 100, 500, 500, 100, 500]", "[110, 100, 510, 100, 510, 500, 110, 500]"
-    text = f'[{{"polygon_2d": {square}, "label": "cat"}}, {{"polygon_2d": {moved}, "label": "cat"}}]'
-    shape = {"type": "polygon", "coordinates": [0.1, 0.1, 0.5, 0.1, 0.5, 0.5, 0.1, 0.5]}
-    cat = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "geometry": shape}
-    truth = [Instance(image="a.jpg", image_id=1, width=100, height=100, objects=[cat])]
-    answers = [{"image_id": 1, "text": text}]
-    before = score(truth, answers, scale=1000, geometry="polygon")
-    after = score(truth, answers, scale=1000, geometry="polygon", fuse="nms")
-    assert (len(before.detections), len(after.detections)) == (2, 1)
-    assert [pytest.approx(point) for point in after.detections.shapes[0]] == [(10, 10), (50, 10), (50, 50), (10, 50)]
-    assert after.shapes["AP"] == pytest.approx(1.0)
+def test_score_with_fusion_refuses_shapes(one_cat):
+    with pytest.raises(InputError, match="geometry polygon: expected boxes"):
+        score(one_cat, [], geometry="polygon", fuse="nms")
 
 
 def answer(image_id, boxes, **fields):
@@ -116,7 +107,7 @@ def test_fuse_joins_images_by_id_and_by_name():
     [
         ({"a": A, "b": [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "score": 1}]}, "a holds answers with"),
         ({"a": A, "b": [answer(9, [])]}, "no image has predictions in two of a, b"),
-        ({"a": [answer(1, [], tile=[0, 0, 10, 10])]}, "tiles and shapes need the size of their image"),
+        ({"a": [answer(1, [], tile=[0, 0, 10, 10])]}, "tiles need the size of their image"),
     ],
 )
 def test_fuse_files_refuses_what_cannot_be_fused(files, message):
