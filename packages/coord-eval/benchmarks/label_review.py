@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from coord_eval.match.overlaps import box_iou
+from coord_eval.boxes.iou import box_iou
 from coord_eval.review import KINDS, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.probability import LABEL_KINDS

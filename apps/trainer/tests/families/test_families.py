@@ -15,7 +15,7 @@ from tiny_run import read_lines, tiny_config
 from coord_codec import InputError
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import FAMILIES, family_of, register_family
+from coord_trainer.families.registry import FAMILIES, family_of, register_family
 
 pytest.importorskip("swift")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coord_eval.intake.objects import ScoredObject, scored_objects
     from coord_eval.intake.ranking import SCORE_SOURCES
     from coord_eval.labelling.export import to_coco_results, to_fiftyone, to_supervision, write_exports
-    from coord_eval.metrics.ceiling import CeilingSettings, oracle_predictions
+    from coord_eval.metrics.ceiling import oracle_predictions
     from coord_eval.metrics.coco import COCO_KEYS
     from coord_eval.metrics.coco_own import CocoParams
     from coord_eval.metrics.expressions import ExpressionScores, score_expression_files, score_expressions
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from coord_eval.parse.parser import parse_answer
     from coord_eval.report.metric_table import METRICS, figure_of, register_metric, unregister_metric
     from coord_eval.report.page import ReportSection
-    from coord_eval.resampling.bootstrap import Resamples, ResamplingSettings, resample
-    from coord_eval.scoring import ScoreKeywords, score
+    from coord_eval.resampling.bootstrap import Resamples, resample
+    from coord_eval.scoring import score
 
 # Modules are imported on first use, so that `coord-eval --help` and the parser do not load NumPy.
 _MODULES = {
@@ -50,7 +50,7 @@ _MODULES = {
     "coord_eval.labelling.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
     "coord_codec.images": ("ImageError", "ImageFacts", "decode_image", "image_facts", "to_rgb"),
     "coord_eval.intake.ranking": ("SCORE_SOURCES",),
-    "coord_eval.resampling.bootstrap": ("ResamplingSettings", "Resamples", "resample"),
+    "coord_eval.resampling.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
     "coord_eval.metrics.coco_own": ("CocoParams",),
     "coord_eval.intake.objects": ("ScoredObject", "scored_objects"),
@@ -58,8 +58,8 @@ _MODULES = {
     "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
     "coord_eval.parse.parser": ("parse_answer",),
     "coord_eval.report.page": ("ReportSection",),
-    "coord_eval.scoring": ("ScoreKeywords", "score"),
-    "coord_eval.metrics.ceiling": ("CeilingSettings", "oracle_predictions"),
+    "coord_eval.scoring": ("score",),
+    "coord_eval.metrics.ceiling": ("oracle_predictions",),
     "coord_eval.evaluation": ("Evaluation",),
     "coord_eval.intake.answers": ("AnswerSettings",),
     "coord_eval.intake.joining": ("LabelSettings",),
@@ -80,7 +80,6 @@ __all__ = [
     "Answer",
     "AnswerSettings",
     "Calibration",
-    "CeilingSettings",
     "CocoParams",
     "Comparison",
     "Detections",
@@ -102,8 +101,6 @@ __all__ = [
     "ParsedObject",
     "ReportSection",
     "Resamples",
-    "ResamplingSettings",
-    "ScoreKeywords",
     "ScoredObject",
     "Shown",
     "TextFormat",

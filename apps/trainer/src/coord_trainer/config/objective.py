@@ -64,19 +64,14 @@ class CoordObjectiveConfig(Section):
     alpha_l1: Weight = Field(1.0, description="weight of L1, summed over the four sides, within the box loss")
     beta_giou: Weight = Field(1.0, description="weight of 1 - GIoU within the box loss")
     expectation_temperature: Positive = Field(1.0, description="temperature of the logits in the expected box")
-    z_loss_weight: Weight = Field(
-        0.0, description="weight of the squared logsumexp of every supervised token's logits, which keeps them small"
-    )
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
     )
     extra_weights: dict[str, Weight] = Field(
-        default_factory=dict,
-        description="weights of further registered terms by name, built in (the README of coord-losses lists them) or "
-        "of the plugins",
+        default_factory=dict, description="weights of the terms that plugins register, by name"
     )
     term_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="keywords for the function of a term, by term, e.g. `huber: {delta: 0.02}`"
+        default_factory=dict, description="keywords for the function of a term, by term, e.g. `mine: {power: 2}`"
     )
     matching: Literal["sequence", "hungarian"] = Field(
         "sequence",
@@ -88,9 +83,6 @@ class CoordObjectiveConfig(Section):
         False,
         description="for a `data.geometry` other than box: add 1 - GIoU of the boxes around the shapes to the L1 loss "
         "of their coordinates",
-    )
-    object_weights: Literal["none", "inverse_size", "inverse_count"] = Field(
-        "none", description="weight of each object in its coordinate and box terms"
     )
 
 

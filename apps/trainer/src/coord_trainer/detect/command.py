@@ -23,7 +23,7 @@ from coord_trainer.detect.image_sources import Sources, find_sources
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, answer_sources, remove_made
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
 from coord_trainer.model.prompt import prompt_settings, read_chat_template
-from coord_trainer.views.table import check_views
+from coord_trainer.views.registry import check_views
 
 
 @dataclass(frozen=True)

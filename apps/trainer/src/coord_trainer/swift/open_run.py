@@ -29,7 +29,7 @@ from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import family_of
+from coord_trainer.families.registry import family_of
 from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts

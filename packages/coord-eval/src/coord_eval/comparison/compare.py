@@ -171,6 +171,8 @@ def compare(
     """
     if not isinstance(runs, Mapping):
         raise InputError(f'compare: expected runs by name, {{"base": a, "new": b}}, found {type(runs).__name__}')
+    for name, run in runs.items():
+        expect(f"runs[{name!r}]", run, Evaluation, Sequence)
     groups = {name: [run] if isinstance(run, Evaluation) else list(run) for name, run in runs.items()}
     seeds = {name: len(group) for name, group in groups.items()}
     if sum(seeds.values()) < 2:

@@ -16,7 +16,6 @@ import numpy as np
 
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.match.computed import computed
 from coord_eval.match.overlaps import Pairs, overlapping_pairs
 
 
@@ -269,8 +268,6 @@ class Scored:
     Attributes:
         truth: the ground truth
         detections: the boxes to score
-        matches: one-to-one pairs of the same label
-        matches_any_label: one-to-one pairs when any label may match any object
         score_source: source of the scores by which detections are sorted
         bins: bins per image side, the unit of localisation errors: the grid's scale
         shape_pairs: pairs of shapes other than boxes; None for boxes
@@ -278,11 +275,19 @@ class Scored:
 
     truth: GroundTruth
     detections: Detections
-    matches: Matches = computed(lambda scored: match(scored.truth, scored.detections, scored.pairs))
-    matches_any_label: Matches = computed(lambda scored: match(scored.truth, scored.detections, scored.pairs_any_label))
     score_source: str
     bins: int
     shape_pairs: ShapePairs | None = None
+
+    @cached_property
+    def matches(self) -> Matches:
+        """One-to-one pairs of the same label."""
+        return match(self.truth, self.detections, self.pairs)
+
+    @cached_property
+    def matches_any_label(self) -> Matches:
+        """One-to-one pairs when any label may match any object."""
+        return match(self.truth, self.detections, self.pairs_any_label)
 
     @cached_property
     def pairs(self) -> Pairs:

@@ -19,6 +19,7 @@ from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
+from coord_eval.boxes.iou import box_iou
 from coord_eval.intake.answers import (
     AnswerSettings,
     PredictionSource,
@@ -31,7 +32,6 @@ from coord_eval.intake.answers import (
 )
 from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.predictions import Prediction
-from coord_eval.match.overlaps import box_iou
 from coord_eval.metrics.draws import interval
 from coord_eval.parse.answer import Answer
 

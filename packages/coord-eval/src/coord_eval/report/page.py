@@ -24,7 +24,7 @@ from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError
 
 if TYPE_CHECKING:
-    from coord_eval.evaluated import Evaluated
+    from coord_eval.evaluation import Evaluation
 
 
 MAX_OVERLAYS = 200
@@ -45,7 +45,7 @@ class ReportSection:
 
 
 def write_report(
-    evaluation: Evaluated,
+    evaluation: Evaluation,
     folder: str | Path,
     *,
     image_root: str | ImageRoot | None = None,
@@ -86,7 +86,7 @@ def write_report(
     return folder / "report.html"
 
 
-def _metric_sections(evaluation: Evaluated) -> list[str]:
+def _metric_sections(evaluation: Evaluation) -> list[str]:
     """Return a section for each heading of the table of metrics, those with headline figures first.
 
     Tables of the others are folded behind their heading; charts are not.
@@ -108,12 +108,12 @@ def _metric_sections(evaluation: Evaluated) -> list[str]:
     return parts
 
 
-def _distributions(evaluation: Evaluated) -> str:
+def _distributions(evaluation: Evaluation) -> str:
     shown = _shown(distribution_charts, evaluation) if evaluation.has_boxes else ""
     return section("Where the boxes lie", shown, f"mean IoU {number(evaluation.mean_iou)}") if shown else ""
 
 
-def _shown(html: Callable[[Evaluated], str], evaluation: Evaluated) -> str:
+def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
     """Return what the report shows of a metric; in place of a chart that cannot be drawn, the reason."""
     try:
         return html(evaluation)
@@ -121,7 +121,7 @@ def _shown(html: Callable[[Evaluated], str], evaluation: Evaluated) -> str:
         return f"<p>{safe(missing)}</p>"
 
 
-def _intervals(evaluation: Evaluated) -> str:
+def _intervals(evaluation: Evaluation) -> str:
     rows = {
         name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
         for name, row in evaluation.intervals.items()
@@ -141,7 +141,7 @@ def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]
     return table(head, first) + more if rows else ""
 
 
-def tiles_html(evaluation: Evaluated) -> str:
+def tiles_html(evaluation: Evaluation) -> str:
     """Return the headline numbers at the top of the report."""
     health = evaluation.format
     shapes = evaluation.shapes
@@ -158,7 +158,7 @@ def tiles_html(evaluation: Evaluated) -> str:
     return tiles(cells)
 
 
-def figures_html(evaluation: Evaluated) -> str:
+def figures_html(evaluation: Evaluation) -> str:
     """Return the headline figures in one paragraph of text, with their intervals and the ceiling."""
     if not evaluation.has_boxes:
         return ""
@@ -198,7 +198,7 @@ def _ap_names(shapes: Mapping[str, Any]) -> list[str]:
     return [name for name in shapes if name.startswith("AP")]
 
 
-def _format_tables(evaluation: Evaluated) -> str:
+def _format_tables(evaluation: Evaluation) -> str:
     health, counts, join = evaluation.format, evaluation.counts, evaluation.join
     rows = [
         ("images", counts["images"]),

@@ -59,23 +59,6 @@ def prepare_figures(scored: Scored, names: Collection[str] | None = None) -> Nam
     return compute
 
 
-@dataclass(frozen=True)
-class ResamplingSettings:
-    """How often and how images are drawn for confidence intervals.
-
-    Attributes:
-        bootstrap: number of bootstrap resamples of the images, 0 for no intervals
-        seed: seed of the resamples
-    """
-
-    bootstrap: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        expect("bootstrap", self.bootstrap, int)
-        expect("seed", self.seed, int)
-
-
 @dataclass(frozen=True, eq=False)
 class Resamples:
     """Metrics of the data set and of its resamples.

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coord_eval.match.overlaps import box_iou
+from coord_eval.boxes.iou import box_iou
 
 
 def test_box_iou_of_all_pairs_equals_a_naive_loop(naive_iou):

@@ -1,4 +1,4 @@
-"""The table of views, which `register_view` extends."""
+"""The views, which `register_view` extends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of model families, which `register_family` extends."""
+"""The model families, which `register_family` extends."""
 
 from __future__ import annotations
 
