@@ -128,9 +128,7 @@ def test_each_checkpoint_is_scored_beside_folders_of_other_names(tiny_model, tmp
     assert [row["step"] for row in rows] == [9, 10] and "best checkpoint by AP" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [("evaluate", "afile/out"), ("predict", "afile/out.jsonl")])
-def test_place_below_a_file_is_refused_in_one_line(run, tiny_model, tmp_path, words):
-    (tmp_path / "afile").touch()
-    command, out = words
-    code, told, _ = run(command, tiny_model, "--out", out, "custom.coord_soft_ce_w1.enabled=true", *WORDS)
-    assert code == 2 and "afile" in told and "is below one; name another folder" in told and "Traceback" not in told
+def test_place_below_a_file_is_refused_in_one_line(evaluate, tmp_path):
+    (tmp_path / "scored").touch()
+    code, told, _ = evaluate("--out", "scored/out")
+    assert code == 2 and "is below one; name another folder" in told and "Traceback" not in told

@@ -191,19 +191,11 @@ def test_parts_of_a_stopped_torchrun_are_older_than_what_comes_after(tmp_path, s
     assert answer(tmp_path / "out", sources).new == 0
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        {"image": ["x"], "finish_reason": "stop", "text": "", "objects": []},
-        {"image": "a.png", "finish_reason": "stop", "text": ""},
-        {"image": "a.png", "finish_reason": "stop", "text": "", "objects": [{"desc": "cat"}]},
-        {"image": "a.png", "finish_reason": "stop", "text": "", "objects": [], "file": "old"},
-    ],
-)
+@pytest.mark.parametrize("line", ["{", "[]", '{"image": ["x"]}', '{"finish_reason": "stop"}'])
 def test_line_that_is_no_record_is_cut_off_and_its_image_answered_again(tmp_path, sources, line):
     answer(tmp_path / "out", sources)
     kept = [json.dumps(record) for record in lines(tmp_path / "out")[1:]]
-    (tmp_path / "out" / "predictions.jsonl").write_text("\n".join([json.dumps(line), *kept]) + "\n")
+    (tmp_path / "out" / "predictions.jsonl").write_text("\n".join([line, *kept]) + "\n")
     assert answer(tmp_path / "out", sources).new == 1 and len(lines(tmp_path / "out")) == 4
 
 

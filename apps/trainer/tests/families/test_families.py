@@ -89,16 +89,18 @@ def test_family_trains_answers_and_is_scored(kind, trained):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp_path):
-    from coord_trainer.answers.score import predict_checkpoint
+    from coord_trainer.answers.decodings import predict_images
+    from coord_trainer.data.load import load_scored
 
     folder, _ = trained(kind)
     config = load_run_config(folder / "config.yaml", ["evaluation.speed=exact"], trains=False)
     checkpoint = folder / "checkpoints" / "checkpoint-2"
+    images = load_scored(config, tmp_path)
     if reason := FAMILIES[kind].cannot.get("speed"):
         with pytest.raises(InputError, match=re.escape(reason)):
-            predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+            predict_images(config, checkpoint, images, tmp_path / "p.jsonl")
         return
-    predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+    predict_images(config, checkpoint, images, tmp_path / "p.jsonl")
     found, plain = (path.read_text().splitlines() for path in (tmp_path / "p.jsonl", folder / "predictions.jsonl"))
     assert [json.loads(line)["text"] for line in found] == [json.loads(line)["text"] for line in plain]
 

@@ -244,6 +244,52 @@ def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path, forked):
     assert done.stderr.count("error: gone.json") == 1
 
 
+ANSWERING = """
+import os, sys
+from pathlib import Path
+from coord_trainer import cli
+from coord_trainer.answers import local
+answer, folder, rank = local.answer_images, Path(sys.argv.pop(1)), os.environ["RANK"]
+def answer_or_fail(*words, **more):
+    found = answer(*words, **more)
+    with (folder / f"calls.{rank}").open("a") as calls:
+        calls.write("call\\n")
+    if "FAIL" in os.environ and rank == "1":
+        raise RuntimeError("the second rank breaks")
+    return found
+local.answer_images = answer_or_fail
+sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
+cli.main()
+"""
+
+
+def test_final_answers_of_two_ranks_are_those_of_one_and_are_continued(tmp_path, forked):
+    from coord_trainer.answers.decodings import predict_images
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.data.load import load_scored
+
+    (tmp_path / "answering.py").write_text(ANSWERING)
+    run = tmp_path / "run"
+    settings = (*SMALL, "data.shapes.heldout=5", "evaluation.batch_size=1", "evaluation.max_new_tokens=24")
+    words = (HELPERS / "forked_ranks.py", 2, tmp_path / "answering.py", tmp_path, *settings, f"run.dir={run}")
+    done = forked(*words, **ON_THE_CPU, FAIL="1")
+    assert done.returncode != 0 and "coord-trainer" in done.stderr, done.stderr  # the command that continues
+    before = sum(len(part.read_text().splitlines()) for part in run.glob("predictions.jsonl.part.[01]"))
+    for calls in tmp_path.glob("calls.*"):
+        calls.unlink()
+    done = forked(*words, "run.resume=true", **ON_THE_CPU)
+    assert done.returncode == 0, done.stderr
+    calls = [len((tmp_path / f"calls.{rank}").read_text().splitlines()) for rank in (0, 1)]
+    assert calls[1] == 2 and sum(calls) == 5 - before  # of five images the second rank answers two
+
+    config = load_run_config(None, list(settings))
+    images = load_scored(config, tmp_path / "data")
+    checkpoint = newest_complete(run / "checkpoints")[0]
+    assert predict_images(config, checkpoint, images, tmp_path / "one.jsonl") == 5
+    assert (tmp_path / "one.jsonl").read_text() == (run / "predictions.jsonl").read_text()
+    assert not list(run.glob("*.part*"))
+
+
 def test_command_line_on_two_ranks_makes_one_run(tmp_path):
     run = tmp_path / "run"
     done = torchrun(APP, "train", *SMALL, f"run.dir={run}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coord_codec import RunError
@@ -13,7 +13,7 @@ from coord_data.image_set import ImageSet
 from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import BOXES_FILE, FUSED
 from coord_trainer.answers.local import LocalEngine
-from coord_trainer.answers.records import prediction_records, sources_of, with_objects
+from coord_trainer.answers.records import answer_into, sources_of, with_objects
 from coord_trainer.answers.resumable_file import Record, begin, discard, is_answered, json_line, make_folder
 from coord_trainer.answers.speed.of_checkpoint import check_speed, speed_of_answers
 from coord_trainer.answers.token_limit import token_limit
@@ -87,17 +87,12 @@ def predict_images(
         if views := config.evaluation.views:
             depends_on["views"] = [list(views), question.labels, question.class_prompt]
 
-        def work(places: list[int], detector: Detector = detector) -> Iterator[list[Record]]:
-            chosen = [sources[place] for place in places]
-            return prediction_records(detector, chosen, config.evaluation.batch_size, raw=True)
-
         file = begin(path, depends_on)
-        found, _ = file.fill([source.name for source in sources], work, f"generating ({decoding.name})")
+        batch, title = config.evaluation.batch_size, f"generating ({decoding.name})"
+        found, _ = answer_into(file, detector, sources, batch, raw=True, title=title)
+        refuse_failures(found)
+        _write(path, found, detector)
         if is_first():
-            refuse_failures(found)
-            numbered = zip(found, sources, strict=True)  # a set may name an image twice
-            found = [record | {"image_id": source.image_id} for record, source in numbered]
-            _write(path, found, detector)
             discard(file)
         answers[decoding.generation] = found
     return len(sources)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,9 +12,9 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_codec.records import check_description
-from coord_eval import ImageError, decode_image, to_rgb
 from coord_eval.labelling import one_line
 from coord_trainer.answers.finish import Finish, Threshold, read_options
+from coord_trainer.answers.image_input import open_image
 from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
@@ -118,24 +117,27 @@ class Detector:
             values = resolved.model_dump(mode="json")
             values["evaluation"] |= asked
             resolved = check_run_config(values, "Detector.load", trains=False)
-        free, known = resolved, tuple(names)
-        allowed = check_labels(labels)
-        if allowed:
-            resolved = _limit_to_names(resolved)
-            names = allowed
-        if resolved.evaluation.decoding[0].grammar != "names":
-            names = ()  # answers must not depend on whether annotations or a folder name the images
         from coord_trainer.answers.local import LocalEngine
         from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.model.checkpoint import open_checkpoint
 
+        allowed = frozenset(check_labels(labels))
         loaded = open_checkpoint(folder, resolved)
         check_speed(loaded, resolved)
-        limit = resolved.evaluation.max_new_tokens
-        limit = limit or token_limit(resolved, loaded.processor.tokenizer, names, of_run=False)
-        engine = LocalEngine(str(folder), loaded, resolved, limit, frozenset(names))
-        detector = cls(engine, resolved, frozenset(allowed), free, known).calibrated_as(folder)
+        detector = cls(LocalEngine(str(folder), loaded, resolved, 0), resolved, names=tuple(names))
+        detector = detector._with(resolved, allowed).calibrated_as(folder)
         return detector.with_threshold(min_score=min_score, precision=precision, recall=recall)
+
+    def _with(self, free: RunConfig, allowed: frozenset[str]) -> Detector:
+        """Return a detector with the same weights, another configuration and other allowed labels."""
+        config = _limit_to_names(free) if allowed else free
+        # Without that grammar answers must not depend on whether annotations or a folder name the images.
+        held = config.evaluation.decoding[0].grammar == "names"
+        names = (allowed or frozenset(self.names)) if held else frozenset()
+        tokenizer = self.engine.checkpoint.processor.tokenizer
+        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
+        engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
+        return replace(self, engine=engine, config=config, labels=allowed, free=free)
 
     def calibrated_as(self, folder: Path) -> Detector:
         """Return the detector with the calibration that the card in a checkpoint's folder has for its views.
@@ -247,15 +249,10 @@ class Detector:
         if (prompt, views) != (None, None):
             free = check_run_config(values, "asking", trains=False)
         allowed = self.labels if labels is None else frozenset(check_labels(labels))
-        config = _limit_to_names(free) if allowed else free
-        names = allowed or (frozenset() if self.labels else self.engine.names)
-        tokenizer = self.engine.checkpoint.processor.tokenizer
-        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
-        engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
-        asking = replace(self, engine=engine, config=config, labels=allowed, free=free)
+        asking = self._with(free, allowed)
         if views is not None:
-            return asking.calibrated_as(Path(engine.name))
-        check_views(config.evaluation.views, asking.finish.question)
+            return asking.calibrated_as(Path(self.engine.name))
+        check_views(free.evaluation.views, asking.finish.question)
         return asking
 
     @property
@@ -295,38 +292,3 @@ def as_trained(config: RunConfig, folder: Path) -> RunConfig:
     """Return `config` with settings that the user did not set taken from the checkpoint's card, if it has one."""
     card = read_card(folder)
     return config if card is None else follow_card(config, card, folder)
-
-
-def open_image(image: Any) -> Image.Image:
-    """Return an image upright and in RGB.
-
-    Raises:
-        InputError: if it cannot be decoded, or has a type that is not an image
-    """
-    if isinstance(image, str | Path):
-        if "://" in str(image):
-            raise InputError(f"{image}: a URL, and nothing is downloaded here; name a file, or open the image yourself")
-        with _errors_naming(image):
-            return decode_image(image)
-    if isinstance(image, np.ndarray):
-        channels = image.shape[2:] or (1,)
-        if image.dtype != np.uint8 or image.ndim not in (2, 3) or channels not in ((1,), (3,), (4,)) or not image.size:
-            raise InputError(f"image: expected an array [height, width, 3] of uint8, found {image.dtype} {image.shape}")
-        return to_rgb(Image.fromarray(image[..., 0] if image.shape[2:] == (1,) else image))
-    if isinstance(image, Image.Image):
-        from PIL import ImageOps
-
-        try:
-            return to_rgb(ImageOps.exif_transpose(image))
-        except (OSError, ValueError) as error:  # truncated, or closed
-            raise InputError(f"image: it cannot be decoded: {error}") from None
-    several = "; `detect` takes several images" if isinstance(image, list | tuple) else ""
-    raise InputError(f"image: expected a path, a PIL image or an array, found {type(image).__name__}{several}")
-
-
-@contextmanager
-def _errors_naming(path: str | Path) -> Iterator[None]:
-    try:
-        yield
-    except ImageError as error:
-        raise InputError(f"{path}: {error}") from None

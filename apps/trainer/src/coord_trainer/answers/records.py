@@ -5,6 +5,7 @@ An image that cannot be decoded, or that the model's processor refuses, gets a r
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from coord_eval import ImageError, decode_image, image_facts
 from coord_trainer.answers.finish import FUSED
-from coord_trainer.answers.resumable_file import Record
+from coord_trainer.answers.resumable_file import Record, RecordFile
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -62,6 +63,34 @@ def sources_of(images: ImageSet, limit: int | None = None) -> list[ImageSource]:
         ImageSource(images.root / i.image, i.image, place if i.image_id is None else i.image_id, held.get(i.image))
         for place, i in enumerate(images.instances[:limit])
     ]
+
+
+def answer_into(
+    file: RecordFile,
+    detector: Detector,
+    sources: Sequence[ImageSource],
+    batch: int,
+    raw: bool = False,
+    title: str = "answering",
+) -> tuple[list[Record], int]:
+    """Answer the images that have no answer in a file yet, each rank its share; see `RecordFile.fill`.
+
+    Args:
+        file: of the answers
+        detector: the model
+        sources: the images, of which equal ones are answered once
+        batch: images in a batch
+        raw: see `prediction_records`
+        title: of the progress bar
+
+    Returns:
+        A record for each image, and how many were made; nothing on the other ranks.
+    """
+    names = [source.name for source in sources]
+    work = lambda places: prediction_records(detector, [sources[place] for place in places], batch, raw)  # noqa: E731
+    records, new = file.fill(names, work, title)
+    pairs = zip(records, sources, strict=False)  # other ranks have no records
+    return [record | {"image_id": source.image_id} for record, source in pairs], new
 
 
 def prediction_records(
@@ -126,11 +155,7 @@ def _batches(sources: Sequence[tuple[ImageSource, int]], size: int) -> Iterator[
     """Batch images with similar pixel counts."""
 
     def size_class(pair: tuple[ImageSource, int]) -> int:
-        step = 0
-        pixels = pair[1]
-        while pixels > 1:
-            pixels, step = int(pixels / _PIXEL_STEP), step + 1
-        return step
+        return int(math.log(pair[1], _PIXEL_STEP))
 
     for _, group in groupby(sorted(sources, key=size_class), key=size_class):
         similar = [source for source, _ in group]

@@ -44,16 +44,22 @@ class RecordFile:
         own = [path for path in candidates if re.fullmatch(r"(\.\d+)?", path.name.removeprefix(self.path.name))]
         return [path for path in (self.older,) if path is not None and path.is_file()] + own
 
-    def cut_torn_lines(self, is_record: Callable[[Mapping[str, Any]], bool] = bool) -> int:
-        """Remove incomplete lines and lines that `is_record` rejects; returns how many were removed."""
+    def cut_torn_lines(self) -> int:
+        """Remove lines that are no records, such as an incomplete last one; returns how many were removed."""
         removed = 0
         for path in self.parts:
             lines = path.read_bytes().splitlines(keepends=True)
-            complete = [line for line in lines if line.endswith(b"\n") and _is_valid(line, is_record)]
+            complete = [line for line in lines if line.endswith(b"\n") and self._is_record(line)]
             if len(complete) != len(lines):
                 write_text(path, b"".join(complete).decode())
             removed += len(lines) - len(complete)
         return removed
+
+    def _is_record(self, line: bytes) -> bool:
+        try:
+            return isinstance(parse_json_line(line)[self.key], str | int)
+        except (ValueError, KeyError):
+            return False
 
     def latest(self) -> dict[Any, Record]:
         """Return one record for each key: the last answer to the present file if there is one, else the last record."""
@@ -169,13 +175,6 @@ def _settings_of(file: RecordFile) -> Path:
 def is_answered(record: Mapping[str, Any]) -> bool:
     """Return whether a record is an answer, and not a failure."""
     return record.get("finish_reason") != "error"
-
-
-def _is_valid(line: bytes, is_record: Callable[[Mapping[str, Any]], bool]) -> bool:
-    try:
-        return is_record(parse_json_line(line))
-    except ValueError:
-        return False
 
 
 def json_line(record: Mapping[str, Any]) -> str:

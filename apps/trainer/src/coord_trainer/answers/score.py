@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,16 +30,6 @@ from coord_trainer.data.noise import ignored_labels
 
 CHECKPOINT_SCORES = "convergence.json"
 """The file with the scores of every checkpoint of a run, written if `evaluation.each_checkpoint` is set."""
-
-
-def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
-    """Write predictions.jsonl to `out`, without scoring; returns the number of answers.
-
-    Raises:
-        InputError: there is no checkpoint, or the data is faulty.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        return predict_images(config, checkpoint, load_scored(config, Path(scratch)), out)
 
 
 def evaluate_checkpoint(

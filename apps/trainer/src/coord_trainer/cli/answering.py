@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from coord_codec import InputError
-from coord_codec.counts import counted
 from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.checkpoints import CARD_FILE
 from coord_trainer.cli.main import app
@@ -61,9 +60,10 @@ def evaluate(
     if not unfinished(out).is_file():
         must_not_exist(out)
     checkpoint, config = find_model_and_config(checkpoint, config)
-    from coord_trainer.detect.arguments import as_setting, check_thresholds
+    from coord_trainer.answers.finish import asked_threshold
+    from coord_trainer.detect.arguments import as_setting
 
-    check_thresholds(min_score, precision, recall)
+    asked_threshold(min_score, precision, recall)
     resolved = resolve_config(config, [*(overrides or []), *as_setting(views, speed)], strict, checkpoint)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint
@@ -125,25 +125,18 @@ def predict(
     """Find objects in images with a trained model: boxes, drawn images and a page in the folder --out.
 
     Example: uv run apps/trainer predict runs/a photos --out found
-
-    Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
+    from coord_trainer.answers.finish import asked_threshold
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, check_options, check_settings, check_thresholds, split_words
+    from coord_trainer.detect.arguments import as_setting, check_options, check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
     settings += as_setting(views, speed)
-    check_thresholds(min_score, precision, recall)
-    options = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
-    options |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
-    options |= {"--min-score": min_score, "--precision": precision, "--recall": recall}
-    is_given = {word: value is not None for word, value in options.items()} | {"--force": force, "--no-draw": not draw}
-    check_options(sources, endpoint is not None, is_given)
+    asked_threshold(min_score, precision, recall)
+    served = {"--model": name, "--concurrency": concurrency, "--timeout": timeout, "--grammar": grammar}
+    check_options(sources, endpoint is not None, [word for word, value in served.items() if value is not None])
     if timeout is not None and not timeout <= _LONGEST_REQUEST:  # also refuses nan
         raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {timeout}")
-    if not sources:
-        _predict_configured(model, out, settings, config, strict)
-        return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
     from coord_trainer.answers.detector import check_labels
@@ -154,7 +147,8 @@ def predict(
         if model is not None:
             locate_model(model)  # its name is checked before the libraries are loaded
         load_libraries()
-    from coord_trainer.detect.command import Request, answer_request
+    from coord_trainer.detect.command import answer_request
+    from coord_trainer.detect.request import Request
 
     request = Request(
         model,
@@ -267,18 +261,6 @@ def grammar(
     print(written(answer_form(folder, as_trained(resolved, folder), check_labels(label or ()))), end="")
 
 
-def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:
-    if model is None:
-        raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
-    must_not_exist(out)
-    model, config = find_model_and_config(model, config)
-    resolved = resolve_config(config, settings, strict, model)
-    load_libraries()
-    from coord_trainer.answers.score import predict_checkpoint
-
-    say(f"{counted(predict_checkpoint(resolved, model, out), 'answer')} in {out}")
-
-
 @app.command()
 def demo(
     model: Checkpoint,
@@ -301,12 +283,13 @@ def demo(
     """
     from importlib.util import find_spec
 
+    from coord_trainer.answers.finish import asked_threshold
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, check_settings, check_thresholds
+    from coord_trainer.detect.arguments import as_setting, check_settings
 
     overrides = [*(overrides or []), *as_setting(views, speed)]
-    check_thresholds(min_score, precision, recall)
+    asked_threshold(min_score, precision, recall)
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
     resolved = load_run_config(config, overrides, trains=False)

@@ -15,13 +15,13 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_data.reading import read_source
 from coord_trainer.answers.detector import Detector, as_trained
-from coord_trainer.answers.records import ImageSource, file_stamp, prediction_records
-from coord_trainer.answers.resumable_file import Record, begin, discard
+from coord_trainer.answers.records import ImageSource, answer_into, file_stamp
+from coord_trainer.answers.resumable_file import begin, discard
 from coord_trainer.checkpoints import CARD_FILE, locate_model
 from coord_trainer.config.run_config import RunConfig, read_yaml
 from coord_trainer.console import is_first, say
-from coord_trainer.detect.command import Request, session_settings
 from coord_trainer.detect.image_sources import Sources, annotated_sources
+from coord_trainer.detect.session import session_settings
 from coord_trainer.model.card import calibration_key, read_card
 
 if TYPE_CHECKING:
@@ -61,18 +61,11 @@ def calibrate_model(
     # Answers, with scores as they are: kept beside the card until the calibration is written.
     detector = replace(Detector.load(model, config, sources.labels), calibration=None)
     stamps = {source.name: file_stamp(source.path) for source in sources.images}
-    depends_on = session_settings(Request(model, (), folder), detector)
-    file = replace(begin(folder / "calibration.jsonl", depends_on), stamps=stamps)
-
-    def work(places: list[int]) -> Iterator[list[Record]]:
-        chosen = [sources.images[place] for place in places]
-        return prediction_records(detector, chosen, config.evaluation.batch_size)
-
-    records, _ = file.fill([source.name for source in sources.images], work)
+    file = replace(begin(folder / "calibration.jsonl", session_settings(detector)), stamps=stamps)
+    records, _ = answer_into(file, detector, sources.images, config.evaluation.batch_size)
     if not is_first():
         return None
     discard(file)
-    records = [record | {"image_id": s.image_id} for record, s in zip(records, sources.images, strict=True)]
     if failed := [record for record in records if record["finish_reason"] == "error"]:
         first = f"{failed[0]['image']}: {failed[0]['error']}"
         say(f"  {counted(len(failed), 'image')} cannot be answered; the first, {first}")

@@ -16,8 +16,9 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import BOXES_FILE
-from coord_trainer.answers.records import file_stamp, prediction_records
+from coord_trainer.answers.records import answer_into, file_stamp
 from coord_trainer.answers.resumable_file import Record, RecordFile, is_answered, json_line
+from coord_trainer.checkpoints import weight_files
 from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.detect.image_sources import SESSION, Sources, is_session
 from coord_trainer.detect.written import remove_tracked
@@ -76,15 +77,41 @@ def answer_sources(
         with first_rank_first("session"):
             if is_first():
                 stack.callback(_open(folder, settings, file, force).release)
-        records, new = file.fill(
-            [source.name for source in sources.images],
-            lambda places: prediction_records(detector, [sources.images[place] for place in places], batch),
-        )
+        records, new = answer_into(file, detector, sources.images, batch)
         if is_first():
-            ids = [source.image_id for source in sources.images]
-            records = [record | {"image_id": image_id} for record, image_id in zip(records, ids, strict=True)]
             _write_answers(file, records, [record for name, record in file.latest().items() if name not in stamps])
         yield Answered(folder, tuple(records), new)
+
+
+def session_settings(detector: Detector, server: str | None = None) -> dict[str, Any]:
+    """Return the settings that answers depend on; `server` is the kind of server that decodes under a grammar."""
+    config, engine, finish = detector.config, detector.engine, detector.finish
+    url = getattr(engine, "url", None)
+    served = url is not None
+    decoding = config.evaluation.decoding[0].name
+    speed = "plain"
+    if config.evaluation.speed == "fast":  # the other speeds have the same answers
+        from coord_trainer.answers.speed.of_checkpoint import speed_of_answers
+
+        speed = speed_of_answers(engine.checkpoint, config)
+    return {
+        "model": engine.name if served else str(Path(engine.name).resolve()),
+        "weights": None if served else weight_files(Path(engine.name)),
+        "endpoint": url.rstrip("/") if served else None,
+        "prompt": config.data.prompt,
+        "system": engine.system if served else None,
+        "chat_template_kwargs": dict(engine.chat_template_kwargs) if served else None,
+        "answers": [config.data.style, config.data.markers, config.data.geometry],
+        "decoding": " ".join(filter(None, ("server", server, decoding))) if served else decoding,
+        "labels": sorted(detector.labels if served else engine.names),
+        "dtype": None if served else config.model.dtype,
+        "max_new_tokens": engine.max_new_tokens,
+        "pixels": [config.data.min_pixels, config.data.max_pixels],
+        "views": [*finish.views, *(finish.question.labels if "classes" in finish.views else ())],
+        "calibration": finish.calibration and finish.calibration.rests_on,
+        "min_score": finish.threshold.value,
+        "speed": speed,
+    }
 
 
 def _open(folder: Path, settings: dict[str, Any], file: RecordFile, force: bool) -> FileLock:
@@ -106,7 +133,7 @@ def _open(folder: Path, settings: dict[str, Any], file: RecordFile, force: bool)
             for path in (*file.parts, folder / SESSION):
                 path.unlink(missing_ok=True)
             remove_made(folder, _MADE_ANEW)
-        if torn := file.cut_torn_lines(_is_record):
+        if torn := file.cut_torn_lines():
             say(
                 f"{folder}: {counted(torn, 'answer was', 'answers were')} cut off during the write; the "
                 "image is answered again"
@@ -177,17 +204,3 @@ def _write_answers(file: RecordFile, named: Iterable[Record], others: Iterable[R
     file.write(named)
     if not kept:
         older.unlink(missing_ok=True)
-
-
-def _is_record(record: Mapping[str, Any]) -> bool:
-    """Return whether a line is a complete record of a call, and not one that was edited into something else."""
-    if not isinstance(record.get("image"), str) or not isinstance(record.get("file", {}), dict | None):
-        return False
-    if record.get("finish_reason") == "error":
-        return True
-    objects = record.get("objects")
-    return isinstance(record.get("text"), str) and isinstance(objects, list) and all(map(_is_object, objects))
-
-
-def _is_object(item: Any) -> bool:
-    return isinstance(item, dict) and {"desc", "bbox_xyxy", "score"} <= item.keys()
