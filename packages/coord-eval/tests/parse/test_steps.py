@@ -11,7 +11,16 @@ from coord_eval.parse.formats import REGISTRY
 TOKEN = re.compile(r"<[^<>]*>|[\w.]+\W|\W+")
 PUBLISHED = [published.text for row in REGISTRY.values() for published in row.published]
 LINES = ["x1: 10\n", "name: dog\n", "<xmin>1</xmin>", "(1,2)", "x: 1\ny: 2\n", "top-left: (1,2)\n", "x=1 ", "- 1\n"]
-LINES += ['"', '{"a": ', '"a": [1,2', "user: a\nassistant: ", "a dog at [1, 2, 3, 4]. ", "1 to 2 ", "<a>1,2,3,4", "|a|b|\n"]
+LINES += [
+    '"',
+    '{"a": ',
+    '"a": [1,2',
+    "user: a\nassistant: ",
+    "a dog at [1, 2, 3, 4]. ",
+    "1 to 2 ",
+    "<a>1,2,3,4",
+    "|a|b|\n",
+]
 UNITS = [*LINES, *PUBLISHED, *{token for text in PUBLISHED for token in TOKEN.findall(text)[:3]}]
 
 
