@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_eval.boxes.detections import Detections
@@ -83,9 +82,6 @@ def review(
         (7, 0, 'dog', 'renamed', 'cat')
     """
     # Settings
-    for name, value, kind in (("answers", answers, AnswerSettings), ("labels", labels, LabelSettings)):
-        expect(name, value, kind)
-    expect("least", least, float, int)
     if not 0 <= least <= 1:
         raise InputError(f"least: expected a probability in [0, 1], found {least!r}")
 
