@@ -163,7 +163,7 @@ def judge(
     model: Path, seeds: int = 3, images: int = 500, out: Out = Path("runs/label-review"), batch: int = 50
 ) -> None:
     """Plant faults into images that a model was not trained on, and review them with and without likelihoods."""
-    from coord_trainer.detect.detector import Detector
+    from coord_trainer.answers.detector import Detector
     from coord_trainer.detect.image_sources import find_sources
     from coord_trainer.detect.session import answer_sources
     from coord_trainer.review.forcing import Forcing
@@ -262,7 +262,7 @@ def train_further(
     for section, values in more.items():
         settings[section] = {**settings[section], **values}
     training = check_run_config(settings, folder.name)
-    run = PlannedRun(Group(folder.name, "", training), training.run.seed, training, folder)
+    run = PlannedRun(Group(folder.name, training), training.run.seed, training, folder)
     if why_not_kept(run, None) is not None and train_all([run], 1):
         raise SystemExit(f"the run failed, see {run.folder}.log")
     return folder

@@ -9,9 +9,6 @@ import pytest
 from coord_codec import Instance, Object
 from coord_eval import InputError, score
 from coord_eval.diagnosis import smart_resize
-from coord_eval.intake.answers import AnswerSettings, parse_all
-from coord_eval.intake.ground_truth import load_ground_truth
-from coord_eval.intake.predictions import from_records
 
 TRUTH = [
     Instance(
@@ -294,18 +291,3 @@ def test_scale_of_an_unknown_name_is_refused(coco_set):
 def test_scale_input_pixels_needs_the_input_size(coco_set):
     with pytest.raises(InputError, match="input_width"):
         score(coco_set, [{"image_id": 0, "text": "x"}], scale="input_pixels")
-
-
-def test_the_other_answers_decide_whether_labels_follow_their_numbers():
-    """Words on both sides of the numbers of one answer are no evidence; two answers with labels behind them are."""
-    unclear, clear = "pig [100,100,300,300] dog, [400,400,600,600] cat", "[100,100,300,300] cow\n[1,1,9,9] hen"
-    truth = load_ground_truth([Instance(image=f"{i}.jpg", width=9, height=9, objects=[]) for i in range(3)])
-
-    def labels(*texts):
-        records = from_records([{"image": f"{i}.jpg", "text": text} for i, text in enumerate(texts)])
-        answers, _ = parse_all(truth, records, range(len(texts)), AnswerSettings(scale=1000))
-        return [item.desc for item in answers[0].objects]
-
-    assert labels(unclear) == ["pig", "dog"]
-    assert labels(unclear, clear, clear) == ["dog", "cat"]
-    assert labels(unclear, "cow [100,100,300,300]", clear) == ["pig", "dog"]

@@ -21,7 +21,6 @@ from coord_eval.intake.joining import as_labels, with_prompt_label, without_labe
 from coord_eval.intake.predictions import CocoResult, Prediction, from_records, read_predictions
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
-from coord_eval.parse.formats import LISTS
 from coord_eval.parse.parser import ReadAnswer, plain, read_answer
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
@@ -126,12 +125,9 @@ def parse_all(
             )
     answers: list[Answer] = []
     objects_by_format: Counter[str] = Counter()
-    ambiguous, unclear = [], []
-    directions: Counter[bool] = Counter()
+    ambiguous = []
 
-    def parse(
-        prediction: Prediction, image: int, preferred: Sequence[str] = (), labels_follow: bool | None = None
-    ) -> tuple[Answer, ReadAnswer]:
+    def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> tuple[Answer, ReadAnswer]:
         size = _size_for(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
         from_text = field is None or (count < len(predictions) and getattr(prediction, field) is None)
         reading = read_answer(
@@ -144,7 +140,6 @@ def parse_all(
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
             geometry=geometry_of(options.geometry).name,
-            labels_follow=labels_follow,
         )
         answer = without_labels(with_prompt_label(reading.answer, prediction.label), options.ignored_labels)
         return (answer if from_text else with_boxes_from(options.boxes, answer, prediction)), reading
@@ -152,11 +147,6 @@ def parse_all(
     for prediction, image in zip(predictions, images, strict=True):
         answer, reading = parse(prediction, image)
         answers.append(answer)
-        if reading.answer.format == LISTS.name and answer:
-            if reading.labels_follow is None:
-                unclear.append(len(answers) - 1)
-            else:
-                directions[reading.labels_follow] += 1
         if len(reading.formats) > 1:
             ambiguous.append(len(answers) - 1)
         else:
@@ -164,10 +154,8 @@ def parse_all(
         progress("parse", len(answers), len(predictions))
     # A label can contain the tokens of another format, so unambiguous answers decide for the ambiguous ones.
     preferred = [name for name, _ in objects_by_format.most_common()]
-    # Words on both sides of numbers do not show which are labels, so the other answers decide.
-    follow = directions[True] > directions[False]
-    for i in sorted({*(ambiguous if preferred else ()), *(unclear if follow else ())}):
-        answers[i], _ = parse(predictions[i], images[i], preferred, follow)
+    for i in ambiguous if preferred else ():
+        answers[i], _ = parse(predictions[i], images[i], preferred)
     return answers, notes
 
 

@@ -100,6 +100,7 @@ DROP_REASONS = {
     "unclosed_thought": "a text that ends inside its <think> part, whose content is not part of the answer",
     "second_geometry": "another shape of an object that has one already",
     "ambiguous": "numbers that can be read in several ways",
+    "unread_numbers": "numbers of which neither the format nor a word beside them says what they are",
     "unrecognised": "words or numbers in no known format",
     "ignored_label": "an object with a label that is not to be scored",
 }
@@ -110,6 +111,7 @@ REPAIRS = {
     "clipped": "a plain number is slightly outside the image and moved to its border",
     "no_label": "the object has no label",
     "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
+    "label_from_sentence": "the label is the few words of a sentence beside the numbers, if it has such words",
     "missing_marker": "a start or end marker is missing",
     "numbers_in_string": "all numbers of a shape are in one string",
     "second_geometry": "the object has several shapes, of which the first is kept",

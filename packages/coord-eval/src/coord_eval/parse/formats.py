@@ -608,8 +608,8 @@ _ROWS = (
         example='<point_box mention="cat"> (12,34) (56,78) </point_box>, <point …>, <polygon …>',
         divisor="1000",
         needs=("<point", "<polygon"),
-        pattern=r'(?:<(?:collection|track)\b[^<>"]{0,99}(?:"(?P<label_of_all>[^"]*)"[^<>]{0,99})?>\s*)?'
-        r'<(?:(?P<polygon>polygon)|point_box|(?P<point>point))(?=[\s>])(?:\s+mention="(?P<label>[^"]*)")?[^<>]{0,99}>'
+        pattern=r'(?:<(?:collection|track)\b[^<>"]{0,99}(?:"(?P<label_of_all>[^"<]*)"[^<>]{0,99})?>\s*)?'
+        r'<(?:(?P<polygon>polygon)|point_box|(?P<point>point))(?=[\s>])(?:\s+mention="(?P<label>[^"<]*)")?[^<>]{0,99}>'
         rf"(?P<box>{_PLAIN})(?P<end></(?:polygon|point_box|point)>|)",
         scale=1000,
         opening=r"<(?:polygon|point_box|point)[\s>]",
@@ -689,7 +689,7 @@ _ROWS = (
         example="the cat[0.1,0.2,0.3,0.4] or 1. cat: [100, 200, 300, 400] or cat: x=1, y=2, width=3, height=4",
         reader="lines",
         published=(
-            Published("A man[0.220,0.216,0.568,0.830] on a bench.", (("A man", 0.22, 0.216, 0.568, 0.83),)),
+            Published("A man[0.220,0.216,0.568,0.830] on a bench.", (("man", 0.22, 0.216, 0.568, 0.83),)),
             Published("cat <|begin_of_box|>[[100,100,300,300]]<|end_of_box|>", (("cat", 0.1, 0.1, 0.3, 0.3),)),
             Published(
                 "1. person: [82, 105, 356, 999]\n2. dog: [400, 105, 500, 300]",

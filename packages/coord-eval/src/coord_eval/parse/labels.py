@@ -1,11 +1,10 @@
-"""Labels in free text: what of the words around numbers is the name of an object."""
+"""Labels in free text: a label of its own loses list marks; of a sentence, the few words beside the numbers are one."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
-
-from coord_eval.parse.sentences import name_in_sentence, names_only_place
+from typing import NamedTuple
 
 _DANGLING = re.compile(r"<[A-Za-z_][\w.-]*\s*$")
 """The beginning of a tag whose attributes are the numbers."""
@@ -13,47 +12,74 @@ _TAG = re.compile(r"<\|?/?[A-Za-z_][\w.-]*(?:\s[^<>]{0,200})?\|?/?>|<\uff5c[^\uf
 _XML_FACTS = re.compile(
     r"<(filename|folder|path|source|database|pose|truncated|difficult|occluded|segmented|depth)>[^<>]*</\1>"
 )
-_EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)\*|\*(?!\w)")
+_EMPHASIS = re.compile(r"\*\*|__|`|(?<!\w)\*|\*(?!\w)|\\boxed\b")
 _LEADING = re.compile(
     r"""(?:\s*(?:
         \#[0-9]{1,3}\b[.:)]?                # #1
       | [-*\u2022\u2013\u2014\u00b7\u30fb\u25aa\u25cf\u25cb\u25e6\u2023#>|&]+(?=\s|\w|$)  # bullets, headings, cells
       | \(?[0-9]{1,3}[.):\u3001](?![0-9])   # 1. 1) (1) 1:
-      | \(?[IVX]{1,4}[.)](?=\s)            # I. (I)
+      | \(?[IVX]{1,4}[.)](?=\s)             # I. (I)
       | [0-9]{1,3}\s*\|                     # the first cell of a table row
       | \(?[a-z]\)                          # a) (a)
       | [,;:.=\u2192|]+
     )\s*)+""",
     re.VERBOSE,
 )
-_TRAILING = re.compile(
-    r"[\s:=,;|>\u2192\u27f6\u21d2\-\u2013\u2014~@(\[{]+$|\s*\.$|[\s:]*\b(?:starts?|begins?)\s+(?:at|from)$"
-)
+_SEPARATORS = r"\s:=,;|>\u2192\u27f6\u21d2\-\u2013\u2014~@(\[{"
+_TRAILING = re.compile(rf"[{_SEPARATORS}]+$|\s*\.$")
+_SEPARATED = re.compile(r"[:=|\u2192\u27f6\u21d2\-\u2013\u2014~@]\W*$")
+"""A mark between a label and its numbers."""
 _ROLE = re.compile(
     r"(?:(?:my|the)\s+)?(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system"
     r"|label|class|object|name|category)\s*[:=]\s*|mark\s*:\s*[0-9]+\s+",
-    re.IGNORECASE,
-)
-_ARTICLE = re.compile(r"(?:an?|the|his|her|its|their|another|two|three|four|some|several)\s", re.IGNORECASE)
-_PHRASE = re.compile(rf"(?:[a-z]+\s+){{1,4}}?(?={_ARTICLE.pattern})")
-"""Words of a caption between the object before and the article of the next one."""
-_SENTENCE = re.compile(
-    r"\b(?:is|are|was|were|here|sure|following|found|detected|image|i|can|this|these|there|below|provided|answer|output|"
-    r"objects?|detections?|bounding|boxes|coordinates|json|format|results?|list|based|assistant|user|thought|action)\b",
     re.IGNORECASE,
 )
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"))
 _OPEN_QUOTES, _CLOSE_QUOTES = "\"'\u201c\u2018\u00ab", "\"'\u201d\u2019\u00bb"
 _INSTANCE = re.compile(r"(.*?[^\s#0-9])\s*#?\s*([0-9]{1,3})")
 
+_FEW = 3
+"""Maximum number of words that a sentence gives as a label."""
+_FEW_CHARACTERS = 6
+"""Maximum number of characters of a certain label in a script without blanks."""
+_ARTICLE = re.compile(r"(?:and\s+)?\b(?:an?|the|another|two|three|four|five|some|several)\s+|^and\s+", re.IGNORECASE)
+_BREAK = re.compile(r"[.!?,;:]\s+|[\u3002\uff0c,\uff1a\uff1b]")
+_AT = re.compile(r"(?:\s+(?:is|are))?(?:\s+located)?\s+at$|['\u2019]s$", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"\b(?:is|are|was|were|be|can|could|has|have|i|you|we|it|its|they|there|here|this|these|those|following|sure|yes|no)\b"
+    r"|\b(?:at|in|on|of|to|from|by|with|for|as|or|and|located|found|box|boxes|bbox|bboxes|bounding|coordinates?|coords"
+    r"|positions?|locations?|regions?|area|points?|format|objects?|detections?|results?|image|corners?|rectangle)$"
+    r"|^(?:\w+\s+)?(?:bounding\s+box|bbox|box|coordinates?|positions?|locations?|area|cent(?:er|re))\b.*\s(?:of|for|around)\s"
+    "|(?:\u5ea7\u6a19|\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846)[\u4e3a\u662f\u306f]?$",
+    re.IGNORECASE,
+)
+"""A word that no label contains, or with which none begins or ends."""
+_ASIDE = re.compile(r"\([^()]*\)")
+_UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\u0e00-\u0e7f]")
+
+
+class Label(NamedTuple):
+    """A label, and the repair that it took: `label_trimmed`, `label_from_sentence`, or "" for none."""
+
+    text: str = ""
+    repair: str = ""
+
+
+NO_LABEL = Label()
+
 
 @lru_cache(maxsize=4_096)  # each line is cleaned twice, and labels repeat within a set
-def clean_label(words: str) -> tuple[str, bool]:
-    """Return a label without list numbers, marks and the sentence around it, and whether words or numbers went.
+def clean_label(words: str, running: bool = False, after: bool = False) -> Label:
+    """Return the label that words beside numbers are or contain.
+
+    Args:
+        words: the words
+        running: whether they stand within a sentence
+        after: whether they stand after the numbers
 
     Example:
-        >>> clean_label("2. **Red car** \u2014"), clean_label("The bounding box of the dog is")
-        (('Red car', True), ('dog', True))
+        >>> clean_label("2. **Red car** \u2014").text, clean_label("There is a vase").text, clean_label("We see it in")
+        ('Red car', 'vase', Label(text='', repair='label_from_sentence'))
     """
     text = words
     if "<" in words or "`" in words:
@@ -61,9 +87,10 @@ def clean_label(words: str) -> tuple[str, bool]:
     if "\n" in text:
         text = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     text = _EMPHASIS.sub("", text).strip()
-    trimmed = False
+    listed, trimmed = _SEPARATED.search(text) is not None, False
     if (lead := _LEADING.match(text)) and lead.end():
         trimmed = any(c.isalnum() for c in lead[0])
+        listed |= lead[0].strip(" ,;.:=") != ""
         text = text[lead.end() :]
     if (role := _ROLE.match(text)) and role.end():
         trimmed, text = True, text[role.end() :]
@@ -73,26 +100,32 @@ def clean_label(words: str) -> tuple[str, bool]:
         named = [cell for cell in cells if any(map(str.isalpha, cell))]
         trimmed |= len(cells) > 1
         text = named[-1] if named else ""
-    name = name_in_sentence(text)
-    return (text, trimmed) if name is None else (_strip(name), True)
+    if not any(map(str.isalpha, text)):
+        return Label(text, "label_trimmed" if trimmed and text else "")
+    name = _name_in_sentence(text, listed, running, after)
+    return (
+        Label(text, "label_trimmed" if trimmed else "") if name is None else Label(_strip(name), "label_from_sentence")
+    )
 
 
-def phrase_of_caption(label: str, with_article: bool = True) -> str:
-    """Return the words from their article on (or after it), of words between two objects of one sentence.
-
-    Example:
-        >>> phrase_of_caption("lying on a couch"), phrase_of_caption("the man with the hat"), phrase_of_caption("roses")
-        ('a couch', 'the man with the hat', 'roses')
-    """
-    lead = None if _ARTICLE.match(label) else _PHRASE.match(label)
-    phrase = label[lead.end() :] if lead else label
-    article = None if with_article else _ARTICLE.match(phrase)
-    return phrase[article.end() :] if article else phrase
-
-
-def is_phrase(label: str) -> bool:
-    """Return whether a label begins with an article, as in captions."""
-    return _ARTICLE.match(label) is not None
+def _name_in_sentence(text: str, listed: bool, running: bool, after: bool) -> str | None:
+    """Return the few words of a sentence beside the numbers, "" where they are none; None for a label of its own."""
+    article = _ARTICLE.search(text)
+    pieces = [piece for piece in _BREAK.split(_ASIDE.sub(" ", text)) if piece.strip()] or [text]
+    unspaced = _UNSPACED.search(text) is not None
+    if _CLAUSE.search(text) is None and (
+        (listed and not (article and (article.start() == 0 or len(pieces) > 1)))
+        or not (listed or running or article or len(pieces) > 1 or unspaced or len(text.split()) >= _FEW)
+    ):
+        return text if unspaced and len(text) > _FEW_CHARACTERS else None
+    if unspaced:
+        return ""
+    name = _AT.sub("", pieces[0 if after else -1].strip())
+    articles = list(_ARTICLE.finditer(name))
+    if articles and (not listed or articles[0].start() == 0):
+        name = name[articles[0 if listed or after else -1].end() :]
+    few = listed or len(name.split()) <= _FEW
+    return name if few and _CLAUSE.search(name) is None else ""
 
 
 def _strip(text: str) -> str:
@@ -112,12 +145,12 @@ def _strip(text: str) -> str:
                 text = text[1:]
             if text.endswith(closing) and (lone or opening not in text):
                 text = text[:-1]
-    return "" if names_only_place(text) else text
+    return text
 
 
 def is_heading(label: str) -> bool:
     """Return whether a line of words alone can be the label of what follows, and is no sentence."""
-    return bool(label) and len(label.split()) <= 6 and not _SENTENCE.search(label) and any(map(str.isalpha, label))
+    return len(label.split()) <= 6 and not _CLAUSE.search(label) and any(map(str.isalpha, label))
 
 
 def without_instance_numbers(labels: list[str]) -> list[str]:

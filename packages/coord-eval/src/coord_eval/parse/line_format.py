@@ -1,93 +1,68 @@
 """Parses objects from text without marks: YAML, XML, calls of agents, lists and sentences.
 
-The words of a line around numbers are their label: where a line holds both, they belong together. Whether labels stand
-before or after the numbers is decided over the whole answer. Named values of several lines are the fields of a record.
+Each line is words and items (`line_items.py`) in turn. Values with a name are the fields of a record, which may go over
+several lines; numbers without one take the words before them as their label, or those after them in an answer that
+begins with numbers, or the line of words above (or below).
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder, Scale, shape_order
-from coord_eval.parse.labels import clean_label, is_heading, is_phrase, phrase_of_caption, without_instance_numbers
+from coord_eval.parse.labels import NO_LABEL, Label, clean_label, is_heading, without_instance_numbers
 from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
-from coord_eval.parse.record import (
-    SCORE_KEYS,
-    WEAK_LABELS,
-    Field,
-    Keys,
-    Record,
-    Value,
-    add_record,
-    box_of_sides,
-    sides_of,
-)
-from coord_eval.parse.worded_boxes import without_percent
+from coord_eval.parse.record import SCORE_KEYS, WEAK_LABELS, Field, Keys, Record, add_record, box_of_sides, sides_of
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
 """Full-width punctuation, after a Chinese prompt; one character for one, so that positions stay."""
-_JOINT = re.compile(
-    r"\s*[\"'*`]*\s*(?:(?:in|at)\s+(?:the\s+)?(?:top|upper|bottom|lower)[\s-](?:left|right)(?:\s+corner)?\s*)?(?:,|;|to|through|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230|and"
-    r"|(?:and\s+)?(?:ends?|extends?|runs?|goes|stretches|continues)\s+(?:at|to|in))?\s*[\"'*`]*\s*",
-    re.IGNORECASE,
-)
-_CORNERS_FOLLOW = re.compile(r"\b(?:from|between|within|corners?|spans?|extends?|starts?|begins?)\b", re.IGNORECASE)
+_JOINT = re.compile(r"\s*[\"'*`]*\s*(?:,|;|to|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230)?\s*[\"'*`]*\s*", re.IGNORECASE)
+"""What may stand between the two corners of a box."""
 _CORNER = re.compile(
-    r"[\s\"'*_`(-]*\b(?:the\s+)?(?P<first>top|upper|bottom|lower|left|right)[\s_-]*(?P<second>left|right|top|bottom)?"
-    r"(?:(?:\s+(?:corner|point|coordinates?))?\s+of\s+(?:the\s+)?(?!(?:image|it|picture|box|bounding|object)\b)"
-    r"(?P<owner>[^,;:()\n]{1,40}?))?"
-    r"(?:\s+(?:corner|point|coordinates?|is|are|at|about|around|approximately|roughly|located|of|it|lies))*[\s\"'*_`:=(-]*$"
-    r"|(?P<chinese>[\u5de6\u53f3][\u4e0a\u4e0b])\u89d2?[\s:=(]*$"
-    r"|\(?\s*(?P<near>x_?(?:1|min|0)\s*,\s*y_?(?:1|min|0))\s*\)?\s*[=:]?\s*$"
-    r"|\(?\s*(?P<far>x_?(?:2|max)\s*,\s*y_?(?:2|max))\s*\)?\s*[=:]?\s*$",
+    r"[\s\"'*_`(-]*\b(?:the\s+)?(top|upper|bottom|lower)[\s_-]*(left|right)\b"
+    r"(?:\s+(?:corner|point|is|at|of)\b[^.,;:()\n0-9]{0,30})?[\s\"'*_`:=(-]*$",
     re.IGNORECASE,
 )
-_SEGMENT = re.compile(r"[^,;|]+")
+_SEGMENT = re.compile(r"[^,;|(\u2013\u2014]+")
 _MARKER = re.compile(r"\s*(?:[-*\u2022\u30fb+]\s*(?<=[\s\u30fb])|\(?[0-9]{1,3}[.)]\s*|#+\s+)")
 _LIST_NUMBER = re.compile(r"^\s*(?:[-*\u2022\u30fb]\s*|\(?[0-9]{1,3}[.)]\s*)+")
 _FIELD = re.compile(r"[\s\"'*_`({-]*([^\W\d][\w \-]{0,28}?)[\"'*_`]*\s*[:=]\s*(.*)", re.DOTALL)
 _SCORE_NAMES = "|".join(key for key in SCORE_KEYS if key.isascii())
-_SCORED = re.compile(
-    rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?(?:{_SCORE_NAMES})\s*(?:of\s*)?[:=]?\s*({NUMBER})\s*(%?)\s*[)\]]?",
-    re.IGNORECASE,
+_SCORES = (
+    re.compile(
+        rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?(?:{_SCORE_NAMES})\s*(?:of\s*)?[:=]?\s*({NUMBER})\s*(%?)\s*[)\]]?", re.I
+    ),
+    re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)"),
+    re.compile(
+        r"(?<=[^\W\d_])[\s:,]+(0?\.[0-9]{2,9}|1\.00{1,8}|[0-9]{1,3}(?:\.[0-9]{1,3})?(?=\s?%))\s?(%?)\s*[:,]?\s*$"
+    ),
 )
-_BARE_SCORE = re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)")
-_LAST_SCORE = re.compile(
-    r"(?<=[^\W\d_])[\s:,]+(0?\.[0-9]{2,9}|1\.00{1,8}|[0-9]{1,3}(?:\.[0-9]{1,3})?(?=\s?%))\s?(%?)\s*[:,]?\s*$"
-)
-"""A confidence after a label: `person 0.98`."""
+"""A confidence with its name, in brackets, or after a label: `person 0.98`."""
 _KEY_NOISE = re.compile(r"^[\s\"'*_`({>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*$", re.IGNORECASE)
 """The names of four numbers, before them."""
 _MAX_WORDS = 400
 """Number of characters beside numbers that are searched for their label, for linear time."""
 _PIXELS = re.compile(r"(?<=[0-9])\s?px\b")
-_CORNER_AXES = re.compile(
-    rf"((?:left|right|top|bottom)(?:\s+corner)?\b[^\n0-9=]{{0,20}}?)\bx\s{{0,3}}=\s{{0,3}}({NUMBER})"
-    rf"\s{{0,3}},?\s{{0,3}}(?:and\s)?y\s{{0,3}}=\s{{0,3}}({NUMBER})",
-    re.IGNORECASE,
-)
-"""A corner as `x = 1, y = 2`."""
+_PERCENT = re.compile(rf"{NUMBER}\s?%(?:[^%\n]{{1,30}}?\b{NUMBER}\s?%){{3}}")
+"""Four percentages next to each other."""
 _CUT_TAG = re.compile(r"\s*<[^<>]{0,20}")
 """The beginning of a tag at the end of a text."""
-_RUNNING = re.compile(r"[^:;=|0-9]*")
-"""Words between two objects of one sentence."""
-_SENTENCE = re.compile(r"[^\W\d]\s+[^\W\d]")
-_FAR = re.compile(r"\b(?:to|ends?|until|through)\b", re.IGNORECASE)
 _CONTENT = re.compile(r"\s*/?>\s*(?:<\w{1,20}>)?\s*([^<>]{1,80}?)\s*</")
 """The text of an element, after its attributes."""
-_POSSESSIVE = re.compile(r"^\s*(?:the\s+)?(.*)['\u2019]s\s*$", re.IGNORECASE | re.DOTALL)
 _HOCR = re.compile(
     r"(?:\bclass=[\"']ocrx?_\w{1,20}[\"']\s[^<>\"']{0,20}(?:id=[\"']\w{1,40}[\"']\s)?)?\btitle=([\"'])[^\"'<>]{0,200}?\bbbox((?:\s+[0-9]+){4})[^<>]{0,200}?\1"
 )
 """A box among the properties of an element, as OCR writes it."""
-_SHAPES = ("shape", "corner", "centre", "size")
+_UNREAD = re.compile(rf"(?:.*[^\w.])?{NUMBER}(?:[^\w\n]{{1,4}}{NUMBER}){{2,}}")
+"""Numbers among words that are no label, and what stands before them."""
+_RUNNING = re.compile(r"\s*[^\W\d]|[\s*]*[.\u3002]\s*$")
+"""What follows an item within a sentence."""
 
 
 @dataclass(slots=True)
@@ -102,25 +77,38 @@ class _Line:
 
 @dataclass(slots=True)
 class _Entry:
-    """What one or more lines bring: the fields of a record, items with one label, or words alone."""
+    """What one or more lines bring: the fields of a record, items with one label, or words alone.
+
+    Attributes:
+        start: first character
+        end: character after the last
+        label: label of the items, or the words
+        record: the record, if it is one
+        items: items without a name
+        score: confidence of the items
+        call: whether the items are arguments of a call
+        named: whether a field of the record is a label that names the object for certain
+        shaped: whether the fields contain a shape
+        sides: names of the sides of a box among the fields
+    """
 
     start: int
     end: int
-    label: str = ""
-    trimmed: bool = False
+    label: Label = NO_LABEL
     record: Record | None = None
     items: list[Item] = field(default_factory=list)
     score: float | None = None
     call: bool = False
+    named: bool = False
+    shaped: bool = False
+    sides: dict[str, float] = field(default_factory=dict)
 
 
 class LineParser:
     """Parser of one text; `parse` adds to the builder."""
 
-    def __init__(self, builder: AnswerBuilder, keys: Keys, set_labels_follow: bool | None = None) -> None:
+    def __init__(self, builder: AnswerBuilder, keys: Keys) -> None:
         self.builder, self.keys = builder, keys
-        self.set_labels_follow = set_labels_follow
-        self.labels_follow: bool | None = None
         self.entries: list[_Entry] = []
         self.open: _Entry | None = None
         self.indent = 0
@@ -131,29 +119,24 @@ class LineParser:
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
         self.text = _PIXELS.sub(_blank, text.translate(_WIDTHS))
-        if (in_hundredths := without_percent(self.text, begin)) is not None:
-            self.text = in_hundredths
+        if "%" in text and _PERCENT.search(self.text, begin):
+            self.text = _PERCENT.sub(lambda found: found[0].replace("%", " "), self.text)
             self.builder.scale = Scale(100.0, 100.0)
-        if "=" in self.text:
-            self.text = _CORNER_AXES.sub(_as_pair, self.text)
         if "bbox " in self.text:
             self.text = _HOCR.sub(lambda found: f"bbox='{found[2]}'".ljust(len(found[0])), self.text)
         self.text_end = len(text.rstrip(", \t\n"))
         self.order = stated_order(self.text[begin:])
         lines = self._lines(begin)
-        self.labels_follow = self._labels_follow(lines)
-        after = bool(self.set_labels_follow if self.labels_follow is None else self.labels_follow)
+        first = next((line for line in lines if any(not item.key for item in line.items)), None)
+        self.after = first is not None and not self._is_name(first.words[0]) and self._is_name(first.words[-1])
         for line in lines:
-            self._read(line, after)
+            self._read(line)
         self._name_entries()
         for entry in self.entries:
             if entry.record is not None:
                 self._emit_record(entry, entry.record)
             elif entry.items:
                 self._emit_items(entry)
-        builder = self.builder
-        if not builder.objects and [drop.reason for drop in builder.dropped] == ["unrecognised"]:
-            builder.dropped.clear()  # the whole text is dropped instead
 
     # Lines of words and items.
 
@@ -175,95 +158,67 @@ class LineParser:
             _join_pairs(line)
         return [line for line in lines if line.items or line.words[0].strip()]
 
-    def _labels_follow(self, lines: Sequence[_Line]) -> bool | None:
-        """Return whether labels stand after their numbers; None if words stand on both sides, or on neither."""
-        leading = trailing = False
-        for line in lines:
-            if line.items and not any(item.key for item in line.items):
-                leading |= self._is_name(line.words[0])
-                trailing |= self._is_name(line.words[-1])
-        return None if leading == trailing else trailing
-
     def _is_name(self, words: str) -> bool:
-        label = clean_label(_SCORED.sub("", words))[0]
-        return any(map(str.isalpha, label)) and not self._key_at_end(words)[0]
+        label = clean_label(_without_score(words)[0])
+        return any(map(str.isalpha, label.text)) and not self._key_at_end(words)[0]
 
     # From lines to entries.
 
-    def _read(self, line: _Line, after: bool) -> None:
+    def _read(self, line: _Line) -> None:
         """Turn one line into fields of a record, items with labels, or a line of words."""
         found: list[Field | Item] = []
         names: list[str] = []
-        far, axes = False, set[str]()
         score: float | None = None
         pending, self.pending_key = self.pending_key, ""
         is_call = any(item.call for item in line.items)
         for i, written in enumerate(line.words):
             item = line.items[i] if i < len(line.items) else None
-            words = written
-            for pattern in (_SCORED, _BARE_SCORE, _LAST_SCORE):
-                if scored := pattern.search(words):
-                    value = float(scored[1]) / (100 if scored[2] or float(scored[1]) > 1 else 1)
-                    score = value if score is None and value <= 1 else score
-                    words = pattern.sub(" ", words)
-            if item is not None and "," in words:
-                words = _SYMBOLS.sub(" ", words)
+            unread = _UNREAD.search(written)
+            if unread and i == 0:
+                line.start += unread.end()
+            words, stated = _without_score(written[unread.end() :] if unread else written)
+            score = stated if score is None else score
             words = self._fields_in(words, found, before_item=item is not None)
-            if item is not None and item.key in ("x", "y"):
-                far |= i > 0 and _FAR.search(words) is not None
-                axis = item.key
-                item.key += "2" if far and axis in axes else ""
-                axes.add(axis)
-            if item is not None and is_call:
-                item.call, item.key = True, "" if self.keys[item.key].role == "shape" else item.key
-            elif item is not None and not item.key and item.kind == "any":
-                key, words = self._key_at_end(words)
-                if not key and not words.strip() and i == 0:
-                    key = pending
-                if key:
-                    round_bracket = self.text[item.start] == "("
-                    item.key = "point_2d" if key == "point" and round_bracket else key
-            if item is not None and item.key and self.order and self.keys[item.key].kind == "box":
-                item.key = ORDER_KEYS[self.order]
+            if item is not None:
+                words = self._name_item(item, words, is_call, pending if i == 0 else "")
+                found.append(item.as_field() if item.key else item)
             names.append("" if is_call else words)
-            if item is None:
-                continue
-            if item.key:
-                groups: list[list[Value]] = [[(number, None, None) for number in group] for group in item.groups]
-                found.append(Field(item.key, groups, text=item.text, done=item.closed))
-            else:
-                found.append(item)
         if any(isinstance(part, Field) for part in found):
-            self._read_fields(line, found, names, score)
-        elif found:
+            fields = [part if isinstance(part, Field) else part.as_field() for part in found]
+            self._read_fields(line, fields, names, score)
+        elif line.items:
             self.open = None
-            self._read_items(line, names, after, score)
+            self._read_items(line, names, score)
         else:
             self._read_words(line, names[0])
+
+    def _name_item(self, item: Item, words: str, is_call: bool, pending: str) -> str:
+        """Set the key of an item from the words before it, or from the line above; return the words without it."""
+        if "," in words:
+            words = _SYMBOLS.sub(" ", words)
+        if is_call:
+            item.call, item.key = True, "" if self.keys[item.key].role == "shape" else item.key
+        elif not item.key and item.kind == "any":
+            key, words = self._key_at_end(words)
+            key = key or (pending if not words.strip() else "")
+            item.key = "point_2d" if key == "point" and self.text[item.start] == "(" else key
+        if item.key and self.order and self.keys[item.key].kind == "box":
+            item.key = ORDER_KEYS[self.order]
+        return words
 
     def _key_at_end(self, words: str) -> tuple[str, str]:
         """Return the key that names the numbers after these words, "" if none does, and the words before it."""
         if corner := _CORNER.search(words):
-            found = corner.groupdict()
-            if found["near"] or found["far"]:
-                return "top_left" if found["near"] else "bottom_right", words[: corner.start()]
-            if chinese := found["chinese"]:
-                vertical = "top" if chinese[1] == "\u4e0a" else "bottom"
-                return f"{vertical}_{'left' if chinese[0] == chr(0x5DE6) else 'right'}", words[: corner.start()]
-            if found["second"]:
-                before = found["owner"] or _POSSESSIVE.sub(r"\1", words[: corner.start()])
-                return f"{found['first']}_{found['second']}".lower(), before
+            return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
         segments = _SEGMENT.findall(words)
         key = _KEY_NOISE.sub("", _LIST_NUMBER.sub("", segments[-1])).strip() if segments else ""
         if not key or len(key) > 40:
             return "", words
         last = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
-        if ("_" in last or words.rstrip().endswith("=")) and self.keys[
-            last
-        ].role == "shape":  # cat: box_2d [1, 2, 3, 4]
-            return last, words[: words.rfind(last)]
+        if ("_" in last or words.rstrip().endswith("=")) and self.keys[last].role == "shape":
+            return last, words[: words.rfind(last)]  # cat: box_2d [1, 2, 3, 4]
         for name in (key, key.lower()):
-            if self.keys[name].role in _SHAPES:
+            if self.keys[name].role in ("shape", "corner", "centre", "size"):
                 return name, words[: words.rfind(segments[-1])].rstrip(" ,;|")
         return "", words
 
@@ -291,71 +246,73 @@ class LineParser:
         if key and not before.strip():
             self.pending_key = key
             return
-        label, trimmed = clean_label(words)
-        if any(map(str.isalpha, label)) and not words.lstrip().startswith("|"):
+        label = clean_label(words)
+        if any(map(str.isalpha, label.text)) and not words.lstrip().startswith("|"):
             self.open = None
-            self.entries.append(_Entry(line.start, line.end, label, trimmed))
+            self.entries.append(_Entry(line.start, line.end, label))
 
-    def _read_fields(self, line: _Line, found: Sequence[Field | Item], names: list[str], score: float | None) -> None:
+    def _read_fields(self, line: _Line, fields: list[Field], names: list[str], score: float | None) -> None:
         """Add the fields of one line to the open record, or begin another one."""
-        fields = [part if isinstance(part, Field) else _as_field(part) for part in found]
-        label, trimmed = clean_label(names[0])
-        if not label and len(names) > 1:
-            label, trimmed = clean_label(names[-1])
-            if not is_heading(label) or any(map(str.isdigit, label)):
-                label, trimmed = "", False
-        has_label = any(self.keys[item.key].role == "label" for item in fields)
+        label = clean_label(names[0])
+        if not label.text and len(names) > 1:
+            label = clean_label(names[-1])
+            if not is_heading(label.text) or any(map(str.isdigit, label.text)):
+                label = NO_LABEL
+        roles = [self.keys[item.key].role for item in fields]
         entry, is_bullet = self.open, _MARKER.match(line.words[0]) is not None
         indent = len(line.words[0]) - len(line.words[0].lstrip())
-        if entry is not None and entry.record is not None:
-            whole, labelled = self._has_shape(entry.record.fields), self._has_label(entry.record.fields)
+        if entry is not None:
             begins = is_bullet and (indent < self.indent or (indent == self.indent and not self.bullets_only))
-            if (label and not has_label) or (whole and (begins or (is_bullet and has_label and labelled))):
+            another = begins or (is_bullet and "label" in roles and entry.named)
+            if (label.text and "label" not in roles) or (self._is_whole(entry) and another):
                 entry = None
-        if entry is None or entry.record is None:
+        if entry is None:
             self.indent, self.bullets_only = indent, True
             entry = self.open = _Entry(line.start, line.end, record=Record(line.start))
             self.entries.append(entry)
         elif not is_bullet or indent > self.indent:
             self.bullets_only = False
-        assert entry.record is not None
-        if label and not has_label:
-            entry.record.fields.append(Field("label", text=label, done=True))
-            entry.trimmed |= trimmed
-        entry.record.fields += fields
-        entry.call |= any(item.call for item in line.items)
+        if label.text and "label" not in roles:
+            fields.insert(0, Field("label", text=label.text, done=True))
+            entry.label = Label("", label.repair)
         if score is not None:
-            entry.record.fields.append(Field("score", [[(score, None, None)]], done=True))
+            fields.append(Field("score", [[(score, None, None)]], done=True))
+        entry.call |= any(item.call for item in line.items)
         entry.end = line.end
+        self._extend(entry, fields)
 
-    def _has_label(self, fields: Sequence[Field]) -> bool:
-        return any(self.keys[item.key].role == "label" and item.key.lower() not in WEAK_LABELS for item in fields)
+    def _extend(self, entry: _Entry, fields: Sequence[Field]) -> None:
+        """Add fields to the record of an entry."""
+        assert entry.record is not None
+        entry.record.fields += fields
+        for item in fields:
+            meaning = self.keys[item.key]
+            entry.named |= meaning.role == "label" and item.key.lower() not in WEAK_LABELS
+            entry.shaped |= meaning.role == "shape" and any(item.groups)
+            entry.sides |= dict.fromkeys(_SIDES_OF_ROLE.get(meaning.role, (meaning.side,) if meaning.side else ()), 0.0)
+            if meaning.role == "corner":
+                entry.sides |= dict.fromkeys(("x2", "y2") if "x1" in entry.sides else ("x1", "y1"), 0.0)
 
-    def _has_shape(self, fields: Sequence[Field]) -> bool:
-        if any(self.keys[item.key].role == "shape" and any(item.groups) for item in fields):
-            return True
-        return len(box_of_sides(sides_of(fields, self.keys))) == 4
+    def _is_whole(self, entry: _Entry) -> bool:
+        """Return whether the fields of an entry contain a shape, or the four sides of a box."""
+        return entry.shaped or len(box_of_sides(entry.sides)) == 4
 
-    def _read_items(self, line: _Line, names: list[str], after: bool, score: float | None) -> None:
+    def _read_items(self, line: _Line, names: list[str], score: float | None) -> None:
         """Give items the words before (or after) them; items without words between them share a label."""
-        labels = [clean_label(name) for name in names]
-        items = line.items
-        if len(items) > 1 and not after and (is_phrase(labels[0][0]) or (labels[0][1] and _SENTENCE.search(names[0]))):
-            with_article = is_phrase(labels[0][0])
-            for i, (label, trimmed) in enumerate(labels[1:], 1):
-                if not _RUNNING.fullmatch(names[i]):  # a list of labels
-                    continue
-                phrase = phrase_of_caption(clean_label(phrase_of_caption(label))[0], with_article)
-                labels[i] = (phrase, trimmed or phrase != label)
-        after = after or (len(items) == 1 and not labels[0][0] and bool(labels[1][0]))
+        items, after = line.items, self.after
+        running = any(_RUNNING.match(words) for words in names[1:]) and not after
+        if running and len(items) % 2 == 0 and all(item.is_pair and len(item.groups) == 1 for item in items):
+            for item in items:  # starts at (1, 2) and ends at (3, 4)
+                item.certain = False
+        labels = [clean_label(name, running, after) for name in names]
         made: list[_Entry] = []
         for i in reversed(range(len(items))) if after else range(len(items)):
             item = items[i]
-            label, trimmed = (item.label, False) if item.label is not None else labels[i + after]
-            named = any(map(str.isalnum, label))
-            if not made or named:
+            label = labels[i + after] if item.label is None else Label(item.label)
+            named = any(map(str.isalnum, label.text))
+            if not made or named or label.repair:
                 start = line.start if i == 0 and not after else item.start
-                made.append(_Entry(start, item.end, label if named else "", trimmed, score=score))
+                made.append(_Entry(start, item.end, label if named else Label("", label.repair), score=score))
             made[-1].items.append(item)
         for entry in made:
             entry.items.sort(key=lambda item: item.start)
@@ -366,71 +323,58 @@ class LineParser:
     # From entries to objects.
 
     def _name_entries(self) -> None:
-        """Give entries without a label that of the line of words before them, or after them in the whole answer."""
+        """Give entries without a label that of the line of words before them, or after them if numbers come first."""
         self._free_labels()
-        follow = self._labels_below()
-        heading, trimmed = "", False
-        for entry in reversed(self.entries) if follow else self.entries:
+        below = len(self.entries) > 1 and bool(self.entries[0].items) and not self.entries[0].label.text
+        heading = NO_LABEL
+        for entry in reversed(self.entries) if below else self.entries:
             if entry.record is not None:
-                if heading and not (entry.call or self._has_label(entry.record.fields)):
-                    entry.record.name = heading
-                    entry.trimmed |= trimmed
+                if heading.text and not (entry.call or entry.named):
+                    entry.record.name, entry.label = heading.text, heading
             elif not entry.items:
-                heading, trimmed = (entry.label, entry.trimmed) if is_heading(entry.label) else ("", False)
-            elif not entry.label and not any(item.call for item in entry.items):
-                entry.label, entry.trimmed = heading, trimmed
-        named = [entry for entry in self.entries if entry.items and entry.label]
-        for entry, label in zip(named, without_instance_numbers([e.label for e in named]), strict=True):
-            entry.trimmed |= label != entry.label
-            entry.label = label
+                heading = entry.label if is_heading(entry.label.text) else NO_LABEL
+            elif heading.text and not entry.label.text and not any(item.call for item in entry.items):
+                entry.label = heading
+        named = [entry for entry in self.entries if entry.items and entry.label.text]
+        for entry, text in zip(named, without_instance_numbers([e.label.text for e in named]), strict=True):
+            if text != entry.label.text:
+                entry.label = Label(text, entry.label.repair or "label_trimmed")
 
     def _free_labels(self) -> None:
         """Turn records of a label alone into lines of words where the numbers beside them have no name."""
         for entry, beside in [*pairwise(self.entries), *pairwise(self.entries[::-1])]:
-            if entry.record is None or not beside.items or beside.label or self._has_shape(entry.record.fields):
+            if entry.record is None or not beside.items or beside.label.text or self._is_whole(entry):
                 continue
             texts = [item.text for item in entry.record.fields if self.keys[item.key].role == "label"]
             if texts and len(texts) == len(entry.record.fields):
-                entry.label, entry.record = texts[0] or "", None
-
-    def _labels_below(self) -> bool:
-        """Return whether lines of words name the numbers above them: over the whole answer, or in each paragraph."""
-        beside: Counter[str] = Counter()
-        kinds = ""
-        last: _Entry | None = None
-        for entry in self.entries:
-            kind = "I" if entry.record is not None or entry.items else "W" if is_heading(entry.label) else ""
-            if (
-                last is not None
-                and kind
-                and kinds[-1] != kind
-                and "\n" not in self.text[last.end : entry.start].strip(" \t")[1:]
-            ):
-                beside[kind] += 1
-            if kind:
-                kinds, last = kinds + kind, entry
-        if beside["W"] and not beside["I"]:
-            return True
-        return re.fullmatch(r"(?:I+W)+", kinds) is not None and (kinds.count("W") > 1 or len(kinds) == 2)
+                entry.label, entry.record = Label(texts[0] or ""), None
 
     def _emit_record(self, entry: _Entry, record: Record) -> None:
         """Add the objects or drops of a record."""
         last, keys = record.fields[-1], self.keys
         start = _first(self.text, entry.start, entry.end)
         partial = keys[last.key].role == "shape" and not last.done and entry.end >= self.text_end
-        cut = _CUT_TAG.fullmatch(self.text, entry.end, self.text_end) is not None
-        if cut and not partial:  # the last object of several may lack its shape
+        if not partial and _CUT_TAG.fullmatch(self.text, entry.end, self.text_end):
+            # The last object of several may lack its shape.
             labels = [i for i, field in enumerate(record.fields) if keys[field.key].role == "label"]
-            partial = not self._has_shape(record.fields[labels[-1] if labels else 0 :])
+            part = _Entry(entry.start, entry.end, record=Record(entry.start))
+            self._extend(part, record.fields[labels[-1] if labels else 0 :])
+            partial = not self._is_whole(part)
         self.builder.truncated |= partial
         sides = sides_of(record.fields, keys)
-        if partial or self._has_shape(record.fields) or box_of_sides(sides):
-            record.start, record.repairs = start, ("label_trimmed",) if entry.trimmed else ()
+        if sides.keys() == {"x", "y"} and not (entry.call or entry.shaped) and self._corners_of_one_box(record.fields):
+            self.builder.drop("ambiguous", start, entry.end)
+        elif partial or self._is_whole(entry) or box_of_sides(sides):
+            record.start, record.repairs = start, (entry.label.repair,) if entry.label.repair else ()
             add_record(record, self.builder, keys, max(entry.end, start + 1), partial)
         elif sides.keys() - {"w", "h"} or any(keys[item.key].role == "corner" for item in record.fields):
             self.builder.drop("wrong_arity", start, entry.end)
-        elif self.builder.objects and self._has_label(record.fields):
+        elif self.builder.objects and entry.named:
             self.builder.drop("no_coordinates", start, entry.end)
+
+    def _corners_of_one_box(self, fields: Sequence[Field]) -> bool:
+        """Return whether `x` occurs twice beside one label: `from x=1, y=2 to x=3, y=4`."""
+        return [self.keys[item.key].side for item in fields].count("x") == 2 and not fields[-1].text
 
     def _emit_items(self, entry: _Entry) -> None:
         """Add the objects or drops of items with one label."""
@@ -451,35 +395,34 @@ class LineParser:
     def _emit_shapes(self, item: Item, groups: list[list[float]], entry: _Entry, start: int, start_index: int) -> None:
         """Add the shapes of one item."""
         builder = self.builder
-        repairs = ("label_trimmed",) if entry.trimmed and entry.label else ()
+        repairs = (entry.label.repair,) if entry.label.repair else ()
         for geometry, numbers in _divide(item, groups, builder.geometry):
             if geometry:
                 order = self.order if self.order and geometry == "box" else shape_order(geometry)
-                span, score = (start, item.end), entry.score
-                builder.add_numbers(
-                    entry.label, numbers, span, geometry, order, None, repairs, start_index, False, score
-                )
+                span, text, score = (start, item.end), entry.label.text, entry.score
+                builder.add_numbers(text, numbers, span, geometry, order, None, repairs, start_index, False, score)
             else:
                 builder.drop("unrecognised" if len(numbers) < 4 else "wrong_arity", start, item.end)
 
 
-def _as_field(item: Item) -> Field:
-    """Return numbers without a name as a field."""
-    groups: list[list[Value]] = [[(number, None, None) for number in group] for group in item.groups]
-    kind = "box" if item.kind == "polygon" and sum(map(len, groups)) == 4 else item.kind
-    key = {"point": "point_2d", "box": "bbox", "polygon": "polygon"}.get(kind, "coordinates")
-    return Field(key, groups, done=item.closed)
+_SIDES_OF_ROLE = {"centre": ("cx", "cy"), "size": ("w", "h")}
+"""Sides that one field of a role states."""
+
+
+def _without_score(words: str) -> tuple[str, float | None]:
+    """Return words without the confidences among them, and the first of these."""
+    score: float | None = None
+    for pattern in _SCORES:
+        if found := pattern.search(words):
+            value = float(found[1]) / (100 if found[2] or float(found[1]) > 1 else 1)
+            score = value if score is None and value <= 1 else score
+            words = pattern.sub(" ", words)
+    return words, score
 
 
 def _blank(found: re.Match[str]) -> str:
     """Return spaces for a piece of text, so that positions stay."""
     return " " * len(found[0])
-
-
-def _as_pair(found: re.Match[str]) -> str:
-    """Return `x = 1, y = 2` as `(1,2)` of the same length, so that positions stay."""
-    pair = f"({found[2]},{found[3]})"
-    return found[1] + pair.ljust(len(found[0]) - len(found[1]))
 
 
 def _add_words(lines: list[_Line], words: str, start: int) -> None:
@@ -506,9 +449,7 @@ def _join_pairs(line: _Line) -> None:
         joint = words[-1]
         if items and items[-1].is_pair and item.is_pair and _JOINT.fullmatch(joint):
             last = items[-1]
-            if (not joint.strip(" ,") or len(last.groups) == 1) and (
-                "and" not in joint.lower() or _CORNERS_FOLLOW.search(words[-2])
-            ):
+            if not joint.strip(" ,") or len(last.groups) == 1:
                 last.groups += item.groups
                 last.end, last.closed = item.end, item.closed
                 words[-1] = following

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from coord_eval.parse.numbers import NUMBER, read_groups
-from coord_eval.parse.record import LABEL_KEYS, SIDES, Keys
-from coord_eval.parse.worded_boxes import worded_boxes
+from coord_eval.parse.record import LABEL_KEYS, SIDES, Field, Keys
 
 _TAGS = {
     **dict.fromkeys(("point", "points", "click", "pt", "pointer"), "point"),
@@ -32,7 +31,7 @@ _ITEM = re.compile(
     | <\s*(?P<angle>{NUMBER}(?:\s*[,;]\s*{NUMBER}){{3}})\s*>
     | (?<![\w])(?<!<invoke\ )(?P<attribute>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*
       (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote)
-    | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}\s*(?P<number>{NUMBER})
+    | (?<![\w.])(?P<side>{_SIDE_NAMES})["'`*]{{0,3}}(?:\s*[:=]\s*["'`*]{{0,3}}|\s)\s*(?P<number>{NUMBER})
       (?:\s?(?:px|%))?["']?(?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9])
     | ^[ \t]*-[ \t]*(?P<block>{NUMBER}[ \t]*(?:\n[ \t]*-[ \t]*{NUMBER}[ \t]*){{1,7}})$
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.+-]*)
@@ -76,6 +75,8 @@ _PLACED = re.compile(
     r"\b(?:coordinates?|coords?|points?|positions?|locations?|located|moved?|go|click|tap|cent(?:er|re)|at|x\s*,\s*y)\b[^.]{0,24}$",
     re.IGNORECASE,
 )
+_RANGE = re.compile(r"(?<![,\w] )\b[xy](?:[ \x5f-]\w{1,12})?\s*[:=\u2208]\s*$", re.IGNORECASE)
+"""The name of one axis before the two ends of a box along it."""
 
 
 @dataclass(slots=True)
@@ -112,7 +113,15 @@ class Item:
     def is_pair(self) -> bool:
         """Whether this is one pair of numbers in its own bracket, or several such pairs that were joined."""
         plain = not (self.key or self.call or self.nested) and self.kind == "any"
-        return plain and all(len(group) == 2 for group in self.groups)
+        return plain and bool(self.groups) and len(self.groups[0]) == len(self.groups[-1]) == 2
+
+    def as_field(self) -> Field:
+        """Return the item as a field of a record; numbers without a name take one that says what they are."""
+        kind = "box" if self.kind == "polygon" and sum(map(len, self.groups)) == 4 else self.kind
+        key = self.key or {"point": "point_2d", "box": "bbox", "polygon": "polygon"}.get(kind, "coordinates")
+        return Field(
+            key, [[(number, None, None) for number in group] for group in self.groups], self.text, done=self.closed
+        )
 
 
 def stated_order(words: str) -> str:
@@ -130,16 +139,10 @@ def stated_order(words: str) -> str:
 
 def find_items(text: str, begin: int, keys: Keys, order: str = "") -> Iterator[Item]:
     """Yield the items of a text in order; rows of YOLO, with the number of a class, only if it states an `order`."""
-    worded = [Item(start, end, groups=[box], kind="box") for start, end, box in worded_boxes(text, begin)]
-    if order:
-        worded += [
-            Item(*row.span(), groups=[_flat(text, row, "box")], kind="box", label=row["label"])
-            for row in _CLASS_ROW.finditer(text, begin)
-        ]
-    for item in sorted(worded, key=lambda item: item.start):
-        yield from _items_between(text, begin, item.start, keys)
-        yield item
-        begin = item.end
+    for row in _CLASS_ROW.finditer(text, begin) if order else ():
+        yield from _items_between(text, begin, row.start(), keys)
+        yield Item(*row.span(), groups=[_flat(text, row, "box")], kind="box", label=row["label"])
+        begin = row.end()
     yield from _items_between(text, begin, len(text), keys)
 
 
@@ -230,4 +233,4 @@ def mark_certain(item: Item, before: str) -> None:
         numbers = [number for group in item.groups for number in group]
         fraction = any(number % 1 for number in numbers)
         named = _PLACED.search(before) is not None or before.rstrip().endswith(":")
-        item.certain |= fraction or (named and max(numbers) >= 10)
+        item.certain |= (fraction or (named and max(numbers) >= 10)) and not _RANGE.search(before)

@@ -16,7 +16,7 @@ from coord_eval.review.places import places_in_images
 from coord_eval.review.result import Review
 
 TOOLS = ("labelstudio", "cvat", "coco", "fiftyone")
-"""The forms of `coord_eval.labelling.formats.EXPORTS` in which a review is exported."""
+"""Names of the exports of a review, which are forms of `coord_eval.labelling.formats.EXPORTS`."""
 APPLIED = 0.5
 """Probability from which on a proposal takes the place of the label."""
 
