@@ -23,11 +23,11 @@ import numpy as np
 import typer
 
 from coord_codec import Instance, Object, read_annotations, read_instances, write_instances
-from coord_eval.ground_truth import load_ground_truth
+from coord_eval.boxes.iou import box_iou
 from coord_eval.intake.answers import AnswerSettings, load_predictions
 from coord_eval.intake.collecting import collect
+from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.joining import LabelSettings
-from coord_eval.overlaps import box_iou
 from coord_eval.review import LabelLikelihood, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.evidence import LABEL_FIGURES, gather

@@ -50,11 +50,13 @@ def carry_out(settings, folder):
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
-    """Every group of phase 1, three steps of the same seed each."""
+    """Every group of phase 1, three steps of the same seed each; the last one answers."""
     finished = {}
-    for file in sorted((ROOT / "configs" / "phase1").glob("*.yaml")):
+    files = sorted((ROOT / "configs" / "phase1").glob("*.yaml"))
+    for file in files:
         custom = load_run_config(file, []).model_dump(mode="json")["custom"]
-        finished[file.stem] = carry_out(config(custom), tmp_path_factory.mktemp(file.stem) / "run")
+        settings = config(custom, evaluation={} if file == files[-1] else {"images": "none"})
+        finished[file.stem] = carry_out(settings, tmp_path_factory.mktemp(file.stem) / "run")
     return finished
 
 

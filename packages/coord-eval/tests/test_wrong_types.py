@@ -38,7 +38,7 @@ def test_arguments_of_wrong_types_are_input_errors(name, tmp_path, monkeypatch):
     parameters = inspect.signature(function).parameters
     needed = {key: right.get(key) for key, p in parameters.items() if p.default is p.empty}
     needed |= {"resamples": 2} if "resamples" in parameters else {}
-    for key in parameters.keys() - {"progress", "label_callback", "keywords"}:
+    for key in parameters.keys() - {"progress", "label_callback"}:
         for value in WRONG:
             with suppress(ValueError, *([OSError] if key == "folder" else [])):  # `InputError` is a `ValueError`
                 function(**needed | {key: value})

@@ -32,8 +32,8 @@ _MODULES = {
     "View": "views.view",
     "apply_coord_template_adapter": "swift.template",
     "load_run_config": "config.run_config",
-    "register_family": "families.table",
-    "register_view": "views.table",
+    "register_family": "families.registry",
+    "register_view": "views.registry",
     "train_and_score": "run",
 }
 

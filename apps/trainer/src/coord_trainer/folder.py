@@ -200,8 +200,8 @@ class Manifest:
             "versions": {name: installed_version(name) for name in _PACKAGES},
             "git": _git_revision() if writes else None,
         }
-        if plugins := config.custom.coord_objective.plugins:
-            self.values["plugins"] = plugin_digests(plugins)
+        if config.plugins:
+            self.values["plugins"] = plugin_digests(config.plugins)
         # Kept even if the resume is refused, or if training had ended and only the answers are left.
         kept = ("data", "parameters", "first_batches", "samples_seen")
         self.values |= {name: before[name] for name in kept if before.get(name)}

@@ -15,7 +15,7 @@ from tiny_run import read_lines, tiny_config
 from coord_codec import InputError
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import FAMILIES, family_of, register_family
+from coord_trainer.families.registry import FAMILIES, family_of, register_family
 
 pytest.importorskip("swift")
 
@@ -334,8 +334,7 @@ def test_family_of_a_plugin_file_is_opened(bases, tmp_path, monkeypatch):
         "register_family(Family('Own', 'qwen2_vl', swift_model='qwen2_vl', swift_template='qwen2_vl',\n"
         "    patch_size=14, system='You are a helpful assistant.'))\n"
     )
-    custom = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"plugins": [str(tmp_path / "own.py")]}}
-    assert opened(base, tmp_path, custom=custom).family.name == "Own"
+    assert opened(base, tmp_path, plugins=[str(tmp_path / "own.py")]).family.name == "Own"
 
 
 def test_second_record_of_a_model_type_is_refused():

@@ -10,8 +10,8 @@ from PIL import Image
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
 from coord_eval import ScoredObject
-from coord_eval.calibration import Calibration
-from coord_eval.thresholds import ThresholdCurve
+from coord_eval.calibration.calibration import Calibration
+from coord_eval.metrics.thresholds import ThresholdCurve
 from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import Finish
 from coord_trainer.answers.records import prediction_records
@@ -22,7 +22,7 @@ from coord_trainer.detect.image_sources import find_sources
 from coord_trainer.model.card import calibration_key, make_card, read_card
 from coord_trainer.views.asking import looks_of
 from coord_trainer.views.mirror import Mirror
-from coord_trainer.views.table import VIEWS, check_views, register_view, views_of
+from coord_trainer.views.registry import VIEWS, check_views, register_view, views_of
 from coord_trainer.views.view import Look, Question, in_image
 
 SIZE = (96, 64)

@@ -21,7 +21,7 @@ from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
 from coord_trainer.model.card import follow_card, read_card
 from coord_trainer.views.asking import answer_views
-from coord_trainer.views.table import check_views
+from coord_trainer.views.registry import check_views
 from coord_trainer.views.view import Question
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from coord_codec import CoordGrid, InputError
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
-from coord_trainer.views.table import views_of
+from coord_trainer.views.registry import views_of
 from coord_trainer.views.view import WHOLE, Question, in_image
 
 if TYPE_CHECKING:

@@ -70,33 +70,40 @@ def review(
         raise InputError(
             f"--export {unfit[0]}: a review has proposals with probabilities, which that form cannot state"
         )
-    alone = folds is not None and config is not None
-    if len(places) != (1 if alone and len(places) == 1 else 2):
-        wanted = "ANNOTATIONS, with --folds and -c" if alone else "MODEL and ANNOTATIONS"
+    folds_alone = folds is not None and config is not None
+    if len(places) not in ((1, 2) if folds_alone else (2,)):
+        wanted = "ANNOTATIONS, with --folds and -c" if folds_alone else "MODEL and ANNOTATIONS"
         raise InputError(f"review: expected {wanted}, found {' '.join(map(str, places)) or 'nothing'}")
-    model = places[0] if len(places) == 2 else None
-    if config is not None and folds is None:
-        raise InputError("--config: it says how the models of --folds are trained, and there are none; name --folds K")
-    training, answering = None, resolved
-    if folds is not None:
-        file = config or (model / "config.yaml" if model is not None else None)
-        if file is None or not file.is_file():
+    *models, annotations = places
+    model = models[0] if models else None
+
+    # Who judges: the model, or the models of the folds, which are trained as -c or the run of the model says.
+    training = None
+    if folds is None:
+        if config is not None:
+            raise InputError(
+                "--config: it says how the models of --folds are trained, and there are none; name --folds K"
+            )
+        answering = as_trained(resolved, locate_model(places[0]))
+    else:
+        file = config or places[0] / "config.yaml"
+        if not file.is_file():
             raise InputError(f"--folds: {file}: no configuration of a run there; name one with -c CONFIG")
         answering = training = load_run_config(file, [])
-    elif model is not None:
-        answering = as_trained(resolved, locate_model(model))
+
+    # What is judged.
     limit, geometry = resolved.evaluation.limit, answering.data.geometry
     if forms and not geometry_of(geometry).is_box:
         raise InputError(
             f"--export: the labels are drawn as {geometry}, and a review has only their boxes; decide on its page"
         )
-    sources, truth = annotated_sources(places[-1], images, geometry, limit, strict)
+    sources, truth = annotated_sources(annotations, images, geometry, limit, strict)
     if not any(instance.targets for instance in truth.instances):
-        raise InputError(f"{places[-1]}: the annotations hold no objects: there is nothing to review")
+        raise InputError(f"{annotations}: the annotations hold no objects: there is nothing to review")
     load_libraries()
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
-    request = ReviewRequest(model, sources, places[-1].name, out, folds or 0, exports=forms, force=force)
+    request = ReviewRequest(model, sources, annotations.name, out, folds or 0, exports=forms, force=force)
     review_annotations(request, resolved, training)
 
 

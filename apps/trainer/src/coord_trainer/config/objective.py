@@ -8,7 +8,6 @@ from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_
 
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
-from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
 from coord_trainer.config.rules import Rule, first_contradiction
 
@@ -65,24 +64,14 @@ class CoordObjectiveConfig(Section):
     alpha_l1: Weight = Field(1.0, description="weight of L1, summed over the four sides, within the box loss")
     beta_giou: Weight = Field(1.0, description="weight of 1 - GIoU within the box loss")
     expectation_temperature: Positive = Field(1.0, description="temperature of the logits in the expected box")
-    z_loss_weight: Weight = Field(
-        0.0, description="weight of the squared logsumexp of every supervised token's logits, which keeps them small"
-    )
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
     )
-    plugins: tuple[str, ...] = Field(
-        (),
-        description="Python files or modules that are imported first and call `coord_losses.register_term`, or "
-        "`coord_codec.register_geometry`",
-    )
     extra_weights: dict[str, Weight] = Field(
-        default_factory=dict,
-        description="weights of further registered terms by name, built in (the README of coord-losses lists them) or "
-        "of the plugins",
+        default_factory=dict, description="weights of the terms that plugins register, by name"
     )
     term_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="keywords for the function of a term, by term, e.g. `huber: {delta: 0.02}`"
+        default_factory=dict, description="keywords for the function of a term, by term, e.g. `mine: {power: 2}`"
     )
     matching: Literal["sequence", "hungarian"] = Field(
         "sequence",
@@ -94,9 +83,6 @@ class CoordObjectiveConfig(Section):
         False,
         description="for a `data.geometry` other than box: add 1 - GIoU of the boxes around the shapes to the L1 loss "
         "of their coordinates",
-    )
-    object_weights: Literal["none", "inverse_size", "inverse_count"] = Field(
-        "none", description="weight of each object in its coordinate and box terms"
     )
 
 
@@ -158,12 +144,11 @@ class CustomConfig(Section):
         """The weights of every term; terms that are switched off have weight 0 and are not computed.
 
         Raises:
-            InputError: a plugin cannot be imported, or a weight is given for an unknown term.
+            InputError: a weight is given for an unknown term.
         """
         from coord_losses import ObjectiveConfig  # imports torch, which is slow and not needed to check a configuration
 
         flags, soft = self.coord_objective, self.coord_soft_ce_w1
-        import_plugins(flags.plugins, "custom.coord_objective.plugins")
         shared = flags.model_dump(include=flags.model_fields_set & ObjectiveConfig.model_fields.keys())
         of_soft_terms = soft.model_dump(include={"temperature", "target_sigma", "target_truncate"})
         try:

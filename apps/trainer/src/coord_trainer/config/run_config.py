@@ -32,7 +32,6 @@ from coord_trainer.config.sections import (
 )
 from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table, check_training, did_you_mean, yaml_word
 from coord_trainer.console import say_once
-from coord_trainer.views.table import VIEWS
 
 _MERGE_ERRORS = (OmegaConfBaseException, TypeError)
 """OmegaConf raises a TypeError where a list would replace a section."""
@@ -51,6 +50,11 @@ class RunConfig(Section):
     evaluation: EvaluationSection = Field(
         default_factory=EvaluationSection, description="what is generated and scored after training"
     )
+    plugins: tuple[str, ...] = Field(
+        (),
+        description="Python files or modules that are imported first and register rows of your own: loss terms, "
+        "geometries, model families, views",
+    )
 
     @field_validator("training")
     @classmethod
@@ -60,20 +64,15 @@ class RunConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _knows_its_rows(cls, values: Any) -> Any:
-        """Import the plugins first if geometry or views are none of those that are known, since they may add them."""
-        name, plugins = _at(values, "data", "geometry"), _at(values, "custom", "coord_objective", "plugins")
-        views = _at(values, "evaluation", "views") or ()
-        is_known = not isinstance(name, str) or name in GEOMETRIES
-        named = [str(word).partition(":")[0] for word in views] if isinstance(views, (list, tuple)) else []
-        if is_known and VIEWS.keys() >= set(named):
-            return values
+    def _plugins_come_first(cls, values: Any) -> Any:
+        """Import the plugins, since they register rows that other settings name."""
+        plugins, geometry = _at(values, "plugins"), _at(values, "data", "geometry")
         if isinstance(plugins, (list, tuple)):
-            import_plugins((plugin for plugin in plugins if isinstance(plugin, str)), "custom.coord_objective.plugins")
-        if not is_known and name not in GEOMETRIES:
+            import_plugins((plugin for plugin in plugins if isinstance(plugin, str)), "plugins")
+        if isinstance(geometry, str) and geometry not in GEOMETRIES:
             raise ValueError(
-                f"data.geometry: expected one of {', '.join(GEOMETRIES)}, found {name!r}; one of your own is added by "
-                "a file that calls coord_codec.register_geometry and is named in custom.coord_objective.plugins"
+                f"data.geometry: expected one of {', '.join(GEOMETRIES)}, found {geometry!r}; one of your own is added "
+                "by a file that calls coord_codec.register_geometry and is named in plugins"
             )
         return values
 
@@ -199,7 +198,7 @@ def _message(item: Any) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return f"{field}: unknown key{_near(item['loc'])}"
-    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.")):
+    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.", "plugins:")):
         return message  # the validator has named the fields itself
     value, kind = item.get("input"), item["type"]
     message = _EXPECTED.get(kind, message[:1].lower() + message[1:])

@@ -14,7 +14,7 @@ from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt
 from coord_trainer.config.decoding import Decoding, supported
 from coord_trainer.config.rules import Rule
 from coord_trainer.config.swift_arguments import shards_weights
-from coord_trainer.views.table import views_of
+from coord_trainer.views.registry import views_of
 
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
 DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"

@@ -13,10 +13,10 @@ from coord_trainer.checkpoints import locate_model
 _MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
     r"|training\.system|evaluation\.(limit|max_new_tokens|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
-    r"|custom\.coord_objective\.plugins|data\.class_prompt"
+    r"|plugins|data\.class_prompt"
 )
 _PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.(batch_size|speed)"
-_SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
+_SETTING = re.compile(r"(plugins|[A-Za-z_]\w*(\.\w+)+)=")
 
 
 def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) -> None:

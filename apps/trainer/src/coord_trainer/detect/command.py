@@ -17,7 +17,7 @@ from coord_trainer.detect.request import Request
 from coord_trainer.detect.session import Answered, answer_sources, session_settings
 from coord_trainer.model.card import CARD_FILE, read_card, system_text
 from coord_trainer.model.prompt import prompt_settings, read_chat_template
-from coord_trainer.views.table import check_views
+from coord_trainer.views.registry import check_views
 
 
 def answer_request(request: Request, config: RunConfig) -> Answered:

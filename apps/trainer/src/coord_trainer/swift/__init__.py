@@ -160,8 +160,6 @@ Trainer:
     transformers.integrations.deepspeed:unset_hf_deepspeed_config()
         ends DeepSpeed's sharded loading | the model for generation is loaded in shards
 PEFT:
-    peft.tuners.tuners_utils:BaseTunerLayer
-        identifies a head with LoRA | its LoRA is left out of the loss
     peft.utils:ModulesToSaveWrapper#modules_to_save
         the trained copy of a head | the frozen head is used for the loss
     peft.utils:ModulesToSaveWrapper.active_adapters

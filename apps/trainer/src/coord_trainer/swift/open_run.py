@@ -16,7 +16,6 @@ from transformers import TrainerCallback
 
 from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter
 from coord_codec import CoordVocab, InputError
-from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
@@ -30,7 +29,7 @@ from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import family_of
+from coord_trainer.families.registry import family_of
 from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
@@ -202,9 +201,11 @@ class OpenRun:
             workers: number of processes that encode samples; None takes the value of `training:`
             answers: schedule of AP measurements during training, None for none
         """
-        pipeline = self.pipeline
+        config, pipeline = self.config, self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+            from coord_trainer.swift.trainer import TrainingParts
 
             take_over_loggers()
             arguments = pipeline.args.training_args
@@ -214,9 +215,14 @@ class OpenRun:
                 arguments.dataloader_persistent_workers = not samples.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
-            pipeline.parts = parts = self.parts(
-                samples,
-                offset=self.config.custom.coord_offset,
+            pipeline.parts = parts = TrainingParts(
+                objective=CoordObjective(config.custom.objective, self.vocab),
+                offset=config.custom.coord_offset,
+                fused=config.model.fused_head,
+                packing=config.data.packing,
+                gradient_norms=config.run.gradient_norms,
+                vision=(self.family.vision_tower, self.family.merger),
+                non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
                 callbacks=tuple(callbacks),
                 card=self.card,
                 answers=answers,
@@ -228,21 +234,6 @@ class OpenRun:
         steps = finished["global_step"]
         digests = parts.first_batches.values()
         return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
-
-    def parts(self, samples: Samples, **shared: Any) -> Any:
-        """Return what the run passes to the trainer of losses; `shared` is what all trainers take."""
-        from coord_trainer.swift.trainer import TrainingParts
-
-        config = self.config
-        return TrainingParts(
-            objective=CoordObjective(config.custom.objective, self.vocab),
-            fused=config.model.fused_head,
-            packing=config.data.packing,
-            gradient_norms=config.run.gradient_norms,
-            vision=(self.family.vision_tower, self.family.merger),
-            non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
-            **shared,
-        )
 
 
 def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:
@@ -271,9 +262,6 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
         use_hf = config.training.get("use_hf")
         stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, use_hf, without_weights)
         refuse_remote_code(stored)
-        import_plugins(
-            config.custom.coord_objective.plugins, "custom.coord_objective.plugins"
-        )  # one of them may register the family
         family = family_of(stored)
         _refuse_impossible(config, family)
         tokens = config.custom.coord_tokens

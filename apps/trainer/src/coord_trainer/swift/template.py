@@ -16,7 +16,7 @@ from swift.utils import safe_snapshot_download
 from coord_codec import InputError
 from coord_codec.files import read_json
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import FAMILIES
+from coord_trainer.families.registry import FAMILIES
 
 
 class CoordTemplate(Template):

@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from swift.dataloader import BatchSamplerShard, DataLoaderShard
 from swift.trainers import Seq2SeqTrainer
 from torch import nn
@@ -38,7 +36,7 @@ from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
-from coord_trainer.training.head import Head, row_selecting_head
+from coord_trainer.training.head import row_selecting_head
 from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
@@ -49,10 +47,16 @@ _logger = logging.getLogger("swift.coord_trainer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunParts:
-    """What a run passes to any trainer besides swift's arguments."""
+class TrainingParts:
+    """What a run passes to the trainer besides swift's arguments."""
 
+    objective: CoordObjective
     offset: CoordOffsetConfig
+    fused: bool = True
+    packing: bool = False
+    gradient_norms: bool = False
+    vision: tuple[str, ...] = ("model.visual",)
+    non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
     callbacks: tuple[TrainerCallback, ...] = ()
     card: ModelCard | None = None
     answers: AnswerSchedule | None = None
@@ -62,33 +66,28 @@ class RunParts:
     """Filled at the end of training: samples of each source, over all ranks and including those before a resume."""
 
 
-@dataclass(frozen=True)
-class TrainingParts(RunParts):
-    """What a run passes to the trainer of losses."""
-
-    objective: CoordObjective
-    fused: bool = True
-    packing: bool = False
-    gradient_norms: bool = False
-    vision: tuple[str, ...] = ("model.visual",)
-    non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
-
-
 class LostPassError(RunError):
     """Raised if a forward pass of a sharded model fails on one rank, which ends training on all."""
 
 
-class RunTrainer:
-    """What a run adds to a trainer of swift: callbacks, scores of answers, and checkpoints that are marked complete."""
+class CoordTrainer(Seq2SeqTrainer):
+    """swift's trainer with the coordinate objective on supervised rows.
 
-    _parts: RunParts
+    It also measures the answers' AP, and marks checkpoints as complete.
+    """
 
-    def _join_run(self) -> None:
-        """Add the run's callbacks to a trainer that has been made."""
+    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
+        self._parts, self._objective = coord_parts, coord_parts.objective
+        self.offset_config = coord_parts.offset
+        super().__init__(*args, **kwargs)
+        self._norms: dict[str, float] = {}
+        self._seen_S = torch.zeros(coord_parts.sources, dtype=torch.float64)
+        self._step_time = StepTime()
+        weights = self._objective.config.weights
+        self._step_metrics = {mode: StepMetrics(weights, self.args.device) for mode in ("train", "eval")}
         # transformers must not apply the limit: it deletes older checkpoints before the new one is complete, and at
         # the end the last one if the limit is 1 and another is the best.
         self._kept_checkpoints, self.args.save_total_limit = self.args.save_total_limit, None
-        self._seen_S = torch.zeros(self._parts.sources, dtype=torch.float64)
         if self.args.deepspeed and not self.is_deepspeed_enabled:
             raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
         if self.is_fsdp_enabled:
@@ -96,29 +95,16 @@ class RunTrainer:
                 "ACCELERATE_USE_FSDP: a launcher selected FSDP, with which training was not tried, and its checkpoints "
                 "cannot be opened by prediction and export; start with torchrun, and shard with training.deepspeed"
             )
-        self._step_time = StepTime()
-        self.add_callback(self._step_time)
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
-        if self._parts.answers is not None:
+        self.add_callback(self._step_time)
+        if coord_parts.answers is not None:
             self.args.metric_for_best_model, self.args.greater_is_better = AP, True
-            self.add_callback(self._parts.answers)
-        for callback in self._parts.callbacks:
+            self.add_callback(coord_parts.answers)
+        elif self.eval_dataset is not None:
+            self._check_best_metric()
+        for callback in coord_parts.callbacks:
             self.add_callback(callback)
-
-    def _evaluation_losses(self) -> dict[str, float]:
-        """Compute the evaluation losses of a trainer that has some."""
-        return {}
-
-    def _forget_evaluation(self) -> None:
-        """Leave out what a failed evaluation has gathered."""
-
-    def _sums_since_log(self) -> dict[str, Any]:
-        """Return what the next log line is made of, for a checkpoint."""
-        return {}
-
-    def _restore_sums(self, sums: dict[str, Any]) -> None:
-        """Continue with the sums of a checkpoint."""
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Compute the evaluation losses and, if they are due, the scores of answers.
@@ -153,7 +139,7 @@ class RunTrainer:
         say(f"  step {self.state.global_step}: {message}; it is skipped, and training continues (see swift.log)")
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # it may have failed for lack of memory
-        self._forget_evaluation()
+        self._step_metrics["eval"].clear()
         self.log({"eval_failed": message})
         return {}
 
@@ -175,12 +161,6 @@ class RunTrainer:
                 for name, image_HWC in images.items():
                     callback.tb_writer.add_image(name, image_HWC, self.state.global_step, dataformats="HWC")
 
-    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """Add the seconds of a step to the lines of training."""
-        if "loss" in logs:
-            logs.update(self._step_time.since_last(self.state.global_step))
-        super().log(logs, *args, **kwargs)
-
     def _determine_best_metric(self, metrics, trial) -> bool:
         """Leave the best checkpoint unchanged if its metric was not measured."""
         name = self.args.metric_for_best_model or ""
@@ -192,7 +172,7 @@ class RunTrainer:
         """Save, mark the checkpoint as complete, and only then delete older ones."""
         folder = Path(self.args.output_dir)
         checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        sums = self._sums_since_log() | {"seen": self._samples_seen()}
+        sums = self._step_metrics["train"].sums(self._sum_over_ranks) | {"seen": self._samples_seen()}
         if self.args.should_save:
             (checkpoint / COMPLETE).unlink(missing_ok=True)  # before it is written again
         try:
@@ -214,7 +194,7 @@ class RunTrainer:
         path = Path(checkpoint or "") / _METRICS
         if checkpoint is not None and path.is_file() and self.args.process_index == 0:
             sums = read_json(path)
-            self._restore_sums(sums)
+            self._step_metrics["train"].restore(sums)
             self._seen_S += torch.tensor(sums.get("seen", 0), dtype=self._seen_S.dtype)
 
     def _samples_seen(self) -> list[int]:
@@ -228,30 +208,6 @@ class RunTrainer:
 
     def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
         return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
-
-
-class CoordTrainer(RunTrainer, Seq2SeqTrainer):
-    """swift's trainer with the coordinate objective on supervised rows."""
-
-    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
-        self._parts, self._objective = coord_parts, coord_parts.objective
-        self.offset_config = coord_parts.offset
-        self._norms: dict[str, float] = {}
-        super().__init__(*args, **kwargs)
-        weights = self._objective.config.weights
-        self._step_metrics = {mode: StepMetrics(weights, self.args.device) for mode in ("train", "eval")}
-        if coord_parts.answers is None and self.eval_dataset is not None:
-            self._check_best_metric()
-        self._join_run()
-
-    def _forget_evaluation(self) -> None:
-        self._step_metrics["eval"].clear()
-
-    def _sums_since_log(self) -> dict[str, Any]:
-        return self._step_metrics["train"].sums(self._sum_over_ranks)
-
-    def _restore_sums(self, sums: dict[str, Any]) -> None:
-        self._step_metrics["train"].restore(sums)
 
     def get_use_logits_to_keep(self, default_value: bool = True) -> bool:
         """Return False: swift would keep the same positions of all samples, but the row head selects the exact rows."""
@@ -335,31 +291,29 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Return the loss of a micro-batch, divided by the counts of the whole optimizer step."""
-        training, device = self.model.training, inputs["labels"].device
+        training, parts = self.model.training, self._parts
+        denominators = None
+        if num_items_in_batch is not None:
+            denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
 
         # The batch: what the model takes, and what only the loss and the logs need
         for name in _NOT_FOR_FORWARD:
             inputs.pop(name, None)
-        labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots").to(device)
+        labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots")
         samples, sources = inputs.pop("coord_samples", ()), inputs.pop("coord_sources", ())
         if training:
-            self._parts.first_batches.add(inputs, labels_BT)
+            parts.first_batches.add(inputs, labels_BT)
             self._seen_S += torch.bincount(torch.tensor(sources, dtype=torch.long), minlength=len(self._seen_S))
 
         # The forward pass, with head and objective on the supervised rows
         unwrapped = self.accelerator.unwrap_model(model)
-        denominators = None
-        if num_items_in_batch is not None:
-            denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
-        want_diagnostics = not training or self._logs_next()
-        idle = () if "pixel_values" in inputs else idle_vision(unwrapped, self._parts.vision)
         rows = RowHead(
             self._objective,
             labels_BT,
-            slots,
-            want_diagnostics,
-            fused=self._parts.fused,
-            idle=idle,
+            slots.to(labels_BT.device),
+            want_diagnostics=not training or self._logs_next(),
+            fused=parts.fused,
+            idle=() if "pixel_values" in inputs else idle_vision(unwrapped, parts.vision),
             denominators=denominators,
         )
         with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
@@ -368,19 +322,15 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
         output = rows.rejoin(outputs.logits)
         loss = rows.total(output)
 
-        # A loss that is not finite ends the run or leaves the micro-batch out
-        if training and self._parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
-            outputs.logits, outputs.loss = None, loss_without_gradient(self.model.parameters()).to(loss)
-            return (outputs.loss, outputs) if return_outputs else outputs.loss
-
-        # Logs
-        self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
-        if self._parts.gradient_norms and training and want_diagnostics:
-            self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
-
-        # Data parallelism averages over ranks afterwards, but the counts include all ranks
-        if denominators is not None:
-            loss = loss * self.accelerator.num_processes
+        # A loss that is not finite ends the run or leaves the micro-batch out; any other is logged
+        if training and parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
+            loss = loss_without_gradient(self.model.parameters()).to(loss)
+        else:
+            self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
+            if parts.gradient_norms and training and self._logs_next():
+                self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
+            if denominators is not None:  # they include all ranks, over which data parallelism averages afterwards
+                loss = loss * self.accelerator.num_processes
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
 
@@ -401,11 +351,11 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
         return step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """Add the means of every loss term since the last log line, over all ranks."""
-        if self.model.training:
-            logs.update(self._log_line("train", ""))
-            if "train_total_loss" in logs:
-                logs.update({f"grad_norm/{name}": norm for name, norm in self._norms.items()})
+        """Add the means of every loss term since the last log line, over all ranks, and the seconds of a step."""
+        if self.model.training and (line := self._log_line("train", "")):
+            logs |= line | {f"grad_norm/{name}": norm for name, norm in self._norms.items()}
+        if "loss" in logs:
+            logs |= self._step_time.since_last(self.state.global_step)
         super().log(logs, *args, **kwargs)
 
     def _log_line(self, mode: str, prefix: str) -> dict[str, float]:
@@ -428,9 +378,8 @@ def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> t
     return tuple({id(parameter): parameter for parameter in parameters}.values())
 
 
-def active_head(model: nn.Module) -> Head:
+def active_head(model: nn.Module) -> nn.Module:
     """Return the head of a model, with or without PEFT and its `modules_to_save`."""
     head = model.get_output_embeddings()
-    if (copies := getattr(head, "modules_to_save", None)) is not None:
-        head = copies[head.active_adapters[0]]
-    return Head(head, is_plain=not isinstance(head, BaseTunerLayer) and getattr(head, "bias", None) is None)
+    copies = getattr(head, "modules_to_save", None)
+    return head if copies is None else copies[head.active_adapters[0]]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -24,30 +23,18 @@ HEAD = "coord::head and loss"
 """The profiler's range around head and objective."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """The head that a forward pass calls.
-
-    Attributes:
-        module: its module.
-        is_plain: whether it consists of its weight only, without LoRA and without bias.
-    """
-
-    module: nn.Module
-    is_plain: bool = True
-
-
 @contextmanager
-def row_selecting_head(model: nn.Module, head: Head, rows: RowHead) -> Iterator[RowHead]:
+def row_selecting_head(model: nn.Module, head: nn.Module, rows: RowHead) -> Iterator[RowHead]:
     """Make the head of `model` compute the objective on supervised rows, within this block only.
 
     Unless `rows.fused`, it is computed from the logits of all positions.
     """
+    is_plain = isinstance(head, nn.Linear) and head.bias is None  # no layer of LoRA
 
     def logits(hidden_H: torch.Tensor) -> torch.Tensor:
         logits_V = own_forward(hidden_H)
         # If the head is not plain, the hook of its inner layer has added the offsets.
-        offsets = active_offsets(model) if head.is_plain else None
+        offsets = active_offsets(model) if is_plain else None
         if offsets is None:
             return logits_V
         added_K = hidden_H.to(offsets.offsets.dtype) @ offsets.offsets.T
@@ -57,15 +44,15 @@ def row_selecting_head(model: nn.Module, head: Head, rows: RowHead) -> Iterator[
         with record_function(HEAD):
             if not rows.fused:
                 rows.read_positions(logits(hidden_BTH))
-            elif not head.is_plain:
+            elif not is_plain:
                 rows.read(logits(rows.take(hidden_BTH)))
             else:
                 offsets = active_offsets(model)
                 added = {"offsets_KH": offsets.offsets, "offset_ids_K": offsets.ids} if offsets is not None else {}
-                rows.fuse(rows.take(hidden_BTH), head.module.weight, **added)
+                rows.fuse(rows.take(hidden_BTH), head.weight, **added)
             return rows.sums()
 
     # The hook of the offsets expects logits, but a plain head returns sums, which include the offsets already.
-    bypassed = bypass_head_hook(model) if head.is_plain else nullcontext()
-    with replaced_forward(head.module, forward) as own_forward, bypassed:
+    bypassed = bypass_head_hook(model) if is_plain else nullcontext()
+    with replaced_forward(head, forward) as own_forward, bypassed:
         yield rows

@@ -14,7 +14,7 @@ from coord_codec.files import InputError
 from coord_eval.cli import options
 
 if TYPE_CHECKING:
-    from coord_eval.calibration import Calibration
+    from coord_eval.calibration.calibration import Calibration
     from coord_eval.fusion.ensemble import Ensemble
 
 EXAMPLES_OF_FUSE = """\b
@@ -103,7 +103,7 @@ def calibrate(
     The images must be others than those that the model was trained on. The map keeps the order of the boxes of a label,
     so AP stays the same. The reliability that is printed is cross-validated.
     """
-    from coord_eval.calibration import fit_calibration
+    from coord_eval.calibration.calibration import fit_calibration
     from coord_eval.scoring import score
 
     options.refuse_input_as_output(out, ground_truth, predictions)

@@ -130,7 +130,7 @@ def score(
     coco_results.json and fiftyone.json.
     """
     from coord_eval.cli.summaries import evaluation_lines
-    from coord_eval.export import write_exports
+    from coord_eval.labelling.export import write_exports
     from coord_eval.scoring import score
 
     with options.Progress() as progress:
@@ -186,7 +186,7 @@ def compare(
     the same name are the seeds of one run, whose mean and interval over seeds are given too. The files in --out are
     comparison.json and comparison.html.
     """
-    from coord_eval.comparison import compare
+    from coord_eval.comparison.compare import compare
     from coord_eval.scoring import score
 
     files: dict[str, list[Path]] = {}
@@ -262,7 +262,7 @@ def lvis(
     frequency, and AR of the 300 best boxes of an image. The file in --out is lvis.json.
     """
     from coord_eval.cli.summaries import lvis_lines
-    from coord_eval.lvis import score_lvis
+    from coord_eval.metrics.lvis import score_lvis
 
     with options.Progress() as progress:
         scores = score_lvis(ground_truth, predictions, progress=progress, **settings)
@@ -299,7 +299,7 @@ def expressions(
     the predictions is the answer to the same line of the ground truth. The file in --out is expressions.json.
     """
     from coord_eval.cli.summaries import expression_lines
-    from coord_eval.expressions import score_expression_files
+    from coord_eval.metrics.expressions import score_expression_files
 
     with options.Progress() as progress:
         scores = score_expression_files(ground_truth, predictions, iou, format=format, scale=scale, progress=progress)

@@ -16,7 +16,7 @@ from coord_codec.files import InputError, read_json
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
-    from coord_eval.lvis import LvisScores
+    from coord_eval.metrics.lvis import LvisScores
 
 GroundTruthFile = Annotated[
     Path, Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.", show_default=False)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from coord_codec.counts import counted, counted_note
 from coord_eval.evaluation import Evaluation, join_lines
-from coord_eval.expressions import ExpressionScores
 from coord_eval.html import number
-from coord_eval.lvis import LvisScores
-from coord_eval.metric_table import all_shown, headline
+from coord_eval.metrics.expressions import ExpressionScores
+from coord_eval.metrics.lvis import LvisScores
+from coord_eval.report.metric_table import all_shown, headline
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coord_eval.overlaps import box_iou
+from coord_eval.boxes.iou import box_iou
 
 _LEAST_WEIGHT = 1e-12
 """Weight of a box of score 0 in the mean, so that a group of such boxes has one."""

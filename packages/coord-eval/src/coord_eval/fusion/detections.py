@@ -14,7 +14,7 @@ import numpy as np
 from coord_codec import Geometry, InputError, geometry_of
 from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
-from coord_eval.detections import Detections
+from coord_eval.boxes.detections import Detections
 from coord_eval.fusion.fuse import DEFAULT_IOU, METHODS, LabelledBox, Method, fuse_boxes
 
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from coord_codec import InputError
 from coord_codec.files import finite_numbers
+from coord_eval.boxes.iou import box_iou
 from coord_eval.fusion.clusters import Boxes, Group, group_boxes
-from coord_eval.objects import ScoredObject
-from coord_eval.overlaps import box_iou
+from coord_eval.intake.objects import ScoredObject
 
 Method = Literal["wbf", "nms"]
 METHODS: tuple[str, ...] = get_args(Method)

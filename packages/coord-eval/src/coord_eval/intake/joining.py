@@ -10,7 +10,7 @@ from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
-from coord_eval.ground_truth import GroundTruth, ImageId
+from coord_eval.intake.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, Drop, ParsedObject
 from coord_eval.parse.formats import LISTS
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from coord_codec import InputError
 from coord_codec.arguments import expect
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
 from coord_eval.metrics.coco import RECALL_POINTS, ApTable, CocoScores
 from coord_eval.metrics.sums import mean_of_present
 from coord_eval.parse.parser import plain

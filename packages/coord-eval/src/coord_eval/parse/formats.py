@@ -608,8 +608,8 @@ _ROWS = (
         example='<point_box mention="cat"> (12,34) (56,78) </point_box>, <point …>, <polygon …>',
         divisor="1000",
         needs=("<point", "<polygon"),
-        pattern=r'(?:<(?:collection|track)\b[^<>"]{0,99}(?:"(?P<label_of_all>[^"]*)"[^<>]{0,99})?>\s*)?'
-        r'<(?:(?P<polygon>polygon)|point_box|(?P<point>point))(?=[\s>])(?:\s+mention="(?P<label>[^"]*)")?[^<>]{0,99}>'
+        pattern=r'(?:<(?:collection|track)\b[^<>"]{0,99}(?:"(?P<label_of_all>[^"<]*)"[^<>]{0,99})?>\s*)?'
+        r'<(?:(?P<polygon>polygon)|point_box|(?P<point>point))(?=[\s>])(?:\s+mention="(?P<label>[^"<]*)")?[^<>]{0,99}>'
         rf"(?P<box>{_PLAIN})(?P<end></(?:polygon|point_box|point)>|)",
         scale=1000,
         opening=r"<(?:polygon|point_box|point)[\s>]",

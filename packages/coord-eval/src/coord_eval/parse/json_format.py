@@ -50,9 +50,16 @@ _INNER_QUOTES = re.compile(r"""(?=[^\S\n]*[^\s,:}\]])(?:[^"\n{}]|"(?!\s*[,:}\]\n
 
 _NEXT_KEY = re.compile(r'\w{1,32}"\s*:')
 _COLON = re.compile(r"\s{0,9}:")
-_SWALLOWED = re.compile(r"[0-9]\s*\]\s*\}")
-"""The end of a record inside a string, since a quote before it is missing."""
+_STRAY_QUOTE = re.compile(r"[\s{}\[\]:,;()]*[{}\[\]:,;()][\s{}\[\]:,;()]*|\s*[\[{:,\]}].*[0-9].*", re.DOTALL)
+"""What stands between two strings: a quote before it is missing, so that it looks like a string."""
+_OPEN_KEY = re.compile(r"(\w[\w -]{0,31}?)\s*(?=:\s*(?:[\[({0-9]|$)|[^\w\s]\W{0,9}[0-9]{1,9}\s*,)")
+"""A key without its closing quote, and the beginning of its value."""
+_WORDS_FOR_NOTHING = frozenset(("null", "none", "nan", "undefined", "infinity"))
+_END_OF_ANSWER = re.compile(r"\s*(?:\Z|\}\s*\Z|```)")
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
+
+
+_NUMERIC = ("shape", "side", "corner", "centre", "size")
 
 
 class JsonParser:
@@ -65,7 +72,7 @@ class JsonParser:
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
-        position = begin
+        position, self.text = begin, text
         opening = text.find("{", begin)
         self.order_key = _key_of_prose(text[begin:opening]) if opening > begin + 16 else ""
         faultless, lexeme, find = _FAULTLESS.match, _LEXEME.search, text.find
@@ -145,11 +152,14 @@ class JsonParser:
         if kind in ("double", "single", "curly"):
             raw = match.group(kind)
             item = record.field
+            if self._is_stray(match, item, raw):
+                return match.start() + 1
+            if item is None and (open_key := _OPEN_KEY.match(raw)):
+                record.pending = open_key[1]
+                return match.start(kind) + open_key.end()
             if item is not None and not record.depth and _COLON.match(match.string, end):
                 record.close_field()  # the comma before a key is missing
                 item = None
-            if item is None and "}" in raw and _SWALLOWED.search(raw):
-                self.builder.drop("stray_text", *match.span())
             if kind == "double" and item is not None and not record.depth and self.keys[item.key].role == "label":
                 kept = raw.rstrip(" \t,{}[]")
                 if len(kept) < len(raw.rstrip()) and _NEXT_KEY.match(match.string, end):
@@ -162,17 +172,32 @@ class JsonParser:
         elif kind == "coord":
             self._coordinate(record, match.group())
         elif kind == "number":
-            self._number(record, match.group())
+            self._number(record, match.group(), match.span())
         elif record.field is not None:
-            record.field.invalid = True  # null, NaN, Infinity, None
+            word = match.group()
+            if self.keys[record.field.key].role == "label" and word.lower() not in _WORDS_FOR_NOTHING:
+                self._string(record, word)  # a value without quotes
+            else:
+                record.field.invalid = True
         elif record.key is None:
-            record.pending = match.group()
+            record.pending, record.key_end = match.group(), -1
         return end
+
+    def _is_stray(self, match: re.Match[str], item: Field | None, raw: str) -> bool:
+        """Return whether the quote before a string belongs to none, since one before it is too many or missing."""
+        if match.lastgroup == "single" and not match[0].endswith("'", 1):
+            return True
+        role = self.keys[item.key].role if item is not None else ""
+        if role == "labels" or (role == "label" and item is not None and item.text is None and not item.texts):
+            return False
+        return _STRAY_QUOTE.fullmatch(raw) is not None or (role not in ("", "label") and _is_cut(match, raw))
 
     def _mark(self, match: re.Match[str]) -> None:
         mark = match.group().translate(_MARKS)
         if mark == "{":
             name = ""
+            if self.stack and self.stack[-1].field is None and self.stack[-1].record.fields:
+                self._close(match.start())  # the brace before it is missing
             if self.stack:
                 self.stack[-1].record.has_children = True
                 name = self.keys.label_of(self.stack[-1].key)
@@ -182,21 +207,36 @@ class JsonParser:
             return
         record = self.stack[-1]
         if mark == "}":
-            self.stack.pop()
-            self._emit(record, self.stack[-1] if self.stack else None, match.end(), partial=False)
+            self._close(match.end())
+        elif (
+            mark == "]"
+            and not record.depth
+            and record.record.fields
+            and _END_OF_ANSWER.match(match.string, match.end())
+        ):
+            self._close(match.start())  # the brace before the end of the list is missing
         elif mark == ":" and record.depth == 0 and record.pending is not None:
+            if record.unread is not None and record.unread[1] == record.key_end:
+                record.unread = None  # the number was a key without quotes
             record.open_field(record.pending)
         elif mark == "[":
+            if record.field is None:  # a colon, or the whole key, is missing
+                record.open_field(record.pending or "")
             record.open_list()
         elif mark == "]":
             record.close_list()
         elif mark == "," and record.depth == 0:
             record.close_field()
 
+    def _close(self, end: int) -> None:
+        """Close the innermost record."""
+        record = self.stack.pop()
+        self._emit(record, self.stack[-1] if self.stack else None, end, partial=False)
+
     def _string(self, record: _Open, raw: str) -> None:
         value, item = _unescape(raw), record.field
         if item is None:
-            record.pending = value
+            record.pending, record.key_end = value, -1
             self._count(value)
             return
         role = self.keys[item.key].role
@@ -209,7 +249,7 @@ class JsonParser:
             and (role in ("label", "score") or item.key in ("target", "shape_type"))
         ):
             item.text = value
-        elif role in ("shape", "side", "corner", "centre", "size"):
+        elif role in _NUMERIC:
             self._numbers_in(record, item, value, role == "shape")
             return
         elif role == "other" and _FORMAT_KEY.search(item.key):
@@ -255,9 +295,12 @@ class JsonParser:
             else:
                 record.add((unit[0], unit[1], self.builder.coord_count - 1))
 
-    def _number(self, record: _Open, digits: str) -> None:
+    def _number(self, record: _Open, digits: str, span: tuple[int, int] | None = None) -> None:
         number = float(digits)
-        if record.field is not None:
+        if record.field is None and span is not None:  # a key without quotes, or no key has it
+            record.pending, record.key_end = record.pending or digits, span[1]
+            record.unread = (record.unread or span)[0], span[1]
+        elif record.field is not None:
             if math.isfinite(number):
                 record.add((number, None, None))
             else:
@@ -266,12 +309,14 @@ class JsonParser:
     def _emit(self, closed: _Open, parent: _Open | None, end: int, partial: bool) -> None:
         """Turn a record into objects, or into the value of a key of its parent: `"box": {"x1": 1, ...}`."""
         record = closed.record
+        if closed.unread is not None:
+            self.builder.drop("unread_numbers", *closed.unread)
         if closed.field is not None and not partial:
             closed.close_field()
         item = parent.field if parent else None
         if item is not None and parent is not None and not partial and not any(self._names(f) for f in record.fields):
             role = self.keys[item.key].role
-            if role in ("shape", "corner", "centre", "size"):
+            if role in _NUMERIC and role != "side":
                 sides = sides_of(record.fields, self.keys)
                 numbers = box_of_sides(sides)
                 if role in ("centre", "size") and sides:
@@ -302,16 +347,16 @@ class JsonParser:
 
     def _finish(self, end: int) -> None:
         """Close the records that are open at the end of the text."""
-        if self.stack:
-            self.builder.truncated = True
+        cut = bool(self.stack) and not _is_closed(self.text)
+        self.builder.truncated |= cut
         while self.stack:
-            self._emit(self.stack.pop(), self.stack[-1] if self.stack else None, end, partial=True)
+            self._emit(self.stack.pop(), self.stack[-1] if self.stack else None, end, partial=cut)
 
 
 class _Open:
     """A record that is not closed yet, and the value that is being read."""
 
-    __slots__ = ("count", "depth", "field", "had_lists", "key", "pending", "record")
+    __slots__ = ("count", "depth", "field", "key", "key_end", "pending", "record", "unread")
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -319,7 +364,8 @@ class _Open:
         self.pending: str | None = None
         self.field: Field | None = None
         self.depth = self.count = 0
-        self.had_lists = False
+        self.unread: tuple[int, int] | None = None
+        self.key_end = -1
 
     def open_field(self, key: str) -> None:
         """Begin the value of a key."""
@@ -362,6 +408,21 @@ class _Open:
         self.count += 1
         if self.count <= MAX_NUMBERS:
             item.groups[-1].append(value)
+
+
+def _is_cut(match: re.Match[str], raw: str) -> bool:
+    """Return whether a value is no string of its own, since a quote before it is too many or missing."""
+    if not any(map(str.isdigit, raw)):
+        return False
+    open_, closed = (sum(map(raw.count, marks)) for marks in ("[({", "])}"))
+    return open_ != closed or (open_ > 0 and match.string[match.end() : match.end() + 1].isalnum())
+
+
+def _is_closed(text: str) -> bool:
+    """Return whether a text ends with the bracket with which it begins, and at most one bracket is missing."""
+    first = next((mark for mark in text if mark in "[{"), "")
+    last = text.rstrip().rstrip("`").rstrip()[-1:]
+    return first + last in ("[]", "{}") and sum(map(text.count, "[{")) - sum(map(text.count, "]}")) <= 1
 
 
 def _key_of_prose(words: str) -> str:

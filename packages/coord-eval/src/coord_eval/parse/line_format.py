@@ -59,6 +59,8 @@ _HOCR = re.compile(
     r"(?:\bclass=[\"']ocrx?_\w{1,20}[\"']\s[^<>\"']{0,20}(?:id=[\"']\w{1,40}[\"']\s)?)?\btitle=([\"'])[^\"'<>]{0,200}?\bbbox((?:\s+[0-9]+){4})[^<>]{0,200}?\1"
 )
 """A box among the properties of an element, as OCR writes it."""
+_UNREAD = re.compile(rf"(?:.*[^\w.])?{NUMBER}(?:[^\w\n]{{1,4}}{NUMBER}){{2,}}")
+"""Numbers among words that are no label, and what stands before them."""
 _RUNNING = re.compile(r"\s*[^\W\d]|[\s*]*[.\u3002]\s*$")
 """What follows an item within a sentence."""
 
@@ -171,7 +173,10 @@ class LineParser:
         is_call = any(item.call for item in line.items)
         for i, written in enumerate(line.words):
             item = line.items[i] if i < len(line.items) else None
-            words, stated = _without_score(written)
+            unread = _UNREAD.search(written)
+            if unread and i == 0:
+                line.start += unread.end()
+            words, stated = _without_score(written[unread.end() :] if unread else written)
             score = stated if score is None else score
             words = self._fields_in(words, found, before_item=item is not None)
             if item is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_codec.arguments import expect
-from coord_eval.parse.answer import Answer
+from coord_eval.parse.answer import Answer, Drop
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
 from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
 from coord_eval.parse.json_format import JsonParser
@@ -18,12 +19,20 @@ from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.pattern_format import PatternParser
 from coord_eval.parse.record import Keys
 from coord_eval.parse.table_format import TableParser
+from coord_eval.parse.unread import unread_numbers
 
 _THOUGHT_HEADS = frozenset({"thi", "/th", "tho", "rea", "/re"})
 _Heads = set[str]
 _FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTILINE)
 """A line of YAML."""
 _EMPTY_LIST = re.compile(r"\[\s*\]")
+_TURN = re.compile(
+    r"<\|im_start\|>assistant\b|<start_of_turn>model\b|<\|assistant\|>|<\|start_header_id\|>assistant<\|end_header_id\|>"
+    r"|^(?:user|human|question)\s?:(?s:.{0,4000}?)^(?:assistant|gpt|answer)\s?:",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The beginning of the answer in a text that repeats the question."""
+_NEXT_TURN = re.compile(r"<\|im_start\|>|<start_of_turn>|<\|user\|>|<\|start_header_id\|>")
 _THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
 
@@ -124,21 +133,9 @@ def read_answer(
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     parse = _Parse(text, resolved, grid, kind, keep_flat)
     if format != "auto":
-        return ReadAnswer(parse.with_format(format), (format,))
-    names = candidate_formats(text, (parse.begin, parse.end), parse.heads)
-    answers = [parse.with_format(name) for name in names]
-    if len(answers) == 1 and answers[0].objects:
-        if names[0] == "json" and not any(item.desc for item in answers[0]) and _FLOW.search(text):
-            by_lines = parse.with_format(LISTS.name)  # labels around `bbox: {x1: 1, ...}` are in YAML
-            if [item.box for item in by_lines] == [item.box for item in answers[0]]:
-                return ReadAnswer(_best([answers[0], by_lines], ()), names)
-        return ReadAnswer(answers[0], names)
-    if not any(map(_is_match, answers)):
-        # Numbers without marks can mean anything, so that these formats are tried last.
-        for row in (TABLE, LISTS):
-            if row.name not in names and not any(answer.objects for answer in answers):
-                answers.append(parse.with_format(row.name))
-    return ReadAnswer(_best(answers, preferred), names)
+        return ReadAnswer(parse.with_unread(parse.with_format(format)), (format,))
+    answer, names = parse.with_any_format(preferred)
+    return ReadAnswer(parse.with_unread(answer, others=True), names)
 
 
 class _Parse:
@@ -150,6 +147,58 @@ class _Parse:
         self.heads = _heads(text)
         thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads)) or "\u25c1" in text
         self.begin, self.end, self.thought = _answer_range(text) if thinks else (0, len(text), None)
+        has_turns = "ssistant" in text or "nswer" in text or "<start_of_turn>" in text
+        if has_turns and (turns := list(_TURN.finditer(text, self.begin, self.end))):
+            self.begin = turns[-1].end()  # what stands before is the question
+            if following := _NEXT_TURN.search(text, self.begin, self.end):
+                self.end = following.start()
+
+    def with_any_format(self, preferred: Sequence[str] = ()) -> tuple[Answer, Sequence[str]]:
+        """Parse the text in the formats whose tokens it contains; return the best answer and these formats."""
+        names = candidate_formats(self.text, (self.begin, self.end), self.heads)
+        answers = [self.with_format(name) for name in names]
+        if len(answers) == 1 and answers[0].objects:
+            if names[0] == "json" and not any(item.desc for item in answers[0]) and _FLOW.search(self.text):
+                by_lines = self.with_format(LISTS.name)  # labels around `bbox: {x1: 1, ...}` are in YAML
+                if [item.box for item in by_lines] == [item.box for item in answers[0]]:
+                    answers.append(by_lines)
+        elif not any(map(_is_match, answers)):
+            # Numbers without marks can mean anything, so that these formats are tried last.
+            for row in (TABLE, LISTS):
+                if row.name not in names and not any(answer.objects for answer in answers):
+                    answers.append(self.with_format(row.name))
+        return _best(answers, preferred) if len(answers) > 1 else answers[0], names
+
+    def with_unread(self, answer: Answer, others: bool = False) -> Answer:
+        """Return an answer that accounts for every number: what it leaves out is read in `others`, or a drop."""
+        spans = [item.span for item in answer.objects]
+        if answer.dropped:
+            spans += [drop.span for drop in answer.dropped]
+        if not (left := unread_numbers(self.text, self.begin, self.end, spans)):
+            return answer
+        objects, drops, truncated = list(answer.objects), list(answer.dropped), answer.truncated
+        if others and answer.objects:
+            parse = copy(self)
+            parse.text = _without(self.text, spans)
+            rest, _ = parse.with_any_format()
+            known = {(item.bins, item.order) for item in objects}
+            if rest.objects:
+                for item in rest:
+                    if (item.bins, item.order) not in known:  # else words about an object that is known
+                        index = None if item.start_index is None else item.start_index + answer.start_count
+                        objects.append(replace(item, start_index=index, first_coord_index=None))
+                drops += [drop for drop in rest.dropped if drop.reason != "unrecognised"]
+                truncated |= rest.truncated
+                spans += [item.span for item in (*rest.objects, *rest.dropped)]
+                left = unread_numbers(self.text, self.begin, self.end, spans)
+        drops += [Drop("unread_numbers", span) for span in left]
+        return replace(
+            answer,
+            objects=tuple(sorted(objects, key=lambda item: item.span[0])),
+            dropped=tuple(sorted(drops, key=lambda drop: drop.span[0])),
+            status="failed" if not objects else "partial" if drops else "ok",
+            truncated=truncated,
+        )
 
     def with_format(self, name: str | MarkerFamily, fractions: bool = False) -> Answer:
         """Parse the text in one format; if nothing is recognised, it is dropped as a whole."""
@@ -193,6 +242,15 @@ class _Parse:
         if start >= stop:
             return 0
         return sum(token in self.units for token in COORD.findall(self.text, start, stop))
+
+
+def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return a text with line breaks for some of its ranges."""
+    parts, last = [], 0
+    for start, stop in sorted(spans):
+        parts += [text[last:start], "\n" * (stop - max(start, last))]
+        last = max(last, stop)
+    return "".join([*parts, text[last:]])
 
 
 def _keys(geometry: str, row: TextFormat | None) -> Keys:

@@ -19,6 +19,8 @@ _MAX_LABEL = 400
 _BREAK_OF_TOKENS, _BREAK_OF_NUMBERS = re.compile(r"[^\s]"), re.compile(r"[\[\](){};]")
 _CUT_TOKEN = re.compile(r"[\s,;]*<[^<>\s]{0,20}")
 """The beginning of a token at the end of a text."""
+_CLOSED = re.compile(r"[0-9][^<]*(?:<[0-9][^<]*)*<(?:/[^<>]*|\|/[^<>]*|\|[a-z]+_end\|)>$")
+"""Numbers and an end mark at the end of a text."""
 _SEPARATED = re.compile(r"[,;\[\](){}\s]|delim")
 
 
@@ -56,7 +58,7 @@ class PatternParser:
             return
         starts = [match.start() for match in self.opening.finditer(self.text, start, end)]
         for position, following in pairwise([*starts, end]):
-            cut = last and following == end
+            cut = last and following == end and _CLOSED.search(self.text, position, self.text_end) is None
             self.builder.truncated |= cut
             self.builder.drop("truncated" if cut else "no_coordinates", position, following)
 

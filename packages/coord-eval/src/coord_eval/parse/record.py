@@ -355,6 +355,9 @@ class _Part:
     def add(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool, quiet: bool) -> None:
         """Add the objects or drops of this part; `quiet` leaves out the drop of a part without coordinates."""
         shapes = [(item, meaning) for item, meaning in self.shapes if any(item.groups) or item.invalid]
+        for item in self.fields:
+            if self.keys[item.key].role in ("side", "label", "score") and sum(map(len, item.groups)) > 1:
+                builder.drop("unread_numbers", *span)
         corners = self._sides(shapes, partial)
         if not shapes and not corners:
             if self._add_by_label(builder, span, partial) or (not self.shapes and quiet):
@@ -389,10 +392,9 @@ class _Part:
                 for group in item.groups:
                     if len(group) == 4:
                         builder.drop("unrecognised", *span)
-        if not corners:  # corners of another box, beside a shape that is kept
-            for item in self.fields:
-                if self.keys[item.key].role == "corner" and any(item.groups):
-                    builder.drop("second_geometry", *span)
+        for item in self.fields:
+            if self.keys[item.key].role == "corner" and any(item.groups) and not corners:
+                builder.drop("second_geometry", *span)  # a corner of another box, beside a shape that is kept
 
     def _sides(self, shapes: Sequence[object], partial: bool) -> list[float]:
         if shapes:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.calibration import digest_of
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
+from coord_eval.boxes.detections import Detections
+from coord_eval.calibration.calibration import digest_of
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.review.findings import KINDS, Box, Finding, JudgedLabel
 
 VERSION = 1

@@ -13,13 +13,13 @@ import numpy as np
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import InputError
-from coord_eval.calibration import Calibration, digest_of, digest_of_detections, digest_of_truth
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.boxes.detections import Detections
+from coord_eval.calibration.calibration import Calibration, digest_of, digest_of_detections, digest_of_truth
 from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, load_predictions
 from coord_eval.intake.collecting import Collected, collect, collector_paused
+from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import ImageIndex, LabelSettings
-from coord_eval.predictions import Prediction
+from coord_eval.intake.predictions import Prediction
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import Evidence, gather
 from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal

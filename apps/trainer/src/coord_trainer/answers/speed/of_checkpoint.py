@@ -13,7 +13,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import FAMILIES
+from coord_trainer.families.registry import FAMILIES
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 
 FAST_TOLERANCE = 8
