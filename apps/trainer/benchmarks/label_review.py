@@ -31,9 +31,8 @@ from coord_eval.intake.joining import LabelSettings
 from coord_eval.review import LabelLikelihood, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.evidence import LABEL_FIGURES, gather
-from coord_eval.review.findings import Finding, Proposal
+from coord_eval.review.findings import Finding, Proposal, places_in_images
 from coord_eval.review.likelihood import goes_on, surprises
-from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS
 from coord_eval.review.weights import MISSING, AnswerWeights
 from coord_trainer.checkpoints import locate_model

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tiny_run import BASE, TINY, tiny_config
 
-from coord_eval.calibration.calibration import digest_of_truth
+from coord_eval.intake.digests import digest_of_truth
 from coord_eval.intake.ground_truth import load_ground_truth
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.review import judging

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
@@ -107,17 +106,11 @@ def score(
         1.0
     """
     # Settings
-    expect("backend", backend, str)
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
-    expect("params", params, CocoParams, type(None))
-    expect("bootstrap", bootstrap, int)
-    expect("seed", seed, int)
     answers = AnswerSettings(boxes, format, scale, grid, geometry, ignored_labels)
     labels = LabelSettings(synonyms, label_callback)
     ceiling = CeilingSettings(markers, max_objects, order)
-    if fuse is not None:
-        expect("fuse", fuse, str)
     rule = FusionRule.parse(fuse) if fuse else None
     report = progress or silent
 
@@ -140,7 +133,6 @@ def score(
 
     # Calibration
     if calibration is not None:
-        expect("calibration", calibration, Calibration, str, Path)
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
         detections, note = fitted.applied(collected.detections, truth.categories, collected.score_source, fusion)
         collected = replace(collected, detections=detections, notes=(*collected.notes, note))

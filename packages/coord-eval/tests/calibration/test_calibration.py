@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import isotonic_regression
 
 from coord_eval import Calibration, InputError, ScoredObject, fit_calibration, score
-from coord_eval.calibration.calibration import fit_knots, isotonic
+from coord_eval.calibration.knots import fit_knots, isotonic
 from coord_eval.cli.main import main
 
 

@@ -54,7 +54,7 @@ A = [answer(1, [("cat", [100, 100, 500, 500], 0.9), ("dog", [600, 600, 900, 900]
 B = [answer(1, [("Cat", [100, 100, 500, 600], 0.3)]), answer(3, [("cat", [0, 0, 1000, 1000], 0.8)])]
 
 
-def test_fuse_files_writes_answers_that_score_reads(tmp_path, capsys):
+def test_fuse_files_writes_answers_that_score_reads(coco, tmp_path, capsys):
     for name, records in (("a.jsonl", A), ("b.jsonl", B)):
         (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
     a, b, out = (str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", "fused.jsonl"))
@@ -68,13 +68,8 @@ def test_fuse_files_writes_answers_that_score_reads(tmp_path, capsys):
         {"bbox_2d": [0.1, 0.1, 0.5, 0.525], "label": "cat", "confidence": 0.6},
         {"bbox_2d": [0.6, 0.6, 0.9, 0.9], "label": "dog", "confidence": 0.2},
     ]
-    images = [{"id": i, "file_name": f"{i}.jpg", "width": 100, "height": 100} for i in (1, 2, 3)]
     objects = [(1, 1, [10, 10, 40, 42.5]), (1, 2, [60, 60, 30, 30]), (3, 1, [0, 0, 100, 100])]
-    truth = {
-        "images": images,
-        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
-        "annotations": [{"id": n, "image_id": i, "category_id": k, "bbox": b} for n, (i, k, b) in enumerate(objects)],
-    }
+    truth = coco(*objects, names=("cat", "dog"), images=(1, 2, 3))
     evaluation = score(truth, out)
     assert evaluation.score_source == "stated"
     assert evaluation.coco["AP"] == pytest.approx(1.0)

@@ -9,24 +9,21 @@ TEXT = (
     "<|object_ref_start|>{}<|object_ref_end|><|box_start|><|coord_{}|><|coord_0|><|coord_500|><|coord_250|><|box_end|>"
 )
 RECORD = {
-    "image": "a.jpg",
+    "image": "1.jpg",
     "image_id": 1,
     "text": TEXT.format("cat", 100) + TEXT.format("dog", 200) + "<|object_ref_start|>half",
     "coord_logprobs": [-0.1, -0.2, -0.3, -0.4, -1.0, -1.0, -1.0, -1.0],
     "desc_logprobs": [[-0.5], [-0.25], [-0.1]],
     "coord_expected": [0.11, 0.01, 0.51, 0.26, 0.21, 0.0, 0.5, 0.25],
 }
-TRUTH = {
-    "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 200}],
-    "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
-    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [10, 0, 40, 50], "iscrowd": 0, "area": 2000}],
-}
 
 
 @pytest.mark.parametrize("boxes", ["tokens", "expected"])
-def test_objects_are_those_that_an_evaluation_collects(boxes):
+def test_objects_are_those_that_an_evaluation_collects(boxes, coco):
     objects, dropped = scored_objects(RECORD, boxes=boxes)
-    detections = score(TRUTH, [RECORD], boxes=boxes).detections
+    detections = score(
+        coco((1, 1, [10, 0, 40, 50]), names=("cat", "dog"), size=(100, 200)), [RECORD], boxes=boxes
+    ).detections
     assert [o.desc for o in objects] == ["cat", "dog"]
     for item, box, value in zip(objects, detections.boxes_D4, detections.scores_D, strict=True):
         x1, y1, x2, y2 = item.box

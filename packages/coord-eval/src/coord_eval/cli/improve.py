@@ -41,7 +41,6 @@ def fuse(
     scale: options.SetScale = None,
     boxes: options.BoxSource = "tokens",
     score_source: options.ScoreSource = "auto",
-    geometry: options.GeometryOfAnswers = "box",
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON instead of a summary.")] = False,
 ) -> None:
     """Fuse the answers of several models for the same images into one set of answers.
@@ -59,7 +58,7 @@ def fuse(
             raise InputError(f"fuse: two files are called {name!r}; give each a name: NAME=FILE")
         files[name] = file
     options.refuse_input_as_output(out, *map(Path, files.values()))
-    settings = AnswerSettings(boxes=boxes, format=format, scale=scale, geometry=geometry)
+    settings = AnswerSettings(boxes=boxes, format=format, scale=scale)
     ensemble = fuse_predictions(files, method=method, answers=settings, score_source=score_source, weights=weight)
     ensemble.write(out)
     if as_json:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.arguments import expect
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
 from coord_eval.comparison.page import comparison_page, with_seeds
@@ -171,20 +170,15 @@ def compare(
     """
     if not isinstance(runs, Mapping):
         raise InputError(f'compare: expected runs by name, {{"base": a, "new": b}}, found {type(runs).__name__}')
-    for name, run in runs.items():
-        expect(f"runs[{name!r}]", run, Evaluation, Sequence)
     groups = {name: [run] if isinstance(run, Evaluation) else list(run) for name, run in runs.items()}
     seeds = {name: len(group) for name, group in groups.items()}
     if sum(seeds.values()) < 2:
         raise InputError(f"compare: expected at least two runs, found {sum(seeds.values())}")
     if len(set(seeds.values())) > 1:
         raise InputError(f"compare: expected as many seeds of each run, found {seeds}; leave out what has no pair")
-    expect("resamples", resamples, int)
-    expect("seed", seed, int)
     first, *others = groups
     for name, group in groups.items():
         for run in group:
-            expect(f"runs[{name!r}]", run, Evaluation)
             _check_same_truth(first, groups[first][0], name, run)
     by_seed = {name: [resample(run, resamples, seed, progress) for run in group] for name, group in groups.items()}
     drawn = {name: _mean(of_seeds) for name, of_seeds in by_seed.items()}

@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
-from coord_codec.arguments import expect
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.diagnosis.interpretations import Interpretation, RawNumbers, interpretations_by_fit
@@ -68,7 +67,6 @@ def diagnose(
         One line for each interpretation with its AP, best first, or a line that none fits; empty if no diagnosis was
         needed.
     """
-    expect("evaluation", evaluation, Evaluation)
     settings = AnswerSettings(format=format, grid=grid, ignored_labels=ignored_labels)
     labels = LabelSettings(synonyms, label_callback)
     return diagnose_loaded(evaluation, load_predictions(predictions), settings, labels, force=force)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.ground_truth import GroundTruth
@@ -67,9 +66,6 @@ class AnswerSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
         object.__setattr__(self, "ignored_labels", as_labels(self.ignored_labels))
-        expect("grid", self.grid, CoordGrid)
-        expect("format", self.format, str, MarkerFamily)
-        expect("boxes", self.boxes, str)
         geometry_of(self.geometry)
         if self.boxes not in BOX_SOURCES:
             raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {self.boxes!r}")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coord_codec.arguments import expect
 from coord_codec.files import InputError, write_text
 from coord_eval.evaluation import Evaluation
 from coord_eval.intake.ground_truth import GroundTruth
@@ -36,7 +35,6 @@ def to_coco_results(evaluation: Evaluation) -> list[dict[str, Any]]:
     Raises:
         InputError: if the ground truth states no image sizes, so that boxes in pixels are unknown
     """
-    expect("evaluation", evaluation, Evaluation)
     ground_truth, detections = _in_pixels(evaluation), evaluation.detections
     image_ids, category_ids = ground_truth.image_ids, ground_truth.category_ids
     columns = (detections.image_D, detections.category_D, detections.boxes_D4, detections.scores_D)
@@ -56,7 +54,6 @@ def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
     Raises:
         InputError: if supervision is not installed, or if the ground truth states no image sizes
     """
-    expect("evaluation", evaluation, Evaluation)
     try:
         import supervision as sv
     except ImportError as error:
@@ -88,7 +85,6 @@ def to_fiftyone(evaluation: Evaluation) -> list[dict[str, Any]]:
     Raises:
         InputError: if the size of an image is unknown
     """
-    expect("evaluation", evaluation, Evaluation)
     ground_truth, detections = evaluation.truth, evaluation.detections
     if not np.isfinite(ground_truth.sizes_I2).all():
         raise InputError("fiftyone: the ground truth lacks image sizes, and FiftyOne needs boxes in [0, 1]")
@@ -109,8 +105,6 @@ def write_exports(evaluation: Evaluation, folder: str | Path) -> list[Path]:
         OSError: if the folder cannot be written
         InputError: if the ground truth lacks image sizes
     """
-    expect("evaluation", evaluation, Evaluation)
-    expect("folder", folder, str, Path)
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     contents = {

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coord_codec import CoordGrid, Form, Instance, MarkerFamily, Object, Order, Style, encode_target, order_objects
-from coord_codec.arguments import expect
 from coord_codec.records import check_description
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
@@ -34,10 +33,6 @@ class CeilingSettings:
     markers: str | MarkerFamily = "obj"
     max_objects: int | None = None
     order: Order = "top_left"
-
-    def __post_init__(self) -> None:
-        expect("markers", self.markers, str, MarkerFamily)
-        expect("max_objects", self.max_objects, int, type(None))
 
 
 def oracle_predictions(
@@ -72,8 +67,6 @@ def oracle_predictions(
         >>> oracle_predictions([Instance(image="a.jpg", width=9, height=9, objects=[cat])])[0]["text"]
         '<obj_start>cat<|coord_100|><|coord_200|><|coord_300|><|coord_400|><obj_end>'
     """
-    CeilingSettings(markers, max_objects, order)
-    expect("grid", grid, CoordGrid)
     ground_truth = load_ground_truth(ground_truth)
     objects = _objects(ground_truth)
     records = []

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
@@ -112,19 +111,7 @@ def score_expressions(
         >>> score_expressions([(0.1, 0.1, 0.3, 0.4)], [answer]).accuracy
         {'0.5': 1.0}
     """
-    for name, values in (("boxes", boxes), ("answers", answers), ("thresholds", thresholds)):
-        expect(name, values, Iterable)
-    expect("images", images, type(None), Iterable)
     images = None if images is None else list(images)
-    for image in images or ():
-        expect("images", image, Hashable)
-    expect("resamples", resamples, int)
-    expect("seed", seed, int)
-    answers = list(answers)
-    for number, answer in enumerate(answers):
-        expect(f"answers[{number}]", answer, Answer)
-    for threshold in thresholds:
-        expect("thresholds", threshold, int, float)
     targets, answers = [_targets(given, n) for n, given in enumerate(boxes, 1)], list(answers)
     if len(targets) != len(answers):
         raise InputError(
@@ -175,7 +162,6 @@ def _mean(values: np.ndarray) -> float | None:
 
 def _targets(given: Sequence[float] | Sequence[Sequence[float]], number: int) -> list[tuple[float, ...]]:
     """Return the boxes of a phrase, which are given as one box or as a list of boxes."""
-    expect(f"expressions, phrase {number}", given, Sequence, np.ndarray)
     boxes: list[Any] = list(given)
     if boxes and not hasattr(boxes[0], "__len__"):
         boxes = [boxes]
@@ -282,9 +268,6 @@ def score_expression_files(
 
 def _read_phrases(source: str | Path | Sequence[Instance]) -> list[Instance]:
     if not isinstance(source, str | Path):
-        expect("ground truth", source, list, tuple)
-        for number, item in enumerate(source):
-            expect(f"ground truth[{number}]", item, Instance)
         return list(source)
     try:
         # `read_annotations` would refuse the repeated images.

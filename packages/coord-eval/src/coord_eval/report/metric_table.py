@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.arguments import expect
 from coord_eval.match.matching import Scored
 from coord_eval.metrics import breakdowns, coco, detection, errors
 from coord_eval.metrics.ceiling import ceiling_scores
@@ -376,7 +375,6 @@ def register_metric(metric: Metric) -> Metric:
         'missed'
         >>> unregister_metric("missed")
     """
-    expect("metric", metric, Metric)
     if metric.name in _table:
         raise InputError(f"metric {metric.name}: a metric of this name exists; choose another name")
     if metric.place != "metrics":
@@ -396,7 +394,6 @@ def unregister_metric(name: str) -> None:
     Raises:
         InputError: if there is none of this name, or it is built in
     """
-    expect("name", name, str)
     if name not in _table or any(row.name == name for row in _ROWS):
         raise InputError(
             f"metric {name}: expected a registered one, found {'a built-in' if name in _table else 'no'} one"

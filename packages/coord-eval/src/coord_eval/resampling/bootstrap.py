@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.arguments import expect
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.draws import draw_weights, interval
 from coord_eval.report.metric_table import all_metrics, figure_of
@@ -127,12 +126,6 @@ def resample(
     Raises:
         InputError: if there are no images, `resamples` is below 1, or a name is unknown
     """
-    expect("evaluation", evaluation, Scored)
-    expect("resamples", resamples, int)
-    expect("seed", seed, int)
-    expect("metrics", metrics, type(None), Collection)
-    for name in metrics or ():
-        expect("metrics", name, str)
     images = len(evaluation.truth)
     if not images or resamples < 1:
         raise InputError(f"bootstrap: expected images and at least one resample, found {images} and {resamples}")

@@ -11,8 +11,7 @@ import numpy as np
 
 from coord_codec.files import InputError, read_bytes, write_text
 from coord_eval.labelling.formats import EXPORTS
-from coord_eval.review.findings import Box, Finding
-from coord_eval.review.places import places_in_images
+from coord_eval.review.findings import Box, Finding, places_in_images
 from coord_eval.review.result import Review
 
 TOOLS = ("labelstudio", "cvat", "coco", "fiftyone")
