@@ -301,7 +301,9 @@ class JsonParser:
             record.pending, record.key_end = record.pending or digits, span[1]
             record.unread = (record.unread or span)[0], span[1]
         elif record.field is not None:
-            if math.isfinite(number):
+            if not record.depth and record.field.text is None and self.keys[record.field.key].role == "label":
+                record.field.text = digits
+            elif math.isfinite(number):
                 record.add((number, None, None))
             else:
                 record.field.invalid = True
@@ -326,6 +328,11 @@ class JsonParser:
                     item.groups.append([(number, None, None) for number in numbers])
                     item.groups.append([])
                     return
+        names = [f.text for f in record.fields if self.keys[f.key].role == "label" and f.text]
+        if item is not None and names and self.keys[item.key].role == "label" and not closed.record.has_children:
+            item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}
+            if not any(self.keys[f.key].role == "shape" for f in record.fields):
+                return
         if item is not None and not partial and self._is_outline(record, self.keys[item.key].role):
             item.groups += record.fields[0].groups
             return
