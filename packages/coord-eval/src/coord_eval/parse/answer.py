@@ -170,6 +170,3 @@ def corners(order: str, unit: Sequence[float]) -> list[float]:
 
 OVERSHOOT = 0.01
 """Share of the image by which plain numbers may exceed it because of rounding; they are clipped."""
-
-POINT_RADIUS = 0.0005
-"""Half the side of the square that represents a point, which is one cell of a grid of 1000."""

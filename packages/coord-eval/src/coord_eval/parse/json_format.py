@@ -14,7 +14,18 @@ from collections.abc import Mapping
 
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.line_items import ORDER_KEYS, stated_order
-from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import (
+    ACTIONS,
+    MAX_NUMBERS,
+    SHORT_NUMBER,
+    Field,
+    Keys,
+    Record,
+    Value,
+    add_record,
+    box_of_sides,
+    sides_of,
+)
 
 _NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -38,7 +49,6 @@ _FAULTLESS = re.compile(rf"\{{\s*(?:{_LABEL}\s*,\s*)?{_FOUR}\s*(?:,\s*{_LABEL}\s
 _MAX_OPEN = 1000
 """Maximum number of open records; a deeper one closes the outermost. Real answers have up to three."""
 _IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})|(?P<cut>[\[\](){{}};])")
-_SHORT_NUMBER = re.compile(r"\s*-?[0-9]{1,9}(?:\.[0-9]{1,9})?\s*")
 
 
 _FORMAT_KEY = re.compile(r"(?:format|mode|order|type|convention)$", re.IGNORECASE)
@@ -266,7 +276,7 @@ class JsonParser:
     def _numbers_in(self, record: _Open, item: Field, value: str, is_shape: bool) -> None:
         """Read the numbers of a string."""
         if not is_shape:
-            if _SHORT_NUMBER.fullmatch(value):
+            if SHORT_NUMBER.fullmatch(value):
                 record.add((float(value), None, None))
             else:
                 self._count(value)
