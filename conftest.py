@@ -4,6 +4,7 @@ import gc
 import importlib
 import multiprocessing
 import os
+import random
 import runpy
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -22,15 +23,56 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Findings about data that a test has examined belong to the test, not to the user who runs it.
 os.environ.setdefault("COORDEXP_CACHE", tempfile.mkdtemp(prefix="coordexp-tests-"))
 
-# Machines are shared and noisy: how long an example takes says nothing about the code.
-settings.register_profile("workspace", deadline=None)
-settings.load_profile("workspace")
+FULL = "COORDEXP_FULL"
+"""The environment variable that `--full` sets: slow tests too, and fuzz of its whole size."""
+
+SEED = "COORDEXP_SEED"
+"""The environment variable with the seed of all fuzz; drawn anew for each run unless it is set."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files of the longest tests: a worker that comes to one last leaves the other idle for minutes."""
-    long = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in long)
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option for everything."""
+    parser.addoption("--full", action="store_true", help="run slow tests too, and fuzz of its whole size")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out slow tests unless they are asked for: by `-m`, by `--full`, or by name (`FILE::TEST`, `-k`)."""
+    if config.getoption("--full"):
+        os.environ[FULL] = "1"
+    named = config.option.keyword or any("::" in word for word in config.args)
+    if not (os.environ.get(FULL) or config.option.markexpr or named):
+        config.option.markexpr = "not slow"
+    os.environ.setdefault(SEED, str(random.randrange(10**6)))  # before the workers start
+    # Machines are shared and noisy: how long an example takes says nothing about the code.
+    examples = 100 if os.environ.get(FULL) else 5
+    settings.register_profile("workspace", deadline=None, derandomize=False, print_blob=True, max_examples=examples)
+    settings.load_profile("workspace")
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that was started in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str:
+    """Say how to draw the same fuzz again."""
+    return f"fuzz: {SEED}={os.environ[SEED]} draws the same again"
+
+
+class Fuzz(NamedTuple):
+    """Random input of a test: a generator seeded by the run and the test, and how often to draw."""
+
+    draw: random.Random
+    share: int
+
+    def times(self, count: int) -> range:
+        """Return the rounds: `count` of them with `--full`, else a twentieth."""
+        return range(count // self.share)
+
+
+@pytest.fixture
+def fuzz(request: pytest.FixtureRequest) -> Fuzz:
+    """Input drawn anew in each run; a failure shows the seed that draws it again."""
+    print(f"{SEED}={os.environ[SEED]}")
+    return Fuzz(random.Random(f"{os.environ[SEED]} {request.node.nodeid}"), 1 if os.environ.get(FULL) else 20)
 
 
 def pytest_collection_finish() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import itertools
 import json
@@ -60,19 +59,17 @@ class Chromium:
 
     def open(
         self, page: Path | str, width: int = 1280, height: int = 900, dark: bool = False, script: bool = True
-    ) -> float:
-        """Open a file or an address and return the seconds until it was loaded."""
+    ) -> None:
+        """Open a file or an address and wait until it is loaded."""
         self.send("Emulation.setScriptExecutionDisabled", value=not script)
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[theme])
         for told_before in (self.problems, self.requests, self._events):
             told_before.clear()
-        start = time.monotonic()
         self.send("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while "Page.loadEventFired" not in self._events:
             self._receive()
-        return time.monotonic() - start
 
     def run(self, script: str) -> Any:
         """Return the value of an expression, a promise's if it is one."""
@@ -102,17 +99,6 @@ class Chromium:
         root = self.send("DOM.getDocument")["root"]["nodeId"]
         node = self.send("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
         self.send("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
-
-    def picture(self, path: Path, height: int | None = None) -> None:
-        """Write what the window shows, or the first `height` pixels of the page, to a PNG or WebP file."""
-        clip = {}
-        if height:
-            width = self.run("innerWidth")
-            area = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-            clip = {"captureBeyondViewport": True, "clip": area}
-        values = {"format": "webp", "quality": 80} if path.suffix == ".webp" else {"format": "png"}
-        data = self.send("Page.captureScreenshot", **values, **clip)["data"]
-        path.write_bytes(base64.b64decode(data))
 
     def close(self) -> None:
         """End the browser."""

@@ -3,34 +3,27 @@
 import json
 import re
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import yaml
 from chromium import BROWSER, Chromium
 from PIL import Image
 
 from coord_codec import Instance
 from coord_codec.html import safe
 from coord_data.cli import app as data_app
-from coord_eval import compare, oracle_predictions, parse_answer, resample, score
+from coord_eval import compare, oracle_predictions, parse_answer, score
 from coord_eval.labelling import DetectedObject
 from coord_eval.review import apply_decisions, review
 from coord_trainer.answers.finish import Threshold
 from coord_trainer.answers.objects import ImageDetections
-from coord_trainer.comparison.plan import plan_groups
-from coord_trainer.comparison.report import write_comparison
-from coord_trainer.comparison.results import GroupComparison, ScoredRun, paired_figures, values_of
-from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import RunConfig, load_run_config
 from coord_trainer.detect.demo import build_demo, look_of_demo
 from coord_trainer.detect.gallery import draw_answers
 from coord_trainer.detect.session import Answered
-from coord_trainer.watch import watch
 
 pytestmark = [
     pytest.mark.browser,
@@ -38,7 +31,7 @@ pytestmark = [
 ]
 EVIL = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
 WIDTHS = (400, 1280, 2000)
-PAGES = ("report", "comparison", "inspection", "groups", "predict")
+PAGES = ("report", "comparison", "inspection", "predict")
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
@@ -74,28 +67,7 @@ def pages(tmp_path_factory):
     words = ["inspect", str(folder / "a.jsonl"), "--images", str(folder), "--out", str(folder / "inspected")]
     data_app(words, standalone_mode=False)
     pages["inspection"] = folder / "inspected" / "inspect.html"
-    answers = {"base": first, EVIL: second}
-    return pages | {"groups": compared_groups(folder, truth, answers), "predict": predicted(folder, first)}
-
-
-def compared_groups(folder, truth, answers):
-    """The trainer's comparison of two groups, the second of a malicious name, with logs and one seed each."""
-    groups = plan_groups(
-        [CONFIGS / "phase1" / f"{name}.yaml" for name in "ab"], CONFIGS / "base" / "shapes.yaml", (), None
-    )
-    groups = [replace(group, name=name) for group, name in zip(groups, answers, strict=True)]
-    scored = {}
-    for name, records in answers.items():
-        evaluation = score(truth, records)
-        draws = resample(evaluation, 20, metrics=paired_figures()).draws
-        scored[name, Decoding()] = [ScoredRun(evaluation, values_of(evaluation), draws, np.array([]), np.array([]))]
-    log = [{"step": step, "train_total_loss": 3 / step, "AP/none": step / 4} for step in (1, 2, 3)]
-    logs = {name: [log] for name in answers}
-    runs = [SimpleNamespace(group=group, seed=0) for group in groups]
-    manifests = {name: [] for name in answers}
-    comparison = GroupComparison(groups, runs, scored, logs, manifests, 20)
-    (folder / "groups").mkdir()
-    return write_comparison(folder / "groups", comparison, SimpleNamespace(root=folder))
+    return pages | {"predict": predicted(folder, first)}
 
 
 def predicted(folder, answers):
@@ -272,50 +244,6 @@ def test_review_is_decided_by_keyboard_kept_saved_and_loaded(browser, pages, tmp
     assert browser.run(f"new Promise(r => setTimeout(() => r({pressed}), 200))") == ["keep", "name"]
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
-
-
-def test_watched_page_follows_the_run_until_it_ends(browser, tmp_path):
-    Image.new("RGB", (40, 30), "white").save(tmp_path / "a.png")
-    manifest = {"status": "running", "started": "2023-11-14T22:13:20Z", "seed": 0, "git": None, "versions": {}}
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"training": {"max_steps": 60}}))
-    image = {"image": EVIL, "file": str(tmp_path / "a.png"), "truth": [["cat", 0.1, 0.1, 0.5, 0.5]]}
-
-    def log(step):
-        for name, line in {
-            "metrics": {"step": step, "epoch": step / 30, "train_total_loss": 4 / step, "eval_AP": step / 60},
-            "watched": {"step": step, "images": [image | {"boxes": [[EVIL, 0.1, 0.1, 0.5, step / 60]]}]},
-        }.items():
-            with (tmp_path / f"{name}.jsonl").open("a") as file:
-                file.write(json.dumps(line) + "\n")
-
-    log(20)
-    port = free_port()
-    watched = Thread(target=watch, args=(tmp_path, port, 0.2, False))
-    watched.start()
-    try:
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            assert watched.is_alive()
-        browser.open(f"http://127.0.0.1:{port}")
-        browser.wait_for("document.title.endsWith('step 20')")
-        boxes = "document.querySelectorAll('svg.overlay rect.plain').length"
-        assert browser.run(boxes) == 1
-        log(40)
-        browser.wait_for("document.title.endsWith('step 40')")
-        assert browser.run(boxes) == 2 and browser.run("document.querySelectorAll('svg.chart').length") > 0
-        assert browser.problems == []
-        assert {address.split("/")[2] for address in browser.requests} == {f"127.0.0.1:{port}"}
-    finally:
-        (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"status": "finished"}))
-        watched.join(60)
-    browser.open(tmp_path / "watch.html")
-    assert browser.run("document.querySelector('meta[http-equiv=refresh]')") is None
-    assert browser.run("document.body.textContent").count("finished") > 0
-
-
 @dataclass(frozen=True)
 class OneBox:
     """A detector that finds a box of a malicious name wherever it is asked to look."""
@@ -336,8 +264,9 @@ def test_demo_draws_the_boxes_of_an_uploaded_image(browser, tmp_path):
     gradio = pytest.importorskip("gradio", reason="the demo's page needs gradio: uv sync --extra demo")
     Image.new("RGB", (80, 60), "white").save(tmp_path / "a.png")
     engine = SimpleNamespace(name="/somewhere/of/the/server/model")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
     page = build_demo(OneBox(engine, load_run_config(None, [], trains=False), Threshold(0.25)))
-    port = free_port()
     page.launch(server_port=port, prevent_thread_lock=True, quiet=True, inbrowser=False, **look_of_demo(gradio))
     try:
         browser.open(f"http://127.0.0.1:{port}", width=400)

@@ -1,23 +1,20 @@
 """Real photographs learnt by heart through the shipped config: the score must be the quantisation ceiling."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SHARED = Path(os.environ.get("COORDEXP_SHARED", ROOT.parent / "shared"))
-PHOTOGRAPHS = SHARED / "data" / "coco_permissive33"
 COUNT, STEPS = 6, 40
 """A few of the photographs, each seen at least as often as all 33 are by the configuration."""
 
 
 @pytest.mark.shared
 @pytest.mark.slow
-@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason=f"the real photographs are not at {PHOTOGRAPHS}")
-def test_real_photographs_are_learnt_up_to_the_ceiling(tmp_path, forked):
-    document = json.loads((PHOTOGRAPHS / "instances.json").read_text())
+def test_real_photographs_are_learnt_up_to_the_ceiling(shared_dir, tmp_path, forked):
+    photographs = shared_dir / "coco_permissive33"
+    document = json.loads((photographs / "instances.json").read_text())
     document["images"] = document["images"][:COUNT]
     kept = {image["id"] for image in document["images"]}
     document["annotations"] = [row for row in document["annotations"] if row["image_id"] in kept]
@@ -25,7 +22,7 @@ def test_real_photographs_are_learnt_up_to_the_ceiling(tmp_path, forked):
     annotations.write_text(json.dumps(document))
     words = [
         f"data.annotations={annotations}",
-        f"data.images={PHOTOGRAPHS / 'images'}",
+        f"data.images={photographs / 'images'}",
         f"run.dir={tmp_path / 'run'}",
         "run.threads=1",  # steady beside other tests
         f"training.max_steps={STEPS}",

@@ -21,21 +21,13 @@ SHORT = (
 )
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory, forked):
-    folder = tmp_path_factory.mktemp("offset") / "run"
+@pytest.mark.slow
+def test_adapter_of_the_run_holds_the_offsets_and_they_have_moved(tmp_path, forked):
+    run = tmp_path / "run"
     with as_file(files("coord_trainer") / "first-run-offset.yaml") as config:
-        done = forked(ROOT / "apps" / "trainer", "train", "-c", config, *SHORT, f"run.dir={folder}")
+        done = forked(ROOT / "apps" / "trainer", "train", "-c", config, *SHORT, f"run.dir={run}")
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
-def manifest(run):
-    return json.loads((run / "manifest.json").read_text())
-
-
-def test_the_adapter_holds_the_offsets_and_they_have_moved(run, manifest):
+    manifest = json.loads((run / "manifest.json").read_text())
     tensors = load_file(run / manifest["checkpoint"] / "adapter_model.safetensors")
     # Not the ids, nor the table that a tied head does not have.
     tensors = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point() and len(tensor)}
@@ -44,16 +36,4 @@ def test_the_adapter_holds_the_offsets_and_they_have_moved(run, manifest):
     assert all(tensor.any() for tensor in offsets.values())
     assert not [name for name in tensors if name.endswith(("embed_tokens.weight", "lm_head.weight"))]
     assert sum(tensor.numel() for tensor in tensors.values()) == manifest["parameters"]["trained"]
-
-
-def test_the_report_says_how_many_parameters_learnt(run, manifest):
-    counted = manifest["parameters"]
-    page = (run / "report.html").read_text()
-    assert f"{counted['trained']:,} of {counted['all']:,}" in page
-    assert f"{counted['offsets']:,} of them coordinate offsets" in page
-
-
-def test_the_answers_were_read_with_the_offsets_and_scored(run):
-    scores = json.loads((run / "evaluation.json").read_text())
-    assert scores["format"]["answers"] == 6
-    assert (run / "predictions.jsonl").read_text().count("\n") == 6
+    assert json.loads((run / "evaluation.json").read_text())["format"]["answers"] == 6

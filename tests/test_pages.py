@@ -83,14 +83,12 @@ def test_command_of_a_page_starts_as_written(words, monkeypatch):
 
         parse({"apps/trainer": trainer, "apps/exporter": exporter, "coord-eval": evaluation}[words[0]], words[1:])
         if words[0] == "apps/trainer":
-            from coord_trainer.config.former_keys import FORMER_KEYS
             from coord_trainer.config.reference import config_keys
             from coord_trainer.config.swift_arguments import argument_table
 
             settings = {word.partition("=")[0] for word in words if re.fullmatch(r"[a-z_]+\.[\w.]+=.*", word)}
             taken = {f"training.{name}" for name, row in argument_table().items() if row.kind == "forwarded"}
-            # A recorded command keeps the keys of its day, as long as they work.
-            assert settings <= taken | {key.name for key in config_keys()} | FORMER_KEYS.keys()
+            assert settings <= taken | {key.name for key in config_keys()}
     elif words[0] == "python" and words[1] not in WRITTEN:
         options = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}
         assert options <= set(re.findall(r"--[\w-]+", help_of(words[1])))

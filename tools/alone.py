@@ -1,10 +1,11 @@
 """Tries each member alone in a new environment, installed from wheels as its README says.
 
-    uv run python tools/alone.py [MEMBER ...] [--python 3.10] [--lowest] [--tests]
+    uv run python tools/alone.py [MEMBER ... | --changed] [--python 3.10] [--lowest] [--tests]
 
 It installs the packages that the README's line names from newly built wheels, the rest from the index, imports every
 module, runs the program and, of a library, the README's Python. `--lowest` takes the lowest requirements, and `--tests`
-runs the tests of libraries with their group `test`. The exit code is 1 if anything failed.
+runs the tests of libraries with their group `test`. `--changed` tries the members that differ from the last common
+commit with the branch main, on main itself from the commit before. The exit code is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -90,6 +91,31 @@ def running_python() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def changed_files() -> list[str] | None:
+    """Return the files that differ from where this branch began or, on main, from the last commit; None if unknown."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        head, mains = git("rev-parse", "HEAD"), ("refs/heads/main", "refs/remotes/origin/main")
+        found = git("for-each-ref", "--format=%(refname)", *mains).split()
+        bases = [base for name in found if (base := git("merge-base", "HEAD", name)) != head]
+        base = bases[0] if bases else git("rev-parse", "HEAD~")
+        return [*git("diff", "--name-only", base).split(), *git("ls-files", "--others", "--exclude-standard").split()]
+    except subprocess.CalledProcessError:
+        return None
+
+
+def changed_members(projects: dict[Path, dict[str, Any]]) -> set[str]:
+    """Return the names of the members with changed files; all if what tries them has changed, or nothing is known."""
+    files = changed_files()
+    if files is None or {"requirements.lock", "tools/alone.py"} & set(files):
+        return {project["name"] for project in projects.values()}
+    places = {folder.relative_to(ROOT).as_posix(): project["name"] for folder, project in projects.items()}
+    return {name for place, name in places.items() if any(file.startswith(f"{place}/") for file in files)}
+
+
 def main() -> int:
     """Build all wheels and try members one after the other."""
     folders = sorted([*ROOT.glob("packages/*"), *ROOT.glob("apps/*")], reverse=True)
@@ -100,19 +126,26 @@ def main() -> int:
     }
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("members", nargs="*", metavar="MEMBER", help="members to try; all if none is named")
+    parser.add_argument("--changed", action="store_true", help="try the members that have changed")
     parser.add_argument("--python", default=running_python(), help="version of Python")
     parser.add_argument("--lowest", action="store_true", help="take the lowest requirements")
     parser.add_argument("--tests", action="store_true", help="run the tests of libraries too")
     options = parser.parse_args()
     if unknown := set(options.members) - {project["name"] for project in projects.values()}:
         parser.error(f"{min(unknown)}: expected members of the workspace")
+    wanted = set(options.members) or {project["name"] for project in projects.values()}
+    if options.changed:
+        wanted = changed_members(projects)
+        print("changed:", *(sorted(wanted) or ["no member"]), flush=True)
+    if not wanted:
+        return 0
     failed = 0
     with tempfile.TemporaryDirectory(prefix="alone-") as scratch:
         dist = Path(scratch) / "dist"
         subprocess.run(["uv", "build", "--quiet", "--all-packages", "--wheel", "--out-dir", dist], cwd=ROOT, check=True)
         wheels = {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in dist.glob("*.whl")}
         for folder, project in projects.items():
-            if options.members and project["name"] not in options.members:
+            if project["name"] not in wanted:
                 continue
             start, result = time.monotonic(), "good"
             with tempfile.TemporaryDirectory(dir=scratch) as place:

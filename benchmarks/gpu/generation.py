@@ -5,7 +5,8 @@
 The weights are random in bfloat16, and each sample has one image of 512 x 512. All answers have the same number of
 tokens, ten for each box under the grammar; without it random answers contain no boxes, and tokens are divided by ten.
 The prefill is also measured separately. Grammar and drafts are measured only if coord_trainer is installed. Random
-slots draft nothing that is right: with them all coordinates are rejected, or all accepted, which are the two bounds.
+draft embeddings draft nothing that is right: with them all coordinates are rejected, or all accepted, which are the
+two bounds.
 """
 
 from collections.abc import Callable
@@ -37,17 +38,17 @@ def main(
         from coord_trainer import CoordGrammar
         from coord_trainer.answers.grammar.markers import DescriptionTrie
         from coord_trainer.answers.speed.decode import Rules, decode
-        from coord_trainer.answers.speed.outline import Outline
+        from coord_trainer.answers.speed.forced import ForcedTokens
     except ImportError as error:
         note(f"no grammar: {error}")
         CoordGrammar = None
     else:
         words = range(WORDS, geometry.vocab.first_id)
         start, name_end, box_start, box_end = MARKERS
-        outline = Outline(
+        forced = ForcedTokens(
             (start,), (name_end, box_start), (), (box_end, start), 4, geometry.vocab, DescriptionTrie([NAME])
         )
-        slots_SH = torch.randn(3, geometry.hidden, device=device, dtype=torch.bfloat16) * 0.02
+        drafts_SH = torch.randn(3, geometry.hidden, device=device, dtype=torch.bfloat16) * 0.02
     rows = []
     for size in batches:
         ids_BT = torch.tensor([prompt(side)] * size, device=device)
@@ -77,12 +78,12 @@ def main(
             assert int((found == MARKERS[-1]).sum()) == size * boxes
             ways["grammar"] = (new, partial(generate, new, (grammar,)))
 
-            for name, slots, tolerance in (
-                ("drafted, without slots", None, 0),
-                ("drafted, no slot right", slots_SH, 0),
-                ("drafted, all slots right", slots_SH, len(geometry.vocab.ids)),
+            for name, drafts, tolerance in (
+                ("drafted, without drafts", None, 0),
+                ("drafted, no draft right", drafts_SH, 0),
+                ("drafted, all drafts right", drafts_SH, len(geometry.vocab.ids)),
             ):
-                drafted = partial(decode, model, inputs, outline, Rules(END, PAD, new, tolerance), grammar, slots)
+                drafted = partial(decode, model, inputs, forced, Rules(END, PAD, new, tolerance), grammar, drafts)
                 passes[name], ways[name] = drafted().passes, (new, drafted)
         for name, (count, answer) in ways.items():
             note(f"generation: {name}, batch {size}")

@@ -77,7 +77,7 @@ def adapted(geometry: Geometry, device: str, attention: str) -> nn.Module:
 def planned(geometry: Geometry, attention: str, batch: tuple, checkpointing: bool) -> int | None:
     """Return the peak in bytes that the dry run computes for our step with soft CE; None without coord_trainer."""
     try:
-        from coord_trainer.families.table import FAMILIES
+        from coord_trainer.families.registry import FAMILIES
         from coord_trainer.model.memory import measure_loss, simulate_step
     except ImportError as error:
         note(f"no plan: {error}")

@@ -67,16 +67,17 @@ def test_doctor_names_the_gpu(capsys):
 
 def test_failed_evaluation_frees_memory(capsys):
     pytest.importorskip("swift")
-    from coord_trainer.swift.trainer import RunTrainer
+    from coord_trainer.swift.trainer import CoordTrainer
 
     logged = []
-    trainer = SimpleNamespace(state=SimpleNamespace(global_step=3), _forget_evaluation=lambda: None, log=logged.append)
+    metrics = {"eval": SimpleNamespace(clear=lambda: None)}
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=3), _step_metrics=metrics, log=logged.append)
 
     def fails():
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with SimulatedDevice():
-        assert RunTrainer._attempt(trainer, "evaluation losses", fails) == {}
+        assert CoordTrainer._attempt(trainer, "evaluation losses", fails) == {}
         torch.cuda.empty_cache.assert_called_once()
     assert logged == [{"eval_failed": "evaluation losses: OutOfMemoryError: CUDA out of memory"}]
 

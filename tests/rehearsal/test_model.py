@@ -92,7 +92,7 @@ def test_drafted_answers_mix_no_devices(name, folder, config, images):
     checkpoint = opened(folder, config)
     rows = checkpoint.model.get_input_embeddings().weight[:3].detach().clone()
     move(checkpoint.model)
-    checkpoint = replace(checkpoint, slots_SH=on_device(rows))
+    checkpoint = replace(checkpoint, drafts_SH=on_device(rows))
     with SimulatedDevice() as device:
         found = answers(checkpoint, config, images[1], name, speed="exact")
     assert [answer["text"] for answer in found] == [answer["text"] for answer in expected]

@@ -113,17 +113,3 @@ def test_parse_size(text, size):
             parse_size(text)
     else:
         assert parse_size(text) == size
-
-
-@pytest.mark.parametrize(
-    ("option", "instead"),
-    [
-        (["--push", "me/model"], "hf upload REPOSITORY OUT"),
-        (["--public"], "hf upload"),
-        (["--add=other=0.5"], "add_weighted_adapter"),
-        (["--weight", "0.5"], "add_weighted_adapter"),
-    ],
-)
-def test_removed_option_says_what_to_use_instead(capsys, option, instead):
-    code, _, err = call(capsys, "merge", "base", "adapter", "out", *option)
-    assert code == 2 and err.startswith(f"error: {option[0].partition('=')[0]}: removed") and instead in err

@@ -18,7 +18,7 @@ def test_a_hub_id_is_found_in_the_cache_and_nowhere_else(cached):
 def test_a_run_stands_for_its_last_complete_checkpoint_or_its_best(run):
     folder, chosen = find_adapter(run)
     assert folder.name == "checkpoint-10" and chosen == f"{run}: a training run; its checkpoint-10 is merged, the last"
-    rows = [{"step": 5, "reading": "greedy", "AP": 0.5}, {"step": 10, "reading": "greedy", "AP": 0.4}]
+    rows = [{"step": 5, "decoding": "none", "AP": 0.5}, {"step": 10, "decoding": "none", "AP": 0.4}]
     (run / "convergence.json").write_text(json.dumps(rows))
     folder, chosen = find_adapter(run / "checkpoints" / "..")
     assert folder.name == "checkpoint-5" and chosen.endswith("the best by AP, 0.500")

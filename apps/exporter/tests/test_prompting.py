@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_checkpoint import coord_vocab, make_adapter, merge_in, read_json, refused
 
-from coord_adapter import Slots, read_slots, save_slots
+from coord_adapter import Drafts, read_drafts, save_drafts
 from coord_codec import CoordVocab
 
 
@@ -29,15 +29,15 @@ def test_card_of_the_adapter_comes_along_and_the_bases_does_not(files):
     assert any("the base's is left out" in warning for warning in report.warnings)
 
 
-def test_slots_of_the_adapter_come_along_and_the_bases_do_not(files):
-    """Slots are trained for the weights that they lie beside."""
+def test_drafts_of_the_adapter_come_along_and_the_bases_do_not(files):
+    """Drafts are trained for the weights that they lie beside."""
     for folder, value in (("base", 1.0), ("adapter", 2.0)):
-        save_slots(files / folder, Slots(torch.full((3, 4), value)))
+        save_drafts(files / folder, Drafts(torch.full((3, 4), value)))
     merge_in(files, files / "out")
-    assert torch.equal(read_slots(files / "out").rows, torch.full((3, 4), 2.0))
-    shutil.rmtree(files / "adapter" / "coord_slots")
+    assert torch.equal(read_drafts(files / "out").rows, torch.full((3, 4), 2.0))
+    shutil.rmtree(files / "adapter" / "coord_drafts")
     merge_in(files, files / "plain")
-    assert read_slots(files / "plain") is None
+    assert read_drafts(files / "plain") is None
 
 
 def test_fingerprint_of_a_card_is_checked_without_offsets_and_against_them(files, bases):

@@ -1,10 +1,10 @@
 """Measures passes a box and boxes per second of `evaluation.speed`, in processor time, against plain decoding.
 
-    uv run python apps/trainer/benchmarks/fast_boxes.py runs/first-run [1 16 64] [--images 500] [--slots FOLDER]...
+    uv run python apps/trainer/benchmarks/fast_boxes.py runs/first-run [1 16 64] [--images 500] [--drafts FOLDER]...
 
 Each batch of held-out images is answered in every way, one after the other, so that all ways meet the same load of the
 machine. `passes` are calls of the language model behind the prompt, times the batch size, a box; `decoding` leaves out
-what a prompt costs (image processor, vision tower, prompt, first token). Without `--slots` those in the model's folder
+what a prompt costs (image processor, vision tower, prompt, first token). Without `--drafts` those in the model's folder
 are used.
 """
 
@@ -19,7 +19,8 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from coord_adapter import read_slots
+from coord_adapter import read_drafts
+from coord_trainer.answers.detector import as_trained
 from coord_trainer.answers.generate import answer_images
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.speed import of_checkpoint
@@ -27,7 +28,6 @@ from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_set
-from coord_trainer.detect.detector import as_trained
 from coord_trainer.model.checkpoint import open_checkpoint
 
 
@@ -47,15 +47,15 @@ def main(
     run: Annotated[Path, typer.Argument(help="a run folder on generated shapes")],
     batches: Annotated[list[int] | None, typer.Argument(help="batch sizes")] = None,
     images: Annotated[int, typer.Option(help="held-out images of the run")] = 500,
-    slots: Annotated[list[Path] | None, typer.Option(help="a folder with slots; may be repeated")] = None,
+    drafts: Annotated[list[Path] | None, typer.Option(help="a folder with draft embeddings; may be repeated")] = None,
     threads: Annotated[int, typer.Option(help="threads of torch")] = 1,
     grammar: Annotated[str, typer.Option(help="none, markers or names")] = "none",
-    slot_rows: Annotated[int | None, typer.Option(help="most answers of a pass that slots draft for")] = None,
+    drafted_rows: Annotated[int | None, typer.Option(help="most answers of a pass with draft embeddings")] = None,
 ) -> None:
     """Print a table for each batch size."""
     torch.set_num_threads(threads)
-    if slot_rows is not None:
-        of_checkpoint.SLOT_ROWS_ON_A_CPU = dict.fromkeys(("exact", "fast"), slot_rows)
+    if drafted_rows is not None:
+        of_checkpoint.DRAFTED_ROWS_ON_A_CPU = dict.fromkeys(("exact", "fast"), drafted_rows)
     folder = locate_model(run)
     words = ["evaluation.speed=exact", f"evaluation.decoding=[{{grammar: {grammar}}}]"]
     config = as_trained(load_run_config(run / "config.yaml", words, trains=False), folder)
@@ -65,8 +65,8 @@ def main(
     loaded = open_checkpoint(folder, config)
     limit = token_limit(config, loaded.processor.tokenizer, heldout.words)
     names = set(heldout.words) if grammar == "names" else None
-    plain = replace(loaded, slots_SH=None)
-    drafted = [loaded] if not slots else [replace(loaded, slots_SH=read_slots(place).rows) for place in slots]
+    plain = replace(loaded, drafts_SH=None)
+    drafted = [loaded] if not drafts else [replace(loaded, drafts_SH=read_drafts(place).rows) for place in drafts]
     calls = [0]
 
     def count(module: Any, given: Any) -> None:
@@ -79,10 +79,10 @@ def main(
         return answer_images(way.checkpoint, batch, config.data, decoding, tokens, names, speed=way.speed)
 
     for size in batches or [1, 16, 64]:
-        ways = [Way("plain", plain, "plain"), Way("exact, no slots", plain, "exact")]
+        ways = [Way("plain", plain, "plain"), Way("exact, no drafts", plain, "exact")]
         for number, checkpoint in enumerate(drafted):
-            if checkpoint.slots_SH is not None:
-                ways += [Way(f"exact, slots {number}", checkpoint, "exact"), Way(f"fast {number}", checkpoint, "fast")]
+            if checkpoint.drafts_SH is not None:
+                ways += [Way(f"exact, drafts {number}", checkpoint, "exact"), Way(f"fast {number}", checkpoint, "fast")]
         prompt = Way("prompt", plain, "plain")
         for way in ways:
             ask(way, opened[:size], limit)  # warm-up

@@ -19,9 +19,9 @@ import typer
 from PIL import Image
 
 from coord_trainer.answers import generate
+from coord_trainer.answers.detector import Detector, as_trained
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.detect.detector import Detector, as_trained
 
 
 class Timed:

@@ -23,17 +23,16 @@ import numpy as np
 import typer
 
 from coord_codec import Instance, Object, read_annotations, read_instances, write_instances
-from coord_eval.ground_truth import load_ground_truth
+from coord_eval.boxes.iou import box_iou
 from coord_eval.intake.answers import AnswerSettings, load_predictions
 from coord_eval.intake.collecting import collect
+from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.joining import LabelSettings
-from coord_eval.overlaps import box_iou
 from coord_eval.review import LabelLikelihood, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.evidence import LABEL_FIGURES, gather
-from coord_eval.review.findings import Finding, Proposal
+from coord_eval.review.findings import Finding, Proposal, places_in_images
 from coord_eval.review.likelihood import goes_on, surprises
-from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS
 from coord_eval.review.weights import MISSING, AnswerWeights
 from coord_trainer.checkpoints import locate_model
@@ -163,7 +162,7 @@ def judge(
     model: Path, seeds: int = 3, images: int = 500, out: Out = Path("runs/label-review"), batch: int = 50
 ) -> None:
     """Plant faults into images that a model was not trained on, and review them with and without likelihoods."""
-    from coord_trainer.detect.detector import Detector
+    from coord_trainer.answers.detector import Detector
     from coord_trainer.detect.image_sources import find_sources
     from coord_trainer.detect.session import answer_sources
     from coord_trainer.review.forcing import Forcing
@@ -262,7 +261,7 @@ def train_further(
     for section, values in more.items():
         settings[section] = {**settings[section], **values}
     training = check_run_config(settings, folder.name)
-    run = PlannedRun(Group(folder.name, "", training), training.run.seed, training, folder)
+    run = PlannedRun(Group(folder.name, training), training.run.seed, training, folder)
     if why_not_kept(run, None) is not None and train_all([run], 1):
         raise SystemExit(f"the run failed, see {run.folder}.log")
     return folder

@@ -23,15 +23,15 @@ from PIL import Image
 from coord_codec import read_instances
 from coord_data.reading import read_source
 from coord_eval import Evaluation, score
+from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import FUSED, Finish, read_options
 from coord_trainer.answers.objects import read_objects
 from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.data.shapes import draw_shapes
-from coord_trainer.detect.detector import Detector
 from coord_trainer.views.asking import looks_of
-from coord_trainer.views.table import check_views
+from coord_trainer.views.registry import check_views
 
 app = typer.Typer()
 _STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 10: 2.262}
@@ -203,7 +203,12 @@ def tiles(
 @app.command()
 def calibration(run: Path, out: Out = Path("runs/views"), fitted: int = 50, tested: int = 250) -> None:
     """Fit a calibration to the answers to some held-out images that `seeds` kept, and test it on others."""
-    from coord_eval.calibration import fit_calibration, labels_of, reliability_with_intervals, replace_scores
+    from coord_eval.calibration.calibration import (
+        fit_calibration,
+        labels_of,
+        reliability_with_intervals,
+        replace_scores,
+    )
 
     name = f"{run.parent.name}-{run.name.removeprefix('seed-')}"
     detector = Detector.load(run, load_run_config(None, [], trains=False))

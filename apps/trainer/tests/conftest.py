@@ -23,19 +23,18 @@ def tiny_model(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def opened_run(tmp_path_factory):
+def opened_run(tmp_path_factory, tiny_model):
     """The tiny Qwen3-VL opened in ms-swift: config, open run, training images, their samples."""
     pytest.importorskip("swift")
     from tiny_run import tiny_config
 
     from coord_trainer.data.shapes import draw_sets
-    from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.open_run import open_run, sample_set
 
     folder = tmp_path_factory.mktemp("opened")
     config = tiny_config()
     train, _ = draw_sets(config, folder / "data")
-    opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
+    opened = open_run(config, folder, str(tiny_model), evaluates=False)
     return config, opened, train, sample_set(config, opened, train)
 
 

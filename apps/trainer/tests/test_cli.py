@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from coco_document import coco_document
 from PIL import Image
 
 from coord_trainer import cli
@@ -15,16 +16,8 @@ from coord_trainer import cli
 @pytest.fixture
 def coco(tmp_path):
     Image.new("RGB", (64, 64), (200, 0, 0)).save(tmp_path / "a.png")
-    document = {
-        "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
-        "annotations": [
-            {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 32, 32]},
-            {"id": 2, "image_id": 1, "category_id": 1, "bbox": [0, 0, 0, 32]},
-        ],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(coco_document([{"bbox": [0, 0, 32, 32]}, {"bbox": [0, 0, 0, 32]}])))
     (tmp_path / "base.yaml").write_text("custom: {coord_soft_ce_w1: {enabled: true}}")
     return path
 

@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from coco_document import IMAGE, coco_document
 from PIL import Image
 from tiny_run import HELPERS, TINY
 
@@ -20,15 +21,9 @@ def photographs(tmp_path):
     rng = np.random.default_rng(0)
     for n in range(4):
         Image.fromarray(rng.integers(0, 255, (64, 64, 3), dtype=np.uint8)).save(folder / "images" / f"{n}.png")
-    coco = {
-        "images": [{"id": n, "file_name": f"{n}.png", "width": 64, "height": 64} for n in range(4)],
-        "categories": [{"id": 1, "name": "cat"}],
-        "annotations": [
-            {"id": n + 1, "image_id": n, "category_id": 1, "bbox": [10 + n, 12, 30, 40], "area": 1200, "iscrowd": 0}
-            for n in range(4)
-        ],
-    }
-    (folder / "a.json").write_text(json.dumps(coco))
+    images = [IMAGE | {"id": n, "file_name": f"{n}.png"} for n in range(4)]
+    boxes = [{"image_id": n, "bbox": [10 + n, 12, 30, 40]} for n in range(4)]
+    (folder / "a.json").write_text(json.dumps(coco_document(boxes, images)))
     return folder
 
 

@@ -5,15 +5,12 @@ import json
 import re
 
 import pytest
+from coco_document import coco_document
 from PIL import Image
 
 SOFT = "custom.coord_soft_ce_w1.enabled=true"
 DATA = ("data.annotations=a.json", "data.images=.", "evaluation.images=train")
-COCO = {
-    "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 64}],
-    "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40], "area": 1200.0, "iscrowd": 0}],
-    "categories": [{"id": 1, "name": "cat"}],
-}
+COCO = coco_document([{"bbox": [1, 2, 30, 40], "area": 1200.0, "iscrowd": 0}])
 WRONG = (None, "x", -1, 0, 1.5, float("nan"), float("inf"), 10**400, True, [], {}, [None] * 4, ["1", 2, 3, 4], "\ud800")
 
 
@@ -88,11 +85,10 @@ def call(run, tmp_path):
         ("train model.path=nowhere", "model.path"),
         ("train model.path=empty", "config.json"),
         ("train model.path=a.png", "model.path"),
-        ("predict nowhere --out out.jsonl", "nowhere"),
-        ("predict empty --out out.jsonl", "empty"),
-        ("predict run --out out.jsonl", "run: a run folder without a complete checkpoint"),
+        ("predict nowhere a.png --out out", "nowhere"),
+        ("predict empty a.png --out out", "empty"),
+        ("predict run a.png --out out", "run: a run folder without a complete checkpoint"),
         ("evaluate whole --out out", "whole"),
-        ("predict empty --out a.png", "--out"),
         # other commands
         ("prepare nowhere.json . --out out.jsonl", "nowhere.json"),
         ("prepare a.json nowhere --out out.jsonl", "nowhere"),

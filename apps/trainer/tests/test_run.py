@@ -27,6 +27,7 @@ def config(custom, **sections):
     given = {
         "data": {"shapes": {"train": 12, "heldout": 4}},
         "run": {"threads": 1, "gradient_norms": True},
+        "evaluation": {"max_new_tokens": 24},
         "training": {
             "max_steps": 3,
             "save_steps": 3,
@@ -50,11 +51,13 @@ def carry_out(settings, folder):
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
-    """Every group of phase 1, three steps of the same seed each."""
+    """Every group of phase 1, three steps of the same seed each; the last one answers."""
     finished = {}
-    for file in sorted((ROOT / "configs" / "phase1").glob("*.yaml")):
+    files = sorted((ROOT / "configs" / "phase1").glob("*.yaml"))
+    for file in files:
         custom = load_run_config(file, []).model_dump(mode="json")["custom"]
-        finished[file.stem] = carry_out(config(custom), tmp_path_factory.mktemp(file.stem) / "run")
+        settings = config(custom, evaluation={} if file == files[-1] else {"images": "none"})
+        finished[file.stem] = carry_out(settings, tmp_path_factory.mktemp(file.stem) / "run")
     return finished
 
 
@@ -74,6 +77,7 @@ def predict(groups, run, tmp_path):
 
     def call(*words, checkpoint=None):
         settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=32"]
+        settings.append("evaluation.max_new_tokens=24")
         place = checkpoint or list(groups.values())[-1][0].checkpoint
         out = tmp_path / "answers.jsonl"
         code, error, told = run("predict", place, "--out", out, *settings, *words)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coord_codec import CoordVocab, Omission, Reason, find_layout
@@ -209,7 +209,6 @@ def test_the_bins_are_read_where_they_are_predicted_and_nowhere_else(markers):
     bins = st.lists(st.integers(0, 999), min_size=4, max_size=4, unique=True)
 
     @given(st.lists(bins, min_size=1, max_size=5))
-    @settings(deadline=None, max_examples=25)
     def check(boxes):
         ids = write([[VOCAB.bin_to_id(k) for k in box] for box in boxes], markers)
         layout = find_layout(ids, VOCAB, markers)

@@ -11,7 +11,7 @@ from coord_codec import CoordGrid, CoordVocab, Reason, find_layout
 
 VOCAB = CoordVocab(100, CoordGrid(16, 16))
 PAIR, FOUR = (1, 2), (1, 3, 4, 2)
-thorough = settings(max_examples=400, deadline=None)
+thorough = settings(max_examples=4 * settings().max_examples)
 
 IGNORED = st.sampled_from([-100, -1])
 TEXT = st.integers(50, 52)

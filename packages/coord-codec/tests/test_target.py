@@ -119,7 +119,7 @@ def read_back(text, style, form, markers):
     st.sampled_from(["tokens", "numbers"]),
     st.sampled_from([*MARKERS]),
 )
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 def test_every_text_can_be_read_back(instance, style, form, markers):
     text = encode_target(instance, style=style, form=form, markers=markers, order="given")
     expected = [(o.desc, [round(c * 1000) for c in o.bbox]) for o in instance.objects]

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coord_codec import (
@@ -27,7 +27,6 @@ NOT_TOKENS = [
 
 
 @given(st.integers(0, 999))
-@settings(deadline=None)
 def test_round_trip(k):
     token = int_to_token(k)
     assert token == "<|coord_" + str(k) + "|>"
@@ -48,7 +47,6 @@ def test_other_types_are_not_tokens(value):
 
 
 @given(st.from_regex(re.compile(r"<\|coord_[0-9*+-]{0,5}\|>"), fullmatch=True) | st.text(max_size=16))
-@settings(deadline=None)
 def test_a_text_is_a_token_exactly_if_it_is_in_the_list(text):
     assert is_coord_token(text) == (text in {f"<|coord_{k}|>" for k in range(1000)})
 

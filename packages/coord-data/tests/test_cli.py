@@ -171,7 +171,9 @@ def test_duplicates_are_listed_shown_and_dropped(run, clean, tmp_path):
         assert code == 0 and {Path(image).name for image in kept} == images.keys() - left_out
         assert f"{len(left_out)} duplicate images left out" in out and "1 of them had other boxes" in out
         summary = json.loads((tmp_path / option / "instances.summary.json").read_text())
-        assert {Path(row["image"]).name for row in summary["dropped_duplicates"]} == left_out
+        listed = [json.loads(line)["where"] for line in (tmp_path / option / "problems.jsonl").open()]
+        for dropped in (listed, [row["image"] for row in summary["dropped_duplicates"]]):
+            assert {Path(image).name for image in dropped} == left_out
 
 
 def test_frames_of_one_video_are_no_copies(run, clean, tmp_path):

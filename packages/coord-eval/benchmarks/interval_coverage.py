@@ -9,12 +9,12 @@ python packages/coord-eval/benchmarks/interval_coverage.py --sets 200 --resample
 import numpy as np
 import typer
 
-from coord_eval.comparison import paired_differences
-from coord_eval.detections import Detections
-from coord_eval.draws import interval
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import Scored, match
-from coord_eval.metric_table import HEADLINE
+from coord_eval.boxes.detections import Detections
+from coord_eval.comparison.compare import paired_differences
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.matching import Scored, match
+from coord_eval.metrics.draws import interval
+from coord_eval.report.metric_table import HEADLINE
 from coord_eval.resampling.bootstrap import figures, resample
 from coord_eval.resampling.permutation import exchange_p_values
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from coord_eval.overlaps import box_iou
+from coord_eval.boxes.iou import box_iou
 from coord_eval.review import KINDS, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.probability import LABEL_KINDS
@@ -504,9 +504,9 @@ def _cases(images: int, seeds: range) -> Iterator[Case]:
 
 def _evidence(case: Case) -> Any:
     """Return the evidence of a case, as `review` gathers it."""
-    from coord_eval.ground_truth import load_ground_truth
     from coord_eval.intake.answers import AnswerSettings, load_predictions
     from coord_eval.intake.collecting import collect
+    from coord_eval.intake.ground_truth import load_ground_truth
     from coord_eval.intake.joining import LabelSettings
     from coord_eval.review.evidence import gather
 

@@ -17,8 +17,8 @@ import typer
 
 from coord_eval import load_ground_truth, resample, score
 from coord_eval.intake.collecting import collect_results
+from coord_eval.intake.predictions import from_records
 from coord_eval.metrics.coco import BACKENDS, coco_scores
-from coord_eval.predictions import from_records
 
 IMAGES, LABELS, OBJECTS, DETECTIONS = 5_000, 80, 36_000, 500_000
 

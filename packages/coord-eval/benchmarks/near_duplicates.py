@@ -10,7 +10,7 @@ import typer
 
 from coord_eval import score
 
-METHODS = (None, "nms:0.5", "nms:0.7", "nms:0.85", "soft-nms:0.5", "wbf:0.55", "wbf:0.7")
+METHODS = (None, "nms:0.5", "nms:0.7", "nms:0.85", "wbf:0.55", "wbf:0.7")
 
 
 def make(images: int, objects: int, copies: float, seed: int = 0) -> tuple[dict, list[dict]]:

@@ -96,14 +96,26 @@ def copied():
     return make_copies
 
 
+@pytest.fixture(scope="session")
+def coco():
+    """A function that makes a COCO set of objects: id of the image, id of the category, box."""
+
+    def make(*objects, names=("cat",), images=(1,), size=(100, 100)) -> dict:
+        return {
+            "images": [{"id": i, "file_name": f"{i}.jpg", "width": size[0], "height": size[1]} for i in images],
+            "categories": [{"id": k, "name": name} for k, name in enumerate(names, 1)],
+            "annotations": [
+                {"id": n, "image_id": i, "category_id": k, "bbox": box} for n, (i, k, box) in enumerate(objects, 1)
+            ],
+        }
+
+    return make
+
+
 @pytest.fixture
-def one_cat() -> dict:
+def one_cat(coco) -> dict:
     """A COCO set of one object in one image."""
-    return {
-        "images": [{"id": 1, "file_name": "1.jpg", "width": 100, "height": 80}],
-        "categories": [{"id": 1, "name": "cat"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 2, 30, 40]}],
-    }
+    return coco((1, 1, [1, 2, 30, 40]), size=(100, 80))
 
 
 @pytest.fixture

@@ -45,12 +45,8 @@ def test_parse_answer_takes_scalars_as_scale_and_size(scale):
         assert parse_answer(TEXT, image_size=size).objects[0].box == (0.1, 0.1, 0.5, 0.5)
 
 
-def test_score_takes_arrays_of_log_probabilities():
-    truth = {
-        "images": [{"id": 1, "file_name": "a.jpg", "width": 200, "height": 100}],
-        "categories": [{"id": 1, "name": "cat"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [20, 10, 80, 40]}],
-    }
+def test_score_takes_arrays_of_log_probabilities(coco):
+    truth = coco((1, 1, [20, 10, 80, 40]), size=(200, 100))
     text = "<obj_start>cat<|coord_100|><|coord_100|><|coord_500|><|coord_500|><obj_end>"
     record = {"image_id": 1, "text": text, "coord_logprobs": np.full(4, -0.1), "desc_logprobs": [np.array([-0.2])]}
     assert score(truth, [record]).score_source == "coord_desc_logprobs"

@@ -39,7 +39,17 @@ def test_lmms_eval_task_scores_as_score_does(task):
     assert (task.ap50(records), task.mean_iou(records)) == (found.coco["AP50"], found.mean_iou)
     assert task.f1(records) == found.detection["0.5"]["f1"]
     assert task.accuracy(records) == 0.5
-    assert (task.doc_to_target(DOC), "cat" in task.phrase_to_text(DOC)) == ("cat", True)
+
+
+def test_lmms_eval_task_asks_for_all_objects_or_for_the_phrase(task):
+    other = {**DOC, "objects": [{"desc": "left dog", "bbox": [0.1, 0.2, 0.5, 0.6]}, *DOC["objects"]]}
+    assert (
+        "every object" in task.doc_to_text(DOC)
+        and task.doc_to_text(DOC, {"prompt": "What is here?"}) == "What is here?"
+    )
+    assert '"cat"' in task.phrase_to_text(DOC) and '"left dog"' in task.phrase_to_text(other)
+    assert task.phrase_to_text(other, {"prompt": "Where is {}?"}) == "Where is left dog?"
+    assert task.doc_to_target(other) == "left dog, cat"
 
 
 @pytest.mark.parametrize("scale", ["pixels", "100"])
@@ -80,7 +90,6 @@ def test_vlmevalkit_expressions_ask_for_every_phrase_of_an_image(tmp_path, monke
     for name, stub in {"vlmeval": SimpleNamespace(), "vlmeval.dataset": SimpleNamespace(), **stubs}.items():
         monkeypatch.setitem(sys.modules, name, stub)
     dataset = load(PLUGINS / "vlmevalkit" / "coord_detection.py").CoordExpressions()
-    assert [
-        phrase in question for (_, phrase), question in zip(phrases, dataset.load_data("")["question"], strict=True)
-    ]
+    questions = dataset.load_data("")["question"]
+    assert all(phrase in question for (_, phrase), question in zip(phrases, questions, strict=True))
     assert dataset.evaluate("answers.xlsx")["Acc@0.5"].tolist() == pytest.approx([2 / 3])

@@ -1,5 +1,6 @@
 """What counts when answers are scored, and that everything is counted."""
 
+import inspect
 import itertools
 import json
 import re
@@ -19,6 +20,18 @@ def test_score_of_an_empty_list_is_zero(coco_set):
     assert evaluation.detection["0.5"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     assert evaluation.mean_iou == 0.0
     assert evaluation.ceiling["AP"] > 0.9
+
+
+def test_score_documents_each_keyword_of_its_signature_and_takes_it(one_cat, answer):
+    parameters = inspect.signature(score).parameters.values()
+    documented = re.findall(r"^    (\w+): ", inspect.getdoc(score).split("Args:")[1].split("Raises:")[0], re.MULTILINE)
+    assert [p.name for p in parameters] == documented
+    assert {p.kind for p in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
+    records = [answer(1, CAT)]
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    assert score(one_cat, records, **defaults).to_json() == score(one_cat, records).to_json()
+    with pytest.raises(TypeError, match="'scales'"):
+        score(one_cat, records, scales=1000)
 
 
 def test_score_counts_images_without_answer_and_without_objects(instance, answer):

@@ -113,14 +113,12 @@ MANY = ([10, 20, 30, 40], [0, 5, 99, 50], [11, 22, 33, 44], [60, 61, 70, 71])
     [(slice(None, -3), (0, 1, 2)), (slice(3, None), (1, 2, 3)), (slice(-10, None), (3,)), (slice(7, -7), (1, 2))],
     ids=["right", "left", "left, one object", "both ends"],
 )
-def test_slots_of_a_sequence_cut_at_either_end_keep_true_boxes_and_weights(kept, left):
+def test_slots_of_a_sequence_cut_at_either_end_keep_true_boxes(kept, left):
     boxes = [[side / 100 + 0.003 for side in bins] for bins in MANY]
     labels = [-100, *answer(*MANY)[kept]]
     layouts = layouts_of(labels)
-    weights = [[1.0, 2.0, 3.0, 4.0]]
-    slots = ObjectSlots.from_layouts(layouts, padded(labels), [boxes], VOCAB, weights=weights)
+    slots = ObjectSlots.from_layouts(layouts, padded(labels), [boxes], VOCAB)
     assert slots.boxes_M4.tolist() == [pytest.approx(boxes[i]) for i in left]
-    assert slots.weights_M.tolist() == [weights[0][i] for i in left]
     assert slots.fallbacks == 0
 
 
@@ -146,39 +144,34 @@ TRUE_OF_ALL = [[side / 100 + 0.003 for side in bins] for bins in ALL]
 
 @pytest.mark.parametrize("source", ["ids", "labels"])
 @pytest.mark.parametrize("masked", [(1,), (0,), (4,), (1, 3), (0, 1, 2), (0, 1, 2, 3, 4)], ids=str)
-def test_boxes_and_weights_stay_with_their_objects_if_others_are_masked(source, masked):
+def test_boxes_stay_with_their_objects_if_others_are_masked(source, masked):
     ids = [WORD, *answer(*ALL)]
     labels = [*ids]
     for i in masked:
         labels[1 + 7 * i : 8 + 7 * i] = [-100] * 7
     layouts = layouts_of(ids if source == "ids" else labels)
-    slots = ObjectSlots.from_layouts(layouts, padded(labels), [TRUE_OF_ALL], VOCAB, weights=[[1.0, 2.0, 3.0, 4.0, 5.0]])
+    slots = ObjectSlots.from_layouts(layouts, padded(labels), [TRUE_OF_ALL], VOCAB)
     kept = [i for i in range(5) if i not in masked]
     assert slots.boxes_M4.tolist() == [TRUE_OF_ALL[i] for i in kept]
-    assert slots.weights_M.tolist() == [1.0 + i for i in kept]
     assert (slots.fallbacks, slots.skipped) == (0, 0)
 
 
 @pytest.mark.parametrize("given", [range(5), range(2, 5)], ids=["for all", "for the answer"])
-@pytest.mark.parametrize("with_boxes", [True, False])
-def test_objects_of_a_prompt_may_have_boxes_and_weights_or_not(given, with_boxes):
+def test_objects_of_a_prompt_may_have_boxes_or_not(given):
     ids = [WORD, *answer(*ALL)]
     labels = [-100] * 15 + ids[15:]
-    boxes = [[TRUE_OF_ALL[i] for i in given]] if with_boxes else [None]
-    weights = [[1.0 + i for i in given]]
-    slots = ObjectSlots.from_layouts(layouts_of(ids), padded(labels), boxes, VOCAB, weights=weights)
-    assert slots.weights_M.tolist() == [3.0, 4.0, 5.0]
-    assert slots.fallbacks == (0 if with_boxes else 3)
+    boxes = [[TRUE_OF_ALL[i] for i in given]]
+    slots = ObjectSlots.from_layouts(layouts_of(ids), padded(labels), boxes, VOCAB)
+    assert slots.boxes_M4.tolist() == TRUE_OF_ALL[2:]
+    assert slots.fallbacks == 0
 
 
 def test_a_text_that_was_cut_and_masked_keeps_order_and_agreements():
     ids = [WORD, *answer(*ALL)][8:-3]  # without the first object, and the last one is unfinished
     labels = [*ids]
     labels[7:14] = [-100] * 7  # the third object
-    slots = ObjectSlots.from_layouts(
-        layouts_of(labels), padded([-100, *labels]), [TRUE_OF_ALL], VOCAB, weights=[[1, 2, 3, 4, 5]], starts=[1]
-    )
-    assert slots.weights_M.tolist() == [2, 4]
+    slots = ObjectSlots.from_layouts(layouts_of(labels), padded([-100, *labels]), [TRUE_OF_ALL], VOCAB, starts=[1])
+    assert slots.boxes_M4.tolist() == [TRUE_OF_ALL[1], TRUE_OF_ALL[3]]
     assert (slots.fallbacks, slots.skipped) == (0, 1)
 
 
@@ -231,18 +224,6 @@ def test_global_denominators_count_what_the_objective_counts():
     assert global_denominators(batches, VOCAB) == expected
     assert global_denominators(batches, VOCAB, lambda x: 2 * x) == {k: 2 * v for k, v in expected.items()}
     assert global_denominators([(batches[1][0], None)], None) == {"tokens": 3, "coord_tokens": 0, "objects": 0}
-
-
-def test_slots_take_weights_of_objects():
-    one, two = [-100, *answer(*BINS)], [-100, *answer(BINS[0])]
-    labels = padded(one[:-1], two)  # the second object of the first sample is cut off
-    slots = ObjectSlots.from_layouts(layouts_of(one[:-1], two), labels, [None, None], VOCAB, weights=[[2.0, 3.0], None])
-    assert slots.weights_M.tolist() == [2.0, 1.0]
-    assert slots.to("meta").weights_M.device.type == "meta"
-    with pytest.raises(ValueError, match="sample 0: 1 weights for 2 objects"):
-        ObjectSlots.from_layouts(layouts_of(one), padded(one), [None], VOCAB, weights=[[2.0]])
-    with pytest.raises(ValueError, match=r"weights_M must be \[1\]"):
-        ObjectSlots(torch.zeros(1, 4).long(), torch.zeros(1, 4), torch.zeros(1).long(), weights_M=torch.ones(2))
 
 
 def test_slots_check_shapes_and_move_together():

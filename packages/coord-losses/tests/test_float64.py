@@ -9,7 +9,7 @@ from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, supervise
 
 BINS, FIRST, V, H = 40, 8, 60, 5
 VOCAB = CoordVocab(FIRST, CoordGrid(BINS, BINS))
-WEIGHTS = dict.fromkeys(("coord_ce", "soft_ce", "w1", "gate", "box", "z_loss"), 1.0)
+WEIGHTS = dict.fromkeys(("coord_ce", "soft_ce", "w1", "gate", "box"), 1.0)
 LONG = np.longdouble
 RELATIVE = 5e-16
 """Two roundings of float64 (2.2e-16 each), relative to the largest logit or to the sum of what is added."""
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 def batch(seed):
     """Labels of two samples with random objects, and slots made of the labels and continuous boxes."""
     rng = np.random.default_rng(seed)
-    rows, boxes, weights = [], [], []
+    rows, boxes = [], []
     for count in (3, 2):
         corners = np.sort(rng.uniform(0, 0.97, (count, 2, 2)), axis=1).reshape(count, 4)
         ids = [-100, 5]
@@ -30,54 +30,39 @@ def batch(seed):
             ids += [1, 4, *(VOCAB.bin_to_id(VOCAB.grid.quantize(side)) for side in box), 2, 6]
         rows.append(ids + [-100] * (26 - len(ids)))
         boxes.append(corners.tolist())
-        weights.append(rng.uniform(0.5, 2, count).tolist())
     labels = torch.tensor(rows)
     layouts = [find_layout(ids, VOCAB, (1, 2)) for ids in rows]
-    slots = ObjectSlots.from_layouts(layouts, labels, boxes, VOCAB, weights=weights)
+    slots = ObjectSlots.from_layouts(layouts, labels, boxes, VOCAB)
     assert slots.fallbacks == 0
-    return labels, slots, np.concatenate(boxes).astype(LONG), np.concatenate(weights).astype(LONG)
+    return labels, slots, np.concatenate(boxes).astype(LONG)
 
 
-def reference(logits_NV, targets_N, slots, boxes_M4, weights_M, kind):
+def reference(logits_NV, targets_N, slots, boxes_M4):
     """Return each term's summands, in extended precision, one row at a time."""
     z_NV = logits_NV.numpy().astype(LONG)
-    image_M = slots.image_M.numpy()
-    if kind == "inverse_count":
-        weights_M = weights_M / np.array([(image_M == image).sum() for image in image_M], dtype=LONG)
-    elif kind == "inverse_size":
-        sides = np.sqrt(np.prod(boxes_M4[:, 2:] - boxes_M4[:, :2], axis=1))
-        # The constants are Python's floats, as in the definition.
-        weights_M = weights_M * np.clip(LONG(0.2) / sides, LONG(0.25), LONG(0.2) / LONG(0.05))
     owner = {row: (m, side) for m, rows in enumerate(slots.rows_M4.tolist()) for side, row in enumerate(rows)}
     coords = [n for n, t in enumerate(targets_N.tolist()) if t in VOCAB.ids]
     rank = {n: i for i, n in enumerate(coords)}
-    terms = {name: [] for name in ("text_ce", *WEIGHTS, "dfl", "huber")}
+    terms = {name: [] for name in ("text_ce", *WEIGHTS)}
     expected = {}
     for n, target in enumerate(targets_N.tolist()):
         z = z_NV[n]
         log_all = z.max() + np.log(np.exp(z - z.max()).sum())
-        terms["z_loss"].append(log_all**2)
         if n not in rank:
             terms["text_ce"].append(log_all - z[target])
             continue
         m, side = owner[n]
-        w, t = weights_M[m], target - FIRST
+        t = target - FIRST
         c = z[FIRST : FIRST + BINS]
         log_p = c - c.max() - np.log(np.exp(c - c.max()).sum())
         p, k = np.exp(log_p), np.arange(BINS, dtype=LONG)
         q = np.where(np.abs(k - t) <= 16, np.exp(-((k - t) ** 2) / LONG(8)), LONG(0))
         q /= q.sum()
-        terms["coord_ce"].append(w * (log_all - z[target]))
-        terms["gate"].append(w * (log_all - c.max() - np.log(np.exp(c - c.max()).sum())))
-        terms["soft_ce"].append(w * -(q * log_p).sum())
-        terms["w1"].append(w * np.abs(np.cumsum(p - q)).sum() / (BINS - 1))
+        terms["coord_ce"].append(log_all - z[target])
+        terms["gate"].append(log_all - c.max() - np.log(np.exp(c - c.max()).sum()))
+        terms["soft_ce"].append(-(q * log_p).sum())
+        terms["w1"].append(np.abs(np.cumsum(p - q)).sum() / (BINS - 1))
         expected[m, side] = (p * k).sum() / BINS
-        true = boxes_M4[m, side]
-        y = min(max(true * BINS, LONG(0)), LONG(BINS - 1))
-        left = min(int(np.floor(y)), BINS - 2)
-        terms["dfl"].append(w * -((left + 1 - y) * log_p[left] + (y - left) * log_p[left + 1]))
-        d = abs(expected[m, side] - true)
-        terms["huber"].append(w * (d * d / (2 * LONG(0.01)) if d < LONG(0.01) else d - LONG(0.01) / 2))
     for m, b in enumerate(boxes_M4):
         a = np.array([expected[m, side] for side in range(4)])
         area = lambda s: max(s[2] - s[0], LONG(0)) * max(s[3] - s[1], LONG(0))  # noqa: E731
@@ -87,21 +72,16 @@ def reference(logits_NV, targets_N, slots, boxes_M4, weights_M, kind):
         hull = [max(a[2 + i], b[2 + i]) - min(a[i], b[i]) + inverted[i] for i in (0, 1)]
         enclosing = hull[0] * hull[1]
         giou = area(inner) / union - (enclosing - union) / enclosing
-        terms["box"].append(weights_M[m] * (np.abs(a - b).sum() + 1 - giou))
+        terms["box"].append(np.abs(a - b).sum() + 1 - giou)
     return terms
 
 
-@pytest.mark.parametrize("kind", ["none", "inverse_size", "inverse_count"])
 @pytest.mark.parametrize("form", ["readable", "fused"])
-def test_terms_in_float64_are_those_of_extended_precision(form, kind):
-    config = ObjectiveConfig(
-        **{f"{name}_weight": weight for name, weight in WEIGHTS.items()},
-        extra_weights={"dfl": 1.0, "huber": 1.0},
-        object_weights=kind,
-    )
+def test_terms_in_float64_are_those_of_extended_precision(form):
+    config = ObjectiveConfig(**{f"{name}_weight": weight for name, weight in WEIGHTS.items()})
     objective, worst = CoordObjective(config, VOCAB), {}
     for seed in range(20):
-        labels, slots, boxes_M4, weights_M = batch(seed)
+        labels, slots, boxes_M4 = batch(seed)
         # Logits that float64 holds exactly, however they are added up.
         rng = torch.Generator().manual_seed(seed)
         hidden = torch.randint(-8, 9, (*labels.shape, H), generator=rng).double() / 8
@@ -112,7 +92,7 @@ def test_terms_in_float64_are_those_of_extended_precision(form, kind):
             output = objective.fused(hidden_NH, weight, targets_N, slots, chunk_vocab=17)
         else:
             output = objective(logits_NV, targets_N, slots)
-        for name, parts in reference(logits_NV, targets_N, slots, boxes_M4, weights_M, kind).items():
+        for name, parts in reference(logits_NV, targets_N, slots, boxes_M4).items():
             scale = np.abs(np.array(parts)).sum() + float(logits_NV.abs().max())
             error = abs(LONG(output.terms[name].sum.item()) - sum(parts)) / scale
             worst[name] = max(worst.get(name, 0.0), float(error))

@@ -75,8 +75,7 @@ def problem(seed=0, counts=(5, 1, 4)):
     image = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     label = torch.randint(0, 2, (count,), generator=generator)
     boxes = random_boxes(count, seed)
-    weights = torch.rand(count, generator=generator)
-    slots = ObjectSlots(rows, boxes, image, weights_M=weights, said_M=label, label_M=label)
+    slots = ObjectSlots(rows, boxes, image, said_M=label, label_M=label)
     logits = torch.randn(4 * count, 70, generator=generator) * 4
     targets = 10 + VOCAB.grid.quantize(boxes).flatten()
     return logits, targets, slots
@@ -87,26 +86,22 @@ def permuted(slots, seed):
     generator = torch.Generator().manual_seed(seed)
     images = ((slots.image_M == image).nonzero()[:, 0] for image in slots.image_M.unique())
     order = torch.cat([mine[torch.randperm(len(mine), generator=generator)] for mine in images])
-    return replace(
-        slots, boxes_M4=slots.boxes_M4[order], label_M=slots.label_M[order], weights_M=slots.weights_M[order]
-    )
+    return replace(slots, boxes_M4=slots.boxes_M4[order], label_M=slots.label_M[order])
 
 
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("term", ["box", "diou"])
-def test_box_loss_is_bitwise_equal_under_every_permutation_of_the_ground_truth(fused, term):
+def test_box_loss_is_bitwise_equal_under_every_permutation_of_the_ground_truth(fused):
     logits, targets, slots = problem()
     # Two true boxes that are the same, where several pairings cost the same.
     slots.boxes_M4[1] = slots.boxes_M4[0]
-    weights = {"box_weight": 1.0} if term == "box" else {"extra_weights": {"diou": 1.0}}
-    objective = CoordObjective(ObjectiveConfig(matching="hungarian", **weights), VOCAB)
+    objective = CoordObjective(ObjectiveConfig(matching="hungarian", box_weight=1.0), VOCAB)
     hidden = torch.eye(len(logits))
 
     def loss_of(objects):
         leaf = logits.clone().requires_grad_()
         output = objective.fused(hidden, leaf.T, targets, objects) if fused else objective(leaf, targets, objects)
-        output.terms[term].sum.backward()
-        return output.terms[term].sum.item(), leaf.grad
+        output.terms["box"].sum.backward()
+        return output.terms["box"].sum.item(), leaf.grad
 
     loss, gradient = loss_of(slots)
     for seed in range(30):
@@ -124,7 +119,7 @@ def test_box_loss_in_sequence_depends_on_the_order():
 
 def test_matched_box_loss_is_that_of_the_best_pairs_by_brute_force():
     logits, targets, slots = problem(counts=(4,))
-    slots = replace(slots, weights_M=None, said_M=None, label_M=None)
+    slots = replace(slots, said_M=None, label_M=None)
     objective = CoordObjective(ObjectiveConfig(matching="hungarian", box_weight=1.0), VOCAB)
     coords = torch.arange(50) / 50
     predicted = (logits[:, 10:60].softmax(1) * coords).sum(1).view(-1, 4)
@@ -143,7 +138,7 @@ def test_matched_box_loss_is_that_of_the_best_pairs_by_brute_force():
 
 def test_matching_leaves_token_terms_with_the_text():
     logits, targets, slots = problem()
-    config = ObjectiveConfig.mixed(box_weight=1.0, extra_weights={"huber": 1.0, "dfl": 1.0})
+    config = ObjectiveConfig.mixed(box_weight=1.0)
     by_text = CoordObjective(config, VOCAB)(logits, targets, slots).terms
     matched = CoordObjective(config.model_copy(update={"matching": "hungarian"}), VOCAB)(logits, targets, slots).terms
     assert {name for name in by_text if by_text[name].sum != matched[name].sum} == {"box"}

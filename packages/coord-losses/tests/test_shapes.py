@@ -113,22 +113,6 @@ def test_point_has_no_box_to_compare():
     assert terms[0].sum == terms[1].sum > 0
 
 
-def test_true_coordinates_and_weights_of_shapes():
-    labels, _ = batch_of("polygon", TRIANGLE, SQUARE)
-    layout = find_layout(labels[0].tolist(), VOCAB, (START, END), geometry="polygon")
-    weighted = ObjectSlots.from_layouts(
-        [layout], labels, [[TRIANGLE, SQUARE]], VOCAB, weights=[[2.0, 0.0]], geometry="polygon"
-    )
-    alone = ObjectSlots.from_layouts(
-        [layout], labels, [[TRIANGLE, SQUARE]], VOCAB, weights=[[1.0, 0.0]], geometry="polygon"
-    )
-    objective = CoordObjective(ObjectiveConfig.soft(box_weight=1.0, extra_weights={"huber": 1.0}), VOCAB)
-    logits = logits_for(labels)
-    double, single = (objective(logits, labels[0, 1:], s).terms for s in (weighted, alone))
-    for name in ("soft_ce", "box", "huber"):
-        assert double[name].sum.item() == pytest.approx(2 * single[name].sum.item())
-
-
 def test_matching_refuses_shapes():
     labels, slots = batch_of("polygon", TRIANGLE)
     objective = CoordObjective(ObjectiveConfig.group_b(matching="hungarian", shape_boxes=True), VOCAB)

@@ -20,7 +20,6 @@ SLOTS = ObjectSlots(
     rows_M4=torch.tensor([[1, 2, 3, 4], [7, 8, 9, 10]]),
     boxes_M4=torch.tensor([[0.003, 0.104, 0.4, 0.99], [0.02, 0.04, 0.8, 0.82]], dtype=F64),
     image_M=torch.tensor([0, 1]),
-    weights_M=torch.tensor([0.5, 3.0], dtype=F64),
 )
 TERMS = dict(registered_terms())  # before the examples of other tests register their own
 README = Path(__file__).parents[1] / "README.md"
@@ -96,8 +95,7 @@ def test_comparison_finds_a_term_that_differs_between_the_forms(monkeypatch):
 def test_rows_marked_linear_are_linear(name):
     batch = Batch.sort(TARGETS, SLOTS, VOCAB, len(TARGETS), V)
     num_text, num_coords = len(batch.text_rows), len(batch.bins_C)
-    every = {"margin": len(TARGETS), "log_z": len(TARGETS)}
-    counts = {"text_rows": num_text, "coord_rows": num_coords, "gate": num_coords, **every}
+    counts = {"text_rows": num_text, "coord_rows": num_coords, "gate": num_coords, "margin": len(TARGETS)}
     drawn = [{need: torch.rand(count, dtype=F64) for need, count in counts.items()} for _ in range(2)]
     both = {need: 2 * drawn[0][need] + 3 * drawn[1][need] for need in counts}
     first, second, combined = (

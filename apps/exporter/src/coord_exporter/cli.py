@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from coord_codec.counts import counted
-from coord_codec.exit_codes import exit_codes, stop
+from coord_codec.exit_codes import exit_codes
 from coord_codec.files import InputError
 from coord_exporter.convert import from_peft, to_peft
 from coord_exporter.expand import expand_vocab
@@ -23,23 +23,8 @@ _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
-_UPLOAD = "merge writes folders alone; upload OUT with: hf upload REPOSITORY OUT"
-_COMBINE = (
-    "merge takes one adapter as it is; weight or combine adapters with PEFT's add_weighted_adapter, save the result "
-    "with save_pretrained, and merge that"
-)
-_REMOVED = {"--push": _UPLOAD, "--public": _UPLOAD, "--add": _COMBINE, "--weight": _COMBINE}
-"""Options of `merge` in version 0.1, and what to use instead."""
-
-
 class _Commands(TyperGroup):
     """The commands; a user's mistake is one line on stderr and an exit code."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for option in (word.partition("=")[0] for word in args if args[0] == "merge"):
-            if option in _REMOVED:
-                stop(f"error: {option}: removed in version 0.2; {_REMOVED[option]}", 2)
-        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         with exit_codes():

@@ -67,14 +67,9 @@ def find_adapter(name: str | Path) -> tuple[Path, str | None]:
     rows = [row for row in scores if isinstance(row, dict) and row.get("step") in list(by_step)]
     rows = [row for row in rows if isinstance(row.get("AP"), int | float) and math.isfinite(row["AP"])]
     if rows:
-        best = max((row for row in rows if _decoding(row) == _decoding(rows[0])), key=lambda row: row["AP"])
+        best = max((row for row in rows if row.get("decoding") == rows[0].get("decoding")), key=lambda row: row["AP"])
         steps, reason = best["step"], f"the best by AP, {best['AP']:.3f}"
     return by_step[steps], f"{folder}: a training run; its {by_step[steps].name} is merged, {reason}"
-
-
-def _decoding(row: dict) -> object:
-    """Return the decoding that a row of convergence.json states, as `reading` if an older trainer has written it."""
-    return row.get("decoding", row.get("reading"))
 
 
 def _is_complete(checkpoint: Path) -> bool:

@@ -61,7 +61,7 @@ def _scores(evaluation: dict, settings: dict) -> str:
     if {"parsed", "answers"} <= answers.keys():
         cells["answers that parse"] = f"{answers['parsed']} of {answers['answers']}"
     images = "images that the run names"
-    scored = settings.get("images", settings.get("pictures"))  # the second is the former key
+    scored = settings.get("images")
     if scored == "heldout":
         images = "held-out images"
     elif scored == "train":

@@ -45,13 +45,7 @@ def configurations(draw):
 def test_merge_of_any_configuration_is_the_adapted_model_or_refused(bases):
     outcomes = Counter()
 
-    @settings(
-        max_examples=20,
-        phases=[Phase.generate],
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configuration=configurations(), tied=st.booleans())
     def check(configuration, tied):
         lora, offsets = configuration

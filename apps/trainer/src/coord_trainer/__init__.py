@@ -25,15 +25,15 @@ __all__ = [
 # Imported at the first use of a name: swift alone takes many seconds, and a configuration does not need it.
 _MODULES = {
     "CoordGrammar": "answers.grammar.markers",
-    "Detector": "detect.detector",
+    "Detector": "answers.detector",
     "RunConfig": "config.run_config",
     "Family": "families.family",
     "Look": "views.view",
     "View": "views.view",
     "apply_coord_template_adapter": "swift.template",
     "load_run_config": "config.run_config",
-    "register_family": "families.table",
-    "register_view": "views.table",
+    "register_family": "families.registry",
+    "register_view": "views.registry",
     "train_and_score": "run",
 }
 
@@ -42,7 +42,5 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return import_module("importlib.metadata").version("coord-trainer")
     if name not in _MODULES:
-        from coord_trainer.elsewhere import pointer
-
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{pointer(name)}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

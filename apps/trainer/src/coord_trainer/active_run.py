@@ -35,14 +35,12 @@ class Run:
     Args:
         config: of the run
         folder: the run folder, which `open_folder` creates
-        command: the command that resumes it
 
     Attributes:
         interruption: the signal that was received, if any
     """
 
-    def __init__(self, config: RunConfig, folder: Path, command: str = "train") -> None:
-        self._command = command
+    def __init__(self, config: RunConfig, folder: Path) -> None:
         self.config = config
         self.folder = folder
         self.interruption = Interruption()
@@ -53,7 +51,7 @@ class Run:
         """Handle signals, and refuse a folder that cannot be written to."""
         with ExitStack() as stack:
             stack.enter_context(self.interruption)
-            stack.enter_context(explain_resume(self.folder, self._command))
+            stack.enter_context(explain_resume(self.folder))
             if is_first():
                 refuse_unwritable(self.folder)
             self._stack = stack.pop_all()

@@ -217,11 +217,12 @@ def all_ranks_done(block: str) -> None:
     """Make the first rank wait until every rank has reached this call; the others continue at once."""
     if world_size() == 1:
         return
+    _turns[f"{block} done"] = turn = _turns.get(f"{block} done", 0) + 1  # each call has keys of its own
     if not is_first():
-        _store().set(f"{block}.rank.{rank()}", "done")
+        _store().set(f"{block}.{turn}.rank.{rank()}", "done")
         return
     for number in range(1, world_size()):
-        _wait(_store(), f"{block}.rank.{number}")
+        _wait(_store(), f"{block}.{turn}.rank.{number}")
 
 
 def _wait(store, key: str) -> None:

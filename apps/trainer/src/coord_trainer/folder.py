@@ -26,7 +26,6 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_codec.plugins import plugin_digests
 from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
-from coord_trainer.config.former_keys import in_present_keys
 from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
 from coord_trainer.console import say, world_size
 from coord_trainer.model.card import installed_version
@@ -201,8 +200,8 @@ class Manifest:
             "versions": {name: installed_version(name) for name in _PACKAGES},
             "git": _git_revision() if writes else None,
         }
-        if plugins := config.custom.coord_objective.plugins:
-            self.values["plugins"] = plugin_digests(plugins)
+        if config.plugins:
+            self.values["plugins"] = plugin_digests(config.plugins)
         # Kept even if the resume is refused, or if training had ended and only the answers are left.
         kept = ("data", "parameters", "first_batches", "samples_seen")
         self.values |= {name: before[name] for name in kept if before.get(name)}
@@ -273,7 +272,7 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
         return None
     if not (folder / "config.yaml").is_file():
         raise InputError(f"run.resume is true, but {folder} holds no config.yaml: it is not a run folder")
-    before = in_present_keys(read_yaml(folder / "config.yaml"))
+    before = read_yaml(folder / "config.yaml")
     checkpoint, incomplete = newest_complete(folder / "checkpoints")
     start = f"after {checkpoint.name}" if checkpoint is not None else "from its beginning: no complete checkpoint"
     if checkpoint is not None:

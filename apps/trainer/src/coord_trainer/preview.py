@@ -23,7 +23,7 @@ from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.shapes import make_shapes
 from coord_trainer.model.checkpoint import count_parameters
-from coord_trainer.model.tiny import base_checkpoint, tiny_outline
+from coord_trainer.model.tiny import base_checkpoint, tiny_without_weights
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
 
 _ENCODED = 256
@@ -44,11 +44,11 @@ def dry_run(config: RunConfig, ranks: int | None = None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         mixture, train = _data(config, folder)
-        base = config.model.path or tiny_outline(config, folder / "base", mixture)
+        base = config.model.path or tiny_without_weights(config, folder / "base", mixture)
         without_shards = config.model_copy(
             update={"training": {k: v for k, v in config.training.items() if k != "deepspeed"}}
         )
-        opened = open_run(without_shards, folder, base, evaluates=False, outline=True)
+        opened = open_run(without_shards, folder, base, evaluates=False, without_weights=True)
         samples = config.data.shapes.train
         if config.data.given:
             samples = len(mixture)

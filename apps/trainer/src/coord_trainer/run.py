@@ -16,7 +16,7 @@ from coord_data.finding import Finding, write_findings
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
-from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
@@ -25,7 +25,6 @@ from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.folder import cache_folder
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.tiny import base_checkpoint
-from coord_trainer.swift.open_run import OpenRun
 from coord_trainer.train import train_model
 
 
@@ -38,23 +37,20 @@ class Result:
     evaluation: Evaluation | None
 
 
-def train_and_score(
-    config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = (), kind: type[OpenRun] = OpenRun
-) -> Result:
+def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> Result:
     """Train, generate answers with the checkpoint on disk, score them and write a report.
 
     Args:
         config: the resolved configuration
         folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
         drawn: the generated shapes, if they exist already
-        kind: what the run trains by: losses, or rewards
 
     Raises:
         InputError: data or settings are faulty.
         RunError: the run could not finish.
         Interrupted: a signal stopped the run; a checkpoint is saved, and the message names the command to resume it.
     """
-    with Run(config, folder, kind.command) as run:
+    with Run(config, folder) as run:
         # Check: what needs neither data nor model.
         refuse_loose_tasks()
         check_model_path(config.model)
@@ -83,13 +79,13 @@ def train_and_score(
             base = base_checkpoint(config, folder, data.train)
 
         # Train: every rank leaves this stage with the same checkpoint.
-        training = train_model(config, folder, base, data.train, data.scored, run.interruption, kind)
+        training = train_model(config, folder, base, data.train, data.scored, run.interruption)
         run.record(**training.facts(folder))
         run.stop_if_interrupted()
-        if data.scored is None or not is_first():
+        if data.scored is None:
             return Result(folder, training.checkpoint, None)
 
-        # Answer and report: with the checkpoint as it is on disk.
+        # Answer and report: with the checkpoint as it is on disk, every rank its share of the images.
         with run.scoring(training.checkpoint):
             count = predict_images(config, training.checkpoint, data.scored, folder / "predictions.jsonl")
             say(f"{counted(count, 'answer')} from {training.checkpoint.name}, loaded from disk")

@@ -21,17 +21,10 @@ from coord_trainer.data.samples import Samples
 from coord_trainer.families.family import Family
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
-from coord_trainer.training.callbacks import (
-    EachEpoch,
-    MetricsFile,
-    OverfittingWatch,
-    SparserLogs,
-    StepProfile,
-    TrainingProgress,
-)
+from coord_trainer.training.callbacks import EachEpoch, MetricsFile, OverfittingWatch, SparserLogs, TrainingProgress
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import Interruption, StopAtBoundary, TrainingClock, seconds_of
-from coord_trainer.watched import WATCHED
+from coord_trainer.training.profile import StepProfile
 
 
 @dataclass(frozen=True)
@@ -92,7 +85,6 @@ def train_model(
     train: ImageSet | Mixture,
     scored: ImageSet | None,
     interruption: Interruption | None = None,
-    kind: type[OpenRun] = OpenRun,
 ) -> TrainingResult:
     """Train until the end or a signal of `interruption`, and print what a user has to know about it.
 
@@ -103,7 +95,6 @@ def train_model(
         train: what is trained on
         scored: the images for evaluation losses and AP during training; None for none
         interruption: of the run
-        kind: what the run trains by: losses, or rewards
 
     Raises:
         InputError: samples are too long, or settings do not fit the model.
@@ -114,8 +105,7 @@ def train_model(
 
     # Open: model, processor and template are loaded through ms-swift.
     say("loading ms-swift")
-    evaluates = scored is not None and kind.has_losses
-    opened = open_run(config, folder, base, evaluates, kind=kind)
+    opened = open_run(config, folder, base, evaluates=scored is not None)
 
     # Samples: what is too long is refused or reported before anything is encoded.
     for source in mixture.sources:
@@ -123,7 +113,7 @@ def train_model(
     samples = sample_set(config, opened, mixture, augments=True)
     workers = _report_samples(config, samples)
     scored_samples = None
-    if scored is not None and kind.has_losses:
+    if scored is not None:
         shared = scored is mixture.only and not config.data.augment.active
         scored_samples = samples.of_first_epoch() if shared else sample_set(config, opened, scored)
 
@@ -200,7 +190,7 @@ def _answer_schedule(
     section = config.evaluation
     if section.ap_steps is None or scored is None:
         return None
-    scorer = SubsetScorer(config, scored, opened.processor, opened.vocab, folder / WATCHED)
+    scorer = SubsetScorer(config, scored, opened.processor, opened.vocab)
     say(
         f"  AP of the answers to {counted(len(scorer.images), 'image')} is measured every "
         f"{counted(section.ap_steps, 'step')}"

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image
 from tiny_run import tiny_config
 
-from coord_trainer.answers import generate, score
-from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers import local, score
+from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import mark_complete
@@ -74,7 +74,7 @@ def test_evaluation_that_stopped_at_any_stage_goes_on(evaluate, monkeypatch, tmp
 @pytest.mark.parametrize(("change", "left"), [("data.max_objects=30", 2), ("data.max_objects=2", 3)])
 def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate, monkeypatch, change, left):
     """The grammar ends an answer after `max_objects`, so that an earlier answer may be another one."""
-    batches, real = [], generate.answer_images
+    batches, real = [], local.answer_images
 
     def stops(*words, **options):
         batches.append(words)
@@ -82,7 +82,7 @@ def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate,
             raise KeyboardInterrupt
         return real(*words)
 
-    monkeypatch.setattr(generate, "answer_images", stops)
+    monkeypatch.setattr(local, "answer_images", stops)
     words = ("evaluation.batch_size=1", "evaluation.decoding.grammar=markers")
     assert evaluate(*words)[0] == 130
     batches.extend([None])  # so that it does not stop again
@@ -128,9 +128,7 @@ def test_each_checkpoint_is_scored_beside_folders_of_other_names(tiny_model, tmp
     assert [row["step"] for row in rows] == [9, 10] and "best checkpoint by AP" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [("evaluate", "afile/out"), ("predict", "afile/out.jsonl")])
-def test_place_below_a_file_is_refused_in_one_line(run, tiny_model, tmp_path, words):
-    (tmp_path / "afile").touch()
-    command, out = words
-    code, told, _ = run(command, tiny_model, "--out", out, "custom.coord_soft_ce_w1.enabled=true", *WORDS)
-    assert code == 2 and "afile" in told and "is below one; name another folder" in told and "Traceback" not in told
+def test_place_below_a_file_is_refused_in_one_line(evaluate, tmp_path):
+    (tmp_path / "scored").touch()
+    code, told, _ = evaluate("--out", "scored/out")
+    assert code == 2 and "is below one; name another folder" in told and "Traceback" not in told

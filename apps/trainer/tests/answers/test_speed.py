@@ -12,8 +12,8 @@ from coord_codec import CoordVocab, InputError, Instance, encode_target
 from coord_trainer.answers.generate import answer_images
 from coord_trainer.answers.speed import of_checkpoint
 from coord_trainer.answers.speed.decode import Rules, _Row, _Verifier
+from coord_trainer.answers.speed.forced import ForcedTokens, Place
 from coord_trainer.answers.speed.of_checkpoint import check_speed
-from coord_trainer.answers.speed.outline import Outline, Place
 from coord_trainer.config.decoding import Decoding
 from coord_trainer.model.checkpoint import open_checkpoint
 
@@ -66,26 +66,26 @@ def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit,
     expected = answer_images(opened, images, *asked)
     assert len({answer["text"] for answer in expected}) > 1
     rows = opened.model.get_input_embeddings().weight.detach()
-    with_slots = replace(opened, slots_SH=rows[[40, 50, 60]] * 1.5)  # which draft anything
+    with_drafts = replace(opened, drafts_SH=rows[[40, 50, 60]] * 1.5)  # which draft anything
     assert_equal(answer_images(opened, images, *asked, speed="exact"), expected)
-    assert_equal(answer_images(with_slots, images, *asked, speed="exact"), expected)
-    assert_equal(answer_images(with_slots, images[2:3], *asked, speed="exact"), expected[2:3])
+    assert_equal(answer_images(with_drafts, images, *asked, speed="exact"), expected)
+    assert_equal(answer_images(with_drafts, images[2:3], *asked, speed="exact"), expected[2:3])
 
 
-def test_slots_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images, monkeypatch, capsys):
+def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images, monkeypatch, capsys):
     """Until enough answers have ended: then they draft for the rest."""
-    monkeypatch.setattr(of_checkpoint, "SLOT_ROWS_ON_A_CPU", {"exact": 2, "fast": 3})
+    monkeypatch.setattr(of_checkpoint, "DRAFTED_ROWS_ON_A_CPU", {"exact": 2, "fast": 3})
     asked = (images, tiny_config(data={"max_objects": 3}).data, Decoding(grammar="markers"), 60)
     rows = opened.model.get_input_embeddings().weight.detach()
-    drafting = replace(opened, slots_SH=rows[[40, 50, 60]] * 1.5, drafted=Counter())
+    drafting = replace(opened, drafts_SH=rows[[40, 50, 60]] * 1.5, drafted=Counter())
     assert_equal(answer_images(drafting, *asked, speed="exact"), answer_images(opened, *asked))
     counts = dict(drafting.drafted)
-    assert 0 < counts["without slots"] <= counts["passes"]
+    assert 0 < counts["without drafts"] <= counts["passes"]
     of_checkpoint.report_drafts(drafting)
-    assert f"left out of {counts['without slots']} of {counts['passes']} passes" in capsys.readouterr().out
+    assert f"left out of {counts['without drafts']} of {counts['passes']} passes" in capsys.readouterr().out
     answer_images(drafting, images[:2], *asked[1:], speed="exact")
     of_checkpoint.report_drafts(drafting)
-    assert "slots" not in capsys.readouterr().out
+    assert "draft embeddings" not in capsys.readouterr().out
     assert "up to 3 answers" in of_checkpoint.speed_of_answers(drafting, tiny_config(evaluation={"speed": "fast"}))
 
 
@@ -117,7 +117,7 @@ POINT = {"geometry": {"type": "point", "coordinates": [0.4, 0.5]}}
     ("data", "shape"),
     [({"markers": "obj"}, BOX), ({"markers": "qwen"}, BOX), ({"style": "json"}, BOX), ({"geometry": "point"}, POINT)],
 )
-def test_outline_drafts_all_of_an_answer_but_names_and_coordinates(data, shape, opened):
+def test_forced_tokens_draft_all_of_an_answer_but_names_and_coordinates(data, shape, opened):
     section, tokenizer = tiny_config(data=data).data, opened.processor.tokenizer
     objects = [{"desc": name, **shape} for name in ("red circle", "blue square", "red square")]
     text = encode_target(
@@ -130,35 +130,35 @@ def test_outline_drafts_all_of_an_answer_but_names_and_coordinates(data, shape, 
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     words = {i for o in objects for i in tokenizer(o["desc"], add_special_tokens=False)["input_ids"]}
     vocab = CoordVocab.from_tokenizer(tokenizer)
-    outline, place, at, drafted = Outline.for_tokenizer(tokenizer, section, vocab), Place(), 0, set()
+    forced, place, at, drafted = ForcedTokens.for_tokenizer(tokenizer, section, vocab), Place(), 0, set()
     begun = []
     while at < len(ids):
-        coordinates = [token for token in ids[at:] if token in vocab.ids][: outline.sides - place.sides]
-        guess, begins = outline.draft(place, coordinates if place.sides else ())
+        coordinates = [token for token in ids[at:] if token in vocab.ids][: forced.sides - place.sides]
+        guess, begins = forced.draft(place, coordinates if place.sides else ())
         same = next((n for n, pair in enumerate(zip(guess, ids[at:], strict=False)) if pair[0] != pair[1]), len(guess))
         drafted |= set(range(at, at + min(same, len(ids) - at)))
         if begins and same == len(guess) and ids[at + same : at + same + 1] and ids[at + same] in vocab.ids:
             begun.append(at + same)
         for token in ids[at : at + same + 1]:
-            place = outline.step(place, token)
+            place = forced.step(place, token)
         at += same + 1
-    first = [i for i, token in enumerate(ids) if token in vocab.ids][:: outline.sides]
-    assert begun == first  # where slots are of use
+    first = [i for i, token in enumerate(ids) if token in vocab.ids][:: forced.sides]
+    assert begun == first  # where drafts are of use
     behind = set(range(len(ids))) - drafted
     # A name may go on, so that what ends it is not drafted; nor is the end of the last object, with none behind it.
-    assert {ids[i] for i in behind} <= words | {ids[i] for i in first} | {ids[-1], *outline.before[:1]}
+    assert {ids[i] for i in behind} <= words | {ids[i] for i in first} | {ids[-1], *forced.before[:1]}
     assert behind >= set(first)
 
 
-def test_outline_completes_a_name_of_which_there_is_one(opened):
+def test_forced_tokens_complete_a_name_of_which_there_is_one(opened):
     tokenizer, section = opened.processor.tokenizer, tiny_config().data
     vocab = CoordVocab.from_tokenizer(tokenizer)
-    outline = Outline.for_tokenizer(tokenizer, section, vocab, {"red circle", "blue circle"})
+    forced = ForcedTokens.for_tokenizer(tokenizer, section, vocab, {"red circle", "blue circle"})
     red, *rest = tokenizer("red circle", add_special_tokens=False)["input_ids"]
     place = Place()
-    for token in (*outline.head, red):
-        place = outline.step(place, token)
-    assert outline.draft(place) == (rest, True)
+    for token in (*forced.head, red):
+        place = forced.step(place, token)
+    assert forced.draft(place) == (rest, True)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +176,9 @@ def test_drafts_are_accepted_up_to_the_first_that_differs_by_more_than_the_toler
     tolerance, drafts, likeliest, expected
 ):
     vocab = CoordVocab(10)
-    outline = Outline((0,), (), (), (1, 0), 4, vocab)
-    verifier = _Verifier(outline, Rules(5, 5, 9, tolerance), None, 1)
-    row = _Row(0, drafts=drafts)
+    forced = ForcedTokens((0,), (), (), (1, 0), 4, vocab)
+    verifier = _Verifier(forced, Rules(5, 5, 9, tolerance), None, 1)
+    row = _Row(0, drafted=drafts)
     logits = torch.nn.functional.one_hot(torch.tensor([likeliest]), 1010).float()
     verifier.verify([row], logits)
     assert row.tokens == expected and row.done == (5 in expected)
@@ -188,20 +188,20 @@ def test_drafts_are_accepted_up_to_the_first_that_differs_by_more_than_the_toler
 
 def test_rejected_draft_is_followed_by_what_its_pass_found_behind_it():
     vocab = CoordVocab(10)
-    outline = Outline((0,), (), (), (1, 0), 4, vocab)
-    verifier = _Verifier(outline, Rules(5, 5, 99), None, 1)
-    row = _Row(0, tokens=[0, 2, 11], place=Place("side", sides=1), drafts=[12, 13, 14, 1, 0])
+    forced = ForcedTokens((0,), (), (), (1, 0), 4, vocab)
+    verifier = _Verifier(forced, Rules(5, 5, 99), None, 1)
+    row = _Row(0, tokens=[0, 2, 11], place=Place("side", sides=1), drafted=[12, 13, 14, 1, 0])
     verifier.verify([row], torch.nn.functional.one_hot(torch.tensor([[20, 33, 44, 1, 0, 5]]), 1010).float())
     assert row.tokens == [0, 2, 11, 20]
     verifier.draft([row], torch.nn.functional.one_hot(torch.tensor([[20, 33, 44, 1, 0, 5]]), 1010).float(), 3)
-    assert row.drafts == [33, 44, 1, 0] and not row.asks
+    assert row.drafted == [33, 44, 1, 0] and not row.asks
 
 
 def test_speeds_that_a_model_cannot_have_are_refused_by_name(opened):
     config = tiny_config(evaluation={"speed": "fast"})
-    with pytest.raises(InputError, match=r"evaluation\.speed is fast but the model has no slots"):
+    with pytest.raises(InputError, match=r"evaluation\.speed is fast but the model has no draft embeddings"):
         check_speed(opened, config)
-    check_speed(replace(opened, slots_SH=torch.zeros(3, 32)), config)
+    check_speed(replace(opened, drafts_SH=torch.zeros(3, 32)), config)
     other = type("Model", (), {"config": type("Config", (), {"model_type": "qwen3_5"})})
     with pytest.raises(InputError, match=r"the model is a Qwen3.5: the state of its gated-delta layers"):
         check_speed(replace(opened, model=other), config)

@@ -1,11 +1,12 @@
-"""The three settings of a decoding, and the names that they had before."""
+"""The three settings of a decoding."""
 
 import pytest
 
 from coord_codec import InputError
-from coord_trainer.config.decoding import COMPARED, OLD_NAMES, WITHOUT_FEEDBACK, Decoding, prediction_files
+from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import load_run_config
 
+BOXES = ("tokens", "median", "best_iou", "expectation")
 SOFT = "custom.coord_soft_ce_w1.enabled=true"
 
 
@@ -13,14 +14,18 @@ def decodings(*words):
     return load_run_config(None, [SOFT, *words]).evaluation.decoding
 
 
+ALL = [Decoding(grammar=grammar, boxes=boxes) for grammar in ("none", "markers", "names") for boxes in BOXES]
+ALL += [Decoding(grammar="names", boxes=boxes, filled=True) for boxes in BOXES]
+
+
 def test_free_answers_are_the_same_whatever_boxes_are_taken_from_them():
-    free = [decoding for decoding in COMPARED if decoding.grammar == "none"]
+    free = [decoding for decoding in ALL if decoding.grammar == "none"]
     assert len(free) > 1 and {decoding.generation for decoding in free} == {Decoding()}
-    assert {decoding.boxes for decoding in free if decoding.needs_tokens} == {"best_iou"}
+    assert {decoding.boxes for decoding in ALL if not decoding.needs_tokens} == {"tokens"}
 
 
 def test_names_tell_decodings_apart():
-    assert len({decoding.name for decoding in COMPARED}) == len({d.meaning for d in COMPARED}) == len(COMPARED)
+    assert len({decoding.name for decoding in ALL}) == len({d.meaning for d in ALL}) == len(ALL)
 
 
 def test_first_decoding_writes_into_the_run_folder_itself(tmp_path):
@@ -38,28 +43,9 @@ def test_settings_of_one_decoding_replace_a_list_and_add_up(tmp_path):
     assert config.evaluation.decoding == (Decoding(grammar="markers", boxes="median"),)
 
 
-@pytest.mark.parametrize("name", OLD_NAMES)
-def test_former_name_gives_its_settings_and_names_the_present_key(name, capsys):
-    noise = ["data.noise_objects=3", "data.max_objects=3"] if "filled" in OLD_NAMES[name] else []
-    assert decodings(f"evaluation.readings=[{name}]", *noise) == (Decoding(**OLD_NAMES[name]),)
-    from coord_trainer.console import say_once
-
-    say_once.cache_clear()
-    decodings(f"evaluation.readings=[{name}]", *noise)
-    assert "evaluation.decoding" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("name", WITHOUT_FEEDBACK)
-def test_decoding_that_fed_the_expectation_back_is_refused_with_what_to_use(name):
-    with pytest.raises(InputError, match=r"evaluation\.decoding=\{grammar: \w+, boxes: expectation\}"):
-        decodings(f"evaluation.readings=[{name}]")
-
-
 @pytest.mark.parametrize(
     "words",
     [
-        ["evaluation.readings=[wish]"],
-        ["evaluation.readings=[]"],
         ["evaluation.decoding=[]"],
         ["evaluation.decoding=markers"],
         ["evaluation.decoding=[{},{grammar: none}]"],

@@ -112,19 +112,6 @@ def test_offsets_of_the_specification_alone_train_by_cross_entropy(tmp_path):
         load_run_config(file, ["custom.coord_objective.use_coord_ce=false"])
 
 
-def test_names_of_the_specification_are_answered_by_where_they_live():
-    import coord_trainer
-    from coord_trainer.elsewhere import ELSEWHERE, pointer
-
-    with pytest.raises(AttributeError, match=r"coord_losses\.CoordObjective"):
-        _ = coord_trainer.CoordSoftCEW1LossMixin
-    with pytest.raises(InputError, match="packages/coord-codec"):
-        load_run_config(Path("src/coord_tokens/offset.yaml"), [])
-    assert pointer("trian") == ""
-    page = (ROOT / "docs" / "guides" / "from-elsewhere.md").read_text()
-    assert all(name in page for name in ELSEWHERE)
-
-
 def test_check_model_path_refuses_a_folder_without_a_checkpoint(tmp_path):
     from coord_trainer.checkpoints import check_model_path
 

@@ -106,7 +106,7 @@ def test_card_says_the_geometry_and_that_of_boxes_is_as_before(tmp_path):
     card = read_card(tmp_path)
     assert (card.geometry, card.max_vertices) == ("polygon", 8)
     make_card(config(), {}, None).write(tmp_path)
-    assert "geometry" not in json.loads((tmp_path / "coordexp.json").read_text())
+    assert json.loads((tmp_path / "coordexp.json").read_text())["geometry"] == "box"
 
 
 def test_longest_answer_counts_the_coordinates_of_the_geometry():

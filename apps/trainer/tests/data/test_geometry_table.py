@@ -136,9 +136,8 @@ def test_crops_are_refused_for_lengths_whose_change_the_row_leaves_open():
 
 
 def test_unknown_geometry_lists_the_rows_and_says_where_to_name_a_plugin(tmp_path):
-    with pytest.raises(ValueError, match=r"data.geometry: expected one of box, .+custom.coord_objective.plugins"):
+    with pytest.raises(ValueError, match=r"data.geometry: expected one of box, .+ is named in plugins"):
         config("blob")
     (tmp_path / "broken.py").write_text("raise KeyError('x')")
-    plugins = {"coord_objective": {"plugins": [str(tmp_path / "broken.py")]}}
     with pytest.raises(ValueError, match=r"broken.py: importing it raises KeyError"):
-        config("blob", custom=plugins)
+        config("blob", plugins=[str(tmp_path / "broken.py")])

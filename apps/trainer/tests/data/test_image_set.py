@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from coco_document import coco_document
 from PIL import Image
 from tiny_run import tiny_config
 
@@ -17,12 +18,7 @@ from coord_trainer.data.load import load_data, report_sets
 NAN = float("nan")
 
 
-def coco(annotations, images=None, names=("cat",)):
-    return {
-        "images": images or [{"id": 7, "file_name": "a.png", "width": 200, "height": 100}],
-        "annotations": [{"id": n, "image_id": 7, "category_id": 1, **a} for n, a in enumerate(annotations)],
-        "categories": [{"id": n, "name": name} for n, name in enumerate(names, start=1)],
-    }
+IMAGE = {"id": 7, "file_name": "a.png", "width": 200, "height": 100}
 
 
 @pytest.fixture
@@ -108,7 +104,7 @@ def write_coco(path, kinds, good=GOOD):
         image_id = 4 + number
         annotations = [*annotations, *(a | {"image_id": image_id} if a["image_id"] == 4 else a for a in more)]
         others += [image | {"id": image_id} for image in images_of_kind]
-    path.write_text(json.dumps(coco(annotations, [*IMAGES, *others], ("cat", "a <|box_end|>"))))
+    path.write_text(json.dumps(coco_document(annotations, [*IMAGES, *others], ("cat", "a <|box_end|>"))))
     return path
 
 
@@ -147,21 +143,21 @@ def test_bad_instance_lines_are_left_out_of_training_and_scoring_and_listed(imag
 
 def test_crowd_region_is_no_target_but_stands_in_the_ground_truth(folder):
     crowd = {"bbox": [0, 0, 50, 50], "iscrowd": 1}
-    path = folder(coco([{"bbox": [20, 10, 100, 50]}, crowd]))
+    path = folder(coco_document([{"bbox": [20, 10, 100, 50]}, crowd], [IMAGE]))
     found = load_annotated(path, ReadingRules(images=path.parent, strict=True))
     assert len(found.instances[0].targets) == 1
     assert sorted(load_ground_truth(found.ground_truth()).crowd_N.tolist()) == [False, True]
 
 
 def test_size_that_the_annotations_do_not_state_is_the_images(folder):
-    document = coco([{"bbox": [20, 10, 100, 50]}], [{"id": 7, "file_name": "a.png"}])
+    document = coco_document([{"bbox": [20, 10, 100, 50]}], [{"id": 7, "file_name": "a.png"}])
     path = folder(document)
     found = load_annotated(path, ReadingRules(images=path.parent, strict=True))
     assert found.instances[0].objects[0].bbox == pytest.approx((0.1, 0.1, 0.6, 0.6), abs=1e-12)
 
 
 def test_boxes_that_the_grid_cannot_show_are_left_out_alone(folder, tmp_path):
-    path = folder(coco([{"bbox": [20, 10, 0.05, 50]}, {"bbox": [20, 10, 10, 50]}]))
+    path = folder(coco_document([{"bbox": [20, 10, 0.05, 50]}, {"bbox": [20, 10, 10, 50]}], [IMAGE]))
     found = load_annotated(path, ReadingRules(images=tmp_path))
     assert [o.bbox for o in found.instances[0].objects] == [pytest.approx((0.1, 0.1, 0.15, 0.6))]
     assert len(load_ground_truth(found.ground_truth()).category_N) == 1
@@ -171,9 +167,9 @@ def test_boxes_that_the_grid_cannot_show_are_left_out_alone(folder, tmp_path):
 def test_no_usable_image_is_an_error(folder, tmp_path):
     (tmp_path / "a.png").unlink()
     with pytest.raises(InputError, match="no usable image"):
-        load_annotated(folder(coco([])), ReadingRules(images=tmp_path))
+        load_annotated(folder(coco_document([], [IMAGE])), ReadingRules(images=tmp_path))
     with pytest.raises(InputError, match=r"data\.images"):
-        load_annotated(folder(coco([])), ReadingRules(images=tmp_path / "nowhere"))
+        load_annotated(folder(coco_document([], [IMAGE])), ReadingRules(images=tmp_path / "nowhere"))
 
 
 def test_paths_in_instance_jsonl_are_relative_to_the_file(folder, tmp_path):
@@ -184,7 +180,7 @@ def test_paths_in_instance_jsonl_are_relative_to_the_file(folder, tmp_path):
 
 
 def test_digest_follows_content_and_the_same_data_cannot_be_held_out(folder, tmp_path):
-    path = folder(coco([{"bbox": [20, 10, 100, 50]}]))
+    path = folder(coco_document([{"bbox": [20, 10, 100, 50]}], [IMAGE]))
     first = load_annotated(path, ReadingRules(images=tmp_path)).digest
     places = {"annotations": path, "images": tmp_path, "heldout_annotations": path, "heldout_images": tmp_path}
     custom = {"coord_soft_ce_w1": {"enabled": True}}

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from coco_document import coco_document
 from mixed_sources import CAT, DOG, TALK, write_sources
 from PIL import Image
 
@@ -275,17 +276,13 @@ def test_inspect_shows_a_conversation_token_by_token(run, tmp_path):
 
 
 def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
-    coco = {
-        "images": [{"id": 1, "file_name": "big/0.png", "width": 64, "height": 48}],
-        "categories": [{"id": 3, "name": "cat"}, {"id": 7, "name": "dog"}],
-        "annotations": [
-            {"id": n, "image_id": 1, "category_id": c, "bbox": [5, 5, 20, 20]} for n, c in enumerate((3, 7, 7))
-        ],
-    }
+    image = {"id": 1, "file_name": "big/0.png", "width": 64, "height": 48}
+    boxes = [{"category_id": c, "bbox": [5, 5, 20, 20]} for c in (1, 2, 2)]
+    coco = coco_document(boxes, [image], names=("cat", "dog"))
     write_sources(tmp_path)
     (tmp_path / "a.json").write_text(json.dumps(coco))
     found = load_annotated(tmp_path / "a.json", DataSection(classes=("dog", "bird"), strict=True))
-    assert [(category.id, category.name) for category in found.annotations.categories] == [(7, "dog"), (8, "bird")]
+    assert [(category.id, category.name) for category in found.annotations.categories] == [(2, "dog"), (3, "bird")]
     assert found.classes == ("dog", "bird") and found.target_counts.tolist() == [2]
     assert found.notes == ("data.classes names a class that these annotations do not have: bird",)
     assert [row.category for row in found.ground_truth().tables.annotations] == [0, 0]

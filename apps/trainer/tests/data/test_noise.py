@@ -137,4 +137,4 @@ def test_card_tells_of_noise_and_stays_as_it_was_without(tmp_path):
     asked = check_run_config({"custom": COORDS}, "test")
     assert follow_card(asked, read_card(tmp_path), tmp_path).data.noise_objects == 6
     make_card(asked, {}, "abc").write(tmp_path)
-    assert "noise_objects" not in json.loads((tmp_path / "coordexp.json").read_text())
+    assert json.loads((tmp_path / "coordexp.json").read_text())["noise_objects"] is None

@@ -7,19 +7,15 @@ import subprocess
 import sys
 
 import pytest
+from coco_document import coco_document
 from PIL import Image
 
 
 @pytest.fixture
 def coco(tmp_path):
     (tmp_path / "images").mkdir()
-    Image.new("RGB", (64, 48)).save(tmp_path / "images" / "a.png")
-    document = {
-        "images": [{"id": 1, "file_name": "a.png", "width": 64, "height": 48}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [4, 4, 32, 32]}],
-        "categories": [{"id": 1, "name": "cat"}],
-    }
-    (tmp_path / "a.json").write_text(json.dumps(document))
+    Image.new("RGB", (64, 64)).save(tmp_path / "images" / "a.png")
+    (tmp_path / "a.json").write_text(json.dumps(coco_document([{"bbox": [4, 4, 32, 32]}])))
     return tmp_path
 
 

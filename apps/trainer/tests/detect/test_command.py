@@ -12,8 +12,9 @@ import pytest
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
 
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.detect import command
 from coord_trainer.detect.image_sources import find_sources
+from coord_trainer.detect.outcome import report_answers
+from coord_trainer.detect.request import Request
 from coord_trainer.detect.session import answer_sources
 from coord_trainer.model.card import make_card
 
@@ -28,10 +29,10 @@ class Scripted(RuleEngine):
 
 
 def finish(ready, folder, words, batch=1, **options):
-    request = command.Request(folder / "model", words, folder / "out", **{"draw": False} | options)
+    request = Request(folder / "model", words, folder / "out", **{"draw": False} | options)
     found = find_sources(request.sources)
     with answer_sources(ready, found, request.out, SETTINGS, batch=batch) as answers:
-        command._finish(request, ready, found, answers)
+        report_answers(request, ready, found, answers)
     return answers
 
 
@@ -97,9 +98,9 @@ def test_ids_are_those_of_the_annotations_or_numbers_and_the_same_in_every_file(
 
     finish(detector(), tmp_path, annotated(tmp_path / "data", "a", "b"), batch=2)
     assert [row["image_id"] for row in json.loads((tmp_path / "out" / "coco_results.json").read_text())] == [5, 6]
-    request = command.Request(None, (str(tmp_path / "data"),), tmp_path / "two", exports=("coco",), draw=False)
+    request = Request(None, (str(tmp_path / "data"),), tmp_path / "two", exports=("coco",), draw=False)
     found = find_sources(request.sources)
-    command._finish(request, detector(), found, answered(detector(), found, request.out, SETTINGS))
+    report_answers(request, detector(), found, answered(detector(), found, request.out, SETTINGS))
     results = json.loads((tmp_path / "two" / "coco_results.json").read_text())
     images = json.loads((tmp_path / "two" / "coco.json").read_text())["images"]
     assert [(row["image_id"], row["file_name"]) for row in results] == [(1, "a.png"), (2, "b.png")]
@@ -145,9 +146,9 @@ def test_model_that_is_not_there_is_named_before_the_libraries_are_loaded(run, t
     assert code == 2 and "model: no such folder" in error and "loading" not in out + error
 
 
-def test_option_without_images_is_refused(run, tmp_path):
-    code, error, _ = run("predict", "model", "--out", "found", "--force")
-    assert code == 2 and "--force: no images are named" in error
+def test_call_without_images_is_refused(run, tmp_path):
+    code, error, _ = run("predict", "model", "--out", "found")
+    assert code == 2 and "expected images to answer" in error
 
 
 def test_answers_of_a_server_are_collected_and_scored_without_pytorch(tmp_path):

@@ -15,7 +15,7 @@ from tiny_run import read_lines, tiny_config
 from coord_codec import InputError
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import FAMILIES, family_of, register_family
+from coord_trainer.families.registry import FAMILIES, family_of, register_family
 
 pytest.importorskip("swift")
 
@@ -89,16 +89,18 @@ def test_family_trains_answers_and_is_scored(kind, trained):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp_path):
-    from coord_trainer.answers.score import predict_checkpoint
+    from coord_trainer.answers.decodings import predict_images
+    from coord_trainer.data.load import load_scored
 
     folder, _ = trained(kind)
     config = load_run_config(folder / "config.yaml", ["evaluation.speed=exact"], trains=False)
     checkpoint = folder / "checkpoints" / "checkpoint-2"
+    images = load_scored(config, tmp_path)
     if reason := FAMILIES[kind].cannot.get("speed"):
         with pytest.raises(InputError, match=re.escape(reason)):
-            predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+            predict_images(config, checkpoint, images, tmp_path / "p.jsonl")
         return
-    predict_checkpoint(config, checkpoint, tmp_path / "p.jsonl")
+    predict_images(config, checkpoint, images, tmp_path / "p.jsonl")
     found, plain = (path.read_text().splitlines() for path in (tmp_path / "p.jsonl", folder / "predictions.jsonl"))
     assert [json.loads(line)["text"] for line in found] == [json.loads(line)["text"] for line in plain]
 
@@ -147,7 +149,7 @@ def test_memory_of_a_family_that_cannot_be_simulated_is_left_out_of_the_plan(bas
 def opened(base, folder, **sections):
     from coord_trainer.swift.open_run import open_run
 
-    return open_run(run_config(base, **sections), folder, str(base), evaluates=False, outline=True)
+    return open_run(run_config(base, **sections), folder, str(base), evaluates=False, without_weights=True)
 
 
 def test_rate_of_a_part_that_is_not_trained_is_refused(bases):
@@ -332,8 +334,7 @@ def test_family_of_a_plugin_file_is_opened(bases, tmp_path, monkeypatch):
         "register_family(Family('Own', 'qwen2_vl', swift_model='qwen2_vl', swift_template='qwen2_vl',\n"
         "    patch_size=14, system='You are a helpful assistant.'))\n"
     )
-    custom = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"plugins": [str(tmp_path / "own.py")]}}
-    assert opened(base, tmp_path, custom=custom).family.name == "Own"
+    assert opened(base, tmp_path, plugins=[str(tmp_path / "own.py")]).family.name == "Own"
 
 
 def test_second_record_of_a_model_type_is_refused():
@@ -359,7 +360,6 @@ def test_name_that_swift_does_not_have_is_refused(key, bases, tmp_path, monkeypa
 def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kind):
     from coord_codec import Instance
     from coord_trainer.model.checkpoint import open_checkpoint
-    from coord_trainer.review.features import image_features
     from coord_trainer.review.forcing import Forcing
 
     config = tiny_config()
@@ -378,6 +378,3 @@ def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kin
             assert label.coord_logprobs == pytest.approx(other.coord_logprobs, abs=1e-3)
             assert label.name_logprobs == pytest.approx(other.name_logprobs, abs=1e-3)
         assert answer.end_logprob == pytest.approx(single.end_logprob, abs=1e-3)
-    features_NH = image_features(checkpoint, images)
-    assert (features_NH**2).sum(axis=1) == pytest.approx([1, 1], abs=1e-4)
-    assert abs(features_NH[0] - features_NH[1]).max() > 1e-3

@@ -52,7 +52,7 @@ def run_config(base, **training):
 def opened(base, folder):
     from coord_trainer.swift.open_run import open_run
 
-    return open_run(run_config(base), folder, str(base), evaluates=False, outline=True)
+    return open_run(run_config(base), folder, str(base), evaluates=False, without_weights=True)
 
 
 @pytest.fixture(scope="module", params=["qwen3_5", "qwen2_5_vl"])

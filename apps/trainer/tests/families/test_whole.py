@@ -20,7 +20,7 @@ from tiny_run import read_lines, tiny_config
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from coord_adapter import load_adapter
-from coord_trainer.families.table import FAMILIES
+from coord_trainer.families.registry import FAMILIES
 
 pytest.importorskip("swift")
 pytestmark = [pytest.mark.slow, pytest.mark.shared]

@@ -45,8 +45,6 @@ WAYS = {
     "packed-zero3": {"packing": True, "deepspeed": "zero3"},
 }
 """Batch and data settings of the LoRA runs on two ranks."""
-ALONG = ("packed", "dora-zero2")
-"""Those that train slots along."""
 RESUMED = {"deepspeed": "zero2", "per_device_train_batch_size": 1}
 """Training settings of the run that is killed and goes on; without DeepSpeed a mixture of sources does."""
 
@@ -95,13 +93,12 @@ def with_an_unlearnt_sample(sample_set):
     return wrapped
 
 
-def lora_config(batch, packing=False, along=False, **training):
+def lora_config(batch, packing=False, **training):
     return tiny_config(
         data={"packing": packing, "shapes": {"train": 12, "heldout": 2}},
         custom={
             "coord_soft_ce_w1": {"enabled": True},
             "coord_offset": {"enabled": True, "tie_head": False, "embed_lr": 2e-2, "head_lr": 1e-2},
-            "parallel_boxes": {"enabled": along, "weight": 1.0},
         },
         model={"tiny": TINY},
         training={
@@ -206,7 +203,7 @@ def main(cut_base, lora_base, out):
     count_optimizer_state()
     for way, changed in WAYS.items():
         (out / way).mkdir(parents=True, exist_ok=True)
-        run_lora(lora_config(2, along=way in ALONG, **changed), lora_base, out / way)
+        run_lora(lora_config(2, **changed), lora_base, out / way)
     resume(out)  # after all without DeepSpeed, which accelerate does not leave again
     leave_process_group()
 

@@ -40,15 +40,21 @@ def test_card_of_a_run_is_read_as_it_was_written(folder):
         "format": 1,
         "prompt": "Where?",
         "system": "You see.",
+        "rendered_prompt": None,
+        "chat_template_kwargs": {},
         "markers": "obj",
         "style": "markers",
         "form": "tokens",
         "order": "size",
+        "geometry": "box",
+        "max_vertices": 32,
         "max_objects": 7,
+        "noise_objects": None,
         "pixels": {"min": 1024, "max": 9216},
         "decoding": "markers",
         "grid": {"bins": 1000, "scale": 1000},
         "fingerprint": FINGERPRINT,
+        "calibrations": {},
     }
     assert read_card(folder) == make_card(trained(), SIZES, FINGERPRINT)
     assert [path.name for path in folder.iterdir()] == [CARD_FILE]
@@ -76,20 +82,15 @@ def test_prompt_that_the_chat_template_renders_otherwise_is_refused(tmp_path):
         card.check_rendered_prompt("<system>Hi<user>Where?<answer>", tmp_path)
     with pytest.raises(InputError, match=r"from character 20 on: it has '<think>', .*has 'nothing'"):
         card.check_rendered_prompt("<user>Where?<answer><think>", tmp_path)
-    make_card(trained(), SIZES, FINGERPRINT).write(tmp_path)  # of an older version
+    make_card(trained(), SIZES, FINGERPRINT).write(tmp_path)
     read_card(tmp_path).check_rendered_prompt("anything", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("written", "decoding"),
-    [
-        ("grammar", Decoding(grammar="markers")),
-        ("names-filled", None),
-        ("grammar-feedback", Decoding(grammar="markers", boxes="expectation")),
-        ("none-best_iou", Decoding(boxes="best_iou")),
-    ],
+    [("markers", Decoding(grammar="markers")), ("names-filled", None), ("none-best_iou", Decoding(boxes="best_iou"))],
 )
-def test_decoding_of_an_older_card_is_understood(folder, written, decoding):
+def test_decoding_of_a_card_is_understood(folder, written, decoding):
     values = json.loads((folder / CARD_FILE).read_text()) | {"decoding": written}
     (folder / CARD_FILE).write_text(json.dumps(values))
     if decoding is None:  # the card states no noise objects

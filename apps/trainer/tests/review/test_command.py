@@ -3,15 +3,14 @@
 import json
 import shutil
 import subprocess
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from tiny_run import BASE, TINY, tiny_config
 
-from coord_eval.calibration import digest_of_truth
-from coord_eval.ground_truth import load_ground_truth
+from coord_eval.intake.digests import digest_of_truth
+from coord_eval.intake.ground_truth import load_ground_truth
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.review import judging
 from coord_trainer.review.folds import split_folds
@@ -67,16 +66,6 @@ def test_review_judges_every_label_and_continues(run, tiny_model, drawn, tmp_pat
     assert run("review", tiny_model, file, "--out", "out", *SETTINGS)[0] == 0
     assert likelihoods(tmp_path / "out")[0]["desc"] == "thing"
 
-    # What to label next, of the same images and the same answers.
-    shutil.rmtree(tmp_path / "out")
-    words = ("review", tiny_model, "--unlabelled", file.parent / "train", "--count", 3, "--out", "next")
-    code, err, out = run(*words, "--export", "labelstudio", *SETTINGS)
-    assert code == 0, err
-    chosen = [json.loads(line) for line in (tmp_path / "next" / "label_next.jsonl").read_text().splitlines()]
-    assert len({line["image"] for line in chosen}) == 3 and chosen[0]["gain"] == max(line["gain"] for line in chosen)
-    tasks = json.loads((tmp_path / "next" / "labelstudio.json").read_text())
-    assert [task["data"]["image"] for task in tasks] == [line["image"] for line in chosen]
-
 
 @pytest.mark.parametrize(
     ("words", "told"),
@@ -84,22 +73,16 @@ def test_review_judges_every_label_and_continues(run, tiny_model, drawn, tmp_pat
         (["M"], "expected MODEL and ANNOTATIONS"),
         (["M", "A", "-c", "c.yaml"], "--config: it says how the models of --folds are trained"),
         (["M", "A", "--folds", 2], "no configuration of a run there"),
-        (["M", "A", "--count", 3], "--count is about the choice of images"),
         (["M", "A", "--export", "voc"], "--export voc: a review has proposals"),
         (["apply", "A"], "expected DECISIONS ANNOTATIONS"),
         (["apply", "A", "A"], "a.jsonl"),
-        (["M", "A", "--unlabelled", "."], "expected the model alone"),
-        (["M", "--unlabelled", "nowhere"], "expected a folder of images"),
-        (["M", "--unlabelled", ".", "--folds", 2], "--folds is about annotations"),
         (["nowhere", "A"], "no such folder"),
         (["M", "nowhere.json"], "nowhere.json"),
-        (["M", "--unlabelled", "none"], "none: no image there"),
         (["M", "A", "training.max_steps=3"], "training.max_steps: it has no effect"),
     ],
 )
 def test_review_refuses_what_it_cannot_use(run, tiny_model, words, told):
     words = [tiny_model if word == "M" else "a.jsonl" if word == "A" else word for word in words]
-    Path("none").mkdir()
     code, err, out = run("review", *words, "--out", "out")
     assert code == 2 and told in err and len(err.strip().splitlines()) == 1
     assert "loading PyTorch" not in out  # arguments are checked before the slow libraries are loaded

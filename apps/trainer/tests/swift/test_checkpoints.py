@@ -68,7 +68,7 @@ def test_model_of_experts_is_trained_and_saved_as_one(tmp_path, run, tiny_model,
 def opening(tmp_path):
     from coord_trainer.swift.open_run import open_run
 
-    return lambda base: open_run(tiny_config(), tmp_path / "run", str(base), evaluates=False, outline=True)
+    return lambda base: open_run(tiny_config(), tmp_path / "run", str(base), evaluates=False, without_weights=True)
 
 
 def test_other_family_is_refused_by_name(tmp_path, opening, tiny_model):

@@ -13,8 +13,7 @@ from coord_codec import InputError, encode_target
 from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.answers.generate import prompt_inputs
 from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.packed_attention import attend_by_sample
-from coord_trainer.model.tiny import base_checkpoint
+from coord_trainer.model.packed_attention import attend_by_sample, attend_to_whole_rows
 from coord_trainer.swift.open_run import open_run
 from coord_trainer.training.head import RowHead, row_selecting_head
 
@@ -142,7 +141,7 @@ def test_normalize_bbox_leaves_boxes_alone_unless_told_otherwise(template, skip)
 
 
 @pytest.fixture(scope="module")
-def one_step(opened_run, tmp_path_factory):
+def one_step(opened_run, tiny_model, tmp_path_factory):
     """Run one optimizer step with a batch of 4 cut as asked; returns the log line and the new weights."""
     from coord_trainer.train import train_model
 
@@ -162,7 +161,7 @@ def one_step(opened_run, tmp_path_factory):
                 "learning_rate": 0.05,
             },
         )
-        checkpoint = train_model(config, folder, base_checkpoint(config, folder, train), train, None).checkpoint
+        checkpoint = train_model(config, folder, str(tiny_model), train, None).checkpoint
         return read_lines(folder)[0], load_file(checkpoint / "model.safetensors")
 
     return step
@@ -179,12 +178,14 @@ def test_accumulating_four_batches_of_one_is_one_batch_of_four(one_step, objecti
     assert all(torch.allclose(whole_weights[k], cut_weights[k], atol=1e-5) for k in whole_weights)
 
 
-def test_attend_by_sample_refuses_rows_that_are_not_packed(opened_run):
-    model = opened_run[1].model
+def test_attend_by_sample_refuses_rows_that_are_not_packed_but_where_answers_are_generated(opened_run):
+    model, ids = opened_run[1].model, torch.ones(2, 3, dtype=torch.long)
     try:
         attend_by_sample(model)
+        with attend_to_whole_rows(model):
+            model(input_ids=ids)
         with pytest.raises(ValueError, match="batch size 1"):
-            model(input_ids=torch.ones(2, 3, dtype=torch.long))
+            model(input_ids=ids)
     finally:
         model.set_attn_implementation("sdpa")
 

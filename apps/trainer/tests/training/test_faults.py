@@ -9,7 +9,8 @@ import torch
 from tiny_run import read_lines
 
 from coord_codec import CoordVocab, RunError
-from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, TermError
+from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, TermError, register_term
+from coord_losses.terms import registry
 from coord_trainer.training.faults import (
     NonFiniteLoss,
     explain_worker_failure,
@@ -54,15 +55,18 @@ def test_loss_without_gradient_reaches_every_trained_parameter():
     assert trained.grad.tolist() == [0, 0, 0] and frozen.grad is None
 
 
-def test_failing_term_is_a_line_that_names_term_and_options(caplog):
-    config = ObjectiveConfig(extra_weights={"huber": 1.0}, term_options={"huber": {"delta": -1}})
-    said = (
-        r"^term 'huber' with options \{'delta': -1\} raises ValueError: delta must be .*coord_objective\.term_options"
-    )
+def test_failing_term_is_a_line_that_names_term_and_options(caplog, monkeypatch):
+    def inverse(inputs, of=1):
+        return of / 0 + inputs.gate_C
+
+    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    register_term("inverse", inverse, needs="gate")
+    config = ObjectiveConfig(extra_weights={"inverse": 1.0}, term_options={"inverse": {"of": 2}})
+    said = r"^term 'inverse' with options \{'of': 2\} raises ZeroDivisionError: .*coord_objective\.term_options"
     with pytest.raises(RunError, match=said) as raised, name_failing_term():
         CoordObjective(config, CoordVocab(10))(torch.zeros(2, 1010), torch.tensor([3, 12]))
     assert isinstance(raised.value.__cause__, TermError)
-    assert "huber_per_row" in caplog.text  # the traceback
+    assert "in inverse" in caplog.text  # the traceback
 
 
 class Failing(torch.utils.data.Dataset):
@@ -98,19 +102,19 @@ def test_failure_in_a_process_that_encodes_images_is_one_line(killed, told):
 
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 @pytest.mark.parametrize("spoils", ["loss", "gradient"])
-def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy, spoils, run, tmp_path, monkeypatch):
+def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(
+    policy, spoils, run, tiny_model, tmp_path, monkeypatch
+):
     pytest.importorskip("swift")
     from tiny_run import tiny_config
 
     from coord_trainer.data.shapes import draw_sets
-    from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.train import train_model
     from coord_trainer.training.head import RowHead
 
     training = {"max_steps": 2, "save_steps": 2, "per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
     config = tiny_config(run={"on_nan": policy}, training=training, evaluation={"images": "none"})
     train, _ = draw_sets(config, tmp_path / "data")
-    base = base_checkpoint(config, tmp_path, train)
     total, seen = RowHead.total, []
 
     def spoilt(rows, output):
@@ -135,7 +139,7 @@ def test_trainer_stops_at_a_loss_that_is_not_finite_or_goes_on_without_it(policy
         assert (code, f"(images {names})" in line) == (1, spoils == "loss")
         assert "Traceback" not in told and not list(tmp_path.glob("**/checkpoint-*"))
         return
-    train_model(config, tmp_path, base, train, None)
+    train_model(config, tmp_path, str(tiny_model), train, None)
     assert len(seen) == 4
     losses = [line["train_total_loss"] for line in read_lines(tmp_path) if "train_total_loss" in line]
     assert len(losses) == 2 and all(0 < loss < 100 for loss in losses)

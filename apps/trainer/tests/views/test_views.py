@@ -7,22 +7,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coord_codec import InputError, Object, encode_target, geometry_of
+from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
 from coord_eval import ScoredObject
-from coord_eval.calibration import Calibration
-from coord_eval.thresholds import ThresholdCurve
+from coord_eval.calibration.calibration import Calibration
+from coord_eval.metrics.thresholds import ThresholdCurve
+from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import Finish
+from coord_trainer.answers.records import prediction_records
 from coord_trainer.checkpoints import is_complete, mark_complete
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.detect.calibrate import Seen, refuse_trained_images, write_calibration
-from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.image_sources import find_sources
-from coord_trainer.detect.records import prediction_records
 from coord_trainer.model.card import calibration_key, make_card, read_card
 from coord_trainer.views.asking import looks_of
 from coord_trainer.views.mirror import Mirror
-from coord_trainer.views.table import VIEWS, check_views, register_view, views_of
+from coord_trainer.views.registry import VIEWS, check_views, register_view, views_of
 from coord_trainer.views.view import Look, Question, in_image
 
 SIZE = (96, 64)
@@ -61,23 +61,8 @@ def test_box_returns_exactly_to_where_it_is(word, box):
         whole += 1
         found = ScoredObject("a", white_box(look.show(painted(box))), 0.5, ())
         expected = [side / length for side, length in zip(box, SIZE * 2, strict=True)]
-        assert in_image(found, look.back(*SIZE), "box").box == pytest.approx(expected, abs=1e-12)
+        assert in_image(found, look.back(*SIZE)).box == pytest.approx(expected, abs=1e-12)
     assert whole or (box[0] > 32 or isinstance(word, Look))
-
-
-@pytest.mark.parametrize("geometry", ["point", "polygon", "oriented"])
-@pytest.mark.parametrize("look", [Look(mirrored=True), Look(crop=(16, 8, 80, 48)), *OWN])
-def test_shape_returns_to_where_it_is(geometry, look):
-    """The shape is drawn where the change says a point of the image is shown; the way back has to undo it."""
-    kind = geometry_of(geometry)
-    back = look.back(*SIZE)
-    shown = kind.arrange(tuple(0.25 + value / 2 for value in kind.example))
-    found = in_image(ScoredObject("a", kind.to_box(shown), 0.5, (), kind.outline(shown), shown), back, kind)
-    expected = kind.arrange(tuple(v for x, y in zip(shown[::2], shown[1::2], strict=True) for v in back(x, y)))
-    assert found.coordinates == pytest.approx(expected, abs=1e-12)
-    assert found.box == pytest.approx(kind.to_box(expected), abs=1e-12) and found.points == kind.outline(
-        found.coordinates
-    )
 
 
 @pytest.mark.parametrize("size", [(1920, 1080), (641, 1300), (3840, 2160), (100, 50)])
@@ -121,7 +106,7 @@ def test_word_that_is_no_view_is_refused_with_what_was_expected(word, told):
     [
         (["mirror"], Question("Find the left cat"), "names a side"),
         (["mirror"], Question("?", labels=("right shoe",)), "names a side"),
-        (["mirror"], Question("?", geometry="keypoints"), "have names"),
+        (["mirror"], Question("?", geometry="keypoints"), "only boxes are fused"),
         (["classes"], Question("?"), "no labels are known"),
     ],
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from coord_adapter.drafts import DRAFTS_FILE, Drafts, read_drafts, save_drafts
 from coord_adapter.format import MODULE_NAME, SavedOffsets, read_offsets
 from coord_adapter.initial_rows import new_token_rows, smooth_rows, smooth_rows_2d
-from coord_adapter.slots import SLOTS_FILE, Slots, read_slots, save_slots
 from coord_codec import InputError
 
 if TYPE_CHECKING:
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from coord_adapter.tables import CoordOffsetAdapter
 
 __all__ = [
+    "DRAFTS_FILE",
     "MODULE_NAME",
-    "SLOTS_FILE",
     "ActiveOffsets",
     "CoordOffsetAdapter",
     "CoordOffsetConfig",
+    "Drafts",
     "IdRange",
     "InputError",
     "SavedOffsets",
-    "Slots",
     "active_offsets",
     "bake_offsets",
     "build_param_groups",
@@ -39,12 +39,12 @@ __all__ = [
     "new_token_rows",
     "offset_parameters",
     "param_group_names",
+    "read_drafts",
     "read_offsets",
-    "read_slots",
     "reattach_coord_offset_hooks",
     "register_param_groups",
     "save_as_trainable_tokens",
-    "save_slots",
+    "save_drafts",
     "smooth_rows",
     "smooth_rows_2d",
     "with_offset_modules",

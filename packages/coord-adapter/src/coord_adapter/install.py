@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from operator import index
 from typing import Any
 
 import torch
@@ -196,15 +197,14 @@ def _only_scales(layer: Any) -> bool:
 
 
 def _whole_numbers(coord_ids: Iterable[Any]) -> list[int]:
-    """Return the ids as integers; `int` alone would cut off the decimals of fractions."""
+    """Return the ids as integers; `int` would cut off the decimals of fractions."""
     numbers = list(coord_ids)
     try:
-        ids = [int(number) for number in numbers]
-    except (TypeError, ValueError):
-        ids = []
-    if len(ids) != len(numbers) or any(number != token_id for number, token_id in zip(numbers, ids, strict=True)):
-        raise ValueError(f"coord_ids must be token ids, whole numbers in one dimension, got {_shorten(numbers)}.")
-    return ids
+        return [index(number) for number in numbers]
+    except TypeError:
+        raise ValueError(
+            f"coord_ids must be token ids, whole numbers in one dimension, got {_shorten(numbers)}."
+        ) from None
 
 
 def _check_ids(ids: list[int], rows: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from coord_codec import Instance
 from coord_data.duplicates import is_same, near_duplicates
 from coord_data.image_file import ImageFile
 
@@ -16,19 +17,30 @@ _COMPARED = 25_000_000
 _SAME_BOX = 0.02
 """Largest difference of a coordinate, as a fraction of the image, between boxes of one object on two copies."""
 
-Boxes = tuple[tuple[str, ...], np.ndarray]
-"""Sorted labels of an image, and its boxes [M, 4] in that order, as fractions of its size."""
+_NONE = np.array([], str), np.zeros((0, 4))
+
+Boxes = tuple[np.ndarray, np.ndarray]
+"""Sorted labels [M] of the targets of an image, and their boxes [M, 4] in that order, as fractions of its size."""
 
 
-def sorted_boxes(objects: Iterable[tuple[str, Sequence[float]]]) -> Boxes:
-    """Return labels and boxes in an order of their own, so that those of two images can be compared."""
-    ordered = sorted((label, tuple(box)) for label, box in objects)
-    return tuple(label for label, _ in ordered), np.array([box for _, box in ordered]).reshape(-1, 4)
+def boxes_by_image(instances: Iterable[Instance]) -> dict[str, Boxes]:
+    """Return the targets of each image by its path, those of all its records together."""
+    targets: dict[str, list[tuple[str, tuple[float, ...]]]] = {}
+    for instance in instances:
+        targets.setdefault(instance.image, []).extend((target.desc, target.bbox) for target in instance.targets)
+    ordered = {name: sorted(found) for name, found in targets.items()}
+    return {
+        name: (np.array([desc for desc, _ in found]), np.array([box for _, box in found]).reshape(-1, 4))
+        for name, found in ordered.items()
+    }
 
 
 def have_same_boxes(one: Boxes, other: Boxes) -> bool:
     """Return whether two images have the same objects at the same places."""
-    return one[0] == other[0] and bool((np.abs(one[1] - other[1]) <= _SAME_BOX).all())
+    if not np.array_equal(one[0], other[0]):
+        return False
+    is_near_MM = (np.abs(one[1][:, None] - other[1]) <= _SAME_BOX).all(axis=2) & (one[0][:, None] == other[0])
+    return bool(is_near_MM.any(axis=0).all() and is_near_MM.any(axis=1).all())
 
 
 @dataclass(frozen=True)
@@ -38,7 +50,7 @@ class Pair:
     Attributes:
         first: index in the first set
         second: index in the second set
-        kind: `equal` files, a `copy` of another size or quality, or images that only look `alike`
+        kind: `equal` files, a `copy` of another size or quality with the same boxes, or images that only look `alike`
         how: the evidence, in words
     """
 
@@ -71,25 +83,38 @@ def alike_images(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> lis
             i, j = rows_i[at_i], rows_j[at_j]
             grey_i, grey_j = first[i].grey, second[j].grey
             same = (i, j) not in pairs and grey_i is not None and grey_j is not None and is_same(grey_i, grey_j)
-            how = "copies of another size or quality" if same else "parts of them differ"
+            how = "parts of them differ"
+            if same:
+                is_resized = first[i].size != second[j].size
+                how = "copies of another size" if is_resized else "copies of another quality, or frames without motion"
             how += f", {bits} of 64 bits of their perceptual hashes differ"
             pairs.setdefault((i, j), Pair(i, j, "copy" if same else "alike", how))
     return sorted(pairs.values(), key=lambda pair: (not pair.same, pair.first, pair.second))
 
 
-def duplicates_in(files: Sequence[ImageFile], boxes: Sequence[Boxes]) -> list[Pair]:
-    """Return the pairs within a set, the earlier image first.
+def duplicates_in(names: Sequence[str], files: Sequence[ImageFile], boxes: Mapping[str, Boxes]) -> list[Pair]:
+    """Return the pairs within a set, the earlier image first: inspection reports them, and preparation drops them.
 
     Frames of one video, in which too little has moved to be seen in the pixels, are told from copies by their boxes.
+
+    Args:
+        names: paths of the images, each once
+        files: what a look at each told
+        boxes: the targets of each image that has a record, see `boxes_by_image`
     """
     pairs = [pair for pair in alike_images(files, files) if pair.first < pair.second]
     judged = [
         pair
-        if pair.kind != "copy" or have_same_boxes(boxes[pair.first], boxes[pair.second])
+        if pair.kind != "copy" or same_boxes_of(names[pair.first], names[pair.second], boxes)
         else replace(pair, kind="alike", how=f"{pair.how.partition(', ')[2]}, and their boxes differ")
         for pair in pairs
     ]
     return sorted(judged, key=lambda pair: not pair.same)
+
+
+def same_boxes_of(one: str, other: str, boxes: Mapping[str, Boxes]) -> bool:
+    """Return whether two images of a set have the same targets; an image without a record has none."""
+    return have_same_boxes(boxes.get(one, _NONE), boxes.get(other, _NONE))
 
 
 def _hashes(files: Sequence[ImageFile]) -> tuple[list[int], list[np.ndarray]]:

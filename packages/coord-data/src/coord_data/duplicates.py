@@ -1,4 +1,4 @@
-"""Finds near-duplicate images of two sets by perceptual hashes (ImageHash's pHash, 64 bits) that differ in few bits.
+"""Finds near-duplicate images of two sets by perceptual hashes (pHash, 64 bits) that differ in few bits.
 
 Forms with the same layout, frames of one video, or objects in front of an empty sky also have similar hashes; comparing
 the grey values of reduced images tells copies from such images.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import imagehash
 import numpy as np
 from PIL import Image
 
@@ -20,14 +19,23 @@ _SAME_GREY = 10
 
 Measured on 63 photographs: 3 fields of copies of .25 to 1.5 times the size and of JPEG quality 10 to 80 differ by at
 most 8, frames in which an object of 1 to 3 % of the image has moved by 14 or more in 95 % of cases."""
+_PHASH = 32
+"""Side in pixels of the reduced image whose frequencies are hashed."""
 _FIELDS = 64
 _DIFFERING = 3  # fields that must differ: one may be a scratch or a date
 _ROWS = 256
 
 
+_COSINES = np.cos(np.pi / _PHASH * np.outer(np.arange(8), np.arange(_PHASH) + 0.5))
+"""[8, 32]: the lowest frequencies of a discrete cosine transform."""
+
+
 def perceptual_hash(image: Image.Image) -> np.ndarray:
-    """Return the pHash of an image, 64 bits."""
-    return imagehash.phash(image).hash.ravel()
+    """Return the pHash of an image, as ImageHash computes it: which of 64 low frequencies exceed their median."""
+    grey = np.asarray(image.convert("L").resize((_PHASH, _PHASH), Image.Resampling.LANCZOS), np.float64)
+    lowest = (_COSINES @ grey @ _COSINES.T).round(6)  # without the noise of images of one colour
+    bits: np.ndarray = (lowest > np.median(lowest)).ravel()
+    return bits
 
 
 def grey_fields(image: Image.Image) -> np.ndarray:

@@ -11,17 +11,17 @@ import re
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-from coord_codec import InputError, Instance, RunError, write_instances
+from coord_codec import InputError, Instance, Problem, RunError, write_instances
 from coord_codec.arguments import expect
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
-from coord_data.alike import duplicates_in, have_same_boxes, sorted_boxes
+from coord_data.alike import boxes_by_image, duplicates_in, same_boxes_of
 from coord_data.duplicates import is_same, near_duplicates
 from coord_data.formats.coco import SUMMARY
 from coord_data.formats.registry import open_source
@@ -73,38 +73,43 @@ def prepare(
     single = out.suffix == ".jsonl"
     if single and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
+
+    # Read the sources.
     sets = [
         load_annotated(path, data.model_copy(update={"images": images}), name=str(_named(path)))
         for path, images in _images_of(sources, data.images)
     ]
     folder = (out.parent if single else out).resolve()
     instances = list(_instances(sets, folder))
-    parts: dict[str, list[Instance]] = {out.name if single else "instances.jsonl": instances}
-    near: list[dict[str, object]] = []
-    dropped: list[dict[str, object]] = []
+    faults = [problem for loaded in sets for problem in loaded.problems]
+    facts: dict[str, object] = {
+        "images": os.path.relpath(os.path.commonpath([(s.base or s.root).resolve() for s in sets]), folder),
+        "sources": [{"path": loaded.name, "digest": loaded.digest} for loaded in sets],
+        "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
+        "told": [*(line for loaded in sets for line in loaded.notes), *_note_shared(sets)],
+        "problems": len(faults),
+    }
+
+    # Choose the images.
     files = [] if split is None and drop_duplicates is None else [file for loaded in sets for file in _looks(loaded)]
+    dropped: list[dict[str, object]] = []
     if drop_duplicates is not None:
         kept, dropped = _without_duplicates(instances, files, drop_duplicates)
         instances, files = [instances[i] for i in kept], [files[i] for i in kept]
+        facts["dropped_duplicates"] = dropped
     if count is not None:
         kept = _drawn(instances, count, seed)
         instances, files = [instances[i] for i in kept], [files[i] for i in kept] if files else []
-    parts = dict.fromkeys(parts, instances)
+        facts["drawn"] = {"count": count, "seed": seed}
+    parts = {out.name if single else "instances.jsonl": instances}
+    near: list[dict[str, object]] = []
     if split is not None:
         parts, near = _split(instances, files, split)
-    listed = "".join(json.dumps(asdict(problem)) + "\n" for loaded in sets for problem in loaded.problems)
-    base = os.path.commonpath([(loaded.base or loaded.root).resolve() for loaded in sets])
-    shared_notes = _note_shared(sets)
-    facts = {
-        "images": os.path.relpath(base, folder),
-        "sources": [{"path": loaded.name, "digest": loaded.digest} for loaded in sets],
-        "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
-        "told": [*(line for loaded in sets for line in loaded.notes), *shared_notes],
-        "problems": sum(len(loaded.problems) for loaded in sets),
-        **({"drawn": {"count": count, "seed": seed}} if count is not None else {}),
-        **({"near_duplicates": near} if split is not None else {}),
-        **({"dropped_duplicates": dropped} if drop_duplicates is not None else {}),
-    }
+        facts["near_duplicates"] = near
+
+    # Write the files.
+    problems = _problems_beside(out) if single else out / "problems.jsonl"
+    left_out = [*faults, *(_problem_of_copy(row) for row in dropped)]
     with _output_folder(out, single) as output:
         for name, part in parts.items():
             write_instances(output / name, part)
@@ -112,9 +117,10 @@ def prepare(
             counts = {"records": len(part), "boxes": classes.total(), "classes": dict(classes.most_common())}
             summary = json.dumps(counts | facts, indent=2, ensure_ascii=False)
             write_text((output / name).with_suffix(SUMMARY), summary + "\n")
-        problems = output / (_problems_beside(out).name if single else "problems.jsonl")
-        if listed or not single:
-            write_text(problems, listed)
+        if left_out or not single:
+            write_text(output / problems.name, "".join(json.dumps(asdict(problem)) + "\n" for problem in left_out))
+
+    # Report what was done.
     for name, part in parts.items():
         boxes = counted(sum(len(i.targets) for i in part), "box", "boxes")
         _LOG.info(f"{counted(len(part), 'record')}, {boxes} in {out if single else out / name}")
@@ -122,7 +128,7 @@ def prepare(
         _LOG.info(_dropped_line(dropped))
     if data.allow_outside:
         _LOG.info("images may lie outside their folder: set data.allow_outside=true wherever this is read")
-    _report(sets, shared_notes, near, out.parent / problems.name if single else out / problems.name)
+    _report(sets, near, faults, problems)
 
 
 def written_to(out: Path) -> tuple[Path, ...]:
@@ -139,20 +145,25 @@ def _problems_beside(out: Path) -> Path:
     return out.with_name(f"{out.stem}.problems.jsonl")
 
 
-def _report(sets: Sequence[ImageSet], shared: Sequence[str], near: Sequence[dict[str, object]], problems: Path) -> None:
+def _problem_of_copy(row: Mapping[str, object]) -> Problem:
+    return Problem(str(row["image"]), "image", f"left out (--drop-duplicates), as {row['kept']} is kept: {row['how']}")
+
+
+def _report(
+    sets: Sequence[ImageSet], near: Sequence[dict[str, object]], faults: Sequence[Problem], problems: Path
+) -> None:
     for loaded in sets:
         for line in loaded.notes:
             _LOG.info(line)
         for reason, count in loaded.annotations.notes.items():
             _LOG.info(counted_note(count, reason))
-    for line in shared:
+    for line in _note_shared(sets):
         _LOG.info(line)
     if near:
         _LOG.info(
             f"{counted(len(near), 'image of val looks', 'images of val look')} like one of train, for example "
             f"{near[0]['val']} and {near[0]['train']}"
         )
-    faults = [problem for loaded in sets for problem in loaded.problems]
     for problem in faults[:_SHOWN]:
         _LOG.info(f"left out: {problem}")
     if len(faults) > _SHOWN:
@@ -237,15 +248,12 @@ def _without_duplicates(
 
     Several records of one image are no duplicates of each other.
     """
-    records: dict[str, list[int]] = {}
-    for i, instance in enumerate(instances):
-        records.setdefault(instance.image, []).append(i)
-    names = list(records)
-    looks = [files[records[name][0]] for name in names]
-    boxes = [sorted_boxes((t.desc, t.bbox) for i in records[name] for t in instances[i].targets) for name in names]
+    look_of = {instance.image: file for instance, file in zip(instances, files, strict=True)}
+    names, boxes = list(look_of), boxes_by_image(instances)
     kept_as = list(range(len(names)))
     how: dict[int, str] = {}
-    for pair in sorted(duplicates_in(looks, boxes), key=lambda pair: (pair.first, pair.second)):
+    pairs = duplicates_in(names, list(look_of.values()), boxes)
+    for pair in sorted(pairs, key=lambda pair: (pair.first, pair.second)):
         if pair.kind == "equal" or (pair.kind == "copy" and which == "near"):
             # The earlier image may itself be left out for a still earlier one.
             kept_as[pair.second] = min(kept_as[pair.second], kept_as[pair.first])
@@ -255,7 +263,7 @@ def _without_duplicates(
             "image": names[at],
             "kept": names[original],
             "how": how[at],
-            "same_boxes": have_same_boxes(boxes[at], boxes[original]),
+            "same_boxes": same_boxes_of(names[at], names[original], boxes),
         }
         for at, original in enumerate(kept_as)
         if original != at

@@ -52,6 +52,6 @@ def test_images_that_look_alike_are_no_leak_and_no_duplicate(files):
     )
     assert [f.severity for f in alike] == ["warning"] and "look like" in alike[0].message
     assert [(f.severity, f.count) for f in copied] == [("error", 2), ("warning", 1)]
-    twice = duplicate_images(raw(2), files[:2])
+    twice = duplicate_images(raw(2).files, files[:2], [])
     assert [f.severity for f in twice] == ["note"] and "1 pair" in twice[0].message
-    assert [f.severity for f in duplicate_images(raw(3), [*files[:1], *files[2:]])] == ["error"]
+    assert [f.severity for f in duplicate_images(raw(3).files, [*files[:1], *files[2:]], [])] == ["error"]

@@ -9,67 +9,65 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coord_codec import InputError
     from coord_codec.images import ImageError, ImageFacts, decode_image, image_facts, to_rgb
-    from coord_eval.calibration import Calibration, fit_calibration
-    from coord_eval.ceiling import CeilingSettings, oracle_predictions
-    from coord_eval.compared_runs import Difference
-    from coord_eval.comparison import Comparison, compare
-    from coord_eval.detections import Detections
+    from coord_eval.boxes.detections import Detections
+    from coord_eval.calibration.calibration import Calibration, fit_calibration
+    from coord_eval.comparison.compare import Comparison, Difference, compare
     from coord_eval.diagnosis.answers import diagnose
     from coord_eval.evaluation import Evaluation
-    from coord_eval.export import to_coco_results, to_fiftyone, to_supervision, write_exports
-    from coord_eval.expressions import ExpressionScores, score_expression_files, score_expressions
     from coord_eval.fusion.ensemble import Ensemble, fuse_predictions
     from coord_eval.fusion.fuse import Fusion, fuse
-    from coord_eval.ground_truth import GroundTruth, load_ground_truth
     from coord_eval.intake.answers import AnswerSettings
+    from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
     from coord_eval.intake.joining import LabelSettings
+    from coord_eval.intake.objects import ScoredObject, scored_objects
     from coord_eval.intake.ranking import SCORE_SOURCES
-    from coord_eval.lvis import LvisScores, score_lvis
-    from coord_eval.metric_table import METRICS, figure_of, register_metric, unregister_metric
+    from coord_eval.labelling.export import to_coco_results, to_fiftyone, to_supervision, write_exports
+    from coord_eval.metrics.ceiling import oracle_predictions
     from coord_eval.metrics.coco import COCO_KEYS
     from coord_eval.metrics.coco_own import CocoParams
+    from coord_eval.metrics.expressions import ExpressionScores, score_expression_files, score_expressions
+    from coord_eval.metrics.lvis import LvisScores, score_lvis
     from coord_eval.metrics.metric import Figure, Metric, Need, Shown, ratio_over_images
-    from coord_eval.objects import ScoredObject, scored_objects
+    from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
     from coord_eval.parse.formats import FORMATS, TextFormat, register_format
     from coord_eval.parse.parser import parse_answer
-    from coord_eval.report_page import ReportSection
-    from coord_eval.resampling.bootstrap import Resamples, ResamplingSettings, resample
-    from coord_eval.scoring import ScoreKeywords, score
-    from coord_eval.thresholds import Threshold, ThresholdCurve, threshold_curve
+    from coord_eval.report.metric_table import METRICS, figure_of, register_metric, unregister_metric
+    from coord_eval.report.page import ReportSection
+    from coord_eval.resampling.bootstrap import Resamples, resample
+    from coord_eval.scoring import score
 
 # Modules are imported on first use, so that `coord-eval --help` and the parser do not load NumPy.
 _MODULES = {
     "coord_codec": ("InputError",),
-    "coord_eval.compared_runs": ("Difference",),
-    "coord_eval.comparison": ("Comparison", "compare"),
+    "coord_eval.comparison.compare": ("Comparison", "Difference", "compare"),
     "coord_eval.fusion.fuse": ("Fusion", "fuse"),
     "coord_eval.fusion.ensemble": ("Ensemble", "fuse_predictions"),
-    "coord_eval.calibration": ("Calibration", "fit_calibration"),
-    "coord_eval.thresholds": ("Threshold", "ThresholdCurve", "threshold_curve"),
-    "coord_eval.ground_truth": ("GroundTruth", "load_ground_truth"),
-    "coord_eval.detections": ("Detections",),
-    "coord_eval.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
+    "coord_eval.calibration.calibration": ("Calibration", "fit_calibration"),
+    "coord_eval.metrics.thresholds": ("Threshold", "ThresholdCurve", "threshold_curve"),
+    "coord_eval.intake.ground_truth": ("GroundTruth", "load_ground_truth"),
+    "coord_eval.boxes.detections": ("Detections",),
+    "coord_eval.labelling.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
     "coord_codec.images": ("ImageError", "ImageFacts", "decode_image", "image_facts", "to_rgb"),
     "coord_eval.intake.ranking": ("SCORE_SOURCES",),
-    "coord_eval.resampling.bootstrap": ("ResamplingSettings", "Resamples", "resample"),
+    "coord_eval.resampling.bootstrap": ("Resamples", "resample"),
     "coord_eval.metrics.coco": ("COCO_KEYS",),
     "coord_eval.metrics.coco_own": ("CocoParams",),
-    "coord_eval.objects": ("ScoredObject", "scored_objects"),
+    "coord_eval.intake.objects": ("ScoredObject", "scored_objects"),
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
     "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
     "coord_eval.parse.parser": ("parse_answer",),
-    "coord_eval.report_page": ("ReportSection",),
-    "coord_eval.scoring": ("ScoreKeywords", "score"),
-    "coord_eval.ceiling": ("CeilingSettings", "oracle_predictions"),
+    "coord_eval.report.page": ("ReportSection",),
+    "coord_eval.scoring": ("score",),
+    "coord_eval.metrics.ceiling": ("oracle_predictions",),
     "coord_eval.evaluation": ("Evaluation",),
     "coord_eval.intake.answers": ("AnswerSettings",),
     "coord_eval.intake.joining": ("LabelSettings",),
-    "coord_eval.metric_table": ("METRICS", "figure_of", "register_metric", "unregister_metric"),
+    "coord_eval.report.metric_table": ("METRICS", "figure_of", "register_metric", "unregister_metric"),
     "coord_eval.metrics.metric": ("Figure", "Metric", "Need", "Shown", "ratio_over_images"),
     "coord_eval.diagnosis.answers": ("diagnose",),
-    "coord_eval.lvis": ("LvisScores", "score_lvis"),
-    "coord_eval.expressions": ("ExpressionScores", "score_expression_files", "score_expressions"),
+    "coord_eval.metrics.lvis": ("LvisScores", "score_lvis"),
+    "coord_eval.metrics.expressions": ("ExpressionScores", "score_expression_files", "score_expressions"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -82,7 +80,6 @@ __all__ = [
     "Answer",
     "AnswerSettings",
     "Calibration",
-    "CeilingSettings",
     "CocoParams",
     "Comparison",
     "Detections",
@@ -104,8 +101,6 @@ __all__ = [
     "ParsedObject",
     "ReportSection",
     "Resamples",
-    "ResamplingSettings",
-    "ScoreKeywords",
     "ScoredObject",
     "Shown",
     "TextFormat",

@@ -5,22 +5,27 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from coord_codec import CoordGrid, geometry_of
 from coord_codec.counts import counted
 from coord_codec.html import fragment, notes
-from coord_eval.evaluated import Evaluated
 from coord_eval.intake.collecting import collector_paused
-from coord_eval.metric_table import METRICS, all_metrics, all_shown
-from coord_eval.metrics.coco import COCO_KEYS
+from coord_eval.intake.joining import JoinReport
+from coord_eval.match.matching import Scored
+from coord_eval.metrics.ceiling import CeilingSettings
+from coord_eval.metrics.coco import COCO_KEYS, CocoScores, coco_scores
+from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.metrics.metric import point
+from coord_eval.parse.answer import Answer
+from coord_eval.report.metric_table import METRICS, all_metrics, all_shown
+from coord_eval.report.page import MAX_OVERLAYS, ReportSection, figures_html, tiles_html, write_report
 from coord_eval.report.photograph import ImageRoot
-from coord_eval.report_page import MAX_OVERLAYS, ReportSection, figures_html, tiles_html, write_report
 from coord_eval.resampling.bootstrap import figures
 
 SCHEMA_VERSION = 1
@@ -39,16 +44,91 @@ OTHER_NAMES = {
 """Names of torchmetrics' `MeanAveragePrecision` and supervision's `MeanAveragePrecision`, and ours."""
 
 
-class Evaluation(Evaluated):
-    """All metrics of one set of answers; `Evaluated` documents the fields.
+def _row(name: str) -> Any:
+    """Return an attribute that a row of the table of metrics computes on first use."""
+    return cached_property(METRICS[name].value_of)
 
-    A metric is computed when it is first used. `evaluation["AP"]` is a figure by its name, also by those of
-    torchmetrics and supervision (`map_50`).
+
+class MetricValues:
+    """The values of the table of metrics that are attributes; numeric keys of dictionaries are IoU thresholds.
+
+    Attributes:
+        coco: the twelve COCO metrics under `score_source`; -1 where no object of that kind exists
+        coco_constant_score: the twelve COCO metrics with all scores set to 1, from our own matching
+        coco_class_agnostic: the twelve COCO metrics when any label may match any object, from our own matching: COCO's
+            `useCats=0`, including unknown labels, for the 100 best boxes of an image
+        detection: micro precision, recall and F1 at IoU .5, .75 and over .5:.95, independent of scores
+        detection_class_agnostic: likewise, when any label may match any object
+        mean_iou: mean over objects of the IoU with the matched detection of the same label, 0 for missed objects
+        mean_iou_class_agnostic: likewise, when any label may match any object
+        ceiling: the twelve COCO metrics of the ground truth itself, encoded and parsed back, with all scores 1; empty
+            if it cannot be computed
+        per_class: AP, AP50, objects and detections of each category
+        pr_curves: precision at 101 recalls, mean over labels, at IoU .5, .75 and over .5:.95, and the recalls
+        coco_own: AP and AR with the caller's parameters, empty without any
     """
 
-    def value_of(self, name: str) -> Any:
-        """Return the value of a row of the table of metrics."""
-        return METRICS[name].value_of(self)
+    coco: dict[str, float] = _row("coco")
+    coco_constant_score: dict[str, float] = _row("coco_constant_score")
+    coco_class_agnostic: dict[str, float] = _row("coco_class_agnostic")
+    detection: dict[str, dict[str, float]] = _row("detection")
+    detection_class_agnostic: dict[str, dict[str, float]] = _row("detection_class_agnostic")
+    mean_iou: float = _row("mean_iou")
+    mean_iou_class_agnostic: float = _row("mean_iou_class_agnostic")
+    ceiling: dict[str, float] = _row("ceiling")
+    per_class: dict[str, dict[str, float]] = _row("per_class")
+    pr_curves: dict[str, list[float]] = _row("pr_curves")
+    coco_own: dict[str, float] = _row("coco_own")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Evaluation(MetricValues, Scored):
+    """All metrics of one set of answers, each computed when it is first used.
+
+    `evaluation["AP"]` is a figure by its name, also by those of torchmetrics and supervision (`map_50`). `MetricValues`
+    documents the metrics, `Scored` documents `truth`, `detections`, `matches`, `matches_any_label`, `score_source` and
+    `bins`.
+
+    Attributes:
+        backend: library that computed `coco` and `per_class`
+        format: counts of parsed, truncated and dropped answers and objects
+        labels: number of objects by the layer that matched their label; `unknown` ones count as false positives
+        unknown_labels: number of occurrences of each unknown label
+        counts: images, those without an answer, objects, crowd regions, detections, detections beyond COCO's limit
+        join: how answers were assigned to images
+        notes: conditions that matter when interpreting the metrics
+        answers: text and parsed answer by image index; empty for results lists
+        intervals: metrics with their 95 % confidence intervals over images, empty without a bootstrap
+        shapes: scores of shapes other than boxes, see `coord_eval.shapes.scores.score_shapes`; empty for boxes
+        fusion: the rule by which near-duplicates were fused, and the counts of `coord_eval.Fusion`; empty without one
+        calibrated: whether a calibration has mapped the scores to probabilities
+    """
+
+    backend: str
+    format: dict[str, Any]
+    labels: dict[str, int]
+    unknown_labels: dict[str, int]
+    counts: dict[str, int]
+    join: JoinReport
+    notes: tuple[str, ...]
+    answers: dict[int, tuple[str, Answer]]
+    intervals: dict[str, dict[str, float]] = field(default_factory=dict)
+    shapes: dict[str, Any] = field(default_factory=dict)
+    grid: CoordGrid = CoordGrid()
+    ceiling_settings: CeilingSettings = CeilingSettings()
+    params: CocoParams | None = None
+    fusion: dict[str, Any] = field(default_factory=dict)
+    calibrated: bool = False
+
+    @cached_property
+    def backend_scores(self) -> CocoScores:
+        """The result of the backend, on which `coco`, `per_class` and `pr_curves` stand."""
+        return coco_scores(self.truth, self.detections, self.backend)
+
+    @property
+    def has_boxes(self) -> bool:
+        """Whether scores of boxes are meaningful, which they are not for the boxes around points."""
+        return not self.shapes or geometry_of(self.shapes["geometry"]).has_extent
 
     @cached_property
     def analysis(self) -> dict[str, Any]:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
-from inspect import Parameter, Signature, signature
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
-from coord_eval.calibration import Calibration
-from coord_eval.ceiling import CeilingSettings, no_ceiling
+from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
 from coord_eval.fusion.detections import FusionRule, fuse_detections, fusion_note
-from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import Collected, collect, collector_paused
+from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelSettings
+from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
-from coord_eval.resampling.bootstrap import ResamplingSettings, few_objects_note, resample
+from coord_eval.resampling.bootstrap import few_objects_note, resample
 from coord_eval.shapes.scores import score_shapes
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 
 _LABELS_SHOWN = 5
 _DROP_ADVICE = {
@@ -38,24 +32,6 @@ _DROP_ADVICE = {
 }
 
 
-class ScoreKeywords(TypedDict, total=False):
-    """Fields of the settings objects of `score`, which can be given as keywords instead."""
-
-    boxes: str
-    format: str | MarkerFamily
-    scale: Scale
-    grid: CoordGrid
-    geometry: str | Geometry
-    ignored_labels: str | Sequence[str]
-    markers: str | MarkerFamily
-    max_objects: int | None
-    order: Order
-    synonyms: Mapping[str, Sequence[str]] | None
-    label_callback: Callable[[str], str | None] | None
-    bootstrap: int
-    seed: int
-
-
 @collector_paused()
 def score(
     ground_truth: GroundTruthSource,
@@ -63,24 +39,30 @@ def score(
     backend: str = "pycocotools",
     score_source: str = "auto",
     *,
-    answers: AnswerSettings = AnswerSettings(),
-    ceiling: CeilingSettings = CeilingSettings(),
-    labels: LabelSettings = LabelSettings(),
-    resampling: ResamplingSettings = ResamplingSettings(),
+    boxes: str = "tokens",
+    format: str | MarkerFamily = "auto",
+    scale: Scale = None,
+    grid: CoordGrid = CoordGrid(),
+    geometry: str | Geometry = "box",
+    ignored_labels: str | Sequence[str] = (),
+    synonyms: Mapping[str, Sequence[str]] | None = None,
+    label_callback: Callable[[str], str | None] | None = None,
+    markers: str | MarkerFamily = "obj",
+    max_objects: int | None = None,
+    order: Order = "top_left",
+    bootstrap: int = 0,
+    seed: int = 0,
     lenient: bool = False,
     params: CocoParams | None = None,
     fuse: str | None = None,
     calibration: Calibration | str | Path | None = None,
-    progress: Progress | None = None,
     diagnose: bool | None = None,
-    **keywords: Unpack[ScoreKeywords],
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Score answers against ground truth.
 
     An image without an answer counts as an empty answer. A box in an image without objects is a false positive. So is a
     box with a label that the data set does not have; it is never left out.
-
-    The fields of the settings can be given as keywords instead: `scale=1000` is `answers=AnswerSettings(scale=1000)`.
 
     Args:
         ground_truth: COCO JSON or instance JSON lines, a COCO dictionary, instances or an annotation set
@@ -88,19 +70,28 @@ def score(
         backend: library that computes the COCO metrics: `pycocotools`, or `faster-coco-eval` (extra `fast`)
         score_source: score by which boxes are sorted, `auto` or a name of `coord_eval.SCORE_SOURCES`; results lists
             keep their scores
-        answers: how the text of answers becomes boxes
-        ceiling: how the ground truth is encoded for the quantisation ceiling
-        labels: how labels are matched with categories
-        resampling: number and seed of the bootstrap resamples for confidence intervals
+        boxes: source of the boxes of text answers, see `AnswerSettings`, as for the next five
+        format: format of the answers
+        scale: divisor of plain numbers
+        grid: grid of the coordinate tokens
+        geometry: geometry of the objects
+        ignored_labels: labels that name no object
+        synonyms: other names of categories, from category to names
+        label_callback: called with a label that no other layer matches; returns a category or None
+        markers: marker family with which the ground truth is encoded for the quantisation ceiling, where this and the
+            next two should be those of the training
+        max_objects: object limit of an image, None for no limit
+        order: object order; it has an effect only under an object limit
+        bootstrap: number of bootstrap resamples of the images for confidence intervals, 0 for no intervals
+        seed: seed of the resamples
         lenient: leave out faulty records of the ground truth and count them in the notes, instead of raising
         params: your own IoU thresholds, areas and detection limits; AP and AR with these are in `coco_own`
-        fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf`, `nms` or `soft-nms`,
-            see `coord_eval.fuse`; a note counts them
+        fuse: `METHOD[:IOU]`, such as `nms:0.6`: fuse near-duplicates within each answer, by `wbf` or `nms`, see
+            `coord_eval.fuse`; a note counts them
         calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
-        progress: called with the name of a stage, the number of steps done and their total
         diagnose: whether other interpretations of the numbers are tried, which the notes then name; None: if AP is
             below .02
-        **keywords: fields of the settings
+        progress: called with the name of a stage, the number of steps done and their total
 
     Raises:
         InputError: if the input cannot be scored; the message names file, line and field
@@ -115,21 +106,11 @@ def score(
         1.0
     """
     # Settings
-    expect("backend", backend, str)
     if backend not in BACKENDS:
         raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {backend!r}")
-    for name, value, kind in (
-        ("answers", answers, AnswerSettings),
-        ("ceiling", ceiling, CeilingSettings),
-        ("labels", labels, LabelSettings),
-        ("resampling", resampling, ResamplingSettings),
-        ("params", params, CocoParams),
-    ):
-        if name != "params" or value is not None:
-            expect(name, value, kind)
-    answers, ceiling, labels, resampling = _with_keywords((answers, ceiling, labels, resampling), keywords)
-    if fuse is not None:
-        expect("fuse", fuse, str)
+    answers = AnswerSettings(boxes, format, scale, grid, geometry, ignored_labels)
+    labels = LabelSettings(synonyms, label_callback)
+    ceiling = CeilingSettings(markers, max_objects, order)
     rule = FusionRule.parse(fuse) if fuse else None
     report = progress or silent
 
@@ -146,13 +127,12 @@ def score(
     # Near-duplicates
     fusion: dict[str, Any] = {}
     if rule is not None:
-        fused, counts = fuse_detections([collected.detections], rule, geometry_of(answers.geometry), truth.sizes_I2)
+        fused, counts = fuse_detections([collected.detections], rule, answers.geometry, truth.sizes_I2)
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 
     # Calibration
     if calibration is not None:
-        expect("calibration", calibration, Calibration, str, Path)
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
         detections, note = fitted.applied(collected.detections, truth.categories, collected.score_source, fusion)
         collected = replace(collected, detections=detections, notes=(*collected.notes, note))
@@ -188,27 +168,10 @@ def score(
     found = diagnose_loaded(evaluation, loaded, answers, labels, force=diagnose) if diagnose is not False else []
     report("score", 3, 3)
     evaluation = evaluation.with_notes(after=found)
-    if not resampling.bootstrap:
+    if not bootstrap:
         return evaluation
-    drawn = resample(evaluation, resampling.bootstrap, resampling.seed, progress)
+    drawn = resample(evaluation, bootstrap, seed, progress)
     return evaluation.with_intervals(drawn.intervals(), few_objects_note(evaluation))
-
-
-def _with_keywords(settings: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the settings with the keywords, each a field of one of them.
-
-    Raises:
-        TypeError: for a keyword that is no field of any
-    """
-    left = dict(keywords)
-    changed = []
-    for group in settings:
-        given = {field.name: left.pop(field.name) for field in fields(group) if field.name in left}
-        changed.append(replace(group, **given) if given else group)
-    if left:
-        known = ", ".join(field.name for group in settings for field in fields(group))
-        raise TypeError(f"score() got an unexpected keyword argument {next(iter(left))!r}; known are {known}")
-    return tuple(changed)
 
 
 def _counts(truth: GroundTruth, collected: Collected) -> dict[str, int]:
@@ -250,19 +213,3 @@ def _notes(truth: GroundTruth, collected: Collected) -> list[str]:
     if left_out := beyond_limit(detections):
         notes.append(f"COCO leaves out {counted(left_out, 'box', 'boxes')} beyond 100 of one label in one image")
     return notes
-
-
-def _full_signature() -> Signature:
-    """Return the signature of `score` with the fields of the settings, for help and for completion."""
-    own = signature(score)
-    *given, _ = own.parameters.values()
-    groups = [p.default for p in given if is_dataclass(p.default)]
-    defaults = {field.name: getattr(group, field.name) for group in groups for field in fields(group)}
-    keywords = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=defaults[name], annotation=annotation)
-        for name, annotation in ScoreKeywords.__annotations__.items()
-    ]
-    return own.replace(parameters=[*(p for p in given if p.name != "progress"), *keywords, own.parameters["progress"]])
-
-
-score.__signature__ = _full_signature()  # type: ignore[attr-defined]

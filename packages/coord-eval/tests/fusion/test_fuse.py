@@ -1,11 +1,10 @@
 """Fusion against references written naively here, a published answer, and exact cases of tiles."""
 
-import math
 import random
 
 import pytest
 
-from coord_eval import InputError, ScoredObject, fuse
+from coord_eval import InputError, fuse
 
 
 def iou(a, b):
@@ -39,18 +38,6 @@ def naive_wbf(views, weights, threshold):
             mean = [sum(s * b[i] for s, b in c) / total for i in range(4)]
             fused.append((label, total / len(c) * min(len(c), len(views)) / sum(weights), *mean))
     return sorted(fused)
-
-
-def naive_soft_nms(objects, threshold, sigma):
-    left, done = [(o["score"], o["bbox"]) for o in objects], []
-    while left:
-        left.sort(key=lambda item: -item[0])
-        score, box = left.pop(0)
-        done.append((score, *box))
-        factors = [iou(box, other) for _, other in left]
-        factors = [math.exp(-o * o / sigma) if sigma else 1 - o if o > threshold else 1 for o in factors]
-        left = [(s * f, other) for (s, other), f in zip(left, factors, strict=True)]
-    return sorted(done)
 
 
 def random_views(seed, labels="ab"):
@@ -118,14 +105,6 @@ def test_wbf_equals_the_published_package():
     for found, row in zip(rows(fusion), published, strict=True):
         assert found[0] == row[0]
         assert found[1:] == pytest.approx(row[1:], abs=1e-5)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("sigma", [None, 0.5])
-def test_soft_nms_equals_the_naive_reference(seed, sigma):
-    objects = [o for view in random_views(seed, "a") for o in view]
-    found = sorted((o.score, *o.box) for o in fuse([objects], method="soft-nms", iou=0.3, sigma=sigma).objects)
-    assert found == [pytest.approx(row, abs=1e-9) for row in naive_soft_nms(objects, 0.3, sigma)]
 
 
 def test_nms_keeps_the_best_of_overlapping_boxes_of_a_label():
@@ -211,42 +190,18 @@ def test_score_of_an_object_is_shared_by_the_views_that_show_it():
     assert both.score == pytest.approx(0.8)
 
 
-def shape(coordinates, score, box=(0.1, 0.1, 0.5, 0.5)):
-    return ScoredObject("ship", box, score, (), (), coordinates)
-
-
-def test_shapes_are_fused_by_their_own_measure():
-    # Almost upright boxes whose topmost corner, with which they begin, is another one.
-    one = (0.2, 0.2, 0.6, 0.21, 0.6, 0.61, 0.2, 0.6)
-    other = (0.6, 0.2, 0.6, 0.6, 0.2, 0.61, 0.2, 0.21)
-    (fused,) = fuse([[shape(one, 0.5)], [shape(other, 0.5)]], geometry="oriented", size=(100, 100)).objects
-    assert fused.coordinates == pytest.approx((0.2, 0.205, 0.6, 0.205, 0.6, 0.605, 0.2, 0.605))
-    assert fused.box == pytest.approx((0.2, 0.205, 0.6, 0.605))
-    # Of outlines with any number of vertices that of the highest score stands for all.
-    triangle, square = (0.1, 0.1, 0.5, 0.5, 0.1, 0.5), (0.1, 0.1, 0.3, 0.3, 0.5, 0.5, 0.1, 0.5)
-    (fused,) = fuse([[shape(triangle, 0.4)], [shape(square, 0.6)]], geometry="polygon", size=(64, 64)).objects
-    assert (fused.coordinates, fused.score) == (square, 0.5)
-    # Boxes around these overlap and their outlines do not.
-    upper = (0.1, 0.1, 0.5, 0.1, 0.5, 0.49)
-    assert len(fuse([[shape(triangle, 0.4)], [shape(upper, 0.6)]], geometry="polygon", size=(64, 64)).objects) == 2
-    # Points are one object within 2 % of the diagonal.
-    points = [shape((0.5, 0.5), 0.9), shape((0.51, 0.5), 0.3), shape((0.55, 0.5), 0.5)]
-    fusion = fuse([points], geometry="point", size=(100, 100))
-    assert [o.coordinates for o in fusion.objects] == [pytest.approx((0.5025, 0.5)), (0.55, 0.5)]
-
-
 CAT = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "score": 0.5}
 
 
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"method": "mean"}, "method: expected one of wbf, nms, soft-nms"),
+        ({"method": "mean"}, "method: expected one of wbf, nms"),
         ({"iou": 1.5}, "iou: expected a number from 0 to 1"),
         ({"weights": [1, 2]}, "weights"),
         ({"regions": [(0, 0, 0.5, 1), None]}, "regions: expected one for each of 1 views, found 2"),
         ({"regions": [(0.5, 0, 0.5, 1)]}, r"regions\[0\]: expected x1 < x2"),
-        ({"geometry": "polygon"}, "size: shapes of the geometry polygon"),
+        ({"views": [[{**CAT, "coordinates": [0.1, 0.1, 0.5, 0.5, 0.1, 0.5]}]]}, "expected a box, found another shape"),
         ({"views": [[{**CAT, "score": None}]]}, r"views\[0\]\[0\].score"),
         ({"views": [[{**CAT, "score": -0.1}]]}, r"views\[0\]\[0\].score: expected a number of at least 0"),
         ({"views": [[{"desc": "cat", "score": 1}]]}, r"views\[0\]\[0\].bbox_xyxy"),

@@ -36,18 +36,9 @@ def test_score_with_fusion_equals_the_score_of_fused_boxes(coco_set, noisy_resul
     assert evaluation.to_dict()["fusion"] == evaluation.fusion
 
 
-def test_score_with_fusion_removes_near_duplicates_of_shapes():
-    square, moved = "[100, 100, 500, 100, 500, 500, 100, 500]", "[110, 100, 510, 100, 510, 500, 110, 500]"
-    text = f'[{{"polygon_2d": {square}, "label": "cat"}}, {{"polygon_2d": {moved}, "label": "cat"}}]'
-    shape = {"type": "polygon", "coordinates": [0.1, 0.1, 0.5, 0.1, 0.5, 0.5, 0.1, 0.5]}
-    cat = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "geometry": shape}
-    truth = [Instance(image="a.jpg", image_id=1, width=100, height=100, objects=[cat])]
-    answers = [{"image_id": 1, "text": text}]
-    before = score(truth, answers, scale=1000, geometry="polygon")
-    after = score(truth, answers, scale=1000, geometry="polygon", fuse="nms")
-    assert (len(before.detections), len(after.detections)) == (2, 1)
-    assert [pytest.approx(point) for point in after.detections.shapes[0]] == [(10, 10), (50, 10), (50, 50), (10, 50)]
-    assert after.shapes["AP"] == pytest.approx(1.0)
+def test_score_with_fusion_refuses_shapes(one_cat):
+    with pytest.raises(InputError, match="geometry polygon: expected boxes"):
+        score(one_cat, [], geometry="polygon", fuse="nms")
 
 
 def answer(image_id, boxes, **fields):
@@ -63,7 +54,7 @@ A = [answer(1, [("cat", [100, 100, 500, 500], 0.9), ("dog", [600, 600, 900, 900]
 B = [answer(1, [("Cat", [100, 100, 500, 600], 0.3)]), answer(3, [("cat", [0, 0, 1000, 1000], 0.8)])]
 
 
-def test_fuse_files_writes_answers_that_score_reads(tmp_path, capsys):
+def test_fuse_files_writes_answers_that_score_reads(coco, tmp_path, capsys):
     for name, records in (("a.jsonl", A), ("b.jsonl", B)):
         (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
     a, b, out = (str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", "fused.jsonl"))
@@ -77,13 +68,8 @@ def test_fuse_files_writes_answers_that_score_reads(tmp_path, capsys):
         {"bbox_2d": [0.1, 0.1, 0.5, 0.525], "label": "cat", "confidence": 0.6},
         {"bbox_2d": [0.6, 0.6, 0.9, 0.9], "label": "dog", "confidence": 0.2},
     ]
-    images = [{"id": i, "file_name": f"{i}.jpg", "width": 100, "height": 100} for i in (1, 2, 3)]
     objects = [(1, 1, [10, 10, 40, 42.5]), (1, 2, [60, 60, 30, 30]), (3, 1, [0, 0, 100, 100])]
-    truth = {
-        "images": images,
-        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
-        "annotations": [{"id": n, "image_id": i, "category_id": k, "bbox": b} for n, (i, k, b) in enumerate(objects)],
-    }
+    truth = coco(*objects, names=("cat", "dog"), images=(1, 2, 3))
     evaluation = score(truth, out)
     assert evaluation.score_source == "stated"
     assert evaluation.coco["AP"] == pytest.approx(1.0)
@@ -116,7 +102,7 @@ def test_fuse_joins_images_by_id_and_by_name():
     [
         ({"a": A, "b": [{"image_id": 1, "category_id": 1, "bbox": [1, 1, 2, 2], "score": 1}]}, "a holds answers with"),
         ({"a": A, "b": [answer(9, [])]}, "no image has predictions in two of a, b"),
-        ({"a": [answer(1, [], tile=[0, 0, 10, 10])]}, "tiles and shapes need the size of their image"),
+        ({"a": [answer(1, [], tile=[0, 0, 10, 10])]}, "tiles need the size of their image"),
     ],
 )
 def test_fuse_files_refuses_what_cannot_be_fused(files, message):

@@ -98,12 +98,8 @@ def test_join_takes_an_answer_for_each_label_that_was_asked_for(one_cat):
         score(one_cat, [{"image_id": 1, "text": box, "label": "cat"}] * 2)
 
 
-def test_join_places_the_boxes_of_tiles_in_their_image():
-    truth = {
-        "images": [{"id": 1, "file_name": "a.jpg", "width": 200, "height": 100}],
-        "categories": [{"id": 1, "name": "cat"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [110, 10, 50, 80], "area": 4000}],
-    }
+def test_join_places_the_boxes_of_tiles_in_their_image(coco):
+    truth = coco((1, 1, [110, 10, 50, 80]), size=(200, 100))
     answers = [
         {"image_id": 1, "text": "[]", "tile": [0, 0, 100, 100]},
         {"image_id": 1, "text": '{"bbox": [10, 10, 60, 90], "label": "cat"}', "tile": [100, 0, 100, 100]},

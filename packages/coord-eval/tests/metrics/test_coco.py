@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coord_eval import COCO_KEYS, score
-from coord_eval.matching import ranked_matches, ranked_matches_by_area
+from coord_eval.match.matching import ranked_matches, ranked_matches_by_area
 from coord_eval.metrics.coco import ApTable, coco_scores, coco_scores_by_own_matching, mean_present
 
 

@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coord_codec import int_to_token
@@ -87,7 +87,6 @@ CORNERS = st.tuples(st.integers(11, 90), st.integers(11, 90), st.integers(91, 10
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("write", SEVERAL.values(), ids=SEVERAL)
-@settings(max_examples=30, deadline=None)
 @given(boxes=st.lists(CORNERS, min_size=1, max_size=6))
 def test_every_box_of_one_label_is_an_object(write, boxes):
     answer = parse_answer(write(boxes))
@@ -97,7 +96,6 @@ def test_every_box_of_one_label_is_an_object(write, boxes):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in SEVERAL if name not in UNSAID])
-@settings(max_examples=30, deadline=None)
 @given(boxes=st.lists(CORNERS, min_size=2, max_size=6), data=st.data())
 def test_a_broken_box_among_others_is_one_drop(name, boxes, data):
     """A box of three numbers takes none of the others with it."""

@@ -1,7 +1,6 @@
 """No text of a model raises an error, and every answer keeps the rules."""
 
 import itertools
-import random
 import re
 
 import pytest
@@ -59,9 +58,9 @@ def check(text, format="auto"):
 
 
 @pytest.mark.exhaustive
-def test_parse_answer_keeps_its_rules_on_100000_mixtures():
-    draw = random.Random(5)
-    for case in range(100_000):
+def test_parse_answer_keeps_its_rules_on_mixtures_of_pieces(fuzz):
+    draw = fuzz.draw
+    for case in fuzz.times(100_000):
         grammar = GRAMMARS[case % len(GRAMMARS)]
         text = "".join(draw.choices(grammar, k=draw.randint(1, 14)))
         check(text, "auto" if case % 3 else draw.choice(list(FORMATS)))
@@ -78,9 +77,9 @@ WELL_FORMED = [
 
 
 @pytest.mark.exhaustive
-def test_parse_answer_keeps_its_rules_on_mutated_answers():
-    draw = random.Random(11)
-    for _ in range(20_000):
+def test_parse_answer_keeps_its_rules_on_mutated_answers(fuzz):
+    draw = fuzz.draw
+    for _ in fuzz.times(20_000):
         text = draw.choice(WELL_FORMED)
         for _ in range(draw.randint(1, 5)):
             a, b = sorted(draw.randrange(len(text) + 1) for _ in range(2))
@@ -90,14 +89,14 @@ def test_parse_answer_keeps_its_rules_on_mutated_answers():
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.text(), st.sampled_from(["auto", *FORMATS]))
 def test_parse_answer_of_any_text(text, format):
     check(text, format)
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(st.sampled_from(PIECES)).map("".join), st.sampled_from(["auto", *FORMATS]))
 def test_parse_answer_of_any_mixture_of_pieces(text, format):
     check(text, format)
@@ -122,18 +121,17 @@ def split_reference(text):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(4))
-def test_parse_answer_equals_a_parser_by_splitting(seed):
-    draw = random.Random(seed)
+def test_parse_answer_equals_a_parser_by_splitting(fuzz):
+    draw = fuzz.draw
     pieces = [START, START, END, END, "cat", " ", WILDCARD_TOKEN, "<|coord_1000|>", *COORDS, *COORDS, *COORDS]
     objects = 0
-    for _ in range(5_000):
+    for _ in fuzz.times(20_000):
         text = "".join(draw.choices(pieces, k=draw.randint(4, 24)))
         answer = parse_answer(text, "obj")
         found = [(o.desc, o.bins, o.completeness != "partial") for o in answer]
         assert found == split_reference(text)
         objects += len(found)
-    assert objects > 100
+    assert objects > len(fuzz.times(400))
 
 
 @pytest.mark.exhaustive

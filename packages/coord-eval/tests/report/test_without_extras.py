@@ -19,20 +19,9 @@ def run(code, *words):
 
 
 @pytest.fixture
-def files(tmp_path):
-    truth = {
-        "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 100}],
-        "categories": [{"id": 1, "name": "cat"}],
-        "annotations": [
-            {
-                "id": 1,
-                "image_id": 1,
-                "category_id": 1,
-                "bbox": [10, 10, 40, 40],
-                "obb": [10, 10, 50, 10, 50, 50, 10, 50],
-            }
-        ],
-    }
+def files(coco, tmp_path):
+    truth = coco((1, 1, [10, 10, 40, 40]))
+    truth["annotations"][0]["obb"] = [10, 10, 50, 10, 50, 50, 10, 50]
     (tmp_path / "truth.json").write_text(json.dumps(truth))
     answer = {"image_id": 1, "text": '[{"bbox_2d": [100, 100, 500, 500], "label": "cat"}]'}
     (tmp_path / "answers.jsonl").write_text(json.dumps(answer))

@@ -31,9 +31,9 @@ def test_records_apply_probable_proposals_and_keep_the_order(spoilt, said):
 
 def test_every_tool_gets_the_same_boxes_and_no_file_is_replaced(spoilt, said, tmp_path):
     found = review(spoilt[0], said)
-    paths = dict(zip(TOOLS, write_review_exports(found, tmp_path, list(TOOLS)), strict=True))
+    paths = dict(zip(TOOLS, write_review_exports(found, tmp_path, TOOLS), strict=True))
     wanted = sum(len(record["objects"]) for record in proposed_records(found))
-    tasks = json.loads(paths["label-studio"].read_text())
+    tasks = json.loads(paths["labelstudio"].read_text())
     assert sum(len(task["predictions"][0]["result"]) for task in tasks) == wanted
     assert len(list(ElementTree.parse(paths["cvat"]).getroot().iter("box"))) == wanted
     assert len(json.loads(paths["coco"].read_text())["annotations"]) == wanted

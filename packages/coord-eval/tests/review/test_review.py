@@ -7,8 +7,8 @@ import pytest
 
 from coord_codec import Instance
 from coord_eval import Calibration, InputError
+from coord_eval.metrics.thresholds import ThresholdCurve
 from coord_eval.review import KINDS, LabelLikelihood, read_likelihoods, review, write_likelihoods
-from coord_eval.thresholds import ThresholdCurve
 
 
 def by_id(document, found):

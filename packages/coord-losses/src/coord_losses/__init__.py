@@ -14,11 +14,8 @@ from coord_losses.output import ObjectiveOutput, denominator_of
 from coord_losses.slots import CoordRows, ObjectSlots
 from coord_losses.terms.box import box_loss, generalized_iou
 from coord_losses.terms.cross_entropy import soft_cross_entropy
-from coord_losses.terms.distance_iou import complete_iou, distance_iou
 from coord_losses.terms.expectation import CoordExp, expectation
-from coord_losses.terms.focal import distribution_focal_loss
 from coord_losses.terms.gate import vocab_gate
-from coord_losses.terms.huber import expectation_huber
 from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.registry import Term, register_term, registered_terms
 from coord_losses.terms.soft_targets import soft_targets
@@ -37,12 +34,8 @@ __all__ = [
     "TermError",
     "TermInputs",
     "box_loss",
-    "complete_iou",
     "denominator_of",
-    "distance_iou",
-    "distribution_focal_loss",
     "expectation",
-    "expectation_huber",
     "generalized_iou",
     "global_denominators",
     "hungarian_pairs",

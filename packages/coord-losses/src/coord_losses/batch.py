@@ -41,9 +41,8 @@ def supervised_rows(x_BTD: Tensor, labels_BT: Tensor, ignore_index: int = -100) 
         raise ValueError(
             f"x_BTD is {tuple(x_BTD.shape)} and labels_BT {tuple(labels_BT.shape)}: the first two dimensions must agree"
         )
-    targets_BS = labels_BT[:, 1:]  # S = T - 1
-    b_N, s_N = (targets_BS != ignore_index).nonzero(as_tuple=True)  # the only synchronisation with the device
-    return x_BTD[b_N.to(x_BTD.device), s_N.to(x_BTD.device)], targets_BS[b_N, s_N]
+    labels = SupervisedLabels.read(labels_BT, None, None, ignore_index)
+    return labels.rows(x_BTD), labels.targets_N
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class SupervisedLabels:
     def read(
         cls, labels_BT: Tensor, objects: ObjectSlots | None, vocab: CoordVocab | None, ignore_index: int = -100
     ) -> "SupervisedLabels":
-        """Select the labels as `supervised_rows` does, with one synchronisation.
+        """Select the labels, with one synchronisation.
 
         Args:
             labels_BT: token ids, or `ignore_index` at positions that are not supervised
@@ -87,7 +86,7 @@ class SupervisedLabels:
         # After a stable sort the number of rows suffices; indexing with a mask would wait for the device by itself.
         order_F = (~given_F).int().sort(stable=True).indices
         targets_F, given_F = targets_F[order_F], given_F[order_F]
-        rows_P = None if objects is None else _rows(objects).to(labels_BT.device)
+        rows_P = (ObjectSlots.none() if objects is None else objects).rows_P.to(labels_BT.device)
         num_rows, *checks = _read(targets_F, rows_P, _is_coord(targets_F, vocab), given_F)
         sample_N = order_F[:num_rows] // max(labels_BT.shape[1] - 1, 1)
         position_N = order_F[:num_rows] % max(labels_BT.shape[1] - 1, 1)
@@ -145,14 +144,10 @@ class Batch:
         if targets_N.dtype != torch.long:
             raise ValueError(f"targets_N must be int64 token ids, got {targets_N.dtype}; pass labels.long()")
         is_coord_N = _is_coord(targets_N, vocab)
-        if objects is None:
-            empty_M4 = torch.zeros(0, 4)
-            objects = ObjectSlots(empty_M4.long(), empty_M4, empty_M4[:, 0].long())
-        objects = objects.to(targets_N.device)
-        rows_P = _rows(objects)
+        objects = (ObjectSlots.none() if objects is None else objects).to(targets_N.device)
         if checks is None:
-            _, *checks = _read(targets_N, rows_P, is_coord_N)
-        num_coords = _check(checks, num_rows, len(rows_P), vocab_size)
+            _, *checks = _read(targets_N, objects.rows_P, is_coord_N, torch.ones_like(is_coord_N))
+        num_coords = _check(checks, num_rows, len(objects.rows_P), vocab_size)
         # Indexing with a mask would wait for the device; after a stable sort the sizes of the parts suffice.
         text_rows, coord_rows_C = is_coord_N.int().sort(stable=True).indices.tensor_split([num_rows - num_coords])
         coord_index_N = is_coord_N.cumsum(0) - 1
@@ -170,16 +165,18 @@ class Batch:
         )
 
 
-def _rows(objects: ObjectSlots) -> Tensor:
-    return objects.rows_M4 if objects.coords is None else objects.coords.rows_P
-
-
 def _is_coord(targets_N: Tensor, vocab: CoordVocab | None) -> Tensor:
     return torch.zeros_like(targets_N, dtype=torch.bool) if vocab is None else vocab.mask(targets_N)
 
 
-def _read(targets_N: Tensor, rows: Tensor | None, is_coord_N: Tensor, given_N: Tensor | None = None) -> list[int]:
+def _read(targets_N: Tensor, rows_P: Tensor, is_coord_N: Tensor, given_N: Tensor) -> list[int]:
     """Read what the CPU has to know from the device, at once.
+
+    Args:
+        targets_N: target token ids
+        rows_P: the rows of the objects
+        is_coord_N: whether each target is a coordinate
+        given_N: whether each target is supervised; those that are stand first
 
     Returns:
         The number of rows, the lowest and the highest target, the number of coordinates; if there are rows of objects
@@ -187,16 +184,11 @@ def _read(targets_N: Tensor, rows: Tensor | None, is_coord_N: Tensor, given_N: T
     """
     if not len(targets_N):
         return [0, 0, 0, 0]
-    if given_N is None:
-        low, high = targets_N.min(), targets_N.max()
-        checks = [torch.full_like(low, len(targets_N)), low, high]
-    else:
-        most = torch.iinfo(targets_N.dtype).max
-        given = given_N.sum()
-        checks = [given, targets_N.where(given_N, most).min(), targets_N.where(given_N, -1 - most).max()]
-    checks.append(is_coord_N.sum())
-    if rows is not None and len(rows):
-        checks += [rows.min(), rows.max(), is_coord_N[rows.clamp(0, len(targets_N) - 1)].all()]
+    most = torch.iinfo(targets_N.dtype).max
+    lowest, highest = targets_N.where(given_N, most).min(), targets_N.where(given_N, -1 - most).max()
+    checks = [given_N.sum(), lowest, highest, is_coord_N.sum()]
+    if len(rows_P):
+        checks += [rows_P.min(), rows_P.max(), is_coord_N[rows_P.clamp(0, len(targets_N) - 1)].all()]
     values: list[int] = torch.stack([check.long() for check in checks]).tolist()
     return values
 

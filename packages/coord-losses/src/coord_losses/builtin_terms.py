@@ -10,9 +10,6 @@ from torch import Tensor
 from coord_losses.inputs import TermInputs
 from coord_losses.terms.box import box_loss_per_object
 from coord_losses.terms.cross_entropy import soft_cross_entropy_per_row, token_nll
-from coord_losses.terms.distance_iou import complete_iou, distance_iou
-from coord_losses.terms.focal import distribution_focal_per_row
-from coord_losses.terms.huber import huber_per_row
 from coord_losses.terms.registry import register_term
 from coord_losses.terms.shape import shape_giou_per_object, shape_loss_per_object
 from coord_losses.terms.wasserstein import wasserstein1_per_row
@@ -44,14 +41,6 @@ def _box(x: TermInputs) -> Tensor:
             loss_M = loss_M + x.config.beta_giou * shape_giou_per_object(x.predicted_M4, x.boxes_M4)
         return loss_M
     return box_loss_per_object(x.predicted_M4, x.boxes_M4, x.config.alpha_l1, x.config.beta_giou)
-
-
-def _dfl(x: TermInputs) -> Tensor:
-    return distribution_focal_per_row(x.coord_logits_CK, x.true_bins_C, x.config.temperature)
-
-
-def _huber(x: TermInputs, delta: float = 0.01) -> Tensor:
-    return huber_per_row(x.expected_C, x.true_C, delta)
 
 
 def _entropy(x: TermInputs) -> Tensor:
@@ -138,50 +127,6 @@ register_term(
     title="box (L1 + GIoU)",
     formula="alpha_l1 · L1 + beta_giou · (1 - GIoU) of the expected box",
     source="Rezatofighi et al., CVPR 2019; Carion et al., ECCV 2020",
-)
-register_term(
-    "dfl",
-    _dfl,
-    needs="coord_logits",
-    title="DFL",
-    unit="nats",
-    formula="cross-entropy of the two bins around the true coordinate",
-    source="Li et al., NeurIPS 2020",
-)
-register_term(
-    "huber",
-    _huber,
-    needs="expectation",
-    title="Huber",
-    unit="fraction of the side",
-    formula="Huber loss of the expected coordinate; option `delta`",
-    source="Huber 1964",
-)
-register_term(
-    "diou",
-    lambda x: 1 - distance_iou(x.predicted_M4, x.boxes_M4),
-    needs="box",
-    title="DIoU",
-    formula="1 - DIoU of the expected box",
-    source="Zheng et al., AAAI 2020",
-)
-register_term(
-    "ciou",
-    lambda x: 1 - complete_iou(x.predicted_M4, x.boxes_M4),
-    needs="box",
-    title="CIoU",
-    formula="1 - CIoU of the expected box",
-    source="Zheng et al., AAAI 2020",
-)
-register_term(
-    "z_loss",
-    lambda x: x.log_z_N**2,
-    needs="log_z",
-    weight_field="z_loss_weight",
-    title="z-loss",
-    unit="nats²",
-    formula="(logsumexp of all logits)²",
-    source="Chowdhery et al., PaLM, JMLR 2023",
 )
 
 # Quantities that are measured only, at temperature 1

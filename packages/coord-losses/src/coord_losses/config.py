@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
 
-from coord_losses.terms.object_weights import ObjectWeights
 from coord_losses.terms.registry import Term, registered_terms
 from coord_losses.terms.weights import TermWeights, Weight
 
@@ -28,7 +27,7 @@ class ObjectiveConfig(TermWeights):
     """Weights and options of the loss terms; a term of weight zero is not computed.
 
     The weights with a field of their own are those of `TermWeights`: `text_weight` (1 by default), `coord_ce_weight`,
-    `soft_ce_weight`, `w1_weight`, `gate_weight`, `box_weight` and `z_loss_weight` (0 by default).
+    `soft_ce_weight`, `w1_weight`, `gate_weight` and `box_weight` (0 by default).
 
     Attributes:
         alpha_l1: weight of L1 in the box loss (sum over the four sides)
@@ -38,10 +37,8 @@ class ObjectiveConfig(TermWeights):
         target_sigma: standard deviation of the soft targets, in bins
         target_truncate: half width of the soft targets, in bins
         label_smoothing: share of the cross-entropies' targets that is spread over the full vocabulary
-        extra_weights: weights of the terms without a field, built in (`registered_terms`) or custom (`register_term`)
+        extra_weights: weights of the terms without a field (`register_term`)
         term_options: keyword arguments for the function of each term
-        object_weights: factor of each object in its coordinate and box terms: 0.2 / side, within [1/4, 4]
-            ("inverse_size"), or 1 / the number of objects in its image ("inverse_count")
         matching: the ground-truth box that an expected box is compared with: that of the same object in the text
             ("sequence"), or the one that `hungarian_pairs` assigns within each image ("hungarian"); coordinate terms
             always use the text
@@ -67,7 +64,6 @@ class ObjectiveConfig(TermWeights):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     extra_weights: Mapping[str, Weight] = Field(default_factory=dict)
     term_options: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
-    object_weights: ObjectWeights = "none"
     matching: Literal["sequence", "hungarian"] = "sequence"
     shape_boxes: bool = False
 
@@ -83,7 +79,7 @@ class ObjectiveConfig(TermWeights):
                     suggestion = "".join(f" (did you mean {term!r}?)" for term in get_close_matches(name, terms, 1))
                     raise ValueError(
                         f"{field}: there is no term {name!r}{suggestion}; the terms are {', '.join(terms)}; call "
-                        "register_term before the configuration is made (in YAML: custom.coord_objective.plugins)"
+                        "register_term before the configuration is made (in YAML: plugins)"
                     )
         for name, options in self.term_options.items():
             _check_options(terms[name], options)

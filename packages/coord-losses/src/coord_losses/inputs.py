@@ -19,7 +19,6 @@ from coord_losses.config import ObjectiveConfig
 from coord_losses.matching import hungarian_pairs
 from coord_losses.terms.expectation import expectation
 from coord_losses.terms.loss_term import LossTerm
-from coord_losses.terms.object_weights import inverse_count, inverse_size
 from coord_losses.terms.registry import INPUTS, Need, Term, registered_terms
 from coord_losses.terms.shape import boxes_of_shapes
 from coord_losses.terms.soft_targets import checked_soft_targets
@@ -84,11 +83,6 @@ class TermInputs:
         return self._get("coord_rows")
 
     @property
-    def log_z_N(self) -> Tensor:
-        """Logsumexp of all logits of each supervised token."""
-        return self._get("log_z")
-
-    @property
     def margin_N(self) -> Tensor:
         """Target logit minus the mean of all logits, for each supervised token."""
         return self._get("margin")
@@ -125,9 +119,7 @@ class TermInputs:
         """Ground-truth coordinates: of the object's box or shape if the row decodes one, else of the target bin."""
         objects = self.batch.objects
         true_C = self.bins_C.to(self.dtype) / self.grid.scale
-        coords, boxes = objects.coords, (objects.rows_M4.flatten(), objects.boxes_M4.flatten())
-        rows, values = boxes if coords is None else (coords.rows_P, coords.true_P)
-        return true_C.index_put((rows,), values.to(self.dtype))
+        return true_C.index_put((objects.rows_P,), objects.true_P.to(self.dtype))
 
     @property
     def true_bins_C(self) -> Tensor:
@@ -179,25 +171,8 @@ class TermInputs:
             config.beta_giou,
         )
 
-    @cached_property
-    def object_weights_M(self) -> Tensor | None:
-        """The weight of each object by `config.object_weights` and `ObjectSlots.weights_M`; None for 1."""
-        objects, kind = self.batch.objects, self.config.object_weights
-        weights_M = None if objects.weights_M is None else objects.weights_M.to(self.dtype)
-        if kind == "none":
-            return weights_M
-        if kind == "inverse_size":
-            factors_M = inverse_size(objects.boxes_M4.to(self.dtype))
-        else:
-            factors_M = inverse_count(objects.image_M, self.dtype)
-        return factors_M if weights_M is None else weights_M * factors_M
-
-    def loss_term(self, term: Term, weighted: bool = True) -> LossTerm:
+    def loss_term(self, term: Term) -> LossTerm:
         """Compute a term and sum it.
-
-        Args:
-            term: the registered term
-            weighted: whether to apply object weights to coordinate and box terms
 
         Raises:
             TermError: if the function fails, or does not return one loss per element
@@ -209,11 +184,6 @@ class TermInputs:
                 f"term {term.name!r} must return [{expected}], one loss per element of {term.needs[0]!r}, got "
                 f"{type(values).__name__ if shape is None else list(shape)}"
             )
-        weights_M = self.object_weights_M if weighted else None
-        if weights_M is not None and term.element == "object":
-            values = values * (weights_M if self.pairs_M is None else weights_M[self.pairs_M])
-        elif weights_M is not None and term.element == "coordinate":
-            values = values * self._of_coordinates(weights_M).to(values.dtype)
         return LossTerm.of(values)
 
     def _call(self, term: Term) -> Tensor:
@@ -235,15 +205,6 @@ class TermInputs:
         sizes = {"text token": num_text, "token": num_text + num_coords, "object": len(self.batch.objects)}
         return sizes.get(term.element, num_coords)
 
-    def _of_coordinates(self, weights_M: Tensor) -> Tensor:
-        """Return the weight of the object of each coordinate token [C]; 1 for tokens of no object."""
-        objects = self.batch.objects
-        if objects.coords is None:
-            rows, factors = objects.rows_M4.flatten(), weights_M.repeat_interleave(4)
-        else:
-            rows, factors = objects.coords.rows_P, weights_M[objects.coords.object_P]
-        return weights_M.new_ones(len(self.bins_C)).index_put((rows,), factors)
-
 
 def needs_coord_logits(needs: set[Need]) -> bool:
     """Return whether any of these inputs is computed from the logits of the coordinate tokens."""
@@ -257,10 +218,10 @@ def needs_of(config: ObjectiveConfig) -> set[Need]:
 
 
 def diagnostic_terms(inputs: TermInputs) -> dict[str, LossTerm]:
-    """Return all terms registered as diagnostics that coordinate tokens or objects have, without object weights."""
+    """Return all terms registered as diagnostics that coordinate tokens or objects have."""
     measured = (term for term in registered_terms().values() if term.diagnostic)
     return {
-        term.name: inputs.loss_term(term, weighted=False)
+        term.name: inputs.loss_term(term)
         for term in measured
         if all(INPUTS[need].element in ("coordinate", "object") for need in term.needs)
     }

@@ -65,7 +65,7 @@ class CoordObjective:
 
     def __init__(self, config: ObjectiveConfig, vocab: CoordVocab | None) -> None:
         terms = registered_terms()
-        every_token = {"text_rows", "log_z", "margin"}
+        every_token = {"text_rows", "margin"}
         coord = [name for name in sorted(config.weights) if not every_token.issuperset(terms[name].needs)]
         if vocab is None and coord:
             raise ValueError(f"vocab is None, but {coord[0]} has a weight: it needs coordinate tokens")
@@ -106,9 +106,8 @@ class CoordObjective:
         quantities: dict[Need, Tensor] = {}
         if "text_rows" in needs:
             quantities["text_rows"] = token_nll(logits_NV[batch.text_rows], targets_N[batch.text_rows])
-        if not needs.isdisjoint(("log_z", "margin")):
+        if "margin" in needs:
             wide_NV = at_least_float32(logits_NV)
-            quantities["log_z"] = wide_NV.logsumexp(dim=1)
             quantities["margin"] = wide_NV.gather(1, targets_N[:, None])[:, 0] - wide_NV.mean(dim=1)
         if vocab is None:
             return self._output(quantities, batch, dict)

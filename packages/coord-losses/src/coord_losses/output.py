@@ -76,11 +76,11 @@ class ObjectiveOutput:
     def diagnostics(self) -> dict[str, LossTerm]:
         """Compute sums and counts over coordinate positions for logging, without gradients; recomputed on each call.
 
-        Keys: `"soft_ce"`, `"w1"`, `"gate"` and other terms registered as `diagnostic` (with or without a weight,
-        ignoring object weights), `"coord_vocab_mass"` (probability of all coordinate tokens in the full softmax),
-        `"coord_entropy"` (nats, within the coordinate tokens), `"coord_error_bins"` (expected absolute distance from
-        the target bin) and `"coord_token_ce"` (cross-entropy over the full vocabulary, per coordinate token). Empty
-        without coordinate tokens.
+        Keys: `"soft_ce"`, `"w1"`, `"gate"` and other terms registered as `diagnostic`, with or without a weight;
+        `"coord_vocab_mass"` (probability of all coordinate tokens in the full softmax), `"coord_entropy"` (nats,
+        within the coordinate tokens), `"coord_error_bins"` (expected absolute distance from the target bin) and
+        `"coord_token_ce"` (cross-entropy over the full vocabulary, per coordinate token). Empty without coordinate
+        tokens.
         """
         with torch.no_grad():
             return self._diagnose()

@@ -1,4 +1,4 @@
-"""The objects of one sample's text by their place, and the ground truth and weight that belong to each.
+"""The objects of one sample's text by their place, and the ground truth that belongs to each.
 
 Shapes: T positions of a row of labels.
 """
@@ -42,84 +42,71 @@ class Place:
 
 
 @dataclass(frozen=True)
-class SampleRows:
-    """Where a sample lies in the batch.
+class Columns:
+    """A row of the batch that contains a sample, by column.
 
     Attributes:
-        index: number of the sample
-        start: the column at which it begins
-        labels_T: labels of its row of the batch
-        ids_T: token ids of its row; the labels if the ids are not known
-        rows_T: the row of `supervised_rows` that predicts the token at each position; -1 for none
+        labels_T: the labels
+        ids_T: the token ids; the labels if the ids are not known
+        rows_T: the row of `supervised_rows` that predicts the token; -1 for none
     """
 
-    index: int
-    start: int
     labels_T: list[int]
     ids_T: list[int]
     rows_T: list[int]
 
-    def places(self, layout: SequenceLayout, vocab: CoordVocab, kind: Geometry) -> list[Place]:
-        """Return the places of all objects in the order of the text.
 
-        Raises:
-            ValueError: if the layout and the labels disagree on the positions of coordinates
-        """
-        places = [Place(gap.start) for gap in layout.reasons if gap.reason.value not in _NO_OBJECT]
-        for found in layout.objects:
-            columns = [self.start + position for position in found.coord_positions]
-            self._check(columns, vocab)
-            if not kind.fits(len(columns)):
-                places.append(Place(found.coord_positions[0]))
-                continue
-            rows = tuple(self.rows_T[column] for column in columns)
-            decoded = tuple(vocab.grid.dequantize(k) for k in found.bins)
-            words = tuple(self.ids_T[self.start + position] for position in found.desc_positions)
-            places.append(Place(found.coord_positions[0], rows, decoded, words))
-        return sorted(places, key=lambda place: place.position)
+def places_of(
+    sample: int, layout: SequenceLayout, start: int, row: Columns, vocab: CoordVocab, kind: Geometry
+) -> list[Place]:
+    """Return the places of all objects of a sample, which begins at column `start`, in the order of its text.
 
-    def _check(self, columns: list[int], vocab: CoordVocab) -> None:
+    Raises:
+        ValueError: if the layout and the labels disagree on the positions of coordinates
+    """
+    places = [Place(gap.start) for gap in layout.reasons if gap.reason.value not in _NO_OBJECT]
+    for found in layout.objects:
+        columns = [start + position for position in found.coord_positions]
         for column in columns:
-            label = self.labels_T[column] if 0 <= column < len(self.labels_T) else None
+            label = row.labels_T[column] if 0 <= column < len(row.labels_T) else None
             if label is None or (label >= 0 and label not in vocab.ids):
                 raise ValueError(
-                    f"sample {self.index}: the layout has a coordinate in column {column}, the label there is {label}; "
+                    f"sample {sample}: the layout has a coordinate in column {column}, the label there is {label}; "
                     "do batch_rows and starts say where the sample lies in labels_BT, and was it cut off afterwards?"
                 )
+        if not kind.fits(len(columns)):
+            places.append(Place(found.coord_positions[0]))
+            continue
+        rows = tuple(row.rows_T[column] for column in columns)
+        decoded = tuple(vocab.grid.dequantize(k) for k in found.bins)
+        words = tuple(row.ids_T[start + position] for position in found.desc_positions)
+        places.append(Place(found.coord_positions[0], rows, decoded, words))
+    return sorted(places, key=lambda place: place.position)
 
 
-def join(
-    places: Sequence[Place], boxes: Sequence[Numbers] | None, num_weights: int | None, vocab: CoordVocab, sample: int
-) -> list[int | None]:
-    """Return the index of the ground truth and weight of each place; None for a place that has none.
+def join(places: Sequence[Place], boxes: Sequence[Numbers] | None, vocab: CoordVocab) -> list[int | None]:
+    """Return the index of the ground truth of each place; None for a place that has none.
 
-    With one box (or weight) for each place, or for each place that is at least partly supervised, they belong together
-    in this order. Otherwise the text was cut, objects were masked, or a prompt has objects of its own: then the order
+    With one box for each place, or for each place that is at least partly supervised, they belong together in this
+    order. Otherwise the text was cut, objects were masked, or a prompt has objects of its own: then the order
     is kept, and most boxes must agree with the labels.
 
     Args:
         places: the places of a sample in the order of its text
         boxes: its ground-truth boxes in the order of the full text
-        num_weights: number of its weights, which have the same order
         vocab: the coordinate tokens
-        sample: number of the sample, for messages
-
-    Raises:
-        ValueError: if there are fewer weights than objects, or it is unknown which of them belong to the objects
     """
-    count = num_weights if boxes is None else len(boxes)
-    seen = [i for i, place in enumerate(places) if not place.hidden]
-    if num_weights is not None and num_weights < sum(places[i].usable for i in seen):
-        raise ValueError(f"sample {sample}: {num_weights} weights for {len(seen)} objects; give one for each")
-    if count is None:
+    if boxes is None:
         return [None] * len(places)
+    count = len(boxes)
+    seen = [i for i, place in enumerate(places) if not place.hidden]
     if count == len(places):
         return list(range(count))
     if count == len(seen):
         return [seen.index(i) if i in seen else None for i in range(len(places))]
 
     def agreeing(place: int, index: int) -> bool:
-        return boxes is not None and agree(boxes[index], places[place].decoded, vocab)
+        return agree(boxes[index], places[place].decoded, vocab)
 
     if count > len(places):
         return list(_increasing(len(places), count, agreeing))

@@ -6,13 +6,13 @@ Shapes: N supervised rows, M objects, P coordinates of all objects.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from coord_codec import GEOMETRIES, CoordVocab, Geometry, SequenceLayout, geometry_of
-from coord_losses.places import Place, SampleRows, agree, join
+from coord_losses.places import Columns, Place, agree, join, places_of
 
 Box = Sequence[float]
 
@@ -87,8 +87,6 @@ class ObjectSlots:
         boxes_M4: ground-truth boxes in [0, 1], not quantised, float64 where the device has it (the losses convert them
             to the dtype of the logits); for other geometries the boxes around the shapes
         image_M: int64, the sample that contains each object
-        weights_M: factor of each object in the terms of its box and its coordinates; None for 1. Denominators are
-            still plain counts
         fallbacks: number of objects whose box is the dequantised label, since no usable ground-truth box was given
         skipped: number of objects left out: cut off or malformed in the sequence (the layout's omissions), with a
             wrong number of coordinates, or with only some of their coordinates supervised
@@ -113,27 +111,39 @@ class ObjectSlots:
     image_M: Tensor
     fallbacks: int = 0
     skipped: int = 0
-    weights_M: Tensor | None = None
     coords: CoordRows | None = None
     said_M: Tensor | None = None
     label_M: Tensor | None = None
 
     def __post_init__(self) -> None:
         M = self.image_M.numel()
-        if self.weights_M is not None and self.weights_M.shape != (M,):
-            raise ValueError(f"weights_M must be [{M}], one per object, got {tuple(self.weights_M.shape)}")
         if self.rows_M4.shape != (M, 4) or self.boxes_M4.shape != (M, 4) or self.image_M.shape != (M,):
             raise ValueError(
                 "rows_M4 and boxes_M4 must be [M, 4] and image_M [M], got "
                 f"{tuple(self.rows_M4.shape)}, {tuple(self.boxes_M4.shape)}, {tuple(self.image_M.shape)}"
             )
 
+    @classmethod
+    def none(cls) -> "ObjectSlots":
+        """Return the slots of a batch without objects."""
+        return cls(torch.zeros(0, 4, dtype=torch.long), torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+
     def __len__(self) -> int:
         return self.image_M.numel()
 
+    @property
+    def rows_P(self) -> Tensor:  # noqa: N802  (shape suffix)
+        """The row of each coordinate of the objects [P]."""
+        return self.rows_M4.flatten() if self.coords is None else self.coords.rows_P
+
+    @property
+    def true_P(self) -> Tensor:  # noqa: N802  (shape suffix)
+        """The ground truth of each coordinate of the objects [P]."""
+        return self.boxes_M4.flatten() if self.coords is None else self.coords.true_P
+
     def to(self, device: torch.device | str, non_blocking: bool = False) -> "ObjectSlots":
         """Return a copy on another device."""
-        names = ("rows_M4", "boxes_M4", "image_M", "weights_M", "said_M", "label_M")
+        names = ("rows_M4", "boxes_M4", "image_M", "said_M", "label_M")
         moved: dict[str, Any] = {
             name: _move(x, device, non_blocking) for name in names if (x := getattr(self, name)) is not None
         }
@@ -147,7 +157,6 @@ class ObjectSlots:
         boxes: Sequence[Sequence[Box] | None],
         vocab: CoordVocab,
         *,
-        weights: Sequence[Sequence[float] | None] | None = None,
         ids_BT: Tensor | None = None,
         batch_rows: Sequence[int] | None = None,
         starts: Sequence[int] | None = None,
@@ -156,10 +165,10 @@ class ObjectSlots:
     ) -> "ObjectSlots":
         """Find the rows of every object and its ground-truth box.
 
-        Boxes and weights belong to the objects by their place in the text. If their number differs from that of the
-        places, since the sequence was cut off at either end or objects are masked, they keep their order, and those
-        belong together of which most boxes lie within a bin of the labels. For an object whose box still does not
-        agree, the labels are used instead (`fallbacks`), which reveals boxes in another order than the text.
+        Boxes belong to the objects by their place in the text. If their number differs from that of the places, since
+        the sequence was cut off at either end or objects are masked, they keep their order, and those belong together
+        of which most boxes lie within a bin of the labels. For an object whose box still does not agree, the labels
+        are used instead (`fallbacks`), which reveals boxes in another order than the text.
 
         Args:
             layouts: one per sample, from its token ids or its labels; only ids show the place of masked objects
@@ -167,7 +176,6 @@ class ObjectSlots:
             boxes: ground-truth boxes of each sample in the order of the target text, or None; for other geometries
                 the coordinates in the order of the text (`coord_codec.coordinates_of`)
             vocab: the coordinate tokens
-            weights: for each sample a factor for each object in the order of the target text, or None for 1
             ids_BT: token ids of the batch, for the descriptions of objects that are not supervised; None for the labels
             batch_rows: the row of `labels_BT` that contains each sample; by default sample i is in row i
             starts: the column at which each sample begins in that row (left padding, packing); by default 0
@@ -181,32 +189,33 @@ class ObjectSlots:
         # One entry per sample in every list
         batch_rows = range(len(layouts)) if batch_rows is None else batch_rows
         starts = [0] * len(layouts) if starts is None else starts
-        factors: Sequence[Sequence[float] | None] = [None] * len(layouts) if weights is None else weights
-        sizes = [len(x) for x in (layouts, boxes, factors, batch_rows, starts)]
+        sizes = [len(x) for x in (layouts, boxes, batch_rows, starts)]
         if len(set(sizes)) != 1:
             raise ValueError(
-                "layouts, boxes, weights, batch_rows and starts need one entry per sample, got "
-                + ", ".join(map(str, sizes))
+                f"layouts, boxes, batch_rows and starts need one entry per sample, got {', '.join(map(str, sizes))}"
             )
 
-        # The objects of every sample, with the ground truth and the weight that belong to their place in the text
+        # The objects of every sample, with the ground truth that belongs to their place in the text
         kind = geometry_of(geometry)
         rows_BT = _rows_of(labels_BT, ignore_index)
-        labels, rows, ids = (x.tolist() for x in (labels_BT, rows_BT, labels_BT if ids_BT is None else ids_BT))
-        found: list[_Found] = []
+        columns = [
+            Columns(*row)
+            for row in zip(
+                *(x.tolist() for x in (labels_BT, labels_BT if ids_BT is None else ids_BT, rows_BT)), strict=True
+            )
+        ]
+        found: list[tuple[int, Place, Box | None]] = []
         skipped = strays = 0
-        for image, (b, start) in enumerate(zip(batch_rows, starts, strict=True)):
-            sample = SampleRows(image, start, labels[b], ids[b], rows[b])
-            places = sample.places(layouts[image], vocab, kind)
+        for image, (layout, own, b, start) in enumerate(zip(layouts, boxes, batch_rows, starts, strict=True)):
+            places = places_of(image, layout, start, columns[b], vocab, kind)
             whole = sum(place.usable or place.hidden for place in places)
-            skipped += len(layouts[image].reasons) + len(layouts[image].objects) - whole
+            skipped += len(layout.reasons) + len(layout.objects) - whole
             if not places:
-                strays += sum(rows[b][start + position] >= 0 for position in layouts[image].coord_positions)
-            own_boxes, own_weights = boxes[image], factors[image]
-            joined = join(places, own_boxes, None if own_weights is None else len(own_weights), vocab, image)
-            for place, index in zip(places, joined, strict=True):
+                strays += sum(columns[b].rows_T[start + position] >= 0 for position in layout.coord_positions)
+            for place, index in zip(places, join(places, own, vocab), strict=True):
+                box = None if own is None or index is None else own[index]
                 if place.usable:
-                    found.append(_Found.of(image, place, index, own_boxes, own_weights, vocab))
+                    found.append((image, place, box if box is not None and agree(box, place.decoded, vocab) else None))
         if strays and not found:
             warnings.warn(
                 f"{strays} coordinate tokens of the batch are supervised, but none of them belongs to an object, and "
@@ -214,52 +223,23 @@ class ObjectSlots:
                 "descriptions are masked, or find_layout(markers=...) of what the text is written with",
                 stacklevel=2,
             )
-        return cls._of(found, kind, skipped, weighted=weights is not None)
 
-    @classmethod
-    def _of(cls, found: Sequence["_Found"], kind: Geometry, skipped: int, weighted: bool) -> "ObjectSlots":
-        names = {words: name for name, words in enumerate(dict.fromkeys(entry.words for entry in found))}
-        said_M = None if () in names else torch.tensor([names[entry.words] for entry in found], dtype=torch.long)
-        rows, true = [list(entry.rows) for entry in found], [list(entry.true) for entry in found]
+        words = [place.words for _, place, _ in found]
+        names = {description: name for name, description in enumerate(dict.fromkeys(words))}
+        said_M = None if () in names else torch.tensor([names[one] for one in words], dtype=torch.long)
+        rows = [list(place.rows) for _, place, _ in found]
+        true = [list(place.decoded if box is None else box) for _, place, box in found]
         fields = {} if kind.is_box else _shape_fields(kind, rows, true)
         return cls(
             torch.tensor(fields.get("sides", rows), dtype=torch.long).view(-1, 4),
             torch.tensor(fields.get("boxes", true), dtype=torch.float64).view(-1, 4),
-            torch.tensor([entry.image for entry in found], dtype=torch.long),
-            fallbacks=sum(entry.is_fallback for entry in found),
+            torch.tensor([image for image, _, _ in found], dtype=torch.long),
+            fallbacks=sum(box is None for _, _, box in found),
             skipped=skipped,
-            weights_M=torch.tensor([entry.weight for entry in found], dtype=torch.float64) if weighted else None,
             coords=fields.get("coords"),
             said_M=said_M,
             label_M=said_M,
         )
-
-
-class _Found(NamedTuple):
-    """An object that is trained on, with its ground truth: the dequantised labels if no usable one was given."""
-
-    image: int
-    rows: tuple[int, ...]
-    words: tuple[int, ...]
-    true: Sequence[float]
-    is_fallback: bool
-    weight: float
-
-    @classmethod
-    def of(
-        cls,
-        image: int,
-        place: Place,
-        index: int | None,
-        boxes: Sequence[Box] | None,
-        weights: Sequence[float] | None,
-        vocab: CoordVocab,
-    ) -> "_Found":
-        box = None if boxes is None or index is None else boxes[index]
-        is_fallback = box is None or not agree(box, place.decoded, vocab)
-        true = place.decoded if box is None or is_fallback else box
-        weight = 1.0 if weights is None or index is None else weights[index]
-        return cls(image, place.rows, place.words, true, is_fallback, weight)
 
 
 def _rows_of(labels_BT: Tensor, ignore_index: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch.multiprocessing import start_processes
 
 from coord_losses import CoordObjective
 
-ALL_TERMS = EVERYTHING.model_copy(update={"z_loss_weight": 0.2, "label_smoothing": 0.1, "extra_weights": {"dfl": 0.5}})
+ALL_TERMS = EVERYTHING.model_copy(update={"label_smoothing": 0.1})
 
 
 def readable_case():

@@ -31,17 +31,15 @@ def test_collator_pads_and_finds_the_objects(side):
     assert targets[objects.rows_M4].tolist() == expected
 
 
-def test_collator_joins_other_tensors_and_takes_weights():
+def test_collator_joins_other_tensors():
     samples = tiny_models.samples(3)
     for n, sample in enumerate(samples):
         sample["pixel_values"] = torch.full((n + 1, 4), float(n))
         sample["token_type_ids"] = torch.ones(len(sample["input_ids"]), dtype=torch.long)
-        sample["object_weights"] = [2.0] * len(sample["boxes"])
     batch = tiny_models.collator()(samples)
     assert batch["pixel_values"].shape == (6, 4)
     assert batch["token_type_ids"].shape == batch["input_ids"].shape
     assert torch.equal(batch["token_type_ids"], batch["attention_mask"])
-    assert batch["objects"].weights_M.tolist() == [2.0] * 3
     assert "boxes" not in batch
 
 
@@ -65,13 +63,12 @@ def test_collator_warns_of_boxes_that_do_not_agree_with_the_text(recwarn):
         tiny_models.collator()(samples)
 
 
-def test_weights_stay_with_their_objects_if_the_labels_of_one_are_masked():
+def test_boxes_stay_with_their_objects_if_the_labels_of_one_are_masked():
     objects = [[1, 9, 30 + b, 30 + b, 32 + b, 32 + b, 2] for b in (2, 6, 12)]
     ids = [7, 8, *objects[0], *objects[1], *objects[2]]
     labels = [-100, -100, *objects[0], *[-100] * 7, *objects[2]]
-    sample = {"input_ids": ids, "labels": labels, "object_weights": [1.0, 5.0, 2.0]}
+    sample = {"input_ids": ids, "labels": labels}
     found = tiny_models.collator()([sample])["objects"]
-    assert found.weights_M.tolist() == [1.0, 2.0]
     assert found.boxes_M4[:, 0].tolist() == [2 / 20, 12 / 20]
 
 

@@ -10,7 +10,7 @@ import tiny_models
 import torch
 
 import coord_losses.hf
-from coord_losses import supervised_rows
+from coord_losses import ObjectiveConfig, supervised_rows
 from coord_losses.hf import CoordTrainerMixin, patch
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's Trainer")
@@ -44,6 +44,18 @@ def test_trainer_gradients_do_not_depend_on_accumulation(name, tmp_path):
             assert logs[term] * output.weights[term] == pytest.approx(value.item(), rel=1e-4)
         for key, seen in output.diagnostics().items():
             assert logs[f"diagnostics/{key}"] == pytest.approx((seen.sum / seen.count).item(), rel=1e-4)
+
+
+def test_plain_trainer_divides_by_the_tokens_of_the_step_and_refuses_other_counts(tmp_path):
+    split, whole = (
+        train(str(tmp_path), "Qwen2", *sizes, transformers.Trainer, ObjectiveConfig.group_a())
+        for sizes in ((2, 4), (8, 1))
+    )
+    assert_same(split[0], whole[0])
+    assert split[1]["loss"] == pytest.approx(whole[1]["loss"], rel=1e-4)
+    train(str(tmp_path), "Qwen2", 8, 1, transformers.Trainer)  # a step of one batch has that batch's counts
+    with pytest.raises(ValueError, match=r"num_items_in_batch: .*CoordTrainer.*global_denominators"):
+        train(str(tmp_path), "Qwen2", 2, 4, transformers.Trainer)
 
 
 def test_trainer_gradients_do_not_depend_on_ranks(tmp_path):

@@ -19,7 +19,7 @@ SIZES = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
-CONFIG = ObjectiveConfig.soft(box_weight=1.0, coord_ce_weight=0.5, extra_weights={"dfl": 0.5})
+CONFIG = ObjectiveConfig.soft(box_weight=1.0, coord_ce_weight=0.5)
 
 
 def objective(config=CONFIG):

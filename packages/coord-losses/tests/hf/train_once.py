@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 from coord_losses.hf import CoordTrainer, patch
 
 
-def train(out, name, batch, accumulation, trainer=CoordTrainer, **options):
+def train(out, name, batch, accumulation, trainer=CoordTrainer, config=tiny_models.CONFIG, **options):
     arguments = TrainingArguments(
         output_dir=out,
         per_device_train_batch_size=batch,
@@ -28,7 +28,7 @@ def train(out, name, batch, accumulation, trainer=CoordTrainer, **options):
         disable_tqdm=True,
         **options,
     )
-    model = patch(tiny_models.model(name), tiny_models.objective())
+    model = patch(tiny_models.model(name), tiny_models.objective(config))
     trained = trainer(
         model=model, args=arguments, train_dataset=tiny_models.samples(), data_collator=tiny_models.collator()
     )

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coord_losses import box_loss, complete_iou, distance_iou, generalized_iou
+from coord_losses import box_loss, generalized_iou
 
 F64 = torch.float64
 TARGET = torch.tensor([[0.3, 0.35, 0.6, 0.7]], dtype=F64)
@@ -81,13 +81,12 @@ SWAPPED = {
 }
 
 
-@pytest.mark.parametrize("loss", ["giou", "box", "diou", "ciou"])
+@pytest.mark.parametrize("loss", ["giou", "box"])
 def test_swapped_corners_recover_under_gradient_descent(loss):
     boxes = torch.tensor(list(SWAPPED.values()), dtype=F64, requires_grad=True)
     targets = TARGET.expand(len(boxes), 4)
     for step in range(2000):
-        overlap = {"giou": generalized_iou, "diou": distance_iou, "ciou": complete_iou}.get(loss)
-        value = (1 - overlap(boxes, targets)).sum() if overlap else box_loss(boxes, targets).sum
+        value = (1 - generalized_iou(boxes, targets)).sum() if loss == "giou" else box_loss(boxes, targets).sum
         (gradient,) = torch.autograd.grad(value, boxes)
         with torch.no_grad():
             boxes -= 0.02 * 0.996**step * gradient / gradient.norm(dim=1, keepdim=True).clamp(min=1e-12)
@@ -95,7 +94,6 @@ def test_swapped_corners_recover_under_gradient_descent(loss):
     assert min(reached.values()) > 0.99, reached
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=4))
 def test_giou_gradient_never_widens_an_inversion(corners):
     """Wherever x1 > x2, a step against the gradient of 1 - GIoU brings the two towards order."""
@@ -106,7 +104,7 @@ def test_giou_gradient_never_widens_an_inversion(corners):
             assert (box.grad[0, low] - box.grad[0, high]).item() > 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(st.sampled_from([0.0, 0.2, 0.5, 0.500001, 0.999, 1.0]), min_size=8, max_size=8))
 def test_giou_is_bounded_and_finite_for_any_corners(corners):
     a = torch.tensor([corners[:4]], requires_grad=True)
@@ -114,31 +112,6 @@ def test_giou_is_bounded_and_finite_for_any_corners(corners):
     found.sum().backward()
     assert -1 - 1e-5 <= found.item() <= 1 + 1e-5
     assert torch.isfinite(a.grad).all()
-
-
-@pytest.mark.parametrize(("ours", "theirs"), [(distance_iou, "distance"), (complete_iou, "complete")])
-def test_diou_and_ciou_of_proper_boxes_are_the_published_formulas(ours, theirs):
-    ops = pytest.importorskip("torchvision.ops", reason="torchvision's DIoU and CIoU")
-    a, b = proper_boxes(300, 1).requires_grad_(), proper_boxes(300, 2)
-    loss = getattr(ops, f"{theirs}_box_iou_loss")(a, b, reduction="none")
-    torch.testing.assert_close(1 - ours(a, b), loss, rtol=1e-6, atol=1e-6)
-    gradients = [torch.autograd.grad(x.sum(), a)[0] for x in (1 - ours(a, b), loss)]
-    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("overlap", [distance_iou, complete_iou])
-def test_diou_and_ciou_are_differentiable_and_finite_for_any_corners(overlap):
-    a, b = proper_boxes(8, 3), proper_boxes(8, 4)
-    if overlap is distance_iou:  # CIoU's alpha gets no gradient, by definition
-        assert torch.autograd.gradcheck(overlap, (a.clone().requires_grad_(), b))
-    points = torch.tensor([[0.5, 0.5, 0.5, 0.5], [0.5, 0.2, 0.5, 0.4], [0.9, 0.9, 0.1, 0.1], [0.0, 0, 1, 1]])
-    for other in points:
-        found = overlap(points.requires_grad_(), other.detach().expand(4, 4))
-        (gradient,) = torch.autograd.grad(found.sum(), points)
-        assert torch.isfinite(found).all() and torch.isfinite(gradient).all()
-        assert (found.abs() <= 2).all()
-    small = torch.tensor([[0.25, 0.5, 0.2501, 0.5001]])
-    assert overlap(small, small).item() == pytest.approx(1.0)
 
 
 def test_box_loss_by_hand():

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from coord_adapter import SLOTS_FILE
+from coord_adapter import DRAFTS_FILE
 from coord_codec.files import InputError, write_text
 from coord_exporter.checkpoint.read import CARD_FILE, INDEX_FILE, RECORD_FILE, StoredCheckpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe
@@ -168,8 +168,8 @@ def _is_followed(link: Path, folder: Path) -> bool:
 
 
 def adapter_companions(folder: Path) -> dict[str, Path]:
-    """List the files of an adapter's folder that say how to ask it: card, tokenizer, processor, slots."""
-    names = (CARD_FILE, SLOTS_FILE, *(name for kind in _KINDS.values() for names in kind for name in names))
+    """List the files of an adapter's folder that say how to ask it: card, tokenizer, processor, draft embeddings."""
+    names = (CARD_FILE, DRAFTS_FILE, *(name for kind in _KINDS.values() for names in kind for name in names))
     return {name: folder / name for name in names if (folder / name).is_file()}
 
 

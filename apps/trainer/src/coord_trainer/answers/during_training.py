@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import ImageDraw
+from tqdm import tqdm
 from transformers import TrainerCallback
 
 from coord_codec import CoordVocab
-from coord_codec.images import decode_image
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.finish import Finish, read_options
-from coord_trainer.answers.generate import predict
-from coord_trainer.answers.objects import read_objects
+from coord_trainer.answers.decodings import detector_of, refuse_failures
+from coord_trainer.answers.records import prediction_records, sources_of
+from coord_trainer.answers.resumable_file import Record
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
@@ -24,12 +22,11 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.slot_attention import attention_of_answers
-from coord_trainer.training.parallel_boxes import slots_of
-from coord_trainer.watched import WATCHED_IMAGES
+from coord_trainer.model.packed_attention import attend_to_whole_rows
 
 _DRAWN_SIDE = 640
 """Longer side, in pixels, of the images for TensorBoard."""
+_DRAWN_IMAGES = 4
 
 
 class SubsetScorer:
@@ -40,61 +37,54 @@ class SubsetScorer:
         images: the images scored after training; the subset is spread evenly over them
         processor: of the model
         vocab: the tokenizer's coordinate tokens
-        kept: file for the boxes of the first few images
     """
 
-    def __init__(
-        self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None, kept: Path
-    ) -> None:
+    def __init__(self, config: RunConfig, images: ImageSet, processor: Any, vocab: CoordVocab | None) -> None:
         section = config.evaluation
         total = min(len(images), section.limit or len(images))
         count = min(total, section.ap_images)
         self.images = images.select([images.instances[i * total // count] for i in range(count)])
         self._config = config
-        self._kept = kept
-        self._decoding = section.decoding[0]
-        self._max_new_tokens = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
+        limit = section.max_new_tokens or token_limit(config, processor.tokenizer, images.words)
         used = vocab if config.custom.coord_tokens.enabled else None
-        self._without_model = LoadedCheckpoint(None, processor, used, system_text(config))
+        without_model = LoadedCheckpoint(None, processor, used, system_text(config))
+        alone = config.model_copy(update={"evaluation": section.model_copy(update={"views": ()})})
+        self._detector = detector_of(without_model, alone, self.images, section.decoding[0], limit)
 
-    def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[dict[str, Any]]:
+    def answer(self, model: Any, rank: int = 0, ranks: int = 1) -> list[Record]:
         """Return the answers to every `ranks`-th image, beginning with image `rank`."""
-        slots = None if self._config.evaluation.speed == "plain" else slots_of(model)
-        slots_SH = None if slots is None else slots.rows.detach()
-        checkpoint = replace(self._without_model, model=model, slots_SH=slots_SH)
-        share = range(rank, len(self.images), ranks)
-        with attention_of_answers(model, self._config.model.attention):
-            return list(predict(checkpoint, self._config, self.images, self._decoding, self._max_new_tokens, share))
+        engine = self._detector.engine
+        detector = replace(self._detector, engine=replace(engine, checkpoint=replace(engine.checkpoint, model=model)))
+        share, batch = sources_of(self.images)[rank::ranks], self._config.evaluation.batch_size
+        answers: list[Record] = []
+        with attend_to_whole_rows(model), tqdm(total=len(share), desc="answering", unit="img") as bar:
+            for records in prediction_records(detector, share, batch, raw=True):
+                answers += records
+                bar.update(len(records))
+        refuse_failures(answers)
+        return answers
 
-    def score(self, answers: list[dict[str, Any]]) -> dict[str, float]:
+    def score(self, answers: list[Record]) -> dict[str, float]:
         """Return AP and AP50 of the answers; see `headline`."""
-        return headline(score_predictions(self._config, answers, self.images, self._decoding))
+        return headline(score_predictions(self._config, answers, self.images, self._config.evaluation.decoding[0]))
 
-    def keep(self, step: int, answers: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-        """Append the boxes answered to the first few images to the run folder, for the page of `watch`.
+    def drawn(self, answers: list[Record]) -> dict[str, np.ndarray]:
+        """Return the first few images by name, as 8-bit RGB [height, width, 3].
 
-        Returns:
-            These images by name, with the boxes answered in colours and the ground truth in white, as 8-bit RGB
-            [height, width, 3].
+        The boxes answered are in colours, the ground truth in white.
         """
         answered = {record["image"]: record for record in answers}
-        options = read_options(self._config, self._decoding)
-        rows, drawn = [], {}
-        for place, instance in enumerate(self.images.instances[:WATCHED_IMAGES]):
+        drawn = {}
+        for place, instance in enumerate(self.images.instances[:_DRAWN_IMAGES]):
             if instance.image not in answered:
                 continue
-            file = (self.images.root / instance.image).resolve()
-            truth = [[target.desc, *target.bbox] for target in instance.targets]
-            image = decode_image(file)
+            image = self.images.image(place).copy()
             canvas = ImageDraw.Draw(image)
-            for _, *box in truth:
-                canvas.rectangle([v * side for v, side in zip(box, image.size * 2, strict=True)], outline="white")
-            found = read_objects(answered[instance.image], image, finish=Finish(), **options)
-            boxes = [[o.label, *(v / side for v, side in zip(o.box, found.size * 2, strict=True))] for o in found]
-            rows.append({"image": instance.image, "file": str(file), "truth": truth, "boxes": boxes})
+            for target in instance.targets:
+                corners = [v * side for v, side in zip(target.bbox, image.size * 2, strict=True)]
+                canvas.rectangle(corners, outline="white")
+            found = self._detector.read(answered[instance.image], image)
             drawn[f"answers/{place + 1}"] = np.asarray(found.drawn(_DRAWN_SIDE))
-        with self._kept.open("a", encoding="utf-8") as out:
-            out.write(json.dumps({"step": step, "images": rows}) + "\n")
         return drawn
 
 

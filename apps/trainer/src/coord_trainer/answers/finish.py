@@ -7,11 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from coord_codec import CoordGrid, InputError, geometry_of
-from coord_codec.counts import counted
+from coord_codec import CoordGrid, InputError
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
-from coord_trainer.views.table import views_of
+from coord_trainer.views.registry import views_of
 from coord_trainer.views.view import WHOLE, Question, in_image
 
 if TYPE_CHECKING:
@@ -83,7 +82,6 @@ class Finish:
 
         # Reading: each view's objects, where they are in the image.
         size = record["width"], record["height"]
-        geometry = options.get("geometry", "box")
         shown = looks_of(self.views, *size, self.question)
         answers = record.get(VIEWS_KEY, ())
         if [word for word, _ in shown] != [answer["view"] for answer in answers]:
@@ -110,7 +108,7 @@ class Finish:
             kept = [item for item in found if rules[word].keeps(item.desc)]
             counts["names_a_side"] += len(found) - len(kept)
             back, region = look.back(*size), look.region(*size)
-            moved = [in_image(item, back, geometry) for item in kept]
+            moved = [in_image(item, back) for item in kept]
             if look.prompt is not None and word == words[-1]:  # the questions about one image are one view
                 views[-1] += moved
                 continue
@@ -121,7 +119,7 @@ class Finish:
         # Fusing: of the image alone, each box stays as it is.
         if self.views:
             weights = [IMAGE_WEIGHT, *[1.0] * (len(views) - 1)]
-            fused = fuse(views, weights=weights, regions=regions, geometry=geometry, **_size(geometry, size))
+            fused = fuse(views, weights=weights, regions=regions)
             # By the weights, duplicates within the image's own answer can bring a score above 1.
             objects = [item._replace(score=min(item.score, 1.0)) for item in fused.objects]
             rows = fused.counts["views"]
@@ -182,18 +180,10 @@ class Finish:
         Raises:
             InputError: if several are given, one is out of range or cannot be reached, or there is no calibration
         """
-        given = {"min_score": min_score, "precision": precision, "recall": recall}
-        asked = {name: value for name, value in given.items() if value is not None}
-        if len(asked) > 1:
-            raise InputError(
-                f"expected one of min_score, precision and recall, found {' and '.join(asked)}; choose one"
-            )
-        for name, value in asked.items():
-            if not 0 <= value <= 1:
-                raise InputError(f"{name}: expected a number from 0 to 1, found {value}")
+        asked = asked_threshold(min_score, precision, recall)
         if not asked:
             return self
-        ((name, value),) = asked.items()
+        name, value = asked
         if name == "min_score":
             return replace(self, threshold=Threshold(value, (name, value)))
         if self.calibration is None:
@@ -206,34 +196,23 @@ class Finish:
         return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
 
 
-def finish_lines(record: Mapping[str, Any]) -> list[str]:
-    """Return what `Finish.to_record` says, in lines for the user."""
-    lines, fusion = [], record["fusion"]
-    for word, row in fusion.get("views", {}).items():
-        lines.append(
-            f"{word}: {counted(row['boxes'], 'box', 'boxes')}, {row['merged']:,} merged with other views, "
-            f"{row['alone']:,} found by it alone, {counted(row['duplicate'], 'duplicate')} within it"
+def asked_threshold(min_score: float | None, precision: float | None, recall: float | None) -> tuple[str, float] | None:
+    """Return name and value of the threshold that is asked for; None if none is.
+
+    Raises:
+        InputError: several are, or the value is none
+    """
+    given = {"min_score": min_score, "precision": precision, "recall": recall}
+    named = [(name, value) for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InputError(
+            f"{' and '.join(name for name, _ in named)}: each states which boxes are kept; give one of them"
         )
-    if by_view := fusion.get("views"):
-        unused = [word for word in record.get("views", ()) if word not in by_view]
-        lines += [f"{word}: no image needed a view of its own" for word in unused]
-    if fusion.get("joined"):
-        lines.append(f"{fusion['joined']:,} of {fusion['cut']:,} boxes that a tile's edge cuts were joined with others")
-    if fusion.get("names_a_side"):
-        lines.append(f"{fusion['names_a_side']:,} boxes of the mirror image are left out: their labels name a side")
-    if fusion.get("uncalibrated"):
-        lines.append(f"{fusion['uncalibrated']:,} boxes have scores of another kind, which are not calibrated")
-    if rests_on := record.get("calibration", {}).get("rests_on"):
-        lines.append(f"scores are calibrated on {rests_on['images']:,} images with {rests_on['boxes']:,} boxes")
-    if threshold := record.get("threshold"):
-        line = f"boxes of a score below {threshold['min_score']:.4g} are left out: {fusion.get('below_threshold', 0):,}"
-        if expected := threshold.get("expected"):
-            line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
-            lines += [f"  {expected['note']}"] if expected.get("note") else []
-        lines.append(line)
-        for label, row in (threshold.get("expected") or {}).get("classes", {}).items():
-            lines.append(f"  {label}: precision {row['precision']:.3f}, recall {row['recall']:.3f}")
-    return lines
+    for name, value in named:
+        if not 0 <= value <= 1 or (name != "min_score" and not value):
+            least = "from 0" if name == "min_score" else "above 0 and up"
+            raise InputError(f"{name}: expected a number {least} to 1, found {value}")
+    return named[0] if named else None
 
 
 def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
@@ -247,7 +226,3 @@ def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
 def has_distributions(record: Mapping[str, Any]) -> bool:
     """Return whether a record has mean and quantiles of its coordinates; a server without probabilities gives none."""
     return record.get("coord_quantiles") is not None and record.get("coord_expected") is not None
-
-
-def _size(geometry: Any, size: tuple[int, int]) -> dict[str, Any]:
-    return {} if geometry_of(geometry).is_box else {"size": size}

@@ -1,162 +1,25 @@
-"""Generates answers with a checkpoint from disk, free or under the grammar, with the probability of every box side."""
+"""Generates answers with a loaded checkpoint, free or under the grammar, with the probability of every box side."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from PIL import Image
-from tqdm import tqdm
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from coord_codec import CoordVocab, InputError
-from coord_codec.files import read_json_lines, write_text
-from coord_data.image_set import ImageSet
-from coord_trainer.answers.finish import BOXES_FILE, FUSED, Finish, read_options
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
-from coord_trainer.answers.objects import read_objects
-from coord_trainer.answers.resumable_file import append_answers, json_line, make_folder
-from coord_trainer.answers.speed.of_checkpoint import check_speed, decode_fast, report_drafts, speed_of_answers
-from coord_trainer.answers.token_limit import token_limit
-from coord_trainer.checkpoints import weight_files
-from coord_trainer.config.decoding import Decoding, prediction_files
-from coord_trainer.config.run_config import RunConfig
+from coord_trainer.answers.speed.of_checkpoint import decode_fast
+from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
-from coord_trainer.model.card import read_card
-from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.prompt import prompt_tokens
 from coord_trainer.model.token_statistics import StepRecorder
-from coord_trainer.views.asking import answer_views
-from coord_trainer.views.table import check_views
-from coord_trainer.views.view import Question
-
-_ANSWER_SETTINGS = {
-    *("prompt", "markers", "style", "geometry", "max_vertices", "max_objects", "noise_objects"),
-    *("min_pixels", "max_pixels"),
-}
-"""The settings of `data` that answers depend on."""
-
-
-def predict_images(
-    config: RunConfig,
-    checkpoint: Path,
-    images: ImageSet,
-    out: Path,
-    threshold: Mapping[str, float | None] | None = None,
-) -> int:
-    """Generate answers to `images` with every decoding that `config` names; returns the number of images.
-
-    The first decoding's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
-    call continues what an interrupted one left unfinished.
-
-    Args:
-        config: of the run
-        checkpoint: its folder
-        images: the images
-        out: file of the answers
-        threshold: arguments of `Finish.with_threshold`: the least score, or what it is to give; None keeps all boxes
-
-    Raises:
-        InputError: the model is not calibrated for a decoding, and `threshold` asks for a precision or recall
-    """
-    opened = open_checkpoint(checkpoint, config)
-    tokenizer = opened.processor.tokenizer
-    check_speed(opened, config)
-    max_new_tokens = config.evaluation.max_new_tokens or token_limit(config, tokenizer, images.words)
-    written: dict[Decoding, Path] = {}
-    count = 0
-    (first, _), *others = prediction_files(config.evaluation.decoding, out.parent)
-    views = config.evaluation.views
-    question = question_about(config, images, largest_image(opened.processor))
-    check_views(views, question)
-    card = read_card(checkpoint)
-    finishes = {
-        decoding: Finish(views, question, card and card.calibration_of(decoding, views, checkpoint)).with_threshold(
-            **(threshold or {})
-        )
-        for decoding in config.evaluation.decoding
-    }
-    for decoding, path in ((first, out), *others):
-        make_folder(path.parent)
-        finish = finishes[decoding]
-        source = written.setdefault(decoding.generation, path)
-        if source != path:
-            shutil.copyfile(source, path)  # the same answers; only their boxes are computed in another way
-            finish_file(path, finish, config, decoding)
-            continue
-        depends_on = {
-            "weights": weight_files(checkpoint),
-            "images": [images.digest, config.evaluation.limit],
-            "asked": [decoding.name, max_new_tokens, opened.system, config.model.dtype],
-            "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
-        }
-        if (speed := speed_of_answers(opened, config)) != "plain":
-            depends_on["speed"] = speed
-        if views:
-            depends_on["views"] = [list(views), question.labels, question.class_prompt]
-
-        def answer_from(start: int, decoding: Decoding = decoding, finish: Finish = finish) -> Iterator[dict[str, Any]]:
-            chosen = range(len(images))[: config.evaluation.limit][start:]
-            return predict(opened, config, images, decoding, max_new_tokens, chosen, finish)
-
-        count = append_answers(path, depends_on, answer_from)
-        finish_file(path, finish, config, decoding)
-    return count
-
-
-def predict(
-    checkpoint: LoadedCheckpoint,
-    config: RunConfig,
-    images: ImageSet,
-    decoding: Decoding,
-    max_new_tokens: int,
-    chosen: Sequence[int] | None = None,
-    finish: Finish | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Yield the record of predictions.jsonl for each image, or for the `chosen` indices alone; see `answer_images`.
-
-    With `finish` the raw answers to its views lie in the record, which are not fused yet.
-    """
-    finish = finish or Finish()
-
-    def ask(asked: Sequence[Image.Image], prompt: str | None, pixels: float) -> list[dict[str, Any]]:
-        further: dict[str, Any] = {} if prompt is None and pixels == 1 else {"prompt": prompt, "pixels": pixels}
-        speed = config.evaluation.speed
-        return answer_images(checkpoint, asked, config.data, decoding, max_new_tokens, names, speed=speed, **further)
-
-    chosen = range(len(images))[: config.evaluation.limit] if chosen is None else chosen
-    batch_size = config.evaluation.batch_size
-    names = images.words if decoding.grammar == "names" else None
-    bar = tqdm(total=len(chosen), desc=f"generating ({decoding.name})", unit="img", mininterval=0.5, leave=None)
-    for start in range(0, len(chosen), batch_size):
-        indices = chosen[start : start + batch_size]
-        opened = [images.image(i) for i in indices]
-        answers = answer_views(finish.views, opened, finish.question, ask, batch_size)
-        for index, answer in zip(indices, answers, strict=True):
-            instance = images.instances[index]
-            yield {
-                "image_id": instance.image_id if instance.image_id is not None else index,
-                "image": instance.image,
-                "width": instance.width,
-                "height": instance.height,
-                **answer,
-            }
-        bar.update(len(indices))
-    bar.close()
-    if config.evaluation.speed != "plain":
-        report_drafts(checkpoint)
-
-
-def largest_image(processor: Any) -> int | None:
-    """Return the number of pixels above which a processor reduces images; None if it has no limit."""
-    return dict(processor.image_processor.size).get("longest_edge")
 
 
 @torch.inference_mode()
@@ -217,28 +80,6 @@ def answer_images(
     )
     pairs = zip(ids_BT[:, prompt_length:].tolist(), recorder.read(), strict=True)
     return [answer_record(checkpoint, ids, statistics, markers) for ids, statistics in pairs]
-
-
-def question_about(config: RunConfig, images: ImageSet, max_pixels: int | None) -> Question:
-    """Return the question that is asked about the images of a set; its labels are their classes, or their words."""
-    data = config.data
-    labels = tuple(sorted(images.classes or images.words))
-    return Question(data.prompt, data.class_prompt, labels, data.geometry, max_pixels)
-
-
-def finish_file(path: Path, finish: Finish, config: RunConfig, decoding: Decoding) -> None:
-    """Fuse and calibrate the boxes of a file of answers, if anything does, and write boxes.json beside it."""
-    if not finish.changes:
-        return
-    options = read_options(config, decoding)
-    records = [record for _, record in read_json_lines(path)]
-    for record in records:
-        if record["finish_reason"] != "error":
-            detections = read_objects(record, None, (), finish, **options)
-            record |= {"objects": [item.to_record() for item in detections], FUSED: dict(detections.fused)}
-    write_text(path, "".join(map(json_line, records)))
-    counts = [record[FUSED] for record in records if FUSED in record]
-    write_text(path.with_name(BOXES_FILE), json.dumps(finish.to_record(counts), indent=1) + "\n")
 
 
 def grammar_of(

@@ -42,7 +42,7 @@ def run_sections(
         lines = [line for _, line in read_json_lines(metrics)]
         warning = find_overfitting(lines, overfitting_after)
         warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
-        curves = _reward_curves(lines) or _curves(lines, trained)
+        curves = _curves(lines, trained)
         sections.append(ReportSection("Training", warning + _scores_during_training(lines) + curves))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
@@ -67,14 +67,14 @@ def _curves(lines: list[dict[str, Any]], trained: Collection[str] | None = None)
     return _charts(shown, lines) or "<p>Fewer than two log lines: nothing to draw.</p>"
 
 
-def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]], zeros: bool = False) -> str:
-    """Return a chart for each title, of the logged values with at least two points; `zeros` keeps values of 0.
+def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]]) -> str:
+    """Return a chart for each title, of the logged values with at least two points.
 
     What was measured on the evaluation images too is dashed, in the colour of the same value during training.
     """
     charts = []
     for title, names in shown.items():
-        measured, evaluated = (_logged(keys, lines, zeros) for keys in (names, map(_of_evaluation, names)))
+        measured, evaluated = (_logged(keys, lines) for keys in (names, map(_of_evaluation, names)))
         if not any(len(points) > 1 for points in measured):
             continue
         rows = zip(names.values(), measured, evaluated, strict=True)
@@ -91,40 +91,14 @@ def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]],
     return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
 
 
-def _logged(keys: Iterable[str], lines: list[dict[str, Any]], zeros: bool) -> list[list[tuple[int, float]]]:
+def _logged(keys: Iterable[str], lines: list[dict[str, Any]]) -> list[list[tuple[int, float]]]:
     """Return step and value of each key's points."""
-    kept = {key: zeros or key == AP for key in keys}  # an AP of 0 is a result, a term of 0 is switched off
+    kept = {key: key == AP for key in keys}  # an AP of 0 is a result, a term of 0 is switched off
     return [[(line["step"], line[key]) for line in lines if key in line and (line[key] or kept[key])] for key in kept]
 
 
 def _of_evaluation(key: str) -> str:
     return f"eval_{key.removeprefix('train_')}"
-
-
-_REWARD_CURVES = {
-    "Reward of sampled answers": {
-        "reward": "reward",
-        "reward_std": "standard deviation among the answers to an image",
-        "eval_AP": "AP of decoded answers to scored images",
-    },
-    "Sampled answers, means": {
-        "answers/objects": "objects",
-        "answers/boxes": "boxes",
-        "answers/hits": "hits at IoU .5",
-        "answers/duplicates": "duplicates",
-        "answers/dropped": "dropped pieces",
-    },
-}
-
-
-def _reward_curves(lines: list[dict[str, Any]]) -> str:
-    """Return the charts of a run that was trained by rewards; empty for another."""
-    if not any("reward" in line for line in lines):
-        return ""
-    parts = sorted({name for line in lines for name in line if name.startswith("answers/reward_")})
-    kinds = {name: name.removeprefix("answers/reward_") for name in parts}
-    shown = {**_REWARD_CURVES, "Kinds of reward": kinds if len(kinds) > 1 else {}}
-    return _charts(shown, lines, zeros=True) or "<p>Fewer than two log lines: nothing to draw.</p>"
 
 
 def _scores_during_training(lines: list[dict[str, Any]]) -> str:

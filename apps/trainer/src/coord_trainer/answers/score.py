@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from coord_codec.files import write_text
 from coord_codec.html import safe
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
-from coord_trainer.answers.generate import predict_images
+from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.resumable_file import make_folder, unfinished
 from coord_trainer.answers.run_sections import run_sections, trained_keys
 from coord_trainer.answers.summary import LEFT_OUT
@@ -25,7 +24,7 @@ from coord_trainer.answers.verdict import memorising_verdict
 from coord_trainer.checkpoints import is_complete, steps_of
 from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say
+from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.data.load import load_scored, report_sets
 from coord_trainer.data.noise import ignored_labels
 
@@ -33,22 +32,12 @@ CHECKPOINT_SCORES = "convergence.json"
 """The file with the scores of every checkpoint of a run, written if `evaluation.each_checkpoint` is set."""
 
 
-def predict_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> int:
-    """Write predictions.jsonl to `out`, without scoring; returns the number of answers.
-
-    Raises:
-        InputError: there is no checkpoint, or the data is faulty.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        return predict_images(config, checkpoint, load_scored(config, Path(scratch)), out)
-
-
 def evaluate_checkpoint(
     config: RunConfig, checkpoint: Path, out: Path, threshold: Mapping[str, float | None] | None = None
-) -> Evaluation:
+) -> Evaluation | None:
     """Generate and score a checkpoint's answers; writes predictions, evaluation.json and report.html to `out`.
 
-    The folder is new, or that of an unfinished evaluation, which is then resumed.
+    The folder is new, or that of an unfinished evaluation, which is then resumed. The first rank scores.
 
     Args:
         config: of the evaluation
@@ -59,6 +48,17 @@ def evaluate_checkpoint(
     Raises:
         InputError: there is no checkpoint, the data is faulty, or the threshold cannot be reached.
     """
+    with first_rank_first("evaluation"):
+        images = _open_evaluation(config, out)
+    predict_images(config, checkpoint, images, out / "predictions.jsonl", threshold)
+    evaluation = report_on(config, out, images)
+    if is_first():
+        unfinished(out).unlink()
+    return evaluation
+
+
+def _open_evaluation(config: RunConfig, out: Path) -> ImageSet:
+    """Mark a folder as that of an unfinished evaluation, and return the images."""
     make_folder(out)
     resumes = unfinished(out).is_file()
     unfinished(out).touch()
@@ -71,16 +71,18 @@ def evaluate_checkpoint(
                 out.rmdir()
         raise
     report_sets(out, [images])
-    predict_images(config, checkpoint, images, out / "predictions.jsonl", threshold)
-    evaluation = report_on(config, out, images)
-    unfinished(out).unlink()
-    return evaluation
+    return images
 
 
-def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation:
-    """Score the predictions of every decoding; evaluation.json and report.html of the first are in `folder`."""
+def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation | None:
+    """Score the predictions of every decoding; evaluation.json and report.html of the first are in `folder`.
+
+    Every rank has to call it, since answers of earlier checkpoints may be missing; the others return None.
+    """
     if config.evaluation.each_checkpoint and (checkpoints := _checkpoints_in(folder)):
         _score_checkpoints(config, folder, images, checkpoints)
+    if not is_first():
+        return None
     (main, answers), *others = prediction_files(config.evaluation.decoding, folder)
     for decoding, path in others:
         evaluation = score_predictions(config, path, images, decoding)
@@ -188,13 +190,14 @@ def _score_checkpoints(config: RunConfig, folder: Path, images: ImageSet, checkp
     for checkpoint in checkpoints:
         out = folder / "steps" / str(steps_of(checkpoint))
         predict_images(config, checkpoint, images, out / "predictions.jsonl")
-        for decoding, path in prediction_files(chosen, out):
+        for decoding, path in prediction_files(chosen, out) if is_first() else ():
             evaluation = score_predictions(config, path, images, decoding)
             scores = headline(evaluation) | {"AP75": evaluation.coco["AP75"], "mean_iou": evaluation.mean_iou}
-            # `reading` is the former name of `decoding`, which is kept until 0.3.
-            named = {"decoding": decoding.name, "reading": decoding.name}
-            rows.append({"step": steps_of(checkpoint), **named, **scores})
-        say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['decoding']})")
+            rows.append({"step": steps_of(checkpoint), "decoding": decoding.name, **scores})
+        if is_first():
+            say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['decoding']})")
+    if not is_first():
+        return
     write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")
     say(best_checkpoint([row for row in rows if row["decoding"] == first.name]))
 

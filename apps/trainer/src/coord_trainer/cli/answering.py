@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from coord_codec import InputError
-from coord_codec.counts import counted
 from coord_trainer.answers.resumable_file import unfinished
 from coord_trainer.checkpoints import CARD_FILE
 from coord_trainer.cli.main import app
@@ -61,15 +60,17 @@ def evaluate(
     if not unfinished(out).is_file():
         must_not_exist(out)
     checkpoint, config = find_model_and_config(checkpoint, config)
-    from coord_trainer.detect.arguments import as_setting, check_thresholds
+    from coord_trainer.answers.finish import asked_threshold
+    from coord_trainer.detect.arguments import as_setting
 
-    check_thresholds(min_score, precision, recall)
+    asked_threshold(min_score, precision, recall)
     resolved = resolve_config(config, [*(overrides or []), *as_setting(views, speed)], strict, checkpoint)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint
 
     threshold = {"min_score": min_score, "precision": precision, "recall": recall}
-    print_scores(evaluate_checkpoint(resolved, checkpoint, out, threshold), out)
+    if (evaluation := evaluate_checkpoint(resolved, checkpoint, out, threshold)) is not None:
+        print_scores(evaluation, out)
 
 
 @app.command()
@@ -124,36 +125,30 @@ def predict(
     """Find objects in images with a trained model: boxes, drawn images and a page in the folder --out.
 
     Example: uv run apps/trainer predict runs/a photos --out found
-
-    Without SRC it writes answers to the images of the configuration to the file --out, as `evaluate` does, unscored.
     """
+    from coord_trainer.answers.finish import asked_threshold
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, check_options, check_settings, check_thresholds, split_words
+    from coord_trainer.detect.arguments import as_setting, check_options, check_settings, split_words
 
     model, sources, settings = split_words(words, endpoint is not None)
     settings += as_setting(views, speed)
-    check_thresholds(min_score, precision, recall)
-    options = {"--endpoint": endpoint, "--model": name, "--concurrency": concurrency, "--timeout": timeout}
-    options |= {"--images": images, "--export": export, "--label": label, "--grammar": grammar}
-    options |= {"--min-score": min_score, "--precision": precision, "--recall": recall}
-    is_given = {word: value is not None for word, value in options.items()} | {"--force": force, "--no-draw": not draw}
-    check_options(sources, endpoint is not None, is_given)
+    asked_threshold(min_score, precision, recall)
+    served = {"--model": name, "--concurrency": concurrency, "--timeout": timeout, "--grammar": grammar}
+    check_options(sources, endpoint is not None, [word for word, value in served.items() if value is not None])
     if timeout is not None and not timeout <= _LONGEST_REQUEST:  # also refuses nan
         raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {timeout}")
-    if not sources:
-        _predict_configured(model, out, settings, config, strict)
-        return
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
     check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
+    from coord_trainer.answers.detector import check_labels
     from coord_trainer.checkpoints import locate_model
-    from coord_trainer.detect.detector import check_labels
 
     labels = check_labels(label or ())
     if endpoint is None:
         if model is not None:
             locate_model(model)  # its name is checked before the libraries are loaded
         load_libraries()
-    from coord_trainer.detect.command import Request, answer_request
+    from coord_trainer.detect.command import answer_request
+    from coord_trainer.detect.request import Request
 
     request = Request(
         model,
@@ -202,7 +197,8 @@ def calibrate(
     load_libraries()
     from coord_trainer.detect.calibrate import calibrate_model, calibration_lines
 
-    for line in calibration_lines(calibrate_model(model, annotations, images, resolved, strict)):
+    calibration = calibrate_model(model, annotations, images, resolved, strict)
+    for line in calibration_lines(calibration) if calibration is not None else ():
         say(line)
     say(f"written into the {CARD_FILE} of {model}")
 
@@ -217,13 +213,13 @@ def slots(
     config: ConfigFile = None,
     steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 600,
     batch: Annotated[int, typer.Option(min=1, help="Images of a step.")] = 16,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial slots and the order of the images.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the slots that the model has.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial embeddings and the order of the images.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the draft embeddings that the model has.")] = False,
     strict: Strict = False,
 ) -> None:
-    """Train slots, which draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
+    """Train embeddings that draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
 
-    They are kept in the model's folder (coord_slots), and exports bring them along.
+    They are kept in the model's folder (coord_drafts), and exports bring them along.
 
     Example: uv run apps/trainer slots runs/a train.json --images train
     """
@@ -233,9 +229,9 @@ def slots(
     resolved = load_run_config(config, overrides or [], trains=False)
     check_settings(overrides or [], endpoint=False)
     load_libraries()
-    from coord_trainer.detect.slots import slots_of_model
+    from coord_trainer.detect.drafts import drafts_of_model
 
-    for line in slots_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
+    for line in drafts_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
         say(line)
 
 
@@ -252,29 +248,17 @@ def grammar(
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
+    from coord_trainer.answers.detector import as_trained, check_labels
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import check_settings
-    from coord_trainer.detect.detector import as_trained, check_labels
 
     folder = locate_model(model)
     resolved = load_run_config(None, overrides or [], trains=False)
     check_settings(overrides or [], endpoint=True)
     written = lark_grammar if form is GrammarForm.lark else ebnf_grammar
     print(written(answer_form(folder, as_trained(resolved, folder), check_labels(label or ()))), end="")
-
-
-def _predict_configured(model: Path | None, out: Path, settings: list[str], config: Path | None, strict: bool) -> None:
-    if model is None:
-        raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
-    must_not_exist(out)
-    model, config = find_model_and_config(model, config)
-    resolved = resolve_config(config, settings, strict, model)
-    load_libraries()
-    from coord_trainer.answers.score import predict_checkpoint
-
-    say(f"{counted(predict_checkpoint(resolved, model, out), 'answer')} in {out}")
 
 
 @app.command()
@@ -299,20 +283,21 @@ def demo(
     """
     from importlib.util import find_spec
 
+    from coord_trainer.answers.finish import asked_threshold
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, check_settings, check_thresholds
+    from coord_trainer.detect.arguments import as_setting, check_settings
 
     overrides = [*(overrides or []), *as_setting(views, speed)]
-    check_thresholds(min_score, precision, recall)
+    asked_threshold(min_score, precision, recall)
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
     resolved = load_run_config(config, overrides, trains=False)
     check_settings(overrides, endpoint=False, decodings=len(resolved.evaluation.decoding))
     locate_model(model)
     load_libraries()
+    from coord_trainer.answers.detector import Detector
     from coord_trainer.detect.demo import serve_demo
-    from coord_trainer.detect.detector import Detector
 
     detector = Detector.load(model, resolved, min_score=min_score, precision=precision, recall=recall)
     serve_demo(detector, host, port)

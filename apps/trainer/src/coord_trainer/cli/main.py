@@ -17,7 +17,6 @@ from typer.core import TyperGroup
 
 from coord_codec.exit_codes import exit_codes, stop
 from coord_trainer.console import is_first
-from coord_trainer.elsewhere import pointer
 
 _ENVIRONMENT = {
     # Read by swift and Hugging Face while they are imported; network access only if a configuration enables it.
@@ -71,8 +70,6 @@ class _Commands(TyperGroup):
         first = args[0] if args else ""
         if not args or first.split("=")[0] == "--adapter" or ("=" in first and first[:1] != "-"):
             args = ["first-run", *args]
-        elif hint := pointer(first):
-            stop(f"error: {first}: no such command{hint}", 2)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -51,7 +51,7 @@ Speed = Annotated[
     SpeedName | None,
     typer.Option(
         help="exact drafts several tokens and verifies them in one pass, with the same answers; fast also accepts "
-        "coordinates that are close to their draft, and needs slots (command slots)."
+        "coordinates that are close to their draft, and needs draft embeddings (command slots)."
     ),
 ]
 MinScore = Annotated[float | None, typer.Option(help="Leave out boxes with a lower score; 0 keeps all.")]

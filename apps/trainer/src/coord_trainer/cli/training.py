@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from coord_codec import InputError
 from coord_trainer.cli.main import app
 from coord_trainer.cli.options import ConfigFile, Overrides, Strict, load_libraries, print_scores, resolve_config
 from coord_trainer.console import say
@@ -71,25 +70,6 @@ def train(
 
 
 @app.command()
-def reward(overrides: Overrides = None, config: ConfigFile = None, strict: Strict = False) -> None:
-    """Train a checkpoint by rewards for the boxes of sampled answers (GRPO), score the result and write a report.
-
-    Prompt, markers and pixels are those of the checkpoint that `model.path` names, a run folder or a checkpoint.
-
-    Example: uv run apps/trainer reward -c configs/reward.yaml model.path=runs/first-run
-    """
-    from coord_codec.plugins import import_plugins
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.reward.start import find_start, with_start
-
-    first = load_run_config(config, overrides or [], trains=False, needs_data=True)
-    import_plugins(first.custom.coord_objective.plugins, "custom.coord_objective.plugins")  # may register a kind
-    start = find_start(first)
-    resolved = with_start(resolve_config(config, overrides, strict, checkpoint=start), start)
-    _train(resolved, config.stem if config is not None else "reward", by_rewards=True)
-
-
-@app.command()
 def compare(
     words: Annotated[
         list[str],
@@ -120,13 +100,13 @@ def compare(
         int, typer.Option(min=1, help="Number of runs in parallel, with one thread each if there are several.")
     ] = 2,
     resamples: Annotated[
-        int, typer.Option(min=0, help="Bootstrap resamples of the images for confidence intervals.")
-    ] = 300,
+        int, typer.Option(min=1, help="Bootstrap resamples of the images for confidence intervals.")
+    ] = 1000,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Resolve and print everything; train and write nothing.")
     ] = False,
 ) -> None:
-    """Train several configurations with the same data and seeds, and write one report.
+    """Train several configurations with the same data and seeds, and compare them as `coord-eval compare` does.
 
     Example: uv run apps/trainer compare configs/phase1/*.yaml --seeds 3
     """
@@ -153,44 +133,18 @@ def compare(
         dry_run=dry_run,
     )
     if report is not None:
-        say(f"report: {report}")
+        say(f"page: {report}")
 
 
-def _train(resolved: RunConfig, name: str, by_rewards: bool = False) -> None:
-    from coord_trainer.config.reward import RewardSection
+def _train(resolved: RunConfig, name: str) -> None:
     from coord_trainer.console import leave_process_group
     from coord_trainer.data.load import preparing
 
-    if not by_rewards and resolved.reward != RewardSection():
-        raise InputError("reward: this command trains by losses; use `reward` to train by rewards, or leave it out")
     with preparing(resolved) as prepared:  # data is read during the slow imports
         load_libraries()
         from coord_trainer.run import train_and_score
 
-    if by_rewards:
-        from coord_trainer.swift.open_rewards import OpenRewards as Kind
-    else:
-        from coord_trainer.swift.open_run import OpenRun as Kind
-    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name, prepared.value, Kind)
+    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name, prepared.value)
     leave_process_group()
     if result.evaluation is not None:
         print_scores(result.evaluation, result.folder)
-
-
-@app.command()
-def watch(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that has started.", show_default=False)],
-    *,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on this machine; 0 for a free one.")] = 0,
-    every: Annotated[float, typer.Option(min=1, help="Seconds between two looks at the log.")] = 10,
-    once: Annotated[bool, typer.Option("--once", help="Write the page and end.")] = False,
-) -> None:
-    """Write and serve the page of a run while it trains: curves, time left, boxes of a few images.
-
-    The boxes are those of the answers that evaluation.ap_steps generates.
-
-    Example: uv run apps/trainer watch runs/a
-    """
-    from coord_trainer.watch import watch as watch_run
-
-    watch_run(run, port, every, once)

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError
-from coord_codec.files import read_text
-from coord_trainer.config.decoding import COMPARED, supported
 from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_config, read_yaml
 
 _PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
@@ -26,12 +24,10 @@ class Group:
 
     Attributes:
         name: the config's file name, followed by the variant's name in a sweep.
-        question: the config's first line.
         config: resolved, without seed and folder.
     """
 
     name: str
-    question: str
     config: RunConfig
 
 
@@ -78,8 +74,8 @@ def plan_groups(files: Sequence[Path], base: Path | None, overrides: Sequence[st
     for file in files:
         for variant, words in variants.get(file.stem, {"": []}).items():
             name = f"{file.stem}-{variant}" if variant else file.stem
-            config = _resolve(file, [*overrides, *words], base)
-            groups.append(Group(name, _question(file), config))
+            config = load_run_config(file, [*overrides, *words], base, needs_data=True)
+            groups.append(Group(name, config))
     names = [group.name for group in groups]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -138,21 +134,6 @@ def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
         for name in names
         if any(values.get(name) != flat[0].get(name) for values in flat)
     }
-
-
-def _resolve(file: Path, words: Sequence[str], base: Path | None) -> RunConfig:
-    config = load_run_config(file, words, base, needs_data=True)
-    if "decoding" in config.evaluation.model_fields_set:
-        return config
-    markers = config.custom.coord_tokens.enabled and config.data.style == "markers"
-    decodings = tuple(supported(COMPARED, config.data.shape, markers, config.data.noise_objects is not None))
-    section = config.evaluation.model_copy(update={"decoding": decodings})
-    return config.model_copy(update={"evaluation": section})
-
-
-def _question(file: Path) -> str:
-    first = read_text(file).splitlines()[:1]
-    return first[0].removeprefix("#").strip() if first and first[0].startswith("#") else ""
 
 
 def _read_sweep(path: Path, config_names: Sequence[str]) -> dict[str, dict[str, list[str]]]:

@@ -1,4 +1,4 @@
-"""Runs a comparison from configs to report: keeps finished runs, trains the others a few at a time, scores all."""
+"""Runs a comparison: keeps finished runs, trains the others a few at a time, calls `coord_eval.compare`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -16,13 +16,13 @@ from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.generate import predict_images
+from coord_eval import Evaluation, compare
+from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.resumable_file import make_folder
+from coord_trainer.answers.score import score_predictions
 from coord_trainer.checkpoints import check_model_path, find_checkpoint
 from coord_trainer.comparison.plan import Group, PlannedRun, differing_settings, plan_groups, plan_runs, result_settings
-from coord_trainer.comparison.report import summary_lines, write_comparison
-from coord_trainer.comparison.results import collect
-from coord_trainer.config.decoding import prediction_files
+from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import changed_settings, check_run_config, read_yaml
 from coord_trainer.console import say
 from coord_trainer.data.load import load_data
@@ -46,7 +46,10 @@ def compare_configs(
     resamples: int,
     dry_run: bool,
 ) -> Path | None:
-    """Carry out a comparison, or print its plan; returns the report's path.
+    """Carry out a comparison, or print its plan; returns the path of its page.
+
+    Groups are compared under each decoding that they name. The page of the first decoding lies in `out`, those of the
+    others in `out/decodings/NAME`.
 
     Args:
         files: a config per group
@@ -61,7 +64,7 @@ def compare_configs(
 
     Raises:
         InputError: configs do not resolve or cannot be compared.
-        RunError: a run failed; the report on the others is still written.
+        RunError: a run failed; the others are still compared.
     """
     # Plan
     groups = plan_groups(files, base, overrides, sweep)
@@ -84,23 +87,59 @@ def compare_configs(
     without_result = {run.folder for run, _ in failed}
     finished = [run for run in runs if run.folder not in without_result]
 
-    # Answer, score and report
-    for run in finished:
-        _answer_missing(run, images)
-    report = None
-    if finished:
-        say("scoring")
-        comparison = collect(groups, finished, images, resamples)
-        report = write_comparison(out, comparison, images)
-        for line in summary_lines(comparison):
-            say(line)
+    # Answer, score and compare
+    decodings = dict.fromkeys(decoding for group in groups for decoding in group.config.evaluation.decoding)
+    pages = []
+    for place, decoding in enumerate(decodings):
+        folder = out / "decodings" / decoding.name if place else out
+        pages.append(_compare_runs(finished, decoding, images, folder, resamples))
     if failed:
         run, last_lines = failed[0]
         raise RunError(
             f"{len(failed)} of {counted(len(waiting), 'run')} failed; the first, {run.group.name} seed "
             f"{run.seed}: {last_lines}"
         )
-    return report
+    return pages[0]
+
+
+def _compare_runs(
+    finished: Sequence[PlannedRun], decoding: Decoding, images: ImageSet, folder: Path, resamples: int
+) -> Path | None:
+    """Compare the groups under one decoding by the seeds that all of them finished; returns the page's path."""
+    by_group: dict[str, dict[int, PlannedRun]] = {}
+    for run in finished:
+        if decoding in run.config.evaluation.decoding:
+            by_group.setdefault(run.group.name, {})[run.seed] = run
+    seeds = sorted(set.intersection(*map(set, by_group.values()))) if by_group else []
+    if len(by_group) * len(seeds) < 2:
+        say(f"decoding {decoding.name}: fewer than two finished runs with a seed in common: nothing to compare")
+        return None
+    chosen = {name: [runs[seed] for seed in seeds] for name, runs in by_group.items()}
+    evaluations = {name: [_scored(run, decoding, images) for run in runs] for name, runs in chosen.items()}
+    comparison = compare(evaluations, resamples)
+    comparison = replace(comparison, notes=(*_notes(chosen, by_group, decoding), *comparison.notes))
+    page = comparison.write_report(folder, image_root=lambda name: images.root / name)
+    say(f"decoding {decoding.name}, seeds {', '.join(map(str, seeds))}: {page}")
+    for line in comparison.lines():
+        say(f"  {line}")
+    return page
+
+
+def _notes(
+    chosen: Mapping[str, Sequence[PlannedRun]], by_group: Mapping[str, Mapping[int, PlannedRun]], decoding: Decoding
+) -> list[str]:
+    """Return how the runs were answered, what was left out, and what makes a comparison unfair."""
+    notes = [f"decoding {decoding.name}: {decoding.meaning}"]
+    if left := sum(map(len, by_group.values())) - sum(map(len, chosen.values())):
+        notes.append(f"{counted(left, 'run')} left out, whose seeds another group has not finished")
+    manifests = [[read_json(run.folder / "manifest.json") for run in runs] for runs in chosen.values()]
+    revisions = {(m.get("git") or {}).get("revision") for of_group in manifests for m in of_group}
+    if len(revisions) > 1:
+        notes.append(f"the runs were made by {len(revisions)} revisions of the code; see each manifest.json")
+    first_images = [{m.get("first_batches", {}).get("images") for m in same} for same in zip(*manifests, strict=True)]
+    if any(len(digests) > 1 for digests in first_images):
+        notes.append("groups of one seed did not begin with the same images: the comparison is not fair")
+    return notes
 
 
 def _check_comparable(groups: Sequence[Group]) -> None:
@@ -241,15 +280,16 @@ def train_all(runs: Sequence[PlannedRun], jobs: int) -> list[tuple[PlannedRun, s
     return failed
 
 
-def _answer_missing(run: PlannedRun, images: ImageSet) -> None:
-    """Generate the missing answers of a finished run from its checkpoint, for each further decoding."""
-    for decoding, path in prediction_files(run.config.evaluation.decoding, run.folder):
-        if path.exists():
-            continue
+def _scored(run: PlannedRun, decoding: Decoding, images: ImageSet) -> Evaluation:
+    """Score the answers of a finished run under a decoding, which are generated from its checkpoint if it has none."""
+    asked = check_run_config(read_yaml(run.folder / "config.yaml"), run.folder.name).evaluation.decoding
+    path = dict(prediction_files(tuple(dict.fromkeys((*asked, decoding))), run.folder))[decoding]
+    if not path.exists():
         say(f"{_name(run)} answers are missing: {decoding.name}")
         section = run.config.evaluation.model_copy(update={"decoding": (decoding,)})
         config = run.config.model_copy(update={"evaluation": section})
         predict_images(config, find_checkpoint(run.folder), images, path)
+    return score_predictions(run.config, path, images, decoding)
 
 
 def _start(run: PlannedRun) -> _Started:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -97,17 +97,6 @@ class Decoding(Section):
         return self.model_copy(update={"grammar": "names", "filled": filled})
 
 
-COMPARED = (
-    Decoding(),
-    Decoding(boxes="best_iou"),
-    *(Decoding(grammar="markers", boxes=boxes) for boxes in ("tokens", "expectation", "median", "best_iou")),
-    Decoding(grammar="names"),
-    Decoding(grammar="names", boxes="best_iou"),
-    Decoding(grammar="names", filled=True),
-)
-"""The decodings that a comparison uses where its runs support them."""
-
-
 def supported(decodings: Iterable[Decoding], geometry: str | Geometry, tokens: bool, noise: bool) -> list[Decoding]:
     """Return the decodings that a run supports.
 
@@ -133,42 +122,16 @@ def prediction_files(decodings: Sequence[Decoding], run: Path) -> list[tuple[Dec
     return [(first, run / "predictions.jsonl"), *further]
 
 
-OLD_NAMES: dict[str, dict[str, Any]] = {
-    "greedy": {"grammar": "none"},
-    "best-iou": {"grammar": "none", "boxes": "best_iou"},
-    "grammar": {"grammar": "markers"},
-    "grammar-expectation": {"grammar": "markers", "boxes": "expectation"},
-    "grammar-median": {"grammar": "markers", "boxes": "median"},
-    "grammar-best-iou": {"grammar": "markers", "boxes": "best_iou"},
-    "names": {"grammar": "names"},
-    "names-best-iou": {"grammar": "names", "boxes": "best_iou"},
-    "names-filled": {"grammar": "names", "filled": True},
-}
-"""The settings of each name of the former `evaluation.readings`; an alias until 0.3."""
-WITHOUT_FEEDBACK = {
-    "grammar-feedback": {"grammar": "markers", "boxes": "expectation"},
-    "names-feedback": {"grammar": "names", "boxes": "expectation"},
-}
-"""Decodings that no longer exist, since they generated the rounded expectation, with what to use instead."""
-
-
 def decoding_named(name: str) -> Decoding | None:
-    """Return the decoding of a name, today's or a former one; None if there is none.
+    """Return the decoding of a name; None if there is none.
 
     Example:
-        >>> decoding_named("best-iou") == decoding_named("none-best_iou") == Decoding(boxes="best_iou")
+        >>> decoding_named("none-best_iou") == Decoding(boxes="best_iou")
         True
     """
-    if (settings := OLD_NAMES.get(name) or WITHOUT_FEEDBACK.get(name)) is not None:
-        return Decoding(**settings)
     grammar, *rest = name.split("-")
     filled = "filled" in rest
     boxes = [part for part in rest if part != "filled"]
     if grammar not in _GRAMMARS or len(boxes) > 1 or not set(boxes) <= set(_BOXES):
         return None
     return Decoding(grammar=grammar, boxes=boxes[0] if boxes else "tokens", filled=filled)
-
-
-def as_yaml(settings: dict[str, Any]) -> str:
-    """Return the settings of a decoding as they are written in a configuration."""
-    return "{" + ", ".join(f"{key}: {str(value).lower()}" for key, value in settings.items()) + "}"

@@ -8,10 +8,8 @@ from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_
 
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
-from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
 from coord_trainer.config.rules import Rule, first_contradiction
-from coord_trainer.config.swift_arguments import shards_weights
 
 if TYPE_CHECKING:
     from coord_losses import ObjectiveConfig
@@ -66,24 +64,14 @@ class CoordObjectiveConfig(Section):
     alpha_l1: Weight = Field(1.0, description="weight of L1, summed over the four sides, within the box loss")
     beta_giou: Weight = Field(1.0, description="weight of 1 - GIoU within the box loss")
     expectation_temperature: Positive = Field(1.0, description="temperature of the logits in the expected box")
-    z_loss_weight: Weight = Field(
-        0.0, description="weight of the squared logsumexp of every supervised token's logits, which keeps them small"
-    )
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
     )
-    plugins: tuple[str, ...] = Field(
-        (),
-        description="Python files or modules that are imported first and call `coord_losses.register_term`, or "
-        "`coord_codec.register_geometry`",
-    )
     extra_weights: dict[str, Weight] = Field(
-        default_factory=dict,
-        description="weights of further registered terms by name, built in (the README of coord-losses lists them) or "
-        "of the plugins",
+        default_factory=dict, description="weights of the terms that plugins register, by name"
     )
     term_options: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="keywords for the function of a term, by term, e.g. `huber: {delta: 0.02}`"
+        default_factory=dict, description="keywords for the function of a term, by term, e.g. `mine: {power: 2}`"
     )
     matching: Literal["sequence", "hungarian"] = Field(
         "sequence",
@@ -96,20 +84,6 @@ class CoordObjectiveConfig(Section):
         description="for a `data.geometry` other than box: add 1 - GIoU of the boxes around the shapes to the L1 loss "
         "of their coordinates",
     )
-    object_weights: Literal["none", "inverse_size", "inverse_count"] = Field(
-        "none", description="weight of each object in its coordinate and box terms"
-    )
-
-
-class ParallelBoxesConfig(Section):
-    """Slots trained along with the model: they draft the coordinates of a shape, so that answers are faster."""
-
-    enabled: bool = Field(
-        False,
-        description="train slots in the same forward pass, beside the coordinates; `evaluation.speed` exact and fast "
-        "use them",
-    )
-    weight: Weight = Field(0.25, description="weight of the slots' loss in the total")
 
 
 class CustomConfig(Section):
@@ -126,10 +100,6 @@ class CustomConfig(Section):
     )
     coord_offset: CoordOffsetConfig = Field(
         default_factory=CoordOffsetConfig, description="trainable offsets of the coordinate rows under LoRA"
-    )
-
-    parallel_boxes: ParallelBoxesConfig = Field(
-        default_factory=ParallelBoxesConfig, description="slots trained along, for faster answers"
     )
 
     @model_validator(mode="before")
@@ -174,12 +144,11 @@ class CustomConfig(Section):
         """The weights of every term; terms that are switched off have weight 0 and are not computed.
 
         Raises:
-            InputError: a plugin cannot be imported, or a weight is given for an unknown term.
+            InputError: a weight is given for an unknown term.
         """
         from coord_losses import ObjectiveConfig  # imports torch, which is slow and not needed to check a configuration
 
         flags, soft = self.coord_objective, self.coord_soft_ce_w1
-        import_plugins(flags.plugins, "custom.coord_objective.plugins")
         shared = flags.model_dump(include=flags.model_fields_set & ObjectiveConfig.model_fields.keys())
         of_soft_terms = soft.model_dump(include={"temperature", "target_sigma", "target_truncate"})
         try:
@@ -194,8 +163,7 @@ class CustomConfig(Section):
         objective = self.objective
         terms = ", ".join(f"{name} {weight:g}" for name, weight in objective.weights.items())
         smoothing = objective.label_smoothing
-        slots = f"; slots {self.parallel_boxes.weight:g}" if self.parallel_boxes.enabled else ""
-        return terms + (f"; label smoothing {smoothing:g}" if smoothing else "") + slots
+        return terms + (f"; label smoothing {smoothing:g}" if smoothing else "")
 
 
 _TERM_FLAGS = {
@@ -205,10 +173,7 @@ _TERM_FLAGS = {
     "custom.coord_objective.extra_weights": lambda custom: bool(custom.coord_objective.extra_weights),
 }
 """The keys that switch coordinate terms on."""
-_NEED_TOKENS = _TERM_FLAGS | {
-    "custom.coord_offset.enabled": lambda custom: custom.coord_offset.enabled,
-    "custom.parallel_boxes.enabled": lambda custom: custom.parallel_boxes.enabled,
-}
+_NEED_TOKENS = _TERM_FLAGS | {"custom.coord_offset.enabled": lambda custom: custom.coord_offset.enabled}
 
 _FLAG_RULES = (
     *(
@@ -283,22 +248,6 @@ CUSTOM_RULES = (
         ("custom.coord_objective.matching", "data.geometry"),
         "it matches boxes only: shapes with different numbers of coordinates have no distance that could be trained; "
         "set sequence",
-    ),
-    Rule(
-        lambda c: c.custom.parallel_boxes.enabled and not (c.data.shape.fixed and c.data.shape.least > 1),
-        ("custom.parallel_boxes.enabled", "data.geometry"),
-        "slots draft the second to the last of a fixed number of coordinates; leave parallel_boxes out",
-    ),
-    Rule(
-        lambda c: c.custom.parallel_boxes.enabled and c.model.attention != "sdpa",
-        ("custom.parallel_boxes.enabled", "model.attention"),
-        "slots need a mask of their own; set model.attention: sdpa",
-    ),
-    Rule(
-        lambda c: c.custom.parallel_boxes.enabled and shards_weights(c.training.get("deepspeed")),
-        ("custom.parallel_boxes.enabled", "training.deepspeed"),
-        "slots were not tried with weights that are sharded (stage 3); use zero2, or train slots afterwards (command "
-        "slots)",
     ),
 )
 """Contradictions of the section `custom` with others."""

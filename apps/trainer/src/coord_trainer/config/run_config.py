@@ -19,9 +19,7 @@ from coord_codec import GEOMETRIES, InputError
 from coord_codec.files import read_text
 from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
-from coord_trainer.config.former_keys import in_present_keys
 from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
-from coord_trainer.config.reward import RewardSection
 from coord_trainer.config.rules import first_contradiction
 from coord_trainer.config.sections import (
     DATA_RULES,
@@ -34,8 +32,6 @@ from coord_trainer.config.sections import (
 )
 from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table, check_training, did_you_mean, yaml_word
 from coord_trainer.console import say_once
-from coord_trainer.elsewhere import pointer
-from coord_trainer.views.table import VIEWS
 
 _MERGE_ERRORS = (OmegaConfBaseException, TypeError)
 """OmegaConf raises a TypeError where a list would replace a section."""
@@ -54,8 +50,10 @@ class RunConfig(Section):
     evaluation: EvaluationSection = Field(
         default_factory=EvaluationSection, description="what is generated and scored after training"
     )
-    reward: RewardSection = Field(
-        default_factory=RewardSection, description="how answers are sampled and rewarded (command `reward`)"
+    plugins: tuple[str, ...] = Field(
+        (),
+        description="Python files or modules that are imported first and register rows of your own: loss terms, "
+        "geometries, model families, views",
     )
 
     @field_validator("training")
@@ -66,20 +64,15 @@ class RunConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _knows_its_rows(cls, values: Any) -> Any:
-        """Import the plugins first if geometry or views are none of those that are known, since they may add them."""
-        name, plugins = _at(values, "data", "geometry"), _at(values, "custom", "coord_objective", "plugins")
-        views = _at(values, "evaluation", "views") or ()
-        is_known = not isinstance(name, str) or name in GEOMETRIES
-        named = [str(word).partition(":")[0] for word in views] if isinstance(views, (list, tuple)) else []
-        if is_known and VIEWS.keys() >= set(named):
-            return values
+    def _plugins_come_first(cls, values: Any) -> Any:
+        """Import the plugins, since they register rows that other settings name."""
+        plugins, geometry = _at(values, "plugins"), _at(values, "data", "geometry")
         if isinstance(plugins, (list, tuple)):
-            import_plugins((plugin for plugin in plugins if isinstance(plugin, str)), "custom.coord_objective.plugins")
-        if not is_known and name not in GEOMETRIES:
+            import_plugins((plugin for plugin in plugins if isinstance(plugin, str)), "plugins")
+        if isinstance(geometry, str) and geometry not in GEOMETRIES:
             raise ValueError(
-                f"data.geometry: expected one of {', '.join(GEOMETRIES)}, found {name!r}; one of your own is added by "
-                "a file that calls coord_codec.register_geometry and is named in custom.coord_objective.plugins"
+                f"data.geometry: expected one of {', '.join(GEOMETRIES)}, found {geometry!r}; one of your own is added "
+                "by a file that calls coord_codec.register_geometry and is named in plugins"
             )
         return values
 
@@ -163,7 +156,6 @@ def _override(earlier: DictConfig, later: dict[str, Any], source: str) -> DictCo
     Raises:
         InputError: they cannot be merged; the message names the source of the later ones.
     """
-    later = in_present_keys(later)
     try:
         settings = OmegaConf.create(later)
         decodings = [OmegaConf.select(part, "evaluation.decoding") for part in (earlier, settings)]
@@ -183,7 +175,6 @@ def check_run_config(values: Any, source: str, trains: bool = True) -> RunConfig
     """Validate a mapping; the error message has one line per fault, each with the field's dotted name."""
     try:
         if isinstance(values, dict):
-            values = in_present_keys(values)
             # A missing section would be validated without the context, and its fault would hide unknown keys.
             values = {"custom": {}} | values
         return RunConfig.model_validate(values, context={"trains": trains})
@@ -207,7 +198,7 @@ def _message(item: Any) -> str:
     message = item["msg"].removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
         return f"{field}: unknown key{_near(item['loc'])}"
-    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.", "reward.")):
+    if message.startswith(("custom.", "data.", "training.", "evaluation.", "model.", "run.", "plugins:")):
         return message  # the validator has named the fields itself
     value, kind = item.get("input"), item["type"]
     message = _EXPECTED.get(kind, message[:1].lower() + message[1:])
@@ -259,7 +250,7 @@ def read_yaml(file: Path) -> Any:
 def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not file.is_file():
         found = "expected a config file, found a folder" if file.is_dir() else "no such config file"
-        raise InputError(f"{file}: {found}{pointer(file.as_posix())}")
+        raise InputError(f"{file}: {found}")
     if file.resolve() in seen:
         raise InputError(f"{file}: extends itself, through {' -> '.join(map(str, seen))}")
     values = read_yaml(file) or {}

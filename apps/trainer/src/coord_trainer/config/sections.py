@@ -14,7 +14,7 @@ from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt
 from coord_trainer.config.decoding import Decoding, supported
 from coord_trainer.config.rules import Rule
 from coord_trainer.config.swift_arguments import shards_weights
-from coord_trainer.views.table import views_of
+from coord_trainer.views.registry import views_of
 
 DEFAULT_PROMPT = "Describe all objects in the image with their bounding boxes."
 DEFAULT_CLASS_PROMPT = "Describe all objects of these classes with their bounding boxes: {classes}"
@@ -350,7 +350,7 @@ class EvaluationSection(Section):
         "plain",
         description="plain generates a token in each pass through the model; exact drafts several and verifies them in "
         "one pass, with the answers of plain; fast also accepts a drafted coordinate that is a few bins from the "
-        "likeliest, and needs slots (command `slots`)",
+        "likeliest, and needs draft embeddings (command `slots`)",
     )
     overfitting_after: PositiveInt = Field(
         3, description="number of consecutive rises of the evaluation loss, while training's falls, until a warning"

@@ -80,19 +80,19 @@ def pack(batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
 class BatchDigest:
     """Hashes pixels and target tokens of this rank's first micro-batches separately.
 
-    Runs that write the targets of the same images in different forms agree in `pictures` only.
+    Runs that write the targets of the same images in different forms agree in `images` only.
     """
 
     def __init__(self) -> None:
         self._count = 0
-        self._hashes = {"pictures": hashlib.sha256(), "targets": hashlib.sha256()}
+        self._hashes = {"images": hashlib.sha256(), "targets": hashlib.sha256()}
 
     def add(self, inputs: dict[str, Any], labels_BT: torch.Tensor) -> None:
         """Hash a micro-batch, unless `FIRST_BATCHES` have been hashed already."""
         if self._count == FIRST_BATCHES:
             return
         self._count += 1
-        tensors = {"pictures": inputs.get("pixel_values"), "targets": labels_BT}
+        tensors = {"images": inputs.get("pixel_values"), "targets": labels_BT}
         for name, tensor in tensors.items():
             if tensor is not None:
                 contiguous = tensor.detach().cpu().contiguous()

@@ -25,7 +25,7 @@ from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import refers_to_sides
 from coord_trainer.data.shapes import draw_set, keep, sets_in
-from coord_trainer.families.table import FAMILIES
+from coord_trainer.families.registry import FAMILIES
 
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from glob import glob
 from pathlib import Path
@@ -12,11 +12,11 @@ from coord_trainer.checkpoints import locate_model
 
 _MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
-    r"|training\.system|evaluation\.(limit|max_new_tokens|readings|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
-    r"|custom\.coord_objective\.plugins|data\.class_prompt"
+    r"|training\.system|evaluation\.(limit|max_new_tokens|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
+    r"|plugins|data\.class_prompt"
 )
 _PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.(batch_size|speed)"
-_SETTING = re.compile(r"[A-Za-z_]\w*(\.\w+)+=")
+_SETTING = re.compile(r"(plugins|[A-Za-z_]\w*(\.\w+)+)=")
 
 
 def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) -> None:
@@ -34,7 +34,7 @@ def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) 
         name = word.partition("=")[0]
         if endpoint and re.fullmatch(_PROCESS_SETTINGS, name):
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
-        if decodings > 1 and name in ("evaluation.decoding", "evaluation.readings"):
+        if decodings > 1 and name == "evaluation.decoding":
             raise InputError(f"{word}: images are answered by one decoding; `evaluate` takes several")
         if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
             raise InputError(
@@ -45,26 +45,23 @@ def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) 
             )
 
 
-def check_options(sources: Sequence[str], endpoint: bool, given: Mapping[str, bool]) -> None:
-    """Refuse options that have no effect.
+def check_options(sources: Sequence[str], endpoint: bool, served: Sequence[str]) -> None:
+    """Refuse a call without images, and options that have no effect.
 
     Args:
         sources: arguments that name images
         endpoint: whether a server generates the answers
-        given: whether each option was given, by its name
+        served: the options that were given and are about a server
 
     Raises:
         InputError: if there is such an option
     """
-    endpoint_options = ("--model", "--concurrency", "--timeout", "--grammar")
-    if not endpoint and (name := next((name for name in endpoint_options if given.get(name)), None)):
+    if not endpoint and served:
+        name = served[0]
         hint = "; in this process evaluation.decoding.grammar=markers decodes under one" if name == "--grammar" else ""
         raise InputError(f"{name} is for --endpoint, and without it has no effect{hint}")
-    if not sources and (name := next((name for name, is_given in given.items() if is_given), None)):
-        raise InputError(
-            f"{name}: no images are named; predict MODEL SRC... --out DIR answers them, and without SRC the "
-            "configuration's are answered into one file"
-        )
+    if not sources:
+        raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
 
 
 def as_setting(views: Sequence[str] | None, speed: Enum | None = None) -> list[str]:
@@ -72,22 +69,6 @@ def as_setting(views: Sequence[str] | None, speed: Enum | None = None) -> list[s
     words = [word for option in views or () for word in option.split(",") if word]
     settings = [f"evaluation.views=[{','.join(words)}]"] if words else []
     return settings if speed is None else [*settings, f"evaluation.speed={speed.value}"]
-
-
-def check_thresholds(min_score: float | None, precision: float | None, recall: float | None) -> None:
-    """Refuse more than one threshold, and values that are none.
-
-    Raises:
-        InputError: if there is one
-    """
-    given = {"--min-score": min_score, "--precision": precision, "--recall": recall}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) > 1:
-        raise InputError(f"{' and '.join(named)}: each states which boxes are kept; give one of them")
-    for name in named:
-        if not 0 <= (value := given[name] or 0.0) <= 1 or (name != "--min-score" and not value):
-            least = "from 0" if name == "--min-score" else "above 0 and up"
-            raise InputError(f"{name}: expected a number {least} to 1, found {value}")
 
 
 def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tuple[str, ...], list[str]]:

@@ -14,12 +14,14 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_data.reading import read_source
+from coord_trainer.answers.detector import Detector, as_trained
+from coord_trainer.answers.records import ImageSource, answer_into, file_stamp
+from coord_trainer.answers.resumable_file import begin, discard
 from coord_trainer.checkpoints import CARD_FILE, locate_model
 from coord_trainer.config.run_config import RunConfig, read_yaml
-from coord_trainer.console import say
-from coord_trainer.detect.detector import Detector, as_trained
-from coord_trainer.detect.image_sources import ImageSource, Sources, annotated_sources
-from coord_trainer.detect.records import prediction_records
+from coord_trainer.console import is_first, say
+from coord_trainer.detect.image_sources import Sources, annotated_sources
+from coord_trainer.detect.session import session_settings
 from coord_trainer.model.card import calibration_key, read_card
 
 if TYPE_CHECKING:
@@ -41,8 +43,8 @@ class Seen:
 
 def calibrate_model(
     model: Path, annotations: Path, images: Path | None, config: RunConfig, strict: bool
-) -> Calibration:
-    """Answer annotated images, fit the calibration of their scores, and write it into the model's coordexp.json.
+) -> Calibration | None:
+    """Answer annotated images, and fit the calibration of their scores into the model's card, on the first rank.
 
     Raises:
         InputError: if the model has no card, images were trained on, or there are too few images or boxes
@@ -56,10 +58,14 @@ def calibrate_model(
         say(f"  {note}")
     refuse_trained_images(sources, trained_images(folder))
 
-    # Answers, with scores as they are.
+    # Answers, with scores as they are: kept beside the card until the calibration is written.
     detector = replace(Detector.load(model, config, sources.labels), calibration=None)
-    batches = prediction_records(detector, sources.images, config.evaluation.batch_size)
-    records = [record for batch in batches for record in batch]
+    stamps = {source.name: file_stamp(source.path) for source in sources.images}
+    file = replace(begin(folder / "calibration.jsonl", session_settings(detector)), stamps=stamps)
+    records, _ = answer_into(file, detector, sources.images, config.evaluation.batch_size)
+    if not is_first():
+        return None
+    discard(file)
     if failed := [record for record in records if record["finish_reason"] == "error"]:
         first = f"{failed[0]['image']}: {failed[0]['error']}"
         say(f"  {counted(len(failed), 'image')} cannot be answered; the first, {first}")

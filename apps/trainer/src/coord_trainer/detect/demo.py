@@ -10,10 +10,10 @@ from typing import Any
 
 from coord_codec import InputError
 from coord_codec.html import colour_style, safe
+from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import Threshold
 from coord_trainer.console import say
-from coord_trainer.detect.detector import Detector
-from coord_trainer.views.table import VIEWS
+from coord_trainer.views.registry import VIEWS
 
 
 def build_demo(detector: Detector) -> Any:

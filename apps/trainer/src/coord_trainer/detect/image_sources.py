@@ -17,26 +17,12 @@ from coord_codec.files import read_json
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.reading import read_source
 from coord_eval import ImageError, image_facts
+from coord_trainer.answers.records import ImageSource
 
 SESSION = "session.json"
 """File of the settings that the answers in a folder depend on; a second call must have the same."""
 _SESSION_KEYS = {"model", "prompt"}
 _MAGIC = re.compile(r"[*?\[]")
-
-
-@dataclass(frozen=True)
-class ImageSource:
-    """One image to answer.
-
-    Attributes:
-        path: the image file
-        name: the path relative to the root of all images, as written to predictions.jsonl
-        image_id: the id in the annotations, None if they have none; without annotations the name
-    """
-
-    path: Path
-    name: str
-    image_id: int | str | None
 
 
 @dataclass(frozen=True)

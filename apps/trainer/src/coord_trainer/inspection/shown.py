@@ -113,7 +113,9 @@ def with_model(config: RunConfig, images: ImageSet, chosen: Sequence[int]) -> Mo
     from coord_trainer.swift.open_run import open_run, sample_set
 
     with tempfile.TemporaryDirectory() as scratch:
-        opened = open_run(config, Path(scratch), base_checkpoint(config, Path(scratch), images), False, outline=True)
+        opened = open_run(
+            config, Path(scratch), base_checkpoint(config, Path(scratch), images), False, without_weights=True
+        )
         lengths = opened.measure()
         coord_tokens = config.custom.coord_tokens.enabled
         writer = TargetWriter(config.data, coord_tokens, config.run.seed, opened.vocab, images.classes)
@@ -167,7 +169,7 @@ def _tokens(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> list[
     tokenizer, limit, image_token = opened.processor.tokenizer, opened.longest_sample, opened.family.image_token
     layout = sample["coord_layout"]
     roles = dict.fromkeys(layout.desc_positions, "description") if layout is not None else {}
-    text_weight, object_weights = loss_weights(config.custom.objective, sample["coord_boxes"] or [])
+    text_weight, object_weight = loss_weights(config.custom.objective)
     for number, slots in enumerate(layout.objects if layout is not None else ()):
         for position, name in zip(slots.coord_positions, ("x1", "y1", "x2", "y2"), strict=False):
             roles[position] = f"object {number} {name}"
@@ -187,7 +189,7 @@ def _tokens(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> list[
             continue
         in_answer = True
         role = roles.get(position, "structure")
-        weight = object_weights[int(role.split()[1])] if role.startswith("object") else text_weight
+        weight = object_weight if role.startswith("object") else text_weight
         tokens.append(Token(tokenizer.decode([token]), role, weight))
     return tokens
 
@@ -196,28 +198,14 @@ _ROLES_OF = {"text token": "text", "token": "all", "coordinate": "objects", "obj
 """The tokens that an element of a loss term belongs to."""
 
 
-def loss_weights(objective: ObjectiveConfig, boxes: Sequence[tuple[float, ...]]) -> tuple[float, list[float]]:
-    """Return the loss weight of a text token, and that of the coordinate tokens of each object.
-
-    Args:
-        objective: weights of the loss terms and of objects
-        boxes: boxes of the objects of one image, corners in [0, 1]
-    """
-    import torch
-
+def loss_weights(objective: ObjectiveConfig) -> tuple[float, float]:
+    """Return the sums of the weights of the loss terms of a text token and of a coordinate token."""
     from coord_losses import registered_terms
-    from coord_losses.terms.object_weights import inverse_count, inverse_size
 
-    boxes_M4 = torch.tensor(boxes, dtype=torch.float32).view(-1, 4)
-    factors_M = torch.ones(len(boxes))
-    if objective.object_weights == "inverse_size":
-        factors_M = inverse_size(boxes_M4)
-    elif objective.object_weights == "inverse_count":
-        factors_M = inverse_count(torch.zeros(len(boxes)))
     sums = {"text": 0.0, "all": 0.0, "objects": 0.0}
     for name, weight in objective.weights.items():
         sums[_ROLES_OF[registered_terms()[name].element]] += weight
-    return sums["text"] + sums["all"], (sums["all"] + sums["objects"] * factors_M).tolist()
+    return sums["all"] + sums["text"], sums["all"] + sums["objects"]
 
 
 def _target(config: RunConfig, instance: Instance) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coord_codec import CoordGrid, geometry_of
+from coord_codec import CoordGrid
 from coord_codec.files import InputError, read_json, read_text, write_text
 from coord_trainer.checkpoints import CARD_FILE
 from coord_trainer.config.decoding import Decoding, decoding_named
@@ -27,7 +27,6 @@ _PACKAGES = ("coord-trainer", "coord-codec", "coord-adapter", "transformers", "p
 
 
 class _Part(BaseModel):
-    # Unknown keys, which a later version may have written, are ignored.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
@@ -53,7 +52,7 @@ class ModelCard(_Part):
         prompt: the user's message beside the image
         system: the system message, None for none
         rendered_prompt: both as the chat template of training renders them, with the placeholder of one image; None if
-            an older card does not state it
+            it is not known
         chat_template_kwargs: settings of the chat template that a request has to state for this prompt
         markers: the family of object markers
         style: whether an answer is marked objects or JSON
@@ -61,10 +60,10 @@ class ModelCard(_Part):
         order: of the objects in a target
         geometry: of the targets
         max_vertices: most vertices of a polygon in a target
-        max_objects: most objects in a target; None if an older card does not state it
+        max_objects: most objects in a target
         noise_objects: number of objects up to which targets were filled with noise; None if they were not
         pixels: limits of the image size
-        decoding: name of the run's first decoding, in an older card its former name
+        decoding: name of the run's first decoding
         grid: of the coordinates
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         versions: of the packages that wrote the checkpoint
@@ -83,7 +82,7 @@ class ModelCard(_Part):
     order: str
     geometry: str = "box"
     max_vertices: int = 32
-    max_objects: int | None = None
+    max_objects: int
     noise_objects: int | None = None
     pixels: PixelLimits = PixelLimits()
     decoding: str
@@ -94,12 +93,7 @@ class ModelCard(_Part):
 
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder, atomically."""
-        # Older versions can read the card of a model of boxes.
-        unused = {"geometry", "max_vertices"} if geometry_of(self.geometry).is_box else set()
-        unused |= {name for name in ("noise_objects", "rendered_prompt") if getattr(self, name) is None}
-        unused |= set() if self.chat_template_kwargs else {"chat_template_kwargs"}
-        unused |= set() if self.calibrations else {"calibrations"}
-        write_text(folder / CARD_FILE, self.model_dump_json(indent=2, exclude=unused) + "\n")
+        write_text(folder / CARD_FILE, self.model_dump_json(indent=2) + "\n")
 
     def calibration_of(self, decoding: Decoding, views: Sequence[str], folder: Path) -> Calibration | None:
         """Return the calibration for boxes of a decoding, and for the same views; None if there is none.
@@ -230,7 +224,6 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
     """
     user_settings = _user_settings(config)
     trained = card.model_dump(include={"system", "form", *_OF_DATA})
-    trained["max_objects"] = card.max_objects or user_settings.get("max_objects")
     trained |= {"pixels.min": card.pixels.min, "pixels.max": card.pixels.max}
     if card.style == "json" and user_settings.get("style", "json") == "json":
         user_settings.pop("markers", None)  # JSON has no markers
@@ -249,7 +242,7 @@ def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConf
     if "form" not in user_settings:
         tokens = custom.coord_tokens.model_copy(update={"enabled": card.form == "tokens"})
         custom = custom.model_copy(update={"coord_tokens": tokens})
-    data = {name: getattr(card, name) for name in _OF_DATA if name != "max_objects" or card.max_objects}
+    data = {name: getattr(card, name) for name in _OF_DATA}
     data |= {"min_pixels": card.pixels.min, "max_pixels": card.pixels.max}
     sections = {"data": config.data.model_copy(update=data), "custom": custom}
     if "decoding" not in config.evaluation.model_fields_set:

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from coord_adapter import MODULE_NAME, load_adapter, offset_parameters, read_slots
+from coord_adapter import MODULE_NAME, load_adapter, offset_parameters, read_drafts
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
 from coord_trainer.config.run_config import RunConfig
@@ -27,7 +27,7 @@ from coord_trainer.model.vision_tower import multiply_patches
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A model ready for inference, with its processor, coordinate tokens, system message and slots.
+    """A model ready for inference, with its processor, coordinate tokens, system message and draft embeddings.
 
     `drafted` counts the passes of drafted answers until they are reported.
     """
@@ -36,7 +36,7 @@ class LoadedCheckpoint:
     processor: Any
     vocab: CoordVocab | None
     system: str | None = None
-    slots_SH: torch.Tensor | None = None
+    drafts_SH: torch.Tensor | None = None
     drafted: Counter[str] = field(default_factory=Counter, compare=False)
 
 
@@ -89,12 +89,12 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     multiply_patches(model)
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # one per rank
     system = card.system if card is not None else system_text(config)
-    slots_SH = None
+    drafts_SH = None
     if config.evaluation.speed != "plain" and vocab is not None and config.data.shape.fixed:
         size = model.config.get_text_config().hidden_size
-        slots = read_slots(path, count=config.data.shape.least - 1, hidden_size=size, fingerprint=fingerprint)
-        slots_SH = None if slots is None else slots.rows.to(device)
-    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system, slots_SH)
+        drafts = read_drafts(path, count=config.data.shape.least - 1, hidden_size=size, fingerprint=fingerprint)
+        drafts_SH = None if drafts is None else drafts.rows.to(device)
+    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system, drafts_SH)
 
 
 def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, str | None]:

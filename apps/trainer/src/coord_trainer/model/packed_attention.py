@@ -6,6 +6,8 @@ With sdpa, transformers would build a mask over the whole row, whose cost grows 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,3 +92,16 @@ def attend_by_sample(model: PreTrainedModel) -> None:
     AttentionInterface.register(_BY_SAMPLE, _BySample())
     # Without a mask function of this name, transformers makes no mask.
     model.set_attn_implementation({"text_config": _BY_SAMPLE})
+
+
+@contextmanager
+def attend_to_whole_rows(model: PreTrainedModel) -> Iterator[None]:
+    """Undo `attend_by_sample` within this context, for rows that are not packed."""
+    packed = model.config.get_text_config()._attn_implementation == _BY_SAMPLE
+    if packed:
+        model.set_attn_implementation({"text_config": "sdpa"})
+    try:
+        yield
+    finally:
+        if packed:
+            model.set_attn_implementation({"text_config": _BY_SAMPLE})

@@ -51,7 +51,7 @@ _CHAT_TEMPLATE = (
 PATCH, MERGE = 16, 2
 
 
-def tiny_outline(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> str:
+def tiny_without_weights(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> str:
     """Write the built-in checkpoint without weights to `folder`: configuration, tokenizer and processor."""
     processor = build_processor(train_tokenizer(_texts(config, train)), config.model.tiny)
     with torch.device("meta"):

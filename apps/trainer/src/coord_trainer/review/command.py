@@ -10,16 +10,15 @@ from typing import Any
 from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_eval import AnswerSettings, Calibration
-from coord_eval.review import TOOLS, LabelLikelihood, Review, review, write_likelihoods, write_review_exports
+from coord_eval.review import LabelLikelihood, Review, review, write_likelihoods, write_review_exports
+from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.resumable_file import make_folder
-from coord_trainer.checkpoints import locate_model, weight_files
+from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.console import say
+from coord_trainer.console import is_first, say
 from coord_trainer.detect.calibrate import trained_among, trained_images
-from coord_trainer.detect.command import Request, session_settings
-from coord_trainer.detect.detector import Detector
 from coord_trainer.detect.image_sources import Sources
-from coord_trainer.detect.session import answer_sources
+from coord_trainer.detect.session import answer_sources, session_settings
 from coord_trainer.review.folds import split_folds, train_folds
 from coord_trainer.review.forcing import Forcing
 from coord_trainer.review.judging import Judged, Record, judge, of_fold
@@ -54,7 +53,7 @@ class ReviewRequest:
 
 @dataclass(frozen=True)
 class _Answered:
-    """What one model says of some records."""
+    """Answers and likelihoods of some records, by one model."""
 
     predictions: list[dict[str, Any]]
     judged: Judged
@@ -62,8 +61,8 @@ class _Answered:
     calibration: Calibration | None
 
 
-def review_annotations(request: ReviewRequest, config: RunConfig, training: RunConfig | None = None) -> Review:
-    """Answer the images, compute the likelihoods of their labels, and judge these by both.
+def review_annotations(request: ReviewRequest, config: RunConfig, training: RunConfig | None = None) -> Review | None:
+    """Answer the images, compute the likelihoods of their labels, and judge these by both, on the first rank.
 
     Args:
         request: what is reviewed, and by which model
@@ -102,6 +101,8 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
         assert request.model is not None
         notes += _on_training(sources, locate_model(request.model))
         parts = [_ask(request, config, request.model, records, request.out)]
+    if not is_first():
+        return None
     predictions = [record for part in parts for record in part.predictions]
     if all(record["finish_reason"] == "error" for record in predictions):
         raise RunError(f"no image could be answered; the first: {predictions[0].get('error')}")
@@ -126,24 +127,22 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     facts = {"model": model, "annotations": request.annotations}
     page = found.write(request.out, image_root=str(sources.root), facts=facts)
     say(f"{counted(len(found.findings), 'suspicion')}: {page}")
-    names = {form: name for name, form in TOOLS.items()}
-    for path in write_review_exports(found, request.out, [names[form] for form in request.exports]):
+    for path in write_review_exports(found, request.out, request.exports):
         say(f"export: {path}")
     return found
 
 
 def _ask(request: ReviewRequest, config: RunConfig, model: Path, records: Sequence[Record], out: Path) -> _Answered:
-    """Return what a model says of some records, from files in `out` as far as they are there."""
+    """Return answers and likelihoods of some records, from files in `out` as far as they are there."""
     sources = request.sources
     detector = Detector.load(model, config, sources.labels)
-    depends_on = session_settings(Request(model, (), out), detector)
+    depends_on = session_settings(detector)
     some = replace(sources, images=tuple(record.source for record in records))
     batch = detector.config.evaluation.batch_size
     with answer_sources(detector, some, out / "answers", depends_on, batch=batch, force=request.force) as answered:
         predictions = list(answered.records)
     forcing = Forcing(detector.engine.checkpoint, detector.config, frozenset(sources.labels))
-    weights = {"weights": weight_files(locate_model(model)), "settings": depends_on}
-    judged = judge(forcing, records, out, weights)
+    judged = judge(forcing, records, out, depends_on)
     return _Answered(predictions, judged, detector.reading, detector.calibration)
 
 

@@ -113,7 +113,7 @@ def _planned(fold: Fold, others: Sequence[Record], config: RunConfig, root: Path
         values["evaluation"].pop(name, None)
     newest = newest_complete(fold.run / "checkpoints")[0] if (fold.run / "checkpoints").is_dir() else None
     resolved = check_run_config(values, f"fold {fold.number}")
-    run = PlannedRun(Group(f"fold-{fold.number}", "", resolved), resolved.run.seed, resolved, fold.run)
+    run = PlannedRun(Group(f"fold-{fold.number}", resolved), resolved.run.seed, resolved, fold.run)
     why = why_not_kept(run, None)
     if why is None and is_same:
         return None

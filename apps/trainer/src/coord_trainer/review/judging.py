@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from coord_codec import Instance
 from coord_codec.files import read_json, read_json_lines, write_text
 from coord_eval import ImageError, decode_image
 from coord_eval.review import LabelLikelihood
-from coord_trainer.answers.resumable_file import append_answers
-from coord_trainer.detect.image_sources import ImageSource
-from coord_trainer.detect.records import file_stamp
+from coord_trainer.answers.records import ImageSource, file_stamp
+from coord_trainer.answers.resumable_file import begin, discard, json_line
+from coord_trainer.console import is_first
 from coord_trainer.review.forcing import ForcedAnswer, Forcing
 
 FORCED = "forced.jsonl"
@@ -68,10 +67,20 @@ def judge(forcing: Forcing, records: Sequence[Record], folder: Path, depends_on:
     labels = [[record.image_id, file_stamp(record.source.path), _labels(record.instance)] for record in records]
     values = {**depends_on, "names": sorted(forcing.names), "labels": labels}
     text = json.dumps(values, ensure_ascii=True)
-    if not (path.is_file() and made_with.is_file() and json.dumps(read_json(made_with)) == text):
-        append_answers(path, values, lambda start: _judged(forcing, records[start:], batch))
-        write_text(made_with, text)
-    lines = [line for _, line in read_json_lines(path)]
+    if path.is_file() and made_with.is_file() and json.dumps(read_json(made_with)) == text:
+        lines = [line for _, line in read_json_lines(path)]
+    else:
+        file = begin(path, values, key="image_id")
+
+        def work(places: list[int]) -> Iterator[list[dict[str, Any]]]:
+            for start in range(0, len(places), batch):
+                yield _judge_batch(forcing, [records[place] for place in places[start : start + batch]])
+
+        lines, _ = file.fill([record.image_id for record in records], work, "judging labels")
+        if is_first():
+            write_text(path, "".join(map(json_line, lines)))
+            write_text(made_with, text)
+            discard(file)
     return Judged(
         tuple(LabelLikelihood(**label) for line in lines for label in line["labels"]),
         sum(line["beyond"] for line in lines),
@@ -81,14 +90,6 @@ def judge(forcing: Forcing, records: Sequence[Record], folder: Path, depends_on:
 
 def _labels(instance: Instance) -> list[Any]:
     return [[o.desc, list(o.bbox), o.iscrowd] for o in instance.objects]
-
-
-def _judged(forcing: Forcing, records: Sequence[Record], batch: int) -> Iterator[dict[str, Any]]:
-    with tqdm(total=len(records), desc="judging labels", unit="img", mininterval=0.5, leave=None) as bar:
-        for start in range(0, len(records), batch):
-            part = records[start : start + batch]
-            yield from _judge_batch(forcing, part)
-            bar.update(len(part))
 
 
 def _judge_batch(forcing: Forcing, records: Sequence[Record]) -> list[dict[str, Any]]:

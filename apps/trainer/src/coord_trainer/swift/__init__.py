@@ -160,31 +160,8 @@ Trainer:
     transformers.integrations.deepspeed:unset_hf_deepspeed_config()
         ends DeepSpeed's sharded loading | the model for generation is loaded in shards
 PEFT:
-    peft.tuners.tuners_utils:BaseTunerLayer
-        identifies a head with LoRA | its LoRA is left out of the loss
     peft.utils:ModulesToSaveWrapper#modules_to_save
         the trained copy of a head | the frozen head is used for the loss
     peft.utils:ModulesToSaveWrapper.active_adapters
         names the copy in use | the frozen head is used for the loss
-Rewards:
-    swift.arguments:RLHFArguments(rlhf_type, num_generations, reward_funcs, temperature, top_p, top_k, beta, epsilon)
-        holds the settings of rewards under swift's names | no pipeline of rewards can be made
-    swift.pipelines.train.rlhf:SwiftRLHF._get_trainer_kwargs()
-        extended: passes the reward function and callbacks to our trainer | answers are not rewarded
-    swift.pipelines.train.rlhf:SwiftRLHF.prepare_model(args, model, template)
-        extended: continues the adapter that training starts from | a new adapter is trained
-    swift.trainers:TrainerFactory.TRAINER_MAPPING["grpo"]
-        replaced: our trainer | checkpoints are not marked complete, and answers are not scored
-    swift.rlhf_trainers:GRPOTrainer._score_completions(samples)
-        extended: counts the samples of each source | the manifest lacks them
-    swift.rlhf_trainers:GRPOTrainer.log(logs)
-        extended: adds the means of the rewarded answers | metrics.jsonl holds only swift's values
-    swift.rlhf_trainers:GRPOTrainer#engine
-        its template samples answers within our limits | answers are sampled without grammar
-    swift.template:Template.generate(model)
-        extended: grammar and forbidden placeholders | answers are sampled without grammar
-    swift.rl_core.data:GRPOSample(extra)
-        holds the columns of a sample | the samples of each source are not counted
-    peft:set_peft_model_state_dict(model, peft_model_state_dict)
-        loads the adapter that training starts from | a new adapter is trained
 """

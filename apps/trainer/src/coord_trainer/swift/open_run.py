@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from PIL import Image
 from torch.utils.data import Dataset
@@ -16,7 +16,6 @@ from transformers import TrainerCallback
 
 from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter
 from coord_codec import CoordVocab, InputError
-from coord_codec.plugins import import_plugins
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
@@ -30,7 +29,7 @@ from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import family_of
+from coord_trainer.families.registry import family_of
 from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
@@ -72,17 +71,6 @@ class OpenRun:
     vocab: CoordVocab | None
     markers: tuple[int, ...] | None
     pipeline: Any = field(repr=False)
-
-    samples: ClassVar[type[Samples]] = Samples
-    has_losses: ClassVar[bool] = True
-    command: ClassVar[str] = "train"
-
-    @classmethod
-    def open_pipeline(cls, config: RunConfig, arguments: dict[str, Any], outline: bool) -> Any:
-        """Return the pipeline of ms-swift with these arguments."""
-        from coord_trainer.swift.pipeline import open_pipeline
-
-        return open_pipeline(arguments, outline)
 
     @property
     def model(self) -> Any:
@@ -213,9 +201,11 @@ class OpenRun:
             workers: number of processes that encode samples; None takes the value of `training:`
             answers: schedule of AP measurements during training, None for none
         """
-        pipeline = self.pipeline
+        config, pipeline = self.config, self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+
+            from coord_trainer.swift.trainer import TrainingParts
 
             take_over_loggers()
             arguments = pipeline.args.training_args
@@ -225,9 +215,14 @@ class OpenRun:
                 arguments.dataloader_persistent_workers = not samples.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
-            pipeline.parts = parts = self.parts(
-                samples,
-                offset=self.config.custom.coord_offset,
+            pipeline.parts = parts = TrainingParts(
+                objective=CoordObjective(config.custom.objective, self.vocab),
+                offset=config.custom.coord_offset,
+                fused=config.model.fused_head,
+                packing=config.data.packing,
+                gradient_norms=config.run.gradient_norms,
+                vision=(self.family.vision_tower, self.family.merger),
+                non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
                 callbacks=tuple(callbacks),
                 card=self.card,
                 answers=answers,
@@ -240,28 +235,8 @@ class OpenRun:
         digests = parts.first_batches.values()
         return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
 
-    def parts(self, samples: Samples, **shared: Any) -> Any:
-        """Return what the run passes to the trainer of losses; `shared` is what all trainers take."""
-        from coord_trainer.swift.trainer import SlotsAlong, TrainingParts
 
-        config, along, slots = self.config, self.config.custom.parallel_boxes, None
-        if along.enabled:
-            slots = SlotsAlong(config.data.shape.least - 1, along.weight, Path(self.pipeline.args.model))
-        return TrainingParts(
-            objective=CoordObjective(config.custom.objective, self.vocab),
-            fused=config.model.fused_head,
-            packing=config.data.packing,
-            gradient_norms=config.run.gradient_norms,
-            slots=slots,
-            vision=(self.family.vision_tower, self.family.merger),
-            non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
-            **shared,
-        )
-
-
-def open_run(
-    config: RunConfig, folder: Path, base: str, evaluates: bool, outline: bool = False, kind: type[OpenRun] = OpenRun
-) -> OpenRun:
+def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
     Args:
@@ -269,8 +244,7 @@ def open_run(
         folder: the folder that swift writes to
         base: the checkpoint's folder, or a hub id
         evaluates: whether there is a set to evaluate on
-        outline: load the model without weights, on the meta device
-        kind: what the run trains by: losses, or rewards
+        without_weights: load the model without weights, on the meta device
 
     Raises:
         InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no
@@ -279,30 +253,28 @@ def open_run(
     """
     # Load: swift is imported here, since it takes many seconds.
     with swift_log(folder / "swift.log") as take_over_loggers:
-        from coord_trainer.swift.pipeline import swift_arguments
+        from coord_trainer.swift.pipeline import open_pipeline, swift_arguments
         from coord_trainer.swift.template import apply_coord_template_adapter, fetch_checkpoint, refuse_remote_code
 
         take_over_loggers()
-        if config.training.get("deepspeed") and not outline:
+        if config.training.get("deepspeed") and not without_weights:
             set_single_rank_environment()
-        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, config.training.get("use_hf"), outline)
+        use_hf = config.training.get("use_hf")
+        stored = Path(base) if Path(base).is_dir() else fetch_checkpoint(base, use_hf, without_weights)
         refuse_remote_code(stored)
-        import_plugins(
-            config.custom.coord_objective.plugins, "custom.coord_objective.plugins"
-        )  # one of them may register the family
         family = family_of(stored)
-        _refuse_impossible(config, family, kind)
+        _refuse_impossible(config, family)
         tokens = config.custom.coord_tokens
         apply_coord_template_adapter(coord_tokens=tokens.enabled, skip_bbox_norm=tokens.skip_bbox_norm)
         # swift keeps the first value for the life of the process, but every run has its own folder.
         os.environ["TENSORBOARD_LOGGING_DIR"] = str(folder / "tensorboard")
         arguments = swift_arguments(config, folder, str(stored), family.entry, evaluates)
-        pipeline = kind.open_pipeline(config, arguments, outline)
+        pipeline = open_pipeline(arguments, without_weights)
 
     # Model: its forward pass computes the same, faster; packed rows attend within each sample.
     check_named_parts(config.training, pipeline.model)
     _check_parts(family, pipeline.model)
-    if config.training.get("quant_bits") and not outline:
+    if config.training.get("quant_bits") and not without_weights:
         report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
     attend_to_images_together(pipeline.model, family.vision_tower)
@@ -316,7 +288,7 @@ def open_run(
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
         _install_offsets(config, family, pipeline, vocab, markers)
-    opened = kind(config, family, folder, vocab, markers, pipeline)
+    opened = OpenRun(config, family, folder, vocab, markers, pipeline)
 
     # Prompt: training shows the model what it will be asked.
     with opened.any_length():
@@ -333,7 +305,7 @@ def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet | Mixture, a
         target_writer(config, opened, source.data, source.images) if source.images is not None else None
         for source in mixture.sources
     ]
-    return opened.samples(mixture, opened.encode, writers, opened.markers, augments)
+    return Samples(mixture, opened.encode, writers, opened.markers, augments)
 
 
 def target_writer(config: RunConfig, opened: OpenRun, data: DataSection, images: ImageSet) -> TargetWriter:
@@ -352,7 +324,7 @@ def _vocab(tokenizer, config: RunConfig, base: str) -> CoordVocab | None:
         ) from None
 
 
-def _refuse_impossible(config: RunConfig, family: Family, kind: type[OpenRun]) -> None:
+def _refuse_impossible(config: RunConfig, family: Family) -> None:
     """Raise `InputError` if the run needs what the model family cannot do."""
     if config.data.packing and (reason := family.cannot.get("packing")):
         raise InputError(f"data.packing: {family.name} cannot be trained on packed rows: {reason}")
@@ -365,22 +337,10 @@ def _refuse_impossible(config: RunConfig, family: Family, kind: type[OpenRun]) -
         if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
             raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
     check_speed_of_family(config, family)
-    along = config.custom.parallel_boxes.enabled
-    if along and not kind.has_losses:
+    if config.evaluation.speed == "fast":
         raise InputError(
-            "custom.parallel_boxes.enabled: slots are trained by the loss of true answers, which rewards do not have; "
-            "leave it out, and train slots afterwards (uv run apps/trainer slots)"
-        )
-    if along and (reason := family.cannot.get("speed")):
-        raise InputError(
-            f"custom.parallel_boxes.enabled is true but the model is a {family.name}, whose answers no slot can draft: "
-            f"{reason}; leave it out"
-        )
-    if config.evaluation.speed == "fast" and not along:
-        raise InputError(
-            "evaluation.speed is fast but a model that is trained has no slots yet: use exact, then train slots (uv "
-            "run apps/trainer slots) and evaluate with --speed fast, or train them along "
-            "(custom.parallel_boxes.enabled)"
+            "evaluation.speed is fast but a model that is trained has no draft embeddings yet: use exact, then train "
+            "them (uv run apps/trainer slots) and evaluate with --speed fast"
         )
 
 

@@ -76,7 +76,7 @@ class CoordSft(SwiftSft):
         return {"coord_parts": self.parts}
 
 
-class _OutlineSft(CoordSft):
+class _SftWithoutWeights(CoordSft):
     """The pipeline with a model without weights."""
 
     def _prepare_model_tokenizer(self):
@@ -84,10 +84,8 @@ class _OutlineSft(CoordSft):
             super()._prepare_model_tokenizer(return_dummy_model=True)
 
 
-def open_pipeline(arguments: dict[str, Any], outline: bool = False, kind: type[SwiftSft] = CoordSft) -> Any:
-    """Load model, processor and template as swift does, for a pipeline of a `kind`.
-
-    With `outline` the model is without weights (meta device).
+def open_pipeline(arguments: dict[str, Any], without_weights: bool = False) -> CoordSft:
+    """Load model, processor and template as swift does; `without_weights` leaves the model on the meta device.
 
     Raises:
         InputError: a file of the checkpoint is missing or damaged.
@@ -102,14 +100,14 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False, kind: type[S
         if name not in optimizers_map:
             optimizers_map[name] = CoordOptimizer
     optimizers_map["muon"] = MuonOptimizer
-    parsed = kind.args_class(**arguments)
+    parsed = CoordSft.args_class(**arguments)
     if arguments.get("deepspeed"):
         # transformers has counted the ranks by now; while this is set, accelerate does not use DeepSpeed.
         os.environ.pop("ACCELERATE_USE_CPU", None)
         if world_size() > 1:  # ZeRO-3 shards while loading, and would assume one rank without this
             deepspeed.init_distributed(dist_backend=arguments["ddp_backend"], auto_mpi_discovery=False)
     try:
-        return (_OutlineSft if outline else kind)(parsed)
+        return (_SftWithoutWeights if without_weights else CoordSft)(parsed)
     except (OSError, JSONDecodeError, SafetensorError) as error:
         if getattr(error, "errno", None) is not None:  # of the system, such as a full disk
             raise
@@ -117,18 +115,22 @@ def open_pipeline(arguments: dict[str, Any], outline: bool = False, kind: type[S
         raise InputError(f"model.path: {arguments['model']} is not a complete checkpoint ({reason})") from error
 
 
+class _PlannedTrainer(CoordTrainer):
+    """What an optimizer is created from: no accelerator, which would move a model without weights to a device."""
+
+    def __init__(self, model: Any, arguments: Any, offset: CoordOffsetConfig) -> None:
+        self.model, self.args, self.offset_config = model, arguments, offset
+        self.optimizer = self.optimizer_cls_and_kwargs = None
+
+
 def plan_optimizer(pipeline: CoordSft, offset: CoordOffsetConfig) -> tuple[Any, torch.optim.Optimizer]:
     """Return model with adapter and optimizer as training would create them, without running the trainer."""
     pipeline.model = model = pipeline.prepare_model(pipeline.args, pipeline.model, template=pipeline.template)
     arguments = pipeline.args.training_args
-    trainer = CoordTrainer.__new__(CoordTrainer)
-    trainer.model = model
-    trainer.args = arguments
+    trainer = _PlannedTrainer(model, arguments, offset)
     if arguments.gradient_checkpointing:
         trainer._prepare_gradient_checkpointing(model)  # with the vision tower's inputs, as training does
         arguments.gradient_checkpointing = True
-    trainer.offset_config = offset
-    trainer.optimizer = trainer.optimizer_cls_and_kwargs = None
     optimizer = optimizers_map[arguments.optimizer or "default"](arguments, trainer).create_optimizer()
     for group in optimizer.param_groups:
         group.update(fused=False, foreach=False)  # meta tensors have no fused step

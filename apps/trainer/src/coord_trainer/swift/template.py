@@ -16,7 +16,7 @@ from swift.utils import safe_snapshot_download
 from coord_codec import InputError
 from coord_codec.files import read_json
 from coord_trainer.families.family import Family
-from coord_trainer.families.table import FAMILIES
+from coord_trainer.families.registry import FAMILIES
 
 
 class CoordTemplate(Template):
@@ -166,19 +166,19 @@ def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: b
     return FAMILIES["qwen3_vl"].entry
 
 
-def fetch_checkpoint(name: str, use_hf: bool | None, outline: bool) -> Path:
+def fetch_checkpoint(name: str, use_hf: bool | None, without_weights: bool) -> Path:
     """Return the folder of a checkpoint from the hub, downloaded if it is not in the cache.
 
     Args:
         name: hub id
         use_hf: download from Hugging Face, not from ModelScope; None for ms-swift's default
-        outline: download without weights
+        without_weights: download without weights
 
     Raises:
         InputError: the checkpoint cannot be downloaded.
     """
     try:
-        return Path(safe_snapshot_download(name, download_model=not outline, use_hf=use_hf))
+        return Path(safe_snapshot_download(name, download_model=not without_weights, use_hf=use_hf))
     except Exception as error:  # each hub has its own exceptions
         reason = " ".join(str(error).split())[:200]
         raise InputError(

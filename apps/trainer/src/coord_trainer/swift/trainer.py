@@ -7,15 +7,13 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from peft.tuners.tuners_utils import BaseTunerLayer
 from swift.dataloader import BatchSamplerShard, DataLoaderShard
 from swift.trainers import Seq2SeqTrainer
 from torch import nn
@@ -23,7 +21,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
-from coord_adapter import CoordOffsetConfig, Slots, read_slots, save_slots
+from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
 from coord_losses import CoordObjective, global_denominators
@@ -36,20 +34,10 @@ from coord_trainer.console import say
 from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
-from coord_trainer.model.slot_attention import attend_beside_slots
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
-from coord_trainer.training.head import Head, row_selecting_head
+from coord_trainer.training.head import row_selecting_head
 from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
-from coord_trainer.training.parallel_boxes import (
-    MEASURED,
-    RATE,
-    Blocks,
-    SlotRows,
-    initial_rows,
-    install_slots,
-    row_size,
-)
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
 _NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
@@ -59,10 +47,16 @@ _logger = logging.getLogger("swift.coord_trainer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunParts:
-    """What a run passes to any trainer besides swift's arguments."""
+class TrainingParts:
+    """What a run passes to the trainer besides swift's arguments."""
 
+    objective: CoordObjective
     offset: CoordOffsetConfig
+    fused: bool = True
+    packing: bool = False
+    gradient_norms: bool = False
+    vision: tuple[str, ...] = ("model.visual",)
+    non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
     callbacks: tuple[TrainerCallback, ...] = ()
     card: ModelCard | None = None
     answers: AnswerSchedule | None = None
@@ -72,49 +66,28 @@ class RunParts:
     """Filled at the end of training: samples of each source, over all ranks and including those before a resume."""
 
 
-@dataclass(frozen=True)
-class SlotsAlong:
-    """Slots that are trained along with the model.
-
-    Attributes:
-        count: number of slots of an object
-        weight: of their loss
-        start: folder of the base, whose slots are trained further if it has some
-    """
-
-    count: int
-    weight: float
-    start: Path
-
-
-@dataclass(frozen=True)
-class TrainingParts(RunParts):
-    """What a run passes to the trainer of losses."""
-
-    objective: CoordObjective
-    fused: bool = True
-    packing: bool = False
-    gradient_norms: bool = False
-    slots: SlotsAlong | None = None
-    vision: tuple[str, ...] = ("model.visual",)
-    non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
-
-
 class LostPassError(RunError):
     """Raised if a forward pass of a sharded model fails on one rank, which ends training on all."""
 
 
-class RunTrainer:
-    """What a run adds to a trainer of swift: callbacks, scores of answers, and checkpoints that are marked complete."""
+class CoordTrainer(Seq2SeqTrainer):
+    """swift's trainer with the coordinate objective on supervised rows.
 
-    _parts: RunParts
+    It also measures the answers' AP, and marks checkpoints as complete.
+    """
 
-    def _join_run(self) -> None:
-        """Add the run's callbacks to a trainer that has been made."""
+    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
+        self._parts, self._objective = coord_parts, coord_parts.objective
+        self.offset_config = coord_parts.offset
+        super().__init__(*args, **kwargs)
+        self._norms: dict[str, float] = {}
+        self._seen_S = torch.zeros(coord_parts.sources, dtype=torch.float64)
+        self._step_time = StepTime()
+        weights = self._objective.config.weights
+        self._step_metrics = {mode: StepMetrics(weights, self.args.device) for mode in ("train", "eval")}
         # transformers must not apply the limit: it deletes older checkpoints before the new one is complete, and at
         # the end the last one if the limit is 1 and another is the best.
         self._kept_checkpoints, self.args.save_total_limit = self.args.save_total_limit, None
-        self._seen_S = torch.zeros(self._parts.sources, dtype=torch.float64)
         if self.args.deepspeed and not self.is_deepspeed_enabled:
             raise RunError("training.deepspeed is set, but accelerate does not use it: see swift.log")
         if self.is_fsdp_enabled:
@@ -122,32 +95,16 @@ class RunTrainer:
                 "ACCELERATE_USE_FSDP: a launcher selected FSDP, with which training was not tried, and its checkpoints "
                 "cannot be opened by prediction and export; start with torchrun, and shard with training.deepspeed"
             )
-        self._step_time = StepTime()
-        self.add_callback(self._step_time)
         for silenced in (ProgressCallback, PrinterCallback):
             self.remove_callback(silenced)
-        if self._parts.answers is not None:
+        self.add_callback(self._step_time)
+        if coord_parts.answers is not None:
             self.args.metric_for_best_model, self.args.greater_is_better = AP, True
-            self.add_callback(self._parts.answers)
-        for callback in self._parts.callbacks:
+            self.add_callback(coord_parts.answers)
+        elif self.eval_dataset is not None:
+            self._check_best_metric()
+        for callback in coord_parts.callbacks:
             self.add_callback(callback)
-
-    def _evaluation_losses(self) -> dict[str, float]:
-        """Compute the evaluation losses of a trainer that has some."""
-        return {}
-
-    def _forget_evaluation(self) -> None:
-        """Leave out what a failed evaluation has gathered."""
-
-    def _sums_since_log(self) -> dict[str, Any]:
-        """Return what the next log line is made of, for a checkpoint."""
-        return {}
-
-    def _restore_sums(self, sums: dict[str, Any]) -> None:
-        """Continue with the sums of a checkpoint."""
-
-    def _save_beside(self, checkpoint: Path) -> None:
-        """Write what a checkpoint has besides the model."""
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
         """Compute the evaluation losses and, if they are due, the scores of answers.
@@ -182,7 +139,7 @@ class RunTrainer:
         say(f"  step {self.state.global_step}: {message}; it is skipped, and training continues (see swift.log)")
         if torch.cuda.is_available():
             torch.cuda.empty_cache()  # it may have failed for lack of memory
-        self._forget_evaluation()
+        self._step_metrics["eval"].clear()
         self.log({"eval_failed": message})
         return {}
 
@@ -194,7 +151,7 @@ class RunTrainer:
         with failing_together(device):
             if self.args.process_index == 0:
                 scores = scorer.score(answers)
-                self._show(scorer.keep(self.state.global_step, answers))
+                self._show(scorer.drawn(answers))
         return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
 
     def _show(self, images: dict[str, np.ndarray]) -> None:
@@ -203,12 +160,6 @@ class RunTrainer:
             if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
                 for name, image_HWC in images.items():
                     callback.tb_writer.add_image(name, image_HWC, self.state.global_step, dataformats="HWC")
-
-    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """Add the seconds of a step to the lines of training."""
-        if "loss" in logs:
-            logs.update(self._step_time.since_last(self.state.global_step))
-        super().log(logs, *args, **kwargs)
 
     def _determine_best_metric(self, metrics, trial) -> bool:
         """Leave the best checkpoint unchanged if its metric was not measured."""
@@ -221,7 +172,7 @@ class RunTrainer:
         """Save, mark the checkpoint as complete, and only then delete older ones."""
         folder = Path(self.args.output_dir)
         checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        sums = self._sums_since_log() | {"seen": self._samples_seen()}
+        sums = self._step_metrics["train"].sums(self._sum_over_ranks) | {"seen": self._samples_seen()}
         if self.args.should_save:
             (checkpoint / COMPLETE).unlink(missing_ok=True)  # before it is written again
         try:
@@ -232,7 +183,6 @@ class RunTrainer:
             raise
         if self.args.should_save:
             write_text(checkpoint / _METRICS, json.dumps(sums))
-            self._save_beside(checkpoint)
             if self._parts.card is not None:
                 self._parts.card.write(checkpoint)
             mark_complete(checkpoint)
@@ -244,7 +194,7 @@ class RunTrainer:
         path = Path(checkpoint or "") / _METRICS
         if checkpoint is not None and path.is_file() and self.args.process_index == 0:
             sums = read_json(path)
-            self._restore_sums(sums)
+            self._step_metrics["train"].restore(sums)
             self._seen_S += torch.tensor(sums.get("seen", 0), dtype=self._seen_S.dtype)
 
     def _samples_seen(self) -> list[int]:
@@ -258,87 +208,6 @@ class RunTrainer:
 
     def _sum_over_ranks(self, vector: torch.Tensor) -> torch.Tensor:
         return self.accelerator.reduce(vector, reduction="sum") if self.args.world_size > 1 else vector.clone()
-
-
-class CoordTrainer(RunTrainer, Seq2SeqTrainer):
-    """swift's trainer with the coordinate objective on supervised rows."""
-
-    _slots: SlotRows | None = None
-
-    def __init__(self, *args, coord_parts: TrainingParts, **kwargs) -> None:
-        self._parts, self._objective = coord_parts, coord_parts.objective
-        self.offset_config = coord_parts.offset
-        self._norms: dict[str, float] = {}
-        if coord_parts.slots is not None:
-            self._slots = self._installed_slots(*args, **kwargs)
-        super().__init__(*args, **kwargs)
-        weights, measured = self._objective.config.weights, () if self._slots is None else MEASURED
-        self._step_metrics = {mode: StepMetrics(weights, self.args.device, measured) for mode in ("train", "eval")}
-        if coord_parts.answers is None and self.eval_dataset is not None:
-            self._check_best_metric()
-        self._join_run()
-
-    def _installed_slots(self, model: nn.Module, args: Any, *_: Any, **__: Any) -> SlotRows:
-        """Make the slots a part of the model before the trainer sees its parameters."""
-        along = self._parts.slots
-        embedding = model.get_input_embeddings()
-        with torch.no_grad():
-            rows_KH = embedding(torch.tensor(list(self._objective.vocab.ids), device=model.device))
-        self._slot_rate = RATE * row_size(rows_KH)
-        rows_SH = self._read_slots(along.start, rows_KH.shape[1])
-        if rows_SH is None:
-            rows_SH = initial_rows(rows_KH, along.count, args.seed)
-        slots = install_slots(model, rows_SH.to(rows_KH.device))
-        attend_beside_slots(model)
-        return slots
-
-    def _read_slots(self, folder: Path, hidden_size: int) -> torch.Tensor | None:
-        found = read_slots(
-            folder, count=self._parts.slots.count, hidden_size=hidden_size, fingerprint=self._fingerprint
-        )
-        return None if found is None else found.rows
-
-    @property
-    def _fingerprint(self) -> str | None:
-        return None if self._parts.card is None else self._parts.card.fingerprint
-
-    def create_optimizer(self, model=None):
-        """Add a group of the slots, whose rate does not depend on what else is trained."""
-        optimizer = super().create_optimizer(model=model)
-        if self._slots is not None:
-            rows = self._slots.rows
-            for group in optimizer.param_groups:
-                if any(parameter is rows for parameter in group["params"]):
-                    group["params"] = [parameter for parameter in group["params"] if parameter is not rows]
-                    own = {**group, "params": [rows], "lr": self._slot_rate, "weight_decay": 0.0}
-            optimizer.param_groups = [*(group for group in optimizer.param_groups if group["params"]), own]
-        return optimizer
-
-    def _save_beside(self, checkpoint: Path) -> None:
-        if self._slots is not None:
-            save_slots(checkpoint, Slots(self._slots.rows.float(), self._fingerprint))
-
-    def _load_optimizer_and_scheduler(self, checkpoint):
-        """Also load the slots."""
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None and self._slots is not None:
-            rows_SH = self._read_slots(Path(checkpoint), self._slots.rows.shape[1])
-            if rows_SH is None:
-                raise RunError(
-                    f"{checkpoint} has no slots: it was saved without custom.parallel_boxes.enabled; begin a run of "
-                    "its own with it as model.path"
-                )
-            with torch.no_grad():
-                self._slots.rows.copy_(rows_SH)
-
-    def _forget_evaluation(self) -> None:
-        self._step_metrics["eval"].clear()
-
-    def _sums_since_log(self) -> dict[str, Any]:
-        return self._step_metrics["train"].sums(self._sum_over_ranks)
-
-    def _restore_sums(self, sums: dict[str, Any]) -> None:
-        self._step_metrics["train"].restore(sums)
 
     def get_use_logits_to_keep(self, default_value: bool = True) -> bool:
         """Return False: swift would keep the same positions of all samples, but the row head selects the exact rows."""
@@ -422,63 +291,46 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Return the loss of a micro-batch, divided by the counts of the whole optimizer step."""
-        training, device = self.model.training, inputs["labels"].device
+        training, parts = self.model.training, self._parts
+        denominators = None
+        if num_items_in_batch is not None:
+            denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
 
         # The batch: what the model takes, and what only the loss and the logs need
         for name in _NOT_FOR_FORWARD:
             inputs.pop(name, None)
-        labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots").to(device)
+        labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots")
         samples, sources = inputs.pop("coord_samples", ()), inputs.pop("coord_sources", ())
         if training:
-            self._parts.first_batches.add(inputs, labels_BT)
+            parts.first_batches.add(inputs, labels_BT)
             self._seen_S += torch.bincount(torch.tensor(sources, dtype=torch.long), minlength=len(self._seen_S))
 
         # The forward pass, with head and objective on the supervised rows
         unwrapped = self.accelerator.unwrap_model(model)
-        denominators = None
-        if num_items_in_batch is not None:
-            denominators = dict(zip(("tokens", "coord_tokens", "objects"), num_items_in_batch, strict=True))
-        want_diagnostics = not training or self._logs_next()
-        idle = () if "pixel_values" in inputs else idle_vision(unwrapped, self._parts.vision)
-        if self._slots is not None and not len(slots):
-            idle = (*idle, self._slots.rows)
         rows = RowHead(
             self._objective,
             labels_BT,
-            slots,
-            want_diagnostics,
-            fused=self._parts.fused,
-            idle=idle,
+            slots.to(labels_BT.device),
+            want_diagnostics=not training or self._logs_next(),
+            fused=parts.fused,
+            idle=() if "pixel_values" in inputs else idle_vision(unwrapped, parts.vision),
             denominators=denominators,
         )
-        blocks, behind = None, nullcontext()
-        if self._slots is not None and len(slots):
-            blocks = Blocks.of(self._slots, inputs, rows.labels, slots)
-            inputs, behind = blocks.behind(inputs, self._objective.vocab.first_id), blocks.embedded(unwrapped)
-        with row_selecting_head(unwrapped, active_head(unwrapped), rows, blocks), name_failing_term(), behind:
+        with row_selecting_head(unwrapped, active_head(unwrapped), rows), name_failing_term():
             # With a cache, transformers ignores the sample boundaries in packed position ids.
             outputs = model(**inputs, use_cache=False)
-        output = rows.rejoin(outputs.logits if blocks is None else outputs.logits[:, :-1])
+        output = rows.rejoin(outputs.logits)
         loss = rows.total(output)
-        measured = rows.diagnostics
-        if blocks is not None:
-            objects = len(slots) if denominators is None else denominators["objects"]
-            of_slots = outputs.logits[0, -1] / (self._parts.slots.count * objects)
-            loss, measured = loss + self._parts.slots.weight * of_slots, measured | blocks.measured
 
-        # A loss that is not finite ends the run or leaves the micro-batch out
-        if training and self._parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
-            outputs.logits, outputs.loss = None, loss_without_gradient(self.model.parameters()).to(loss)
-            return (outputs.loss, outputs) if return_outputs else outputs.loss
-
-        # Logs
-        self._step_metrics["train" if training else "eval"].add(output, measured, slots.fallbacks)
-        if self._parts.gradient_norms and training and want_diagnostics:
-            self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
-
-        # Data parallelism averages over ranks afterwards, but the counts include all ranks
-        if denominators is not None:
-            loss = loss * self.accelerator.num_processes
+        # A loss that is not finite ends the run or leaves the micro-batch out; any other is logged
+        if training and parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
+            loss = loss_without_gradient(self.model.parameters()).to(loss)
+        else:
+            self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
+            if parts.gradient_norms and training and self._logs_next():
+                self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
+            if denominators is not None:  # they include all ranks, over which data parallelism averages afterwards
+                loss = loss * self.accelerator.num_processes
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
 
@@ -499,11 +351,11 @@ class CoordTrainer(RunTrainer, Seq2SeqTrainer):
         return step == 1 or step % max(int(self.state.logging_steps or 1), 1) == 0
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        """Add the means of every loss term since the last log line, over all ranks."""
-        if self.model.training:
-            logs.update(self._log_line("train", ""))
-            if "train_total_loss" in logs:
-                logs.update({f"grad_norm/{name}": norm for name, norm in self._norms.items()})
+        """Add the means of every loss term since the last log line, over all ranks, and the seconds of a step."""
+        if self.model.training and (line := self._log_line("train", "")):
+            logs |= line | {f"grad_norm/{name}": norm for name, norm in self._norms.items()}
+        if "loss" in logs:
+            logs |= self._step_time.since_last(self.state.global_step)
         super().log(logs, *args, **kwargs)
 
     def _log_line(self, mode: str, prefix: str) -> dict[str, float]:
@@ -526,9 +378,8 @@ def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> t
     return tuple({id(parameter): parameter for parameter in parameters}.values())
 
 
-def active_head(model: nn.Module) -> Head:
+def active_head(model: nn.Module) -> nn.Module:
     """Return the head of a model, with or without PEFT and its `modules_to_save`."""
     head = model.get_output_embeddings()
-    if (copies := getattr(head, "modules_to_save", None)) is not None:
-        head = copies[head.active_adapters[0]]
-    return Head(head, is_plain=not isinstance(head, BaseTunerLayer) and getattr(head, "bias", None) is None)
+    copies = getattr(head, "modules_to_save", None)
+    return head if copies is None else copies[head.active_adapters[0]]

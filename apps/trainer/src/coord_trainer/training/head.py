@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -19,73 +18,41 @@ from torch.profiler import record_function
 
 from coord_adapter import active_offsets, bypass_head_hook
 from coord_losses.hf.head import RowHead, replaced_forward
-from coord_trainer.training.parallel_boxes import Blocks
 
 HEAD = "coord::head and loss"
 """The profiler's range around head and objective."""
 
 
-@dataclass(frozen=True)
-class Head:
-    """The head that a forward pass calls.
-
-    Attributes:
-        module: its module.
-        is_plain: whether it consists of its weight only, without LoRA and without bias.
-    """
-
-    module: nn.Module
-    is_plain: bool = True
-
-
 @contextmanager
-def row_selecting_head(model: nn.Module, head: Head, rows: RowHead, blocks: Blocks | None = None) -> Iterator[RowHead]:
+def row_selecting_head(model: nn.Module, head: nn.Module, rows: RowHead) -> Iterator[RowHead]:
     """Make the head of `model` compute the objective on supervised rows, within this block only.
 
-    Unless `rows.fused`, it is computed from the logits of all positions. The loss of the slots that `blocks` puts
-    behind the tokens follows the sums in a column of its own.
+    Unless `rows.fused`, it is computed from the logits of all positions.
     """
+    is_plain = isinstance(head, nn.Linear) and head.bias is None  # no layer of LoRA
 
     def logits(hidden_H: torch.Tensor) -> torch.Tensor:
         logits_V = own_forward(hidden_H)
         # If the head is not plain, the hook of its inner layer has added the offsets.
-        offsets = active_offsets(model) if head.is_plain else None
+        offsets = active_offsets(model) if is_plain else None
         if offsets is None:
             return logits_V
         added_K = hidden_H.to(offsets.offsets.dtype) @ offsets.offsets.T
         return logits_V.index_add(-1, offsets.ids, added_K.to(logits_V.dtype))
 
-    def coord_logits(hidden_NH: torch.Tensor) -> torch.Tensor:
-        first_id, bins = rows.objective.vocab.first_id, len(rows.objective.vocab.ids)
-        if not head.is_plain:
-            return logits(hidden_NH)[:, first_id : first_id + bins]
-        logits_NK = nn.functional.linear(hidden_NH, head.module.weight[first_id : first_id + bins])
-        if (offsets := active_offsets(model)) is None:
-            return logits_NK
-        chosen = (offsets.ids >= first_id) & (offsets.ids < first_id + bins)
-        added = hidden_NH.to(offsets.offsets.dtype) @ offsets.offsets[chosen].T
-        return logits_NK.index_add(-1, offsets.ids[chosen] - first_id, added.to(logits_NK.dtype))
-
-    def forward(hidden_BLH: torch.Tensor) -> torch.Tensor:
-        if blocks is None:
-            return sums(hidden_BLH)
-        of_slots = blocks.loss(hidden_BLH, coord_logits)
-        sums_1L = sums(hidden_BLH[:, : blocks.length])
-        return torch.cat([sums_1L, of_slots.to(sums_1L).view(1, 1)], dim=1)
-
-    def sums(hidden_BTH: torch.Tensor) -> torch.Tensor:
+    def forward(hidden_BTH: torch.Tensor) -> torch.Tensor:
         with record_function(HEAD):
             if not rows.fused:
                 rows.read_positions(logits(hidden_BTH))
-            elif not head.is_plain:
+            elif not is_plain:
                 rows.read(logits(rows.take(hidden_BTH)))
             else:
                 offsets = active_offsets(model)
                 added = {"offsets_KH": offsets.offsets, "offset_ids_K": offsets.ids} if offsets is not None else {}
-                rows.fuse(rows.take(hidden_BTH), head.module.weight, **added)
+                rows.fuse(rows.take(hidden_BTH), head.weight, **added)
             return rows.sums()
 
     # The hook of the offsets expects logits, but a plain head returns sums, which include the offsets already.
-    bypassed = bypass_head_hook(model) if head.is_plain else nullcontext()
-    with replaced_forward(head.module, forward) as own_forward, bypassed:
+    bypassed = bypass_head_hook(model) if is_plain else nullcontext()
+    with replaced_forward(head, forward) as own_forward, bypassed:
         yield rows

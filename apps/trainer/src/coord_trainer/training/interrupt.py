@@ -148,21 +148,21 @@ def seconds_of(checkpoint: Path) -> float:
 
 
 @contextmanager
-def explain_resume(folder: Path, command: str = "train") -> Iterator[None]:
+def explain_resume(folder: Path) -> Iterator[None]:
     """Add the command that resumes the run in `folder` to the message of an interruption within this block."""
     try:
         yield
     except KeyboardInterrupt as error:
         interrupted = Interrupted(getattr(error, "signum", signal.SIGINT))
         begun = (folder / "config.yaml").is_file()
-        hint = f"continue with:\n{resume_command(folder, command)}" if begun else "the run had not begun yet"
+        hint = f"continue with:\n{resume_command(folder)}" if begun else "the run had not begun yet"
         interrupted.message = f"{interrupted}; {hint}"
         raise interrupted from None
 
 
-def resume_command(folder: Path, command: str = "train") -> str:
-    """Return the command line that resumes the run in `folder`, which `command` began."""
+def resume_command(folder: Path) -> str:
+    """Return the command line that resumes the run in `folder`."""
     installed = Path(sys.argv[0]).name == "coord-trainer"
     program = ["coord-trainer"] if installed else ["uv", "run", "apps/trainer"]
-    words = [*program, command, "-c", str(folder / "config.yaml"), f"run.dir={folder}", "run.resume=true"]
+    words = [*program, "train", "-c", str(folder / "config.yaml"), f"run.dir={folder}", "run.resume=true"]
     return shlex.join(words) + (f"  (on {world_size()} ranks, as before)" if world_size() > 1 else "")

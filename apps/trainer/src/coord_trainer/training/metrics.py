@@ -17,8 +17,6 @@ from coord_losses.hf.metrics import StepMetrics
 
 STEP_TIME = "seconds_per_step"
 """Name in metrics.jsonl of the mean time of the steps since the last line, without evaluations and checkpoints."""
-DIAGNOSTICS = tuple(name for name, term in registered_terms().items() if term.diagnostic and not term.trainable)
-"""Quantities that are measured on log steps and never trained."""
 
 
 def log_line(metrics: StepMetrics, sums: Mapping[str, float], prefix: str) -> dict[str, float]:

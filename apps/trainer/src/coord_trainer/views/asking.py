@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from coord_trainer.views.table import views_of
+from coord_trainer.views.registry import views_of
 from coord_trainer.views.view import Look, Question
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coord_codec import geometry_of
 from coord_trainer.sides import names_a_side
 from coord_trainer.views.view import Look, Question, View, no_argument
 
@@ -26,8 +25,6 @@ class Mirror(View):
         for text in (question.prompt, *question.labels):
             if names_a_side(text):
                 return f"{text!r:.80} names a side, and in the mirror image it means another object"
-        if geometry_of(question.geometry).named:
-            return f"points of the geometry {question.geometry} have names, such as left and right, which answers omit"
         return None
 
     def looks(self, width: int, height: int, question: Question) -> list[Look]:  # noqa: D102

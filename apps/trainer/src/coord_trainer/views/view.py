@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, ClassVar
 
-from coord_codec import Geometry, geometry_of
 from coord_codec.geometry.base import Affine
 
 if TYPE_CHECKING:
@@ -142,25 +141,19 @@ def no_argument(view: type[View], argument: str | None) -> None:
         raise ValueError(f"expected {view.name} without an argument, found {view.name}:{argument}")
 
 
-def in_image(item: ScoredObject, back: Affine, geometry: str | Geometry) -> ScoredObject:
+def in_image(item: ScoredObject, back: Affine) -> ScoredObject:
     """Return an object of a view where it is in the image.
 
     Args:
         item: the object, in [0, 1] of what was shown
         back: see `Look.back`
-        geometry: of the answers
 
     Example:
         >>> from coord_eval import ScoredObject
         >>> found = ScoredObject("cat", (0.0, 0.25, 0.5, 1.0), 0.9, ())
-        >>> in_image(found, Look(mirrored=True).back(8, 8), "box").box
+        >>> in_image(found, Look(mirrored=True).back(8, 8)).box
         (0.5, 0.25, 1.0, 1.0)
     """
-    kind = geometry_of(geometry)
-    if item.coordinates and not kind.is_box:
-        coordinates = kind.transform(item.coordinates, back)
-        x1, y1, x2, y2 = kind.to_box(coordinates)
-        return item._replace(box=(x1, y1, x2, y2), coordinates=coordinates, points=kind.outline(coordinates))
     corners = [back(x, y) for x, y in product(item.box[::2], item.box[1::2])]
     xs, ys = ([min(max(v, 0.0), 1.0) for v in values] for values in zip(*corners, strict=True))
     return item._replace(box=(min(xs), min(ys), max(xs), max(ys)))

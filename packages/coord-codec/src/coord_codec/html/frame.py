@@ -19,7 +19,7 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy"
   content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'">
-{head}<title>{title}</title>
+<title>{title}</title>
 <style>{style}</style>
 </head>
 <body>
@@ -36,14 +36,7 @@ _LISTED = 3
 """Fewest sections of a page with contents."""
 
 
-def page(
-    title: str,
-    body: str,
-    style: str = "",
-    facts: Mapping[str, object] | None = None,
-    refresh: int | None = None,
-    script: str = "",
-) -> str:
+def page(title: str, body: str, style: str = "", facts: Mapping[str, object] | None = None, script: str = "") -> str:
     """Return a complete HTML document.
 
     Its content security policy allows inline styles, embedded images and the page's own script, and no requests.
@@ -53,7 +46,6 @@ def page(
         body: HTML, inserted unescaped
         style: CSS added to the page's own
         facts: what the page is about, shown below the heading: names and values, plain text
-        refresh: seconds after which a browser loads the page anew; None for never
         script: JavaScript added to the page's own
     """
     script = _resource("page.js") + script
@@ -61,7 +53,6 @@ def page(
     items = "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in (facts or {}).items())
     return _PAGE.format(
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        head="" if refresh is None else f'<meta http-equiv="refresh" content="{refresh}">\n',
         title=safe(title),
         style=page_style() + style,
         facts=f"<dl>{items}</dl>" if items else "",

@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
+from coord_codec import Instance
 from coord_codec.counts import counted
-from coord_data.alike import Boxes, Pair, alike_images, duplicates_in, have_same_boxes, sorted_boxes
+from coord_data.alike import Pair, alike_images, boxes_by_image, duplicates_in, same_boxes_of
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.image_file import ImageFile
-from coord_data.raw_boxes import RawBoxes
 
 _LISTED = 10_000
 """Number of pairs that a finding lists; the images of a still camera have millions."""
 
 
-def duplicate_images(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Finding]:
-    """Report images that occur twice, those of them that have different boxes, and images that look alike."""
-    boxes = _boxes_by_image(raw, files)
-    pairs = duplicates_in(files, boxes)
+def duplicate_images(names: Sequence[str], files: Sequence[ImageFile], instances: Iterable[Instance]) -> list[Finding]:
+    """Report images that occur twice, those of them that have different boxes, and images that look alike.
+
+    Args:
+        names: paths of the images; one that occurs again has another record
+        files: what a look at each told
+        instances: the records
+    """
+    boxes, first_of = boxes_by_image(instances), dict(zip(reversed(names), reversed(files), strict=True))
+    names, files = list(dict.fromkeys(names)), [first_of[name] for name in dict.fromkeys(names)]
+    pairs = duplicates_in(names, files, boxes)
     same, alike = [pair for pair in pairs if pair.same], [pair for pair in pairs if not pair.same]
     conflicting = [
-        pair for pair in same if pair.kind == "equal" and not have_same_boxes(boxes[pair.first], boxes[pair.second])
+        pair
+        for pair in same
+        if pair.kind == "equal" and not same_boxes_of(names[pair.first], names[pair.second], boxes)
     ]
     findings = []
     if conflicting:
         message = f"{_pairs_of(conflicting)} are equal files with different boxes: no answer can be right for both"
         fix = "keep one of each, with all its boxes; prepare --drop-duplicates exact keeps the first"
         severity = by_share(len(conflicting), len(files))
-        findings.append(_finding("conflicting_boxes", severity, message, conflicting, raw.files, raw.files, fix))
+        findings.append(_finding("conflicting_boxes", severity, message, conflicting, names, names, fix))
     if same:
         kinds = {pair.kind for pair in same}
         option = "exact" if kinds == {"equal"} else "near"
         message = f"{_pairs_of(same)} are the same"
         fix = f"keep one image, with all its boxes: prepare --drop-duplicates {option} keeps the first of each"
         severity = by_share(len(same), len(files))
-        findings.append(_finding("duplicate_images", severity, message, same, raw.files, raw.files, fix))
+        findings.append(_finding("duplicate_images", severity, message, same, names, names, fix))
     if alike:
         message = f"{_pairs_of(alike)} look alike, for example forms with one layout or frames of one video"
         fix = "if they are copies, keep one image, with all its boxes"
-        findings.append(_finding("duplicate_images", "note", message, alike, raw.files, raw.files, fix))
+        findings.append(_finding("duplicate_images", "note", message, alike, names, names, fix))
     return findings
 
 
@@ -95,14 +102,3 @@ def _finding(
 
 def _pairs_of(pairs: Sequence[Pair]) -> str:
     return counted(len(pairs), "pair of images", "pairs of images")
-
-
-def _boxes_by_image(raw: RawBoxes, files: Sequence[ImageFile]) -> list[Boxes]:
-    """Return the labels and boxes of each image; those in pixels are divided by the size of the file."""
-    rows: list[list[tuple[str, tuple[float, ...]]]] = [[] for _ in raw.files]
-    sizes_I2 = np.array([file.size or (1, 1) for file in files], np.float64).reshape(-1, 2)
-    divisors_I2 = sizes_I2 if raw.unit == "pixels" else np.full_like(sizes_I2, 1000 if raw.unit == "norm1000" else 1)
-    scaled_N4 = raw.numbers_N4 / np.tile(divisors_I2, 2)[raw.image_N]
-    for image, label, box in zip(raw.image_N.tolist(), raw.labels, scaled_N4.tolist(), strict=True):
-        rows[image].append((label, tuple(box)))
-    return [sorted_boxes(items) for items in rows]

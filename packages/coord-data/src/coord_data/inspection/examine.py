@@ -143,7 +143,8 @@ def examination_of(
     codes = {finding.code for finding in findings}
     findings += [finding for finding in size_findings if finding.code not in codes]
     findings += records.refused(annotations, explained or bool(size_findings), raw)
-    findings += [*records.duplicate_boxes(raw), *duplicates.duplicate_images(raw, files), *names.class_names(raw)]
+    same_images = duplicates.duplicate_images(raw.files, files, annotations.instances)
+    findings += [*records.duplicate_boxes(raw), *same_images, *names.class_names(raw)]
     findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
     leak_roots = None
     if isinstance(heldout, HeldOut):

@@ -14,7 +14,7 @@ from coord_codec.files import InputError
 from coord_eval.cli import options
 
 if TYPE_CHECKING:
-    from coord_eval.calibration import Calibration
+    from coord_eval.calibration.calibration import Calibration
     from coord_eval.fusion.ensemble import Ensemble
 
 EXAMPLES_OF_FUSE = """\b
@@ -41,7 +41,6 @@ def fuse(
     scale: options.SetScale = None,
     boxes: options.BoxSource = "tokens",
     score_source: options.ScoreSource = "auto",
-    geometry: options.GeometryOfAnswers = "box",
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON instead of a summary.")] = False,
 ) -> None:
     """Fuse the answers of several models for the same images into one set of answers.
@@ -59,7 +58,7 @@ def fuse(
             raise InputError(f"fuse: two files are called {name!r}; give each a name: NAME=FILE")
         files[name] = file
     options.refuse_input_as_output(out, *map(Path, files.values()))
-    settings = AnswerSettings(boxes=boxes, format=format, scale=scale, geometry=geometry)
+    settings = AnswerSettings(boxes=boxes, format=format, scale=scale)
     ensemble = fuse_predictions(files, method=method, answers=settings, score_source=score_source, weights=weight)
     ensemble.write(out)
     if as_json:
@@ -103,7 +102,7 @@ def calibrate(
     The images must be others than those that the model was trained on. The map keeps the order of the boxes of a label,
     so AP stays the same. The reliability that is printed is cross-validated.
     """
-    from coord_eval.calibration import fit_calibration
+    from coord_eval.calibration.calibration import fit_calibration
     from coord_eval.scoring import score
 
     options.refuse_input_as_output(out, ground_truth, predictions)

@@ -9,6 +9,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -129,7 +130,7 @@ def score(
     coco_results.json and fiftyone.json.
     """
     from coord_eval.cli.summaries import evaluation_lines
-    from coord_eval.export import write_exports
+    from coord_eval.labelling.export import write_exports
     from coord_eval.scoring import score
 
     with options.Progress() as progress:
@@ -163,6 +164,7 @@ app.add_typer(review_app, name="review")
 examples:
   coord-eval compare --ground-truth instances.json a.jsonl b.jsonl
   coord-eval compare --ground-truth instances.json base=a.jsonl new=b.jsonl --out comparison --resamples 2000
+  coord-eval compare --ground-truth instances.json base=a0.jsonl base=a1.jsonl new=b0.jsonl new=b1.jsonl
 """
 )
 @options.takes(options.answers, options.scoring)
@@ -180,23 +182,23 @@ def compare(
 ) -> None:
     """Compare runs: sets of answers for the same images.
 
-    The difference of each run from the first has a confidence interval from a paired bootstrap over images. The files
-    in --out are comparison.json and comparison.html.
+    The difference of each run from the first has a confidence interval from a paired bootstrap over images. Files of
+    the same name are the seeds of one run, whose mean and interval over seeds are given too. The files in --out are
+    comparison.json and comparison.html.
     """
-    from coord_eval.cli.summaries import comparison_lines
-    from coord_eval.comparison import compare
+    from coord_eval.comparison.compare import compare
     from coord_eval.scoring import score
 
-    files: dict[str, Path] = {}
+    files: dict[str, list[Path]] = {}
     for argument in runs:
         name, file = options.name_and_file(argument)
-        if name in files:
-            raise InputError(f"compare: two runs are called {name!r}; give each a name: NAME=FILE")
-        files[name] = file
+        if file in files.setdefault(name, []):
+            raise InputError(f"compare: {file} is named twice; give each run a name, and each of its seeds a file")
+        files[name].append(file)
     with options.Progress() as progress:
-        evaluations = {name: score(ground_truth, path, **settings) for name, path in files.items()}
+        evaluations = {name: [score(ground_truth, path, **settings) for path in own] for name, own in files.items()}
         extra = options.given_text_options(settings)
-        if extra and all(map(options.is_results_list, evaluations.values())):
+        if extra and all(map(options.is_results_list, chain(*evaluations.values()))):
             raise InputError(f"compare: every run is a COCO results list, on which {extra} has no effect; leave it out")
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
@@ -204,7 +206,7 @@ def compare(
     if as_json:
         print(comparison.to_json())
     else:
-        _print_summary(comparison_lines(comparison), comparison.notes)
+        _print_summary(comparison.lines(), comparison.notes)
 
 
 @app.command(
@@ -260,7 +262,7 @@ def lvis(
     frequency, and AR of the 300 best boxes of an image. The file in --out is lvis.json.
     """
     from coord_eval.cli.summaries import lvis_lines
-    from coord_eval.lvis import score_lvis
+    from coord_eval.metrics.lvis import score_lvis
 
     with options.Progress() as progress:
         scores = score_lvis(ground_truth, predictions, progress=progress, **settings)
@@ -297,7 +299,7 @@ def expressions(
     the predictions is the answer to the same line of the ground truth. The file in --out is expressions.json.
     """
     from coord_eval.cli.summaries import expression_lines
-    from coord_eval.expressions import score_expression_files
+    from coord_eval.metrics.expressions import score_expression_files
 
     with options.Progress() as progress:
         scores = score_expression_files(ground_truth, predictions, iou, format=format, scale=scale, progress=progress)

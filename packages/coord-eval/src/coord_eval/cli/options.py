@@ -16,7 +16,7 @@ from coord_codec.files import InputError, read_json
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
-    from coord_eval.lvis import LvisScores
+    from coord_eval.metrics.lvis import LvisScores
 
 GroundTruthFile = Annotated[
     Path, Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.", show_default=False)
@@ -154,7 +154,7 @@ def _fusion_rule(text: str | None) -> str | None:
 
 def fusion_option(help_text: str) -> Any:
     """Return the option of a method of fusion, with an IoU."""
-    return Option(callback=_fusion_rule, metavar="nms|soft-nms|wbf[:IOU]", help=help_text)
+    return Option(callback=_fusion_rule, metavar="nms|wbf[:IOU]", help=help_text)
 
 
 def scoring(

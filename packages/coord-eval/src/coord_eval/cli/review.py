@@ -50,7 +50,7 @@ def review(
     ] = 0.05,
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Most suspicions on the page.")] = 300,
     export: Annotated[
-        str | None, typer.Option(metavar="T,...", help="Files for labelling tools: label-studio, cvat, coco, fiftyone.")
+        str | None, typer.Option(metavar="T,...", help="Files for labelling tools: labelstudio, cvat, coco, fiftyone.")
     ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Review of labels",
 ) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from coord_codec.counts import counted, counted_note, fixed
-from coord_eval.comparison import Comparison
+from coord_codec.counts import counted, counted_note
 from coord_eval.evaluation import Evaluation, join_lines
-from coord_eval.expressions import ExpressionScores
 from coord_eval.html import number
-from coord_eval.lvis import LvisScores
-from coord_eval.metric_table import all_shown, headline
+from coord_eval.metrics.expressions import ExpressionScores
+from coord_eval.metrics.lvis import LvisScores
+from coord_eval.report.metric_table import all_shown, headline
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
@@ -46,27 +45,6 @@ def _shape_lines(evaluation: Evaluation) -> Iterator[str]:
             yield f"{key:6} {number(shapes[key]):>7} {number(value):>8}"
     has_boxes = evaluation.has_boxes
     yield "of the boxes around the shapes:" if has_boxes else "boxes have no meaning here: evaluation.json has them"
-
-
-def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """Yield the headline differences of each run from the first one."""
-    first = next(iter(comparison.metrics))
-    for run, differences in comparison.differences.items():
-        yield f"{run} against {first}"
-        for name in [name for name in headline() if name in differences]:
-            d = differences[name]
-            before, after = (comparison.metrics[r][name]["value"] for r in (first, run))
-            yield (
-                f"  {name:9} {before:7.4f} -> {after:7.4f}  {fixed(d.value, 4, '+')} "
-                f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]  "
-                f"better in {100 * d.share_better:.1f} %  p {d.p_text}"
-            )
-    yield "more metrics: --json, --out"
-    yield (
-        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, paired 95 % "
-        "intervals; * differs"
-    )
-    yield "p by Holm's method over these metrics and all runs: at most 5 % of comparisons of equal runs have a *"
 
 
 def lvis_lines(scores: LvisScores) -> Iterator[str]:

@@ -15,21 +15,20 @@ from dataclasses import replace
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
-from coord_codec.arguments import expect
 from coord_codec.layouts import LAYOUTS
-from coord_eval.detections import Detections
+from coord_eval.boxes.detections import Detections
 from coord_eval.diagnosis.interpretations import Interpretation, RawNumbers, interpretations_by_fit
 from coord_eval.evaluation import Evaluation
-from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import LabelSettings, join
+from coord_eval.intake.predictions import CocoResult, Prediction
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
-from coord_eval.matching import Scored
+from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores, own_summary
 from coord_eval.parse.answer import Answer
-from coord_eval.predictions import CocoResult, Prediction
 
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed automatically."""
@@ -68,7 +67,6 @@ def diagnose(
         One line for each interpretation with its AP, best first, or a line that none fits; empty if no diagnosis was
         needed.
     """
-    expect("evaluation", evaluation, Evaluation)
     settings = AnswerSettings(format=format, grid=grid, ignored_labels=ignored_labels)
     labels = LabelSettings(synonyms, label_callback)
     return diagnose_loaded(evaluation, load_predictions(predictions), settings, labels, force=force)

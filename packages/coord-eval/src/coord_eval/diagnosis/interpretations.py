@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.scale import mean_best_iou
 
 _FITTED = 0.01  # gain of mean best IoU from which a fitted one is preferred to one without fitted numbers

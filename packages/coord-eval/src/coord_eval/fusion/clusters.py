@@ -12,17 +12,14 @@ Shapes: N boxes, K groups; boxes and regions are `x1, y1, x2, y2`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from coord_eval.overlaps import box_iou
+from coord_eval.boxes.iou import box_iou
 
 _LEAST_WEIGHT = 1e-12
 """Weight of a box of score 0 in the mean, so that a group of such boxes has one."""
-Similarity = Callable[[Sequence[int], Sequence[Sequence[int]]], np.ndarray]
-"""Function of the members of a group and those of K groups that returns their similarity [K]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,18 +62,15 @@ class Group:
     cut_4: np.ndarray
 
 
-def group_boxes(
-    boxes: Boxes, threshold: float, *, join_only: bool = False, similarity: Similarity | None = None
-) -> list[Group]:
+def group_boxes(boxes: Boxes, threshold: float, *, join_only: bool = False) -> list[Group]:
     """Group the boxes of one label.
 
     Args:
         boxes: the boxes
         threshold: IoU above which a box joins a group
         join_only: whether boxes that no edge has cut stay alone
-        similarity: another measure than the IoU of boxes, for what no edge has cut
     """
-    groups = _Groups(boxes, threshold, join_only, similarity)
+    groups = _Groups(boxes, threshold, join_only)
     for n in boxes.by_score.tolist():
         groups.add(n)
     if boxes.cut_N4.any():
@@ -91,8 +85,8 @@ def group_boxes(
 class _Groups:
     """The groups: sums over the members whose side is not cut, and the outermost sides and regions of all members."""
 
-    def __init__(self, boxes: Boxes, threshold: float, join_only: bool, similarity: Similarity | None) -> None:
-        self._threshold, self._join_only, self._similarity = threshold, join_only, similarity
+    def __init__(self, boxes: Boxes, threshold: float, join_only: bool) -> None:
+        self._threshold, self._join_only = threshold, join_only
         self._weight_N4 = np.where(boxes.cut_N4, 0.0, np.maximum(boxes.score_N, _LEAST_WEIGHT)[:, None])
         self._boxes, self._any_cut = boxes, bool(boxes.cut_N4.any())
         self._gap = 1e-6 * float(np.ptp(boxes.region_N4)) if len(boxes) else 0.0
@@ -137,12 +131,7 @@ class _Groups:
         box_K4 = self.box_K4[others]
         if not len(box_K4):
             return None
-        if self._join_only:
-            similarity_K = np.zeros(len(box_K4))
-        elif self._similarity is None:
-            similarity_K = _iou(box_K4, self.box_K4[k])
-        else:
-            similarity_K = self._similarity(self.members[k], self.members[others])
+        similarity_K = np.zeros(len(box_K4)) if self._join_only else _iou(box_K4, self.box_K4[k])
         if self._any_cut:
             cut_K = (self.weight_K4[others] == 0).any(axis=1) | (self.weight_K4[k] == 0).any()
             similarity_K = np.where(cut_K, self._agreement(k, others), similarity_K)

@@ -10,18 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError, geometry_of
+from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.geometry.base import flat
 from coord_codec.labels import normalize_label
-from coord_eval.detections import Detections
+from coord_eval.boxes.detections import Detections
 from coord_eval.fusion.detections import FusionRule, fuse_detections
-from coord_eval.ground_truth import GroundTruth, ImageId
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
+from coord_eval.intake.ground_truth import GroundTruth, ImageId
 from coord_eval.intake.joining import LabelSettings
-from coord_eval.predictions import CocoResult, Prediction
+from coord_eval.intake.predictions import CocoResult, Prediction
 
 _SHOWN = 5
 _DIGITS = 6
@@ -88,11 +87,10 @@ def fuse_predictions(
             f"fuse: {', '.join(texts)} holds answers with labels, {', '.join(results)} a results list with category "
             "ids, which cannot be compared; turn the answers into a results list (coord-eval score --export)"
         )
-    kind = geometry_of(answers.geometry)
     rows_of_all = [row for rows in loaded.values() for row in rows]
     truth, known = _images(rows_of_all)
-    if not truth.sizes_known and (not kind.is_box or any(isinstance(r, Prediction) and r.tile for r in rows_of_all)):
-        raise InputError("fuse: tiles and shapes need the size of their image; give each answer its width and height")
+    if not truth.sizes_known and any(isinstance(r, Prediction) and r.tile for r in rows_of_all):
+        raise InputError("fuse: tiles need the size of their image; give each answer its width and height")
     runs, sources, notes = [], [], []
     names = _Labels(normalized=any(is_text.values()))
     for name, rows in loaded.items():
@@ -120,14 +118,14 @@ def fuse_predictions(
     if len({*sources}) > 1 and weights is None:
         listed = ", ".join(f"{name} by {source}" for name, source in zip(loaded, sources, strict=True))
         notes.append(f"scores of several kinds are mixed ({listed}); calibrate them first, or weigh the files")
-    fused, counts = fuse_detections(runs, rule, kind, truth.sizes_I2, weights)
+    fused, counts = fuse_detections(runs, rule, answers.geometry, truth.sizes_I2, weights)
     described = zip(files, counts.pop("views"), sources, covered, strict=True)
     counts["files"] = {
         name: {**row, "score_source": source, "missing": len(truth) - len(own)} for name, row, source, own in described
     }
     counts = {"rule": str(rule), "images": len(truth), **counts}
     if any(is_text.values()):
-        records = tuple(_answers(truth, known, fused, names.labels, kind.keys[1], kind.is_box))
+        records = tuple(_answers(truth, known, fused, names.labels))
     else:
         ids = {f"category_id {row.category_id}": row.category_id for row in rows_of_all if isinstance(row, CocoResult)}
         records = tuple(_results(truth, fused, [ids[label] for label in names.labels]))
@@ -208,7 +206,7 @@ class _Labels:
 
 
 def _answers(
-    truth: GroundTruth, known: Sequence[bool], fused: Detections, labels: Sequence[str], key: str, is_box: bool
+    truth: GroundTruth, known: Sequence[bool], fused: Detections, labels: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield a record of `predictions.jsonl` for each image, empty answers included."""
     by_image: dict[int, list[int]] = {}
@@ -218,14 +216,10 @@ def _answers(
         width, height = truth.sizes_I2[image].tolist()
         items = []
         for d in by_image.get(image, []):
-            if is_box:
-                x, y, w, h = fused.boxes_D4[d].tolist()
-                points = [(x, y), (x + w, y + h)]
-            else:
-                points = list(fused.shapes[d])
-            numbers = flat([(_fraction(x / width), _fraction(y / height)) for x, y in points])
+            x, y, w, h = fused.boxes_D4[d].tolist()
+            box = [_fraction(v) for v in (x / width, y / height, (x + w) / width, (y + h) / height)]
             confidence = round(float(fused.scores_D[d]), _DIGITS)
-            items.append({key: list(numbers), "label": labels[fused.category_D[d]], "confidence": confidence})
+            items.append({"bbox_2d": box, "label": labels[fused.category_D[d]], "confidence": confidence})
         record: dict[str, Any] = {"image_id": image_id} if known[image] else {}
         if truth.file_names[image]:
             record["image"] = truth.file_names[image]

@@ -14,15 +14,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
-from coord_eval.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
+from coord_eval.intake.predictions import CocoResult, Prediction, from_records, read_predictions
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.parser import ReadAnswer, plain, read_answer
-from coord_eval.predictions import CocoResult, Prediction, from_records, read_predictions
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
 """A path, the records that such a file contains, a table of them, or `{image_id: text}`."""
@@ -67,9 +66,6 @@ class AnswerSettings:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", plain(self.scale))
         object.__setattr__(self, "ignored_labels", as_labels(self.ignored_labels))
-        expect("grid", self.grid, CoordGrid)
-        expect("format", self.format, str, MarkerFamily)
-        expect("boxes", self.boxes, str)
         geometry_of(self.geometry)
         if self.boxes not in BOX_SOURCES:
             raise InputError(f"boxes: expected one of {', '.join(BOX_SOURCES)}, found {self.boxes!r}")

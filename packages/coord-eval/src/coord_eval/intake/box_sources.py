@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from coord_codec import InputError
+from coord_eval.intake.predictions import Prediction
 from coord_eval.parse.answer import Answer, Drop, corners
-from coord_eval.predictions import Prediction
 
 BOX_SOURCES = {
     "tokens": "the tokens of the text",

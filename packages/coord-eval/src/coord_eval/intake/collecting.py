@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec.counts import counted
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
+from coord_eval.boxes.detections import Detections
 from coord_eval.intake.answers import (
     AnswerSettings,
     Loaded,
@@ -23,6 +22,7 @@ from coord_eval.intake.answers import (
     silent,
     unrecognised_notes,
 )
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import (
     LABEL_LAYERS,
     ImageIndex,
@@ -32,9 +32,9 @@ from coord_eval.intake.joining import (
     check_any_known,
     join,
 )
+from coord_eval.intake.predictions import CocoResult, Prediction, StatedObject
 from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.answer import Answer, ParsedObject
-from coord_eval.predictions import CocoResult, Prediction, StatedObject
 
 
 @contextmanager

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from coord_codec import InputError
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
-from coord_eval.ground_truth import GroundTruth, ImageId
+from coord_eval.intake.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, Drop, ParsedObject
 from coord_eval.parse.formats import LISTS
 
@@ -139,11 +138,7 @@ def with_prompt_label(answer: Answer, label: str | None) -> Answer:
 
 def as_labels(labels: str | Sequence[str]) -> tuple[str, ...]:
     """Return labels as a tuple; a text is one label."""
-    expect("labels", labels, str, list, tuple, set, frozenset)
-    labels = (labels,) if isinstance(labels, str) else tuple(labels)
-    for label in labels:
-        expect("labels", label, str)
-    return labels
+    return (labels,) if isinstance(labels, str) else tuple(labels)
 
 
 def without_labels(answer: Answer, labels: str | Sequence[str]) -> Answer:
@@ -169,13 +164,6 @@ class LabelSettings:
 
     synonyms: Mapping[str, Sequence[str]] | None = None
     label_callback: Callable[[str], str | None] | None = None
-
-    def __post_init__(self) -> None:
-        expect("synonyms", self.synonyms, Mapping, type(None))
-        for name, others in (self.synonyms or {}).items():
-            expect(f"synonyms[{name!r}]", others, str, list, tuple, set, frozenset)
-            for other in [others] if isinstance(others, str) else others:
-                expect(f"synonyms[{name!r}]", other, str)
 
     def matcher(self, categories: Sequence[str]) -> LabelMatcher:
         """Return the matcher for the categories of a data set."""

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from coord_codec import InputError
 from coord_codec.counts import counted
-from coord_eval.intake.box_quality import expected_iou, hit_probability
+from coord_eval.boxes.quality import expected_iou, hit_probability
+from coord_eval.intake.predictions import Prediction
 from coord_eval.parse.answer import Answer, ParsedObject
-from coord_eval.predictions import Prediction
 
 SCORE_SOURCES = {
     "expected_iou": "P(label) times the expected IoU of the box, from coord_expected and coord_spread",

@@ -11,11 +11,11 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
 from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.overlaps import box_iou
+from coord_eval.boxes.iou import box_iou
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.intake.predictions import Prediction
 from coord_eval.parse.answer import OVERSHOOT, corners
 from coord_eval.parse.parser import parse_answer
-from coord_eval.predictions import Prediction
 
 ScaleName = float | Literal["pixels", "input_pixels"]
 RAW_SCALE = 1e12

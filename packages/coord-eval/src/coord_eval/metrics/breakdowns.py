@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.matching import AREAS, Scored
+from coord_eval.match.matching import AREAS, Scored
 from coord_eval.metrics.sums import Measure, rates, ratio, weighted
 
 EDGES = ("x1", "y1", "x2", "y2")

@@ -2,7 +2,7 @@
 
 - `coco_scores` runs a backend, pycocotools or faster-coco-eval. `coco` and `per_class` of an evaluation are its values,
   so that they equal those of pycocotools to the last digit. So does `coco_scores_by_own_matching`, for the `ceiling`.
-- `ApTable` and the functions on it compute the same metrics from our own matching (`coord_eval.matching`), also under
+- `ApTable` and the functions on it compute the same metrics from our own matching (`match.matching`), also under
   image weights, which no backend supports. They serve intervals, AP with a constant score, AP of any label and error
   costs.
 
@@ -21,9 +21,16 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, RankedMatches, Scored, ranked_matches_by_area
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.matching import (
+    AREAS,
+    IOU_THRESHOLDS,
+    MAX_DETECTIONS,
+    RankedMatches,
+    Scored,
+    ranked_matches_by_area,
+)
 from coord_eval.metrics.sums import LabelSums, Measure, mean_of_present, ratio
 
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)
@@ -277,7 +284,7 @@ def _summarize(precision_TRKAM: np.ndarray, recall_TKAM: np.ndarray, sizes_known
 def _backend(name: str) -> tuple[type, type]:
     """Return the `COCO` and `COCOeval` classes of a backend."""
     if name == "pycocotools":
-        from coord_eval.pycoco import QuietCOCO, QuietCOCOeval
+        from coord_eval.metrics.pycoco import QuietCOCO, QuietCOCOeval
 
         return QuietCOCO, QuietCOCOeval
     if name not in BACKENDS:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.arguments import expect
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
 from coord_eval.metrics.coco import RECALL_POINTS, ApTable, CocoScores
 from coord_eval.metrics.sums import mean_of_present
 from coord_eval.parse.parser import plain
@@ -44,18 +43,11 @@ class CocoParams:
     def __post_init__(self) -> None:
         for name in ("iou_thresholds", "max_detections"):  # NumPy arrays have no truth value
             object.__setattr__(self, name, plain(getattr(self, name)))
-            expect(name, getattr(self, name), list, tuple)
-        for threshold in self.iou_thresholds:
-            expect("iou_thresholds", threshold, int, float)
-        expect("areas", self.areas, Mapping)
         if not self.iou_thresholds or not all(0 < t <= 1 for t in self.iou_thresholds):
             raise InputError(f"iou_thresholds: expected numbers above 0 and up to 1, found {self.iou_thresholds!r}")
         if not self.max_detections or not all(isinstance(n, int) and n > 0 for n in self.max_detections):
             raise InputError(f"max_detections: expected whole numbers above 0, found {self.max_detections!r}")
         for name, bounds in self.areas.items():
-            expect(f"areas[{name!r}]", bounds, list, tuple)
-            for bound in bounds:
-                expect(f"areas[{name!r}]", bound, int, float)
             if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1]:
                 raise InputError(f"areas[{name!r}]: expected smallest and largest area, found {bounds!r}")
 

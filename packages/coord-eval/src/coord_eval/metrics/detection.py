@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.matching import IOU_THRESHOLDS, Matches, Scored
+from coord_eval.match.matching import IOU_THRESHOLDS, Matches, Scored
 from coord_eval.metrics.sums import LabelSums, Measure, rates, ratio, weighted
 
 ROWS = {"0.5": slice(0, 1), "0.75": slice(5, 6), "0.5:0.95": slice(None)}

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from coord_eval.detections import Detections
-from coord_eval.matching import RankedMatches, Scored
+from coord_eval.boxes.detections import Detections
+from coord_eval.match.matching import RankedMatches, Scored
+from coord_eval.match.overlaps import Pairs
 from coord_eval.metrics.coco import ApTable
 from coord_eval.metrics.sums import Measure, mean_of_present, ratio, weighted
-from coord_eval.overlaps import Pairs
 
 _FOREGROUND, _BACKGROUND = 0.5, 0.1
 ERROR_KINDS = {

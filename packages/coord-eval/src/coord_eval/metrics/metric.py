@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from coord_codec import InputError
-from coord_eval.matching import Scored
+from coord_eval.match.matching import Scored
 from coord_eval.metrics.sums import Measure
 
 if TYPE_CHECKING:
-    from coord_eval.evaluated import Evaluated
+    from coord_eval.evaluation import Evaluation
 
 Tile = tuple[str, str, str]
 """Heading, value and remark of a headline number of the report."""
@@ -72,11 +72,11 @@ class Shown:
     """
 
     section: str
-    html: Callable[[Evaluated], str] | None = None
-    lines: Callable[[Evaluated], Iterable[str]] | None = None
-    tiles: Callable[[Evaluated], Sequence[Tile]] | None = None
-    brief: Callable[[Evaluated], str] | None = None
-    main: Callable[[Evaluated], str] | None = None
+    html: Callable[[Evaluation], str] | None = None
+    lines: Callable[[Evaluation], Iterable[str]] | None = None
+    tiles: Callable[[Evaluation], Sequence[Tile]] | None = None
+    brief: Callable[[Evaluation], str] | None = None
+    main: Callable[[Evaluation], str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Metric:
             of I images counts in each of B weightings, which returns values [B]; all that does not depend on the
             weights is computed once. None for a metric without intervals
         value: the value in `evaluation.json`; by default that of `measure` with each image counted once
-        place: where the value stands: `top` (a field of `Evaluated`), `analysis`, `metrics`, or `none` for a row that
+        place: where the value stands: `top` (a field of `Evaluation`), `analysis`, `metrics`, or `none` for a row that
             adds figures only
         figures: the numbers for intervals and comparisons; by default one with the name of the metric
         named: function of the values of `measure` that returns the numbers by the names of `figures`; by default the
@@ -112,7 +112,7 @@ class Metric:
     name: str
     documentation: str
     measure: Callable[[Scored], Measure] | None = None
-    value: Callable[[Evaluated], Any] | None = None
+    value: Callable[[Evaluation], Any] | None = None
     place: Literal["top", "analysis", "metrics", "none"] = "metrics"
     figures: tuple[Figure, ...] = ()
     named: Callable[[Any], Mapping[str, np.ndarray]] | None = None
@@ -131,7 +131,7 @@ class Metric:
         """Return whether a set has what the metric needs."""
         return self.needs is None or self.needs.is_met(scored)
 
-    def value_of(self, evaluation: Evaluated) -> Any:
+    def value_of(self, evaluation: Evaluation) -> Any:
         """Return the value as it stands in `evaluation.json`: plain types."""
         if not self.is_defined(evaluation):
             return self.absent

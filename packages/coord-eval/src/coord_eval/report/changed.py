@@ -13,10 +13,10 @@ from coord_eval.report.overlay import label_colours, overlay, shown_name
 from coord_eval.report.photograph import ImageRoot
 
 if TYPE_CHECKING:
-    from coord_eval.evaluated import Evaluated
+    from coord_eval.evaluation import Evaluation
 
 
-def changed_images(runs: Mapping[str, Evaluated], root: ImageRoot | None, most: int = 6) -> str:
+def changed_images(runs: Mapping[str, Evaluation], root: ImageRoot | None, most: int = 6) -> str:
     """Show the images whose F1 changed most from the first to the second run: first better ones, then worse ones.
 
     Args:

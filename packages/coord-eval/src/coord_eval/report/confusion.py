@@ -11,13 +11,13 @@ from coord_codec.html import safe, scrolled, table
 from coord_eval.metrics.errors import BACKGROUND, UNKNOWN, confused_name, confused_pairs
 
 if TYPE_CHECKING:
-    from coord_eval.evaluated import Evaluated
+    from coord_eval.evaluation import Evaluation
 
 _MATRIX = 24
 """Most labels of the matrix; those with most confusions are shown."""
 
 
-def confusions(evaluation: Evaluated) -> str:
+def confusions(evaluation: Evaluation) -> str:
     """Return the matrix and the pairs; empty without objects and boxes."""
     confusion: dict[str, dict[str, int]] = evaluation.analysis["confusion"]
     if not confusion:
@@ -33,7 +33,7 @@ def confusions(evaluation: Evaluated) -> str:
     return f"<div>{_matrix(confusion)}{pairs}</div>"
 
 
-def confusion_main(evaluation: Evaluated) -> str:
+def confusion_main(evaluation: Evaluation) -> str:
     """Return the number of boxes that lie on an object of another label."""
     confusion = evaluation.analysis["confusion"]
     wrong = sum(

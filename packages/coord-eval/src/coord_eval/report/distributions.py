@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coord_codec.html import PALETTE, figure
-from coord_eval.matching import Scored
+from coord_eval.match.matching import Scored
 from coord_eval.metrics.breakdowns import EDGES, edge_errors, images_by_object_count
 from coord_eval.metrics.coco import coco_measure
 from coord_eval.report.plot import INK, Style, box_rows, chart, styled
 
 if TYPE_CHECKING:
-    from coord_eval.evaluated import Evaluated
+    from coord_eval.evaluation import Evaluation
 
 _HEIGHT = 250
 _COLOUR = {"answers": PALETTE[0]}
 
 
-def distribution_charts(evaluation: Evaluated) -> str:
+def distribution_charts(evaluation: Evaluation) -> str:
     """Return the charts side by side; empty without objects."""
     if not evaluation.objects_per_image.any():
         return ""
@@ -98,7 +98,7 @@ def _stairs(
     return drawn.svg
 
 
-def _edges(evaluation: Evaluated) -> str:
+def _edges(evaluation: Evaluation) -> str:
     error_d4, _ = edge_errors(evaluation)
     if not len(error_d4):
         return ""
@@ -111,14 +111,14 @@ def _edges(evaluation: Evaluated) -> str:
     return figure(drawn.svg, caption)
 
 
-def _ap_by_size(evaluation: Evaluated) -> str:
+def _ap_by_size(evaluation: Evaluation) -> str:
     names = {"APs": "small", "APm": "medium", "APl": "large"}
     values = {names[key]: evaluation.coco[key] for key in names if evaluation.coco[key] >= 0}
     bounds = {names[key]: row for key, row in evaluation.intervals.items() if key in names}
     return _bars("AP by size of the object", values, bounds) if len(values) > 1 else ""
 
 
-def _ap_by_crowding(evaluation: Evaluated) -> str:
+def _ap_by_crowding(evaluation: Evaluation) -> str:
     chosen = {name: mask_I for name, mask_I in images_by_object_count(evaluation) if mask_I.any()}
     if len(chosen) < 2:
         return ""
@@ -126,7 +126,7 @@ def _ap_by_crowding(evaluation: Evaluated) -> str:
     return _bars("AP by number of objects in the image", dict(zip(chosen, ap_B.tolist(), strict=True)))
 
 
-def _recall_by_place(evaluation: Evaluated) -> str:
+def _recall_by_place(evaluation: Evaluation) -> str:
     """Draw recall and the number of objects in each ninth of the image, by the centre of the object."""
     truth = evaluation.truth
     place_N2 = 3 * (truth.boxes_N4[:, :2] + truth.boxes_N4[:, 2:] / 2) / truth.sizes_I2[truth.image_N]

@@ -10,7 +10,7 @@ import numpy as np
 
 from coord_codec.counts import counted
 from coord_codec.html import Card, fate_legend, gallery, notes, safe
-from coord_eval.matching import AREAS
+from coord_eval.match.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 from coord_eval.report.answers import answer_key, coloured_answer
@@ -19,7 +19,7 @@ from coord_eval.report.overlay import draw, label_colours, shown_name
 from coord_eval.report.photograph import SHARPNESS, ImageRoot, link_to
 
 if TYPE_CHECKING:
-    from coord_eval.evaluated import Evaluated
+    from coord_eval.evaluation import Evaluation
 
 BUDGET = 20_000_000
 """Characters of the images of one page, so that a page stays below 25 MB; images beyond it are listed as links."""
@@ -38,7 +38,7 @@ _SORTS = (
 )
 
 
-def f1_of_images(evaluation: Evaluated) -> np.ndarray:
+def f1_of_images(evaluation: Evaluation) -> np.ndarray:
     """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
     pairs = evaluation.shape_pairs
     if pairs is None:
@@ -71,7 +71,7 @@ def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int)
 
 
 def images_html(
-    evaluation: Evaluated,
+    evaluation: Evaluation,
     root: ImageRoot | None,
     chosen: Sequence[int],
     f1_I: np.ndarray,
@@ -127,7 +127,9 @@ def images_html(
     return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS) + others, shown
 
 
-def _others(evaluation: Evaluated, root: ImageRoot | None, images_J: np.ndarray, f1_I: np.ndarray, folder: Path) -> str:
+def _others(
+    evaluation: Evaluation, root: ImageRoot | None, images_J: np.ndarray, f1_I: np.ndarray, folder: Path
+) -> str:
     """Return a folded list of images that are not drawn, with links to their files; empty without any."""
     items = []
     for image in images_J[:_MOST_LISTED].tolist():
@@ -146,7 +148,7 @@ def _others(evaluation: Evaluated, root: ImageRoot | None, images_J: np.ndarray,
 class _ObjectTokens:
     """What the gallery filters and sorts by: the kinds, labels and sizes of the objects and boxes of each image."""
 
-    def __init__(self, evaluation: Evaluated, kinds: ErrorKinds) -> None:
+    def __init__(self, evaluation: Evaluation, kinds: ErrorKinds) -> None:
         self._scored = evaluation
         names = np.array([*ERROR_KINDS, "hit", ""])
         hit_D = evaluation.ranked.hit_TD[0]

@@ -12,11 +12,11 @@ from coord_codec.html import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.errors import ERROR_KINDS
 from coord_eval.metrics.metric import Tile
+from coord_eval.metrics.thresholds import threshold_curve
 from coord_eval.report.plot import INK, chart
-from coord_eval.thresholds import threshold_curve
 
 if TYPE_CHECKING:
-    from coord_eval.evaluated import Evaluated
+    from coord_eval.evaluation import Evaluation
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",
@@ -37,7 +37,7 @@ _CURVE_RESAMPLES = 200
 """Resamples of the images for the bands of a curve."""
 
 
-def coco_table(evaluation: Evaluated) -> str:
+def coco_table(evaluation: Evaluation) -> str:
     """Return the twelve metrics with the scores, with all scores 1, for any label, and of the ceiling."""
     source = evaluation.score_source
     kinds = (evaluation.coco, evaluation.coco_constant_score, evaluation.coco_class_agnostic, evaluation.ceiling)
@@ -50,14 +50,14 @@ def coco_table(evaluation: Evaluated) -> str:
     )
 
 
-def coco_tiles(evaluation: Evaluated) -> list[Tile]:
+def coco_tiles(evaluation: Evaluation) -> list[Tile]:
     """Return AP and AP50 beside the ceiling."""
     suffix = " of boxes around" if evaluation.shapes else ""
     coco, ceiling = evaluation.coco, evaluation.ceiling
     return [(key + suffix, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")]
 
 
-def detection_table(evaluation: Evaluated) -> str:
+def detection_table(evaluation: Evaluation) -> str:
     """Return precision, recall and F1 at each IoU, of the same label and of any label."""
     both = (evaluation.detection, evaluation.detection_class_agnostic)
     rows = [(t, *(number(rates[t][key]) for rates in both for key in _RATES)) for t in evaluation.detection]
@@ -65,29 +65,29 @@ def detection_table(evaluation: Evaluated) -> str:
     return table(head, rows)
 
 
-def detection_tiles(evaluation: Evaluated) -> list[Tile]:
+def detection_tiles(evaluation: Evaluation) -> list[Tile]:
     """Return F1 at IoU .5."""
     return [("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores")]
 
 
-def mean_iou(evaluation: Evaluated) -> str:
+def mean_iou(evaluation: Evaluation) -> str:
     """Return mean IoU of the same label and of any label."""
     iou = f"{number(evaluation.mean_iou)}, {number(evaluation.mean_iou_class_agnostic)} for any label"
     return f"<p>Mean IoU over objects: {iou}.</p>"
 
 
-def mean_iou_tiles(evaluation: Evaluated) -> list[Tile]:
+def mean_iou_tiles(evaluation: Evaluation) -> list[Tile]:
     """Return mean IoU."""
     return [("Mean IoU", number(evaluation.mean_iou), "over objects, 0 for missed ones")]
 
 
-def own_table(evaluation: Evaluated) -> str:
+def own_table(evaluation: Evaluation) -> str:
     """Return AP and AR with the caller's parameters; empty without any."""
     rows = [(name, number(value)) for name, value in evaluation.coco_own.items()]
     return table(("metric", "value"), rows) if rows else ""
 
 
-def errors(evaluation: Evaluated) -> str:
+def errors(evaluation: Evaluation) -> str:
     """Return the count and the cost of each kind of error; empty without objects."""
     found = evaluation.analysis["errors"]
     if not found:
@@ -101,7 +101,7 @@ def errors(evaluation: Evaluated) -> str:
     )
 
 
-def pr_curves(evaluation: Evaluated) -> str:
+def pr_curves(evaluation: Evaluation) -> str:
     """Return the curves of precision against recall; empty without objects."""
     curves = evaluation.pr_curves
     lines = {f"IoU {name}": ys for name, ys in curves.items() if name != "recall"}
@@ -115,7 +115,7 @@ def pr_curves(evaluation: Evaluated) -> str:
     return figure(drawn.svg, f"{caption}.")
 
 
-def count_table(evaluation: Evaluated) -> str:
+def count_table(evaluation: Evaluation) -> str:
     """Return the errors of the number of objects, and recall of any label."""
     count = evaluation.analysis["count"]
     rows = [
@@ -128,35 +128,35 @@ def count_table(evaluation: Evaluated) -> str:
     return table(("counts", ""), rows)
 
 
-def bias_table(evaluation: Evaluated) -> str:
+def bias_table(evaluation: Evaluation) -> str:
     """Return the mean error of each edge."""
     bias = evaluation.analysis["edge_bias"]
     rows = [(edge, fixed(error, 2, "+"), fixed(bias["bins"][edge], 2, "+")) for edge, error in bias["pixels"].items()]
     return table((f"mean error of {counted(bias['pairs']['count'], 'pair')}", "pixels", "bins"), rows)
 
 
-def macro_table(evaluation: Evaluated) -> str:
+def macro_table(evaluation: Evaluation) -> str:
     """Return precision, recall and F1 as means over labels."""
     return _rows(evaluation, "macro", ("mean over labels, IoU", "precision", "recall", "F1"), _RATES)
 
 
-def size_table(evaluation: Evaluated) -> str:
+def size_table(evaluation: Evaluation) -> str:
     """Return recall and mean IoU by object size; empty without image sizes."""
     return _rows(evaluation, "by_size", ("size", "objects", "recall", "mean IoU"), ("objects", "recall", "mean_iou"))
 
 
-def object_count_table(evaluation: Evaluated) -> str:
+def object_count_table(evaluation: Evaluation) -> str:
     """Return precision, recall and F1 by the number of objects in the image."""
     head = ("objects in the image", "images", "precision", "recall", "F1")
     return _rows(evaluation, "by_object_count", head, ("images", *_RATES))
 
 
-def rank_table(evaluation: Evaluated) -> str:
+def rank_table(evaluation: Evaluation) -> str:
     """Return precision by position in the answer."""
     return _rows(evaluation, "by_rank", ("position in the answer", "boxes", "precision"), ("detections", "precision"))
 
 
-def _rows(evaluation: Evaluated, name: str, head: tuple[str, ...], keys: tuple[str, ...]) -> str:
+def _rows(evaluation: Evaluation, name: str, head: tuple[str, ...], keys: tuple[str, ...]) -> str:
     rows = evaluation.analysis[name]
     return table(head, [(row, *_cells(values, keys)) for row, values in rows.items()]) if rows else ""
 
@@ -165,7 +165,7 @@ def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
     return [row[key] if isinstance(row[key], int) else number(row[key]) for key in keys]
 
 
-def score_curve(evaluation: Evaluated) -> str:
+def score_curve(evaluation: Evaluation) -> str:
     """Draw precision, recall and F1 against the score threshold; empty if all scores are equal.
 
     Bands are 95 % intervals over images, if the evaluation has intervals.
@@ -190,7 +190,7 @@ def score_curve(evaluation: Evaluated) -> str:
     return figure(drawn.svg, caption + ("; bands: 95 % intervals over images" if evaluation.intervals else ""))
 
 
-def reliability(evaluation: Evaluated) -> str:
+def reliability(evaluation: Evaluation) -> str:
     """Draw the share of hits against the score; empty if scores are no probabilities."""
     found = evaluation.analysis["reliability"]
     if not found:
@@ -203,7 +203,7 @@ def reliability(evaluation: Evaluated) -> str:
     return figure(drawn.svg, caption)
 
 
-def class_table(evaluation: Evaluated) -> str:
+def class_table(evaluation: Evaluation) -> str:
     """Return AP and AP50 of each category, those with most objects first; empty without any."""
     if not evaluation.per_class:
         return ""
@@ -212,10 +212,10 @@ def class_table(evaluation: Evaluated) -> str:
     return table(("class", "objects", "predicted boxes", "AP", "AP50"), rows, sortable=True)
 
 
-def further(name: str) -> Callable[[Evaluated], str]:
+def further(name: str) -> Callable[[Evaluation], str]:
     """Return the function that lists a registered metric: a number, or a row for each number that it holds."""
 
-    def html(evaluation: Evaluated) -> str:
+    def html(evaluation: Evaluation) -> str:
         return table((name, ""), [(key or "value", text) for key, text in flat(evaluation.metrics[name])])
 
     return html
@@ -228,32 +228,32 @@ def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     return [pair for key, part in value.items() for pair in flat(part, f"{prefix}.{key}" if prefix else str(key))]
 
 
-def coco_main(evaluation: Evaluated) -> str:
+def coco_main(evaluation: Evaluation) -> str:
     """Return AP."""
     return f"AP {number(evaluation.coco['AP'])}"
 
 
-def detection_main(evaluation: Evaluated) -> str:
+def detection_main(evaluation: Evaluation) -> str:
     """Return F1 at IoU .5."""
     return f"F1 {number(evaluation.detection['0.5']['f1'])}"
 
 
-def bias_main(evaluation: Evaluated) -> str:
+def bias_main(evaluation: Evaluation) -> str:
     """Return mean IoU."""
     return f"mean IoU {number(evaluation.mean_iou)}"
 
 
-def score_main(evaluation: Evaluated) -> str:
+def score_main(evaluation: Evaluation) -> str:
     """Return the best F1 and its threshold."""
     best = evaluation.analysis["f1_against_threshold"]["best"]
     return f"best F1 {best['f1']:.3f} at {best['threshold']:.3g}" if best else ""
 
 
-def errors_main(evaluation: Evaluated) -> str:
+def errors_main(evaluation: Evaluation) -> str:
     """Return the number of errors."""
     return f"{sum(row['count'] for row in evaluation.analysis['errors'].values()):,} errors"
 
 
-def classes_main(evaluation: Evaluated) -> str:
+def classes_main(evaluation: Evaluation) -> str:
     """Return the number of classes."""
     return f"{len(evaluation.per_class):,}"

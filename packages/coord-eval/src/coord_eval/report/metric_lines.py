@@ -9,10 +9,10 @@ from coord_codec.html import number
 from coord_eval.report.metric_html import flat
 
 if TYPE_CHECKING:
-    from coord_eval.evaluated import Evaluated
+    from coord_eval.evaluation import Evaluation
 
 
-def coco_lines(evaluation: Evaluated) -> Iterator[str]:
+def coco_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield AP, AP50, AP75 and AR100 with the scores, with all scores 1, for any label, and of the ceiling."""
     yield (
         f"{'':6} {'score':>7} {'constant':>9} {'any label':>10} {'ceiling':>8}   ranked by {evaluation.score_source}"
@@ -24,45 +24,45 @@ def coco_lines(evaluation: Evaluated) -> Iterator[str]:
         )
 
 
-def coco_brief(evaluation: Evaluated) -> str:
+def coco_brief(evaluation: Evaluation) -> str:
     """Return AP beside its ceiling, and AP50."""
     coco, ceiling = evaluation.coco, evaluation.ceiling
     beside = f" (quantisation ceiling {ceiling['AP']:.3f})" if ceiling else ""
     return f"AP {coco['AP']:.3f}{beside}   AP50 {coco['AP50']:.3f}"
 
 
-def detection_lines(evaluation: Evaluated) -> Iterator[str]:
+def detection_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield precision, recall and F1 at each IoU."""
     for key, row in evaluation.detection.items():
         yield f"IoU {key:9} precision {row['precision']:.3f}  recall {row['recall']:.3f}  F1 {row['f1']:.3f}"
 
 
-def mean_iou_lines(evaluation: Evaluated) -> Iterator[str]:
+def mean_iou_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield mean IoU of the same label and of any label."""
     yield f"mean IoU {evaluation.mean_iou:.3f} ({evaluation.mean_iou_class_agnostic:.3f} for any label)"
 
 
-def mean_iou_brief(evaluation: Evaluated) -> str:
+def mean_iou_brief(evaluation: Evaluation) -> str:
     """Return mean IoU."""
     return f"mean IoU {evaluation.mean_iou:.3f}"
 
 
-def own_lines(evaluation: Evaluated) -> Iterator[str]:
+def own_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield AP and AR with the caller's parameters."""
     for name, value in evaluation.coco_own.items():
         yield f"{name:9} {number(value)}  with your parameters"
 
 
-def further(name: str) -> Callable[[Evaluated], Iterator[str]]:
+def further(name: str) -> Callable[[Evaluation], Iterator[str]]:
     """Return the function that yields a registered metric: a line for each number that it holds."""
 
-    def lines(evaluation: Evaluated) -> Iterator[str]:
+    def lines(evaluation: Evaluation) -> Iterator[str]:
         for key, text in flat(evaluation.metrics[name]):
             yield f"{name}{'.' if key else ''}{key} {text}"
 
     return lines
 
 
-def further_brief(name: str) -> Callable[[Evaluated], str]:
+def further_brief(name: str) -> Callable[[Evaluation], str]:
     """Return the function that returns a registered metric for the brief line."""
     return lambda evaluation: "   ".join(further(name)(evaluation))

@@ -9,8 +9,8 @@ import numpy as np
 from coord_codec import geometry_of
 from coord_codec.html import Drawn, image_svg, label_key, label_slots
 from coord_codec.html.boxes import MAX_SIDE, Fate
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import Scored
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.matching import Scored
 from coord_eval.report.photograph import SHARPNESS, ImageRoot, photograph
 
 _LONGEST_NAME = 120

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.arguments import expect
-from coord_eval.draws import draw_weights, interval
-from coord_eval.matching import Scored
-from coord_eval.metric_table import all_metrics, figure_of
+from coord_eval.match.matching import Scored
+from coord_eval.metrics.draws import draw_weights, interval
+from coord_eval.report.metric_table import all_metrics, figure_of
 
 Named = Callable[[np.ndarray], dict[str, np.ndarray]]
 """Function of image weights [B, I] whose values by name are arrays [B]."""
@@ -57,23 +56,6 @@ def prepare_figures(scored: Scored, names: Collection[str] | None = None) -> Nam
         return {name: values_B for name, values_B in result.items() if name in names}
 
     return compute
-
-
-@dataclass(frozen=True)
-class ResamplingSettings:
-    """How often and how images are drawn for confidence intervals.
-
-    Attributes:
-        bootstrap: number of bootstrap resamples of the images, 0 for no intervals
-        seed: seed of the resamples
-    """
-
-    bootstrap: int = 0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        expect("bootstrap", self.bootstrap, int)
-        expect("seed", self.seed, int)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,12 +126,6 @@ def resample(
     Raises:
         InputError: if there are no images, `resamples` is below 1, or a name is unknown
     """
-    expect("evaluation", evaluation, Scored)
-    expect("resamples", resamples, int)
-    expect("seed", seed, int)
-    expect("metrics", metrics, type(None), Collection)
-    for name in metrics or ():
-        expect("metrics", name, str)
     images = len(evaluation.truth)
     if not images or resamples < 1:
         raise InputError(f"bootstrap: expected images and at least one resample, found {images} and {resamples}")

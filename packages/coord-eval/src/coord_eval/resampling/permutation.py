@@ -8,14 +8,14 @@ Shapes: B permutations, I images; the doubled set has the images of the first ru
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import Scored
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.matching import Scored
 from coord_eval.resampling.bootstrap import prepare_figures
 
 _CHUNK = 16
@@ -23,24 +23,25 @@ _ROUNDING = 1e-12
 
 
 def exchange_p_values(
-    first: Scored, second: Scored, permutations: int, seed: int, metrics: Collection[str]
+    first: Sequence[Scored], second: Sequence[Scored], permutations: int, seed: int, metrics: Collection[str]
 ) -> dict[str, float]:
     """Return for each metric the share of permutations with at least the difference of these two runs.
 
     Args:
-        first: a matched run
-        second: another run with the same ground truth
+        first: a matched run, once for each seed, whose mean counts
+        second: another run with the same ground truth and as many seeds
         permutations: number of random permutations; no p-value is below `1 / (permutations + 1)`
         seed: seed of the permutations
         metrics: names, see `coord_eval.resample`; an undefined metric is left out
     """
-    images = len(first.truth)
-    compute = prepare_figures(_doubled(first, second), metrics)
+    images = len(first[0].truth)
+    computed = [prepare_figures(_doubled(a, b), metrics) for a, b in zip(first, second, strict=True)]
     rng = np.random.default_rng(seed)
 
     def differences(swapped_BI: np.ndarray) -> dict[str, np.ndarray]:
-        a, b = (compute(np.concatenate([part, 1 - part], axis=1)) for part in (1 - swapped_BI, swapped_BI))
-        return {name: b[name] - a[name] for name in a}
+        a_BI, b_BI = (np.concatenate([part, 1 - part], axis=1) for part in (1 - swapped_BI, swapped_BI))
+        pairs = [(compute(a_BI), compute(b_BI)) for compute in computed]
+        return {name: np.mean([b[name] - a[name] for a, b in pairs], axis=0) for name in pairs[0][0]}
 
     observed = differences(np.zeros((1, images), np.int32))
     extreme = dict.fromkeys(observed, 0)

@@ -15,12 +15,11 @@ from coord_codec import AnnotationSet, Object, geometry_of, read_annotations
 from coord_codec.files import InputError, write_text
 from coord_codec.instance_file import instance_line
 from coord_codec.json_file import JsonFile
-from coord_eval.calibration import digest_of_truth
-from coord_eval.ground_truth import GroundTruth, load_ground_truth
+from coord_eval.intake.digests import digest_of_truth
+from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
 from coord_eval.intake.joining import ImageIndex
 from coord_eval.review.decisions import Decision, Decisions, read_decisions
-from coord_eval.review.findings import Box
-from coord_eval.review.places import places_in_images
+from coord_eval.review.findings import Box, places_in_images
 
 _OF_OLD_BOX = ("segmentation", "keypoints", "num_keypoints", "rotated_box", "rotation")
 """Fields of a COCO annotation that belong to its box, and are dropped if that changes."""

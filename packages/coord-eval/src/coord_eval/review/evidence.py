@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.overlaps import overlapping_pairs
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.overlaps import overlapping_pairs
 from coord_eval.review.confidence import LEAST_IOU, SURE_IOU, Compared
 
 NO_ANSWER = 0.02

@@ -11,12 +11,11 @@ import numpy as np
 
 from coord_codec.files import InputError, read_bytes, write_text
 from coord_eval.labelling.formats import EXPORTS
-from coord_eval.review.findings import Box, Finding
-from coord_eval.review.places import places_in_images
+from coord_eval.review.findings import Box, Finding, places_in_images
 from coord_eval.review.result import Review
 
-TOOLS = {"label-studio": "labelstudio", "cvat": "cvat", "coco": "coco", "fiftyone": "fiftyone"}
-"""Names of the exports of a review, and of the same forms in `coord_eval.labelling.formats.EXPORTS`."""
+TOOLS = ("labelstudio", "cvat", "coco", "fiftyone")
+"""Names of the exports of a review, which are forms of `coord_eval.labelling.formats.EXPORTS`."""
 APPLIED = 0.5
 """Probability from which on a proposal takes the place of the label."""
 
@@ -94,7 +93,7 @@ def write_review_exports(review: Review, folder: str | Path, tools: Sequence[str
             raise InputError(f"export: expected some of {', '.join(TOOLS)}, found {tool!r}")
     records = proposed_records(review)
     with tempfile.TemporaryDirectory() as name:
-        made = [EXPORTS[TOOLS[tool]](records, Path(name)) for tool in tools]
+        made = [EXPORTS[tool](records, Path(name)) for tool in tools]
         texts = {Path(folder) / path.name: path.read_text(encoding="utf-8") for path in made}
     for path, text in texts.items():
         if path.exists() and read_bytes(path) != text.encode("utf-8", "replace"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import numpy as np
 
 KINDS = {
     "renamed": "the object has another name",
@@ -82,3 +85,18 @@ class Finding:
     box_xyxy: Box | None
     proposal: Proposal | None
     evidence: Mapping[str, float] = field(default_factory=dict)
+
+
+def places_in_images(image_N: np.ndarray) -> np.ndarray:
+    """Return the index of each label among those of its image, by which files name it.
+
+    Example:
+        >>> places_in_images(np.array([0, 0, 2, 0])).tolist()
+        [0, 1, 0, 2]
+    """
+    seen: Counter[int] = Counter()
+    places = []
+    for image in image_N.tolist():
+        places.append(seen[image])
+        seen[image] += 1
+    return np.array(places, np.int64)

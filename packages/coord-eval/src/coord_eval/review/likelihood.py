@@ -17,7 +17,7 @@ import numpy as np
 
 from coord_codec.counts import counted
 from coord_codec.files import InputError, atomic_write, finite_numbers, identifier, read_json_lines
-from coord_eval.ground_truth import GroundTruth
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import ImageIndex
 
 _FARTHEST = 0.02

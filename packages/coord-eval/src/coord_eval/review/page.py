@@ -26,7 +26,7 @@ from coord_eval.review.findings import KINDS, Box, Finding
 if TYPE_CHECKING:
     from PIL import Image
 
-    from coord_eval.review.reviewed_labels import ReviewedLabels
+    from coord_eval.review.result import Review
 
 MOST_SHOWN = 300
 """Most suspicions of a page, unless the caller says otherwise."""
@@ -90,7 +90,7 @@ def to_record(finding: Finding) -> dict[str, Any]:
 
 
 def review_page(
-    review: ReviewedLabels,
+    review: Review,
     root: ImageRoot | None = None,
     title: str = "Review of labels",
     most: int = MOST_SHOWN,
@@ -149,11 +149,11 @@ def _named(kinds: Counter[str]) -> dict[str, str]:
     return {kind: kind for kind in KINDS if kinds[kind]}
 
 
-def _expected(review: ReviewedLabels, kind: str) -> str:
+def _expected(review: Review, kind: str) -> str:
     return f"{sum(finding.probability for finding in review.findings if finding.kind == kind):.1f}"
 
 
-def _rests_on(review: ReviewedLabels) -> list[tuple[str, str]]:
+def _rests_on(review: Review) -> list[tuple[str, str]]:
     rows = []
     for name, value in review.rests_on.items():
         shares = [f"{kind} {share:.2%}" for kind, share in value.items()] if name == "rates" else []
@@ -176,7 +176,7 @@ def _legend() -> str:
 
 
 def _cards(
-    review: ReviewedLabels, findings: Sequence[Finding], root: ImageRoot | None, names: Sequence[str]
+    review: Review, findings: Sequence[Finding], root: ImageRoot | None, names: Sequence[str]
 ) -> tuple[list[Card], list[str]]:
     """Return a card for each suspicion, and notes on images that are not shown."""
     index = {image_id: i for i, image_id in enumerate(review.truth.image_ids)}
@@ -241,7 +241,7 @@ def sentence(finding: Finding) -> str:
             return f"{kind}: {finding.label!r}"
 
 
-def _drawings(review: ReviewedLabels, finding: Finding, i: int, picture: Image.Image | None) -> Iterator[str]:
+def _drawings(review: Review, finding: Finding, i: int, picture: Image.Image | None) -> Iterator[str]:
     """Yield the whole image, and the part around label and answer at 100 %."""
     truth = review.truth
     name = shown_name(truth, i)
@@ -289,7 +289,7 @@ def _own(finding: Finding, origin: tuple[float, float], size: tuple[float, float
     return drawn
 
 
-def _others(review: ReviewedLabels, finding: Finding, i: int, size: tuple[float, float]) -> list[Drawn]:
+def _others(review: Review, finding: Finding, i: int, size: tuple[float, float]) -> list[Drawn]:
     truth = review.truth
     drawn = []
     for place, n in enumerate(np.nonzero(truth.image_N == i)[0].tolist()):

@@ -10,21 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.files import InputError
-from coord_eval.calibration import Calibration, digest_of, digest_of_detections, digest_of_truth
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.boxes.detections import Detections
+from coord_eval.calibration.calibration import Calibration
 from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, load_predictions
 from coord_eval.intake.collecting import Collected, collect, collector_paused
+from coord_eval.intake.digests import digest_of, digest_of_detections, digest_of_truth
+from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import ImageIndex, LabelSettings
-from coord_eval.predictions import Prediction
+from coord_eval.intake.predictions import Prediction
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import Evidence, gather
-from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal
+from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal, places_in_images
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
-from coord_eval.review.places import places_in_images
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
 from coord_eval.review.result import Review
 
@@ -83,9 +82,6 @@ def review(
         (7, 0, 'dog', 'renamed', 'cat')
     """
     # Settings
-    for name, value, kind in (("answers", answers, AnswerSettings), ("labels", labels, LabelSettings)):
-        expect(name, value, kind)
-    expect("least", least, float, int)
     if not 0 <= least <= 1:
         raise InputError(f"least: expected a probability in [0, 1], found {least!r}")
 

@@ -13,10 +13,10 @@ import numpy as np
 from pydantic import ValidationError
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, Object
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
-from coord_eval.matching import IOU_THRESHOLDS, Scored
+from coord_eval.match.matching import IOU_THRESHOLDS, Scored
 from coord_eval.parse.answer import Answer
 from coord_eval.parse.parser import parse_answer, plain
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from coord_codec import CoordGrid, Geometry
 from coord_codec.boxes import SmallBoxError
-from coord_eval.detections import Detections
-from coord_eval.ground_truth import GroundTruth
-from coord_eval.matching import ShapePairs
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.match.matching import ShapePairs
 from coord_eval.metrics.coco import indexed, mean_present
-from coord_eval.pycoco import QuietCOCO, QuietCOCOeval
+from coord_eval.metrics.pycoco import QuietCOCO, QuietCOCOeval
 from coord_eval.shapes.similarity import Points, Similarity, TrueShapes, similarity_of
 
 

@@ -41,17 +41,8 @@ def _once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., t
     return call
 
 
-def _outputs(
-    ctx: Any, lse: LogSumExps, num_targets: int, coord_logits_CJ: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return nlls of targets and gates, coordinate logits, and the targets' logits, which get no gradient."""
-    nll_R, target_logits_T = lse.nll, lse.set_R[:num_targets].clone()
-    ctx.mark_non_differentiable(target_logits_T)
-    return nll_R[:num_targets].clone(), nll_R[num_targets:].clone(), coord_logits_CJ, target_logits_T
-
-
 class ApplyFrozenHead(torch.autograd.Function):
-    """`nll_T, gate_G, coord_logits_CJ`, differentiable in the hidden states and the offsets; `target_logits_T`, not."""
+    """`nll_T, gate_G, coord_logits_CJ`, differentiable in the hidden states and the offsets."""
 
     @staticmethod
     def forward(
@@ -65,7 +56,7 @@ class ApplyFrozenHead(torch.autograd.Function):
         targets_T: Tensor,
         spec: HeadSpec,
         factors_R: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Save each row's gradient of its hidden state and, if offsets are trained, of the offset columns."""
         offsets_needed, _, *hidden_needed = (spec.grad and needed for needed in ctx.needs_input_grad[1:6])
         with torch.autocast(weight_VH.device.type, enabled=False):
@@ -79,13 +70,12 @@ class ApplyFrozenHead(torch.autograd.Function):
         hidden = (rows.hidden_RH, coord_hidden_CH) if offsets_needed else (None, None)
         # Save copies of the coordinate rows only: a sharded weight may be released before the backward pass.
         ctx.save_for_backward(grad_RH, grad_RK, *hidden, coord_head.weight_VH, coord_head.offsets_KH)
-        return _outputs(ctx, lse, len(targets_T), coord_logits_CJ)
+        nll_R = lse.nll
+        return nll_R[: len(targets_T)].clone(), nll_R[len(targets_T) :].clone(), coord_logits_CJ
 
     @staticmethod
     @_once
-    def backward(
-        ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor, _: Tensor
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the saved gradient of each row."""
         grad_RH, grad_RK, hidden_RH, coord_hidden_CH, weight_JH, coord_offsets = ctx.saved_tensors
         chosen, columns = shared_columns(ctx.spec.offset_columns, ctx.spec.coord)
@@ -166,7 +156,7 @@ class ApplyTrainedHead(torch.autograd.Function):
         targets_T: Tensor,
         spec: HeadSpec,
         factors_R: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Save the inputs and two numbers per row, or all gradients of the logits if the vocabulary is small.
 
         If the upstream gradients are known up to a common factor (`factors_R`), all other gradients are computed here
@@ -197,13 +187,12 @@ class ApplyTrainedHead(torch.autograd.Function):
         ctx.save_for_backward(
             weight_VH, offsets_KH, bias_V, rows.hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV, factors_R
         )
-        return _outputs(ctx, lse, len(targets_T), coord_logits_CJ)
+        nll_R = lse.nll
+        return nll_R[: len(targets_T)].clone(), nll_R[len(targets_T) :].clone(), coord_logits_CJ
 
     @staticmethod
     @_once
-    def backward(
-        ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor, _: Tensor
-    ) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
         """Accumulate the gradients, with a second pass over the vocabulary unless they were saved."""
         weight_VH, offsets_KH, bias_V, hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV, factors_R = (
             ctx.saved_tensors

@@ -84,7 +84,7 @@ class LinearHead:
         coord_hidden_CH: Tensor,
         gate_temperature: float = 1.0,
         factors_R: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the differentiable inputs of the losses, in float32 or better.
 
         Like the model's own head, it computes products in the dtype of the weight, or of autocast if enabled.
@@ -99,8 +99,7 @@ class LinearHead:
                 head one product; None if they are unknown
 
         Returns:
-            Cross-entropy [R], gate [G] and coordinate logits [C, J]; and the logits of the targets [R] as the products
-            round them, which are not differentiable (see `target_logits`).
+            Cross-entropy [R], gate [G] and coordinate logits [C, J].
 
         Raises:
             ValueError: if a sharded weight has been released in the meantime
@@ -112,7 +111,7 @@ class LinearHead:
             dtype = torch.get_autocast_dtype(device)
         spec = replace(self.spec, dtype=dtype, grad=torch.is_grad_enabled(), gate_temperature=gate_temperature)
         function = ApplyTrainedHead if self.trained else ApplyFrozenHead
-        nll_R, gate_G, coord_logits_CJ, target_logits_R = function.apply(
+        nll_R, gate_G, coord_logits_CJ = function.apply(
             self.weight_VH,
             self.offsets_KH,
             self.bias_V,
@@ -123,7 +122,7 @@ class LinearHead:
             spec,
             factors_R,
         )
-        return nll_R, gate_G, self._final(coord_logits_CJ, spec.coord), target_logits_R
+        return nll_R, gate_G, self._final(coord_logits_CJ, spec.coord)
 
     def target_logits(self, hidden_RH: Tensor, targets_R: Tensor) -> Tensor:
         """Return the logit of each row's target [R], float32 or better."""

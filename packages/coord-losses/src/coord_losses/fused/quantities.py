@@ -50,10 +50,9 @@ class HiddenQuantities:
 
     def __post_init__(self) -> None:
         self._needs = needs_of(self.config)
-        text, coords = {"text_rows", "log_z"}, {"coord_rows", "log_z"}
-        needs_coord_ce = not self._needs.isdisjoint(coords)
+        needs_coord_ce = "coord_rows" in self._needs
         self._gate_and_ce = needs_coord_ce and "gate" in self._needs and self.config.temperature == 1
-        self._text_in_ce = not self._needs.isdisjoint(text)
+        self._text_in_ce = "text_rows" in self._needs
         self._coords_in_ce = needs_coord_ce and not self._gate_and_ce
 
     def compute(self, denominators: Mapping[str, Tensor | float] | None) -> dict[Need, Tensor]:
@@ -78,7 +77,7 @@ class HiddenQuantities:
         factors_R = None
         if denominators is not None and self.head.trained:
             factors_R = self._known_gradients(len(ce_RH), len(gate_GH), denominators)
-        nll_R, gate_G, coord_logits_CK, target_logits_R = self.head.apply(
+        nll_R, gate_G, coord_logits_CK = self.head.apply(
             ce_RH, targets_R, gate_GH, coord_CH if with_logits else none, self.config.temperature, factors_R
         )
 
@@ -90,18 +89,8 @@ class HiddenQuantities:
         if "gate" in found:
             self._gates[self.config.temperature] = found["gate"].detach()
 
-        # Logsumexp and mean of all logits, for z-loss and label smoothing
-        if not self._needs.isdisjoint(("log_z", "margin")):
-            logits_N = self.head.target_logits(self.hidden_NH, self.targets_N)
-        if "log_z" in self._needs:
-            nll_N, rounded_N = nll_R, target_logits_R
-            if not self._coords_in_ce:
-                rounded_C = coord_logits_CK.gather(1, self.batch.bins_C[:, None])[:, 0]
-                nll_N = self._in_order(nll_R, found["coord_rows"])
-                rounded_N = self._in_order(target_logits_R, rounded_C)
-            # The value as the products round it, with the gradient of the exact one.
-            found["log_z"] = nll_N + logits_N + (rounded_N - logits_N).detach()
         if "margin" in self._needs:
+            logits_N = self.head.target_logits(self.hidden_NH, self.targets_N)
             found["margin"] = logits_N - self.head.mean_logits(self.hidden_NH)
         return {need: x for need, x in found.items() if need in self._needs or need == "coord_logits"}
 
@@ -138,16 +127,11 @@ class HiddenQuantities:
             found["gate"] = gate_G
         return found
 
-    def _in_order(self, text_T: Tensor, coord_C: Tensor) -> Tensor:
-        """Return the values of text rows and coordinate rows in the order of all rows [N]."""
-        all_N = text_T.new_zeros(len(self.targets_N))
-        return all_N.index_put((self.batch.text_rows,), text_T).index_put((self.batch.coord_rows_C,), coord_C)
-
     def _known_gradients(
         self, num_ce: int, num_gates: int, denominators: Mapping[str, Tensor | float]
     ) -> Tensor | None:
         """Return the gradients of the total loss by cross-entropies and gates if all terms are linear in them."""
-        terms, full_vocabulary = registered_terms(), {"text_rows", "coord_rows", "gate", "log_z"}
+        terms, full_vocabulary = registered_terms(), {"text_rows", "coord_rows", "gate"}
         used = [terms[name] for name in self.config.weights if not full_vocabulary.isdisjoint(terms[name].needs)]
         if not used or not all(term.linear for term in used):
             return None

@@ -22,8 +22,8 @@ def collate_with_objects(
 ) -> dict[str, Any]:
     """Collate samples in any way, and add the rows and ground-truth boxes of their objects as `objects`.
 
-    Of each sample, `boxes`, `object_weights`, `geometry` (by default boxes; one for all samples) and `layout` describe
-    its objects and are not passed on.
+    Of each sample, `boxes`, `geometry` (by default boxes; one for all samples) and `layout` describe its objects and
+    are not passed on.
 
     Args:
         features: the samples, which are not changed
@@ -46,22 +46,19 @@ def collate_with_objects(
     """
     samples = [dict(feature) for feature in features]
     boxes = [sample.pop("boxes", None) for sample in samples]
-    weights = [sample.pop("object_weights", None) for sample in samples]
     geometries = list(dict.fromkeys(sample.pop("geometry", "box") for sample in samples))
     if len(geometries) > 1:
         raise ValueError(f"the samples of a batch have one geometry, found {', '.join(map(str, geometries))}")
     layouts = [sample.pop("layout") if find is None else find(sample, geometries[0]) for sample in samples]
     batch, places = join(samples)
     if vocab is None:
-        none_M4 = torch.zeros(0, 4)
-        batch["objects"] = ObjectSlots(none_M4.long(), none_M4, none_M4[:, 0].long())
+        batch["objects"] = ObjectSlots.none()
         return batch
     batch["objects"] = ObjectSlots.from_layouts(
         layouts,
         batch["labels"],
         boxes,
         vocab,
-        weights=None if all(w is None for w in weights) else weights,
         ids_BT=None if find is None else batch["input_ids"],
         geometry=geometries[0],
         **places,
@@ -73,10 +70,10 @@ class CoordCollator:
     """Pad samples to a batch and find the rows and ground-truth boxes of their objects.
 
     A sample has `input_ids` and `labels` of equal length, and optionally `boxes` (its objects' ground-truth boxes in
-    [0, 1] in the order of the text; by default the dequantised labels), `object_weights` (a factor for each object) and
-    `geometry` (one for all samples, see `coord_codec.geometry`; by default boxes).
+    [0, 1] in the order of the text; by default the dequantised labels) and `geometry` (one for all samples, see
+    `coord_codec.geometry`; by default boxes).
     Objects are found in `input_ids`; those whose labels are masked are not trained on, and keep their place in `boxes`
-    and `object_weights` (both may also leave out objects of the prompt).
+    (which may also leave out objects of the prompt).
     Other sequences of that length are padded with 0; other tensors (`pixel_values`, `image_grid_thw`) are concatenated
     along their first dimension and may be missing in some samples, such as those without an image.
 

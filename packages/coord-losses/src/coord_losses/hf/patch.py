@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from coord_losses.hf.head import Denominators, RowHead, replaced_forward
 from coord_losses.hf.metrics import StepMetrics
 from coord_losses.objective import CoordObjective
-from coord_losses.output import ObjectiveOutput
+from coord_losses.output import ObjectiveOutput, denominator_of
 from coord_losses.slots import ObjectSlots
 from coord_losses.terms.loss_term import LossTerm
 from coord_losses.terms.registry import registered_terms
@@ -120,7 +120,8 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
     scale of Cohere, Granite and Falcon-H1) is read from its configuration and verified in the first forward pass. For
     a head with LoRA or hooks, the readable form is used with the logits of the supervised rows. With
     `output_router_logits`, a mixture of experts adds its router's auxiliary loss times `router_aux_loss_coef`, as
-    without the patch; each micro-batch has the part of its tokens in `denominators`.
+    without the patch; each micro-batch has the part of its tokens in `denominators`. A plain Trainer that
+    accumulates gradients trains cross-entropies only, since it counts tokens and no objects (`num_items_in_batch`).
 
     Args:
         model: any causal model of transformers with output embeddings, also inside PEFT
@@ -254,9 +255,11 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
     ) -> Any:
         if labels is None:
             return original(self, *args, **kwargs)
-        kwargs.pop("num_items_in_batch", None)
+        num_items = kwargs.pop("num_items_in_batch", None)
         state: PatchState = self.__dict__[_STATE]
         rows = RowHead(state.objective, labels, objects, state.want_diagnostics, denominators=denominators)
+        if denominators is None and num_items is not None:
+            denominators = rows.denominators = _of_step(num_items, len(rows.labels.targets_N), state.objective)
         with _row_head(self, state, rows) as finish:
             outputs = original(self, *args, **{**kwargs, "return_dict": True})
         output = finish(outputs.logits)
@@ -279,6 +282,24 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
     forward.__signature__ = signature.replace(parameters=[*kept, *added, *var_keyword])  # type: ignore[attr-defined]
     forward.__doc__ = original.__doc__
     return forward
+
+
+def _of_step(num_items: Tensor | int, num_tokens: int, objective: CoordObjective) -> Denominators:
+    """Return the denominators of a step whose supervised tokens a plain Trainer has counted; None for this batch's own.
+
+    Raises:
+        ValueError: if the step has other batches, whose coordinate tokens and objects are not known
+    """
+    if int(num_items) == num_tokens:
+        return None
+    if others := [name for name in objective.config.weights if denominator_of(name) != "tokens"]:
+        raise ValueError(
+            f"num_items_in_batch: expected the {num_tokens} supervised tokens of this batch, found {int(num_items)}, "
+            f"those of all micro-batches and ranks of the step, but {others[0]} is divided by their "
+            f"{denominator_of(others[0])}: use coord_losses.hf.CoordTrainer (or CoordTrainerMixin), or pass "
+            "denominators=global_denominators(...) to the model"
+        )
+    return {"tokens": num_items}
 
 
 @contextmanager

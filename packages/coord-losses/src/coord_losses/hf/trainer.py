@@ -8,8 +8,6 @@ from torch import Tensor
 from coord_losses.denominators import global_denominators
 from coord_losses.hf.patch import patch_state
 
-_COLUMNS = ("boxes", "object_weights")
-
 
 def _scaled(*_: Any, **__: Any) -> None:
     """Never called: with a `compute_loss_func` the Trainer does not scale the loss for gradient accumulation."""
@@ -52,7 +50,7 @@ class CoordTrainerMixin:
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()  # type: ignore[misc]
         columns: list[str] = self._signature_columns  # type: ignore[attr-defined]
-        columns += [name for name in _COLUMNS if name not in columns]
+        columns += [] if "boxes" in columns else ["boxes"]
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Mapping[str, Tensor]]:
         """Return the micro-batches of a step, and the denominators over all micro-batches and ranks."""

@@ -55,7 +55,7 @@ def generalized_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
         tensor([-0.3333])
     """
     intersection_M, union_M, hull_M2, inverted_M2 = overlap(at_least_float32(a_M4), at_least_float32(b_M4))
-    enclosing_M = (hull_M2 + inverted_M2).prod(dim=1)
+    enclosing_M = _product(hull_M2 + inverted_M2)
     return ratio(intersection_M, union_M) - ratio(enclosing_M - union_M, enclosing_M)
 
 
@@ -64,7 +64,7 @@ def overlap(a_M4: Tensor, b_M4: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
     a_min_M2, a_max_M2 = a_M4[:, :2], a_M4[:, 2:]
     b_min_M2, b_max_M2 = b_M4[:, :2], b_M4[:, 2:]
     overlap_M2 = (torch.minimum(a_max_M2, b_max_M2) - torch.maximum(a_min_M2, b_min_M2)).clamp(min=0)
-    intersection_M = overlap_M2.prod(dim=1)
+    intersection_M = _product(overlap_M2)
     union_M = _area(a_min_M2, a_max_M2) + _area(b_min_M2, b_max_M2) - intersection_M
 
     hull_M2 = torch.maximum(a_max_M2, b_max_M2) - torch.minimum(a_min_M2, b_min_M2)
@@ -79,4 +79,9 @@ def ratio(numerator_M: Tensor, denominator_M: Tensor) -> Tensor:
 
 
 def _area(min_M2: Tensor, max_M2: Tensor) -> Tensor:
-    return (max_M2 - min_M2).clamp(min=0).prod(dim=1)
+    return _product((max_M2 - min_M2).clamp(min=0))
+
+
+def _product(sides_M2: Tensor) -> Tensor:
+    # Not `prod`, whose derivative asks the device how many factors are 0.
+    return sides_M2[:, 0] * sides_M2[:, 1]

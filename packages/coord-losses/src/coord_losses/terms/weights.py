@@ -17,7 +17,6 @@ class TermWeights(BaseModel):
         w1_weight: weight of Wasserstein-1 over the coordinate tokens
         gate_weight: weight of the vocabulary gate at coordinate positions
         box_weight: weight of the box loss on expected coordinates; for other shapes than boxes four times their mean L1
-        z_loss_weight: weight of the squared logsumexp of all logits, which keeps them from drifting
     """
 
     text_weight: Weight = 1.0
@@ -26,4 +25,3 @@ class TermWeights(BaseModel):
     w1_weight: Weight = 0.0
     gate_weight: Weight = 0.0
     box_weight: Weight = 0.0
-    z_loss_weight: Weight = 0.0

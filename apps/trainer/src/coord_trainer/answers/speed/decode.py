@@ -5,11 +5,11 @@ plain decoding would have computed, as long as all tokens before are right. So d
 first that is not the likeliest (under the grammar, if there is one), in whose place the likeliest is taken: the answer
 is that of plain greedy decoding, token for token, up to ties within the rounding error of the logits.
 
-Three things draft: the outline of answers (markers, punctuation, names with one continuation), the slots of the model,
-which answer with coordinates 2 to n of a shape while the first is not known yet, and behind a rejected coordinate the
-coordinates that the verifying pass itself found likeliest.
+Three things draft: the forced tokens of answers (markers, punctuation, names with one continuation), the draft
+embeddings of the model, which answer with coordinates 2 to n of a shape while the first is not known yet, and behind a
+rejected coordinate the coordinates that the verifying pass itself found likeliest.
 
-Shapes: B rows, R of them, W tokens of a pass, N accepted tokens, V vocabulary, S slots, H hidden size.
+Shapes: B rows, R of them, W tokens of a pass, N accepted tokens, V vocabulary, S draft embeddings, H hidden size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from coord_trainer.answers.speed.outline import Outline, Place
+from coord_trainer.answers.speed.forced import ForcedTokens, Place
 from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.model.token_statistics import read_statistics, token_statistics
 
@@ -34,7 +34,7 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """When answers end and which drafts are accepted.
+    """When answers end and which drafted tokens are accepted.
 
     Attributes:
         end_id: the token that ends an answer
@@ -43,7 +43,7 @@ class Rules:
         tolerance: a drafted coordinate is also accepted, as the likeliest one, if the likeliest is at most this many
             bins away from it, although the coordinates behind it were verified with the draft in its place; 0 accepts
             only equal ones
-        slot_rows: the most answers of a pass that slots draft for; None for any number
+        drafted_rows: the most answers of a pass with draft embeddings; None for any number
         free_scores: compute `log_p` from the logits before the grammar
     """
 
@@ -51,7 +51,7 @@ class Rules:
     pad_id: int
     max_new_tokens: int
     tolerance: int = 0
-    slot_rows: int | None = None
+    drafted_rows: int | None = None
     free_scores: bool = False
 
 
@@ -60,9 +60,9 @@ class _Row:
     number: int
     tokens: list[int] = field(default_factory=list)
     place: Place = field(default_factory=Place)
-    drafts: list[int] = field(default_factory=list)
+    drafted: list[int] = field(default_factory=list)
     asks: bool = False
-    """Whether the slots follow the drafts in the pass."""
+    """Whether the draft embeddings follow the drafted tokens in the pass."""
     accepted: int = 0
     done: bool = False
 
@@ -75,66 +75,66 @@ class Decoded:
         answers: the tokens of each, with the end if it was reached
         statistics: of each token, by name; see `StepRecorder`
         passes: number of forward passes behind the prompt
-        without_slots: those in which slots were left out for `Rules.slot_rows`
+        without_drafts: those in which the draft embeddings were left out for `Rules.drafted_rows`
     """
 
     answers: list[list[int]]
     statistics: list[dict[str, list[Any]]]
     passes: int
-    without_slots: int = 0
+    without_drafts: int = 0
 
 
 def decode(
     model: Any,
     inputs: Any,
-    outline: Outline,
+    forced: ForcedTokens,
     rules: Rules,
     grammar: Grammar | None = None,
-    slots_SH: torch.Tensor | None = None,
+    drafts_SH: torch.Tensor | None = None,
 ) -> Decoded:
     """Return the greedy answers to a batch of prompts.
 
     Args:
         model: of any family whose layers all attend
         inputs: of the prompts, padded on the left
-        outline: of the answers
-        rules: when answers end and which drafts are accepted
+        forced: the forced tokens of the answers
+        rules: when answers end and which drafted tokens are accepted
         grammar: restricts the answers; None for none
-        slots_SH: embeddings of the slots; None drafts no coordinates from them
+        drafts_SH: the draft embeddings; None drafts no coordinates from them
     """
-    first, _ = outline.draft(Place())
+    first, _ = forced.draft(Place())
     passes = Passes(model, inputs, first, rules.pad_id)
-    rows = [_Row(number, drafts=first) for number in range(len(inputs["input_ids"]))]
-    verifier = _Verifier(outline, rules, grammar, len(rows))
+    rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
+    verifier = _Verifier(forced, rules, grammar, len(rows))
     present, logits_BWV = rows, passes.logits_BWV
-    without_slots = 0
+    without_drafts = 0
     while True:
         verifier.verify(present, logits_BWV)
         if all(row.done for row in present):
             break
         active = [place for place, row in enumerate(present) if not row.done]
-        pays = rules.slot_rows is None or len(active) <= rules.slot_rows
-        without_slots += slots_SH is not None and not pays
-        verifier.draft(present, logits_BWV, len(slots_SH) if slots_SH is not None and pays else 0)
+        pays = rules.drafted_rows is None or len(active) <= rules.drafted_rows
+        without_drafts += drafts_SH is not None and not pays
+        verifier.draft(present, logits_BWV, len(drafts_SH) if drafts_SH is not None and pays else 0)
         if 2 * len(active) <= len(present):  # a pass costs as much for answers that have ended
             passes.keep(active)
             present = [present[place] for place in active]
         starts = [passes.prompt_length + len(row.tokens) - 1 for row in present]
-        tokens = [[row.tokens[-1], *row.drafts] for row in present]
-        asked = slots_SH if any(row.asks for row in present) else None
-        logits_BWV = passes(starts, tokens, asked, outline.stride)
-    return Decoded([row.tokens for row in rows], verifier.read(), passes.count, without_slots)
+        tokens = [[row.tokens[-1], *row.drafted] for row in present]
+        asked = drafts_SH if any(row.asks for row in present) else None
+        logits_BWV = passes(starts, tokens, asked, forced.stride)
+    return Decoded([row.tokens for row in rows], verifier.read(), passes.count, without_drafts)
 
 
 class _Verifier:
-    def __init__(self, outline: Outline, rules: Rules, grammar: Grammar | None, answers: int) -> None:
-        self._outline, self._rules, self._grammar = outline, rules, grammar
+    def __init__(self, forced: ForcedTokens, rules: Rules, grammar: Grammar | None, answers: int) -> None:
+        self._forced, self._rules, self._grammar = forced, rules, grammar
         self._owners: list[int] = []
         self._recorded: list[dict[str, torch.Tensor]] = []
         self._answers = answers
 
     def verify(self, rows: Sequence[_Row], logits_BWV: torch.Tensor) -> None:
-        """Extend each answer by its accepted drafts and the token behind them."""
+        """Extend each answer by its accepted drafted tokens and the token behind them."""
         free = None if self._grammar is not None else logits_BWV.argmax(dim=2).tolist()
         going = [(at, row) for at, row in enumerate(rows) if not row.done]
         rows_N: list[int] = []
@@ -154,10 +154,10 @@ class _Verifier:
                 depths_N.append(depth)
                 tokens_N.append(token)
                 row.tokens.append(token)
-                row.place = self._outline.step(row.place, token)
+                row.place = self._forced.step(row.place, token)
                 row.accepted = depth
                 row.done = token == self._rules.end_id or len(row.tokens) >= self._rules.max_new_tokens
-                if not row.done and depth < len(row.drafts) and self._accepts(row.drafts[depth], token):
+                if not row.done and depth < len(row.drafted) and self._accepts(row.drafted[depth], token):
                     still.append((at, row))
             going, depth = still, depth + 1
         self._record(logits_BWV[rows_N, depths_N].float(), tokens_N, masks)
@@ -174,7 +174,7 @@ class _Verifier:
     def _accepts(self, drafted: int, likeliest: int) -> bool:
         if drafted == likeliest:
             return True
-        coordinates = self._outline.vocab.ids
+        coordinates = self._forced.vocab.ids
         both = drafted in coordinates and likeliest in coordinates
         return both and abs(drafted - likeliest) <= self._rules.tolerance
 
@@ -183,36 +183,36 @@ class _Verifier:
         if masks and not self._rules.free_scores:
             scored_NV = raw_NV.masked_fill(~torch.cat(masks), -torch.inf)
         token_N = torch.tensor(tokens, device=raw_NV.device)
-        self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._outline.vocab))
+        self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
 
-    def draft(self, rows: Sequence[_Row], logits_BWV: torch.Tensor, slots: int) -> None:
-        """Set the drafts of the next pass.
+    def draft(self, rows: Sequence[_Row], logits_BWV: torch.Tensor, drafts: int) -> None:
+        """Set the drafted tokens of the next pass.
 
         Args:
             rows: of the pass
             logits_BWV: what it returned
-            slots: number of slots of the model
+            drafts: number of draft embeddings of the model
         """
-        vocab = self._outline.vocab
+        vocab = self._forced.vocab
         likeliest: list[list[int]] | None = None
         for at, row in enumerate(rows):
             if row.done:
                 continue
             coordinates: list[int] = []
             if row.place.sides and row.place.part in ("side", "between"):
-                if row.asks and row.accepted == len(row.drafts) and row.place.sides == 1:
-                    where = [1 + len(row.drafts) + slot for slot in range(slots)]
+                if row.asks and row.accepted == len(row.drafted) and row.place.sides == 1:
+                    where = [1 + len(row.drafted) + draft for draft in range(drafts)]
                 else:
                     # A rejected draft is at `accepted`; the pass has also found what follows each one behind it.
-                    behind = range(row.accepted + 1, len(row.drafts))
-                    where = [depth for depth in behind if row.drafts[depth] in vocab.ids]
+                    behind = range(row.accepted + 1, len(row.drafted))
+                    where = [depth for depth in behind if row.drafted[depth] in vocab.ids]
                 if where and likeliest is None:
                     coord_BWK = logits_BWV[..., vocab.first_id : vocab.first_id + len(vocab.ids)]
                     likeliest = coord_BWK.argmax(dim=2).tolist()
                 if likeliest is not None:
                     coordinates = [vocab.first_id + likeliest[at][depth] for depth in where]
-            row.drafts, begins = self._outline.draft(row.place, coordinates)
-            row.asks = bool(slots) and begins
+            row.drafted, begins = self._forced.draft(row.place, coordinates)
+            row.asks = bool(drafts) and begins
 
     def read(self) -> list[dict[str, list[Any]]]:
         """Return the statistics of each answer by token, read from the device at once."""

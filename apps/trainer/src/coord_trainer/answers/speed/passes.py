@@ -1,7 +1,7 @@
 """`Passes`: forward passes of a model over several tokens of each row, rows of different lengths.
 
-Shapes: B rows, T tokens of the padded prompt, W tokens of a pass, S positions of the cache or slots, V vocabulary,
-H hidden size.
+Shapes: B rows, T tokens of the padded prompt, W tokens of a pass, S positions of the cache or draft embeddings,
+V vocabulary, H hidden size.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Passes:
         self._shift_B, self._axes = position_shift(model, attended_BT)
 
     def __call__(
-        self, starts: list[int], tokens: Sequence[Sequence[int]], slots_SH: torch.Tensor | None = None, stride: int = 1
+        self, starts: list[int], tokens: Sequence[Sequence[int]], drafts_SH: torch.Tensor | None = None, stride: int = 1
     ) -> torch.Tensor:
         """Return the logits [B, W, V] of one pass; behind a row's own tokens they mean nothing.
 
         Args:
             starts: number of tokens that each row keeps of the earlier passes, the prompt included
             tokens: of each row
-            slots_SH: embeddings of slots that follow the tokens of each row
-            stride: number of tokens from one coordinate to the next; slot s has the position from which the
+            drafts_SH: draft embeddings that follow the tokens of each row
+            stride: number of tokens from one coordinate to the next; draft embedding s has the position from which the
                 coordinate s + 2 is predicted
         """
         self.count += 1
@@ -61,16 +61,16 @@ class Passes:
         ids_BW = torch.tensor([[*row, *[self._pad] * (width - len(row))] for row in tokens], device=device)
         given: dict[str, Any] = {"input_ids": ids_BW}
         lengths_B1 = torch.tensor([[len(row)] for row in tokens], device=device)
-        if slots_SH is not None:
+        if drafts_SH is not None:
             embedded_BWH = self.model.get_input_embeddings()(ids_BW)
-            given = {"inputs_embeds": _with_slots(embedded_BWH, lengths_B1, slots_SH)}
-            width += len(slots_SH)
+            given = {"inputs_embeds": _with_drafts(embedded_BWH, lengths_B1, drafts_SH)}
+            width += len(drafts_SH)
         length = self._cache.begin(starts, width)
         at_BW = self._cache.start_B[:, None] + torch.arange(width, device=device)
         position_BW = at_BW + self._shift_B[:, None]
         if stride > 1:
-            slot_BW = torch.arange(width, device=device) - lengths_B1
-            position_BW = position_BW + slot_BW.add(1).clamp(min=0).mul(stride - 1)
+            draft_BW = torch.arange(width, device=device) - lengths_B1
+            position_BW = position_BW + draft_BW.add(1).clamp(min=0).mul(stride - 1)
         given["position_ids"] = position_BW if self._axes is None else position_BW.expand(self._axes, -1, -1)
         given["attention_mask"] = self._mask(at_BW, length)
         return self.model(**given, past_key_values=self._cache, use_cache=True).logits
@@ -120,14 +120,14 @@ def _plain(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-def _with_slots(embedded_BWH: torch.Tensor, lengths_B1: torch.Tensor, slots_SH: torch.Tensor) -> torch.Tensor:
-    """Return embeddings with those of the slots behind each row's own tokens."""
+def _with_drafts(embedded_BWH: torch.Tensor, lengths_B1: torch.Tensor, drafts_SH: torch.Tensor) -> torch.Tensor:
+    """Return embeddings with the draft embeddings behind each row's own tokens."""
     rows, width, hidden = embedded_BWH.shape
-    result_BWH = embedded_BWH.new_zeros(rows, width + len(slots_SH), hidden)
+    result_BWH = embedded_BWH.new_zeros(rows, width + len(drafts_SH), hidden)
     result_BWH[:, :width] = embedded_BWH
-    places_BS = lengths_B1 + torch.arange(len(slots_SH), device=lengths_B1.device)
+    places_BS = lengths_B1 + torch.arange(len(drafts_SH), device=lengths_B1.device)
     rows_B1 = torch.arange(rows, device=lengths_B1.device)[:, None]
-    result_BWH[rows_B1, places_BS] = slots_SH.to(embedded_BWH)
+    result_BWH[rows_B1, places_BS] = drafts_SH.to(embedded_BWH)
     return result_BWH
 
 

@@ -1,0 +1,137 @@
+"""Answers the images of a run with a checkpoint from disk, by each decoding of its configuration."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from coord_codec import RunError
+from coord_codec.counts import counted
+from coord_codec.files import write_text
+from coord_data.image_set import ImageSet
+from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.finish import BOXES_FILE, FUSED
+from coord_trainer.answers.local import LocalEngine
+from coord_trainer.answers.records import answer_into, sources_of, with_objects
+from coord_trainer.answers.resumable_file import Record, begin, discard, is_answered, json_line, make_folder
+from coord_trainer.answers.speed.of_checkpoint import check_speed, speed_of_answers
+from coord_trainer.answers.token_limit import token_limit
+from coord_trainer.checkpoints import weight_files
+from coord_trainer.config.decoding import Decoding, prediction_files
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import all_ranks_done, is_first
+from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
+
+_ANSWER_SETTINGS = {
+    *("prompt", "markers", "style", "geometry", "max_vertices", "max_objects", "noise_objects"),
+    *("min_pixels", "max_pixels"),
+}
+"""The settings of `data` that answers depend on."""
+
+
+def predict_images(
+    config: RunConfig,
+    checkpoint: Path,
+    images: ImageSet,
+    out: Path,
+    threshold: Mapping[str, float | None] | None = None,
+) -> int:
+    """Generate answers to `images` with every decoding that `config` names; returns the number of images.
+
+    The first decoding's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
+    call continues what an interrupted one left unfinished. Every rank answers its share; the first one writes.
+
+    Args:
+        config: of the run
+        checkpoint: its folder
+        images: the images
+        out: file of the answers
+        threshold: arguments of `Finish.with_threshold`: the least score, or what it is to give; None keeps all boxes
+
+    Raises:
+        InputError: the model is not calibrated for a decoding, and `threshold` asks for a precision or recall
+        RunError: an image has no answer
+    """
+    (first, _), *others = prediction_files(config.evaluation.decoding, out.parent)
+    if not (is_first() or checkpoint.is_dir()):  # on another machine, whose share the first rank answers
+        for _ in {decoding.generation for decoding in config.evaluation.decoding}:
+            all_ranks_done("answers")
+        return 0
+    opened = open_checkpoint(checkpoint, config)
+    check_speed(opened, config)
+    limit = config.evaluation.max_new_tokens or token_limit(config, opened.processor.tokenizer, images.words)
+    detectors = {
+        decoding: detector_of(opened, config, images, decoding, limit, str(checkpoint))
+        .calibrated_as(checkpoint)
+        .with_threshold(**(threshold or {}))
+        for decoding in config.evaluation.decoding
+    }
+    sources = sources_of(images, config.evaluation.limit)
+    answers: dict[Decoding, list[Record]] = {}
+    for decoding, path in ((first, out), *others):
+        detector = detectors[decoding]
+        make_folder(path.parent)
+        if decoding.generation in answers:  # the same answers; only their boxes are computed in another way
+            _write(path, answers[decoding.generation], detector)
+            continue
+        question = detector.finish.question
+        depends_on = {
+            "weights": weight_files(checkpoint),
+            "images": [images.digest, config.evaluation.limit],
+            "asked": [decoding.name, limit, opened.system, config.model.dtype],
+            "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
+        }
+        if (speed := speed_of_answers(opened, config)) != "plain":
+            depends_on["speed"] = speed
+        if views := config.evaluation.views:
+            depends_on["views"] = [list(views), question.labels, question.class_prompt]
+
+        file = begin(path, depends_on)
+        batch, title = config.evaluation.batch_size, f"generating ({decoding.name})"
+        found, _ = answer_into(file, detector, sources, batch, raw=True, title=title)
+        refuse_failures(found)
+        _write(path, found, detector)
+        if is_first():
+            discard(file)
+        answers[decoding.generation] = found
+    return len(sources)
+
+
+def detector_of(
+    opened: LoadedCheckpoint, config: RunConfig, images: ImageSet, decoding: Decoding, limit: int, name: str = ""
+) -> Detector:
+    """Return what answers the images of a set with one decoding.
+
+    Args:
+        opened: the model
+        config: of the run
+        images: the set, whose classes or words are the labels that views ask for
+        decoding: one of the configuration
+        limit: the longest answer in tokens
+        name: of the model
+    """
+    section = config.evaluation.model_copy(update={"decoding": (decoding,)})
+    config = config.model_copy(update={"evaluation": section})
+    names = images.words if decoding.grammar == "names" else frozenset()
+    engine = LocalEngine(name, opened, config, limit, names)
+    return Detector(engine, config, names=tuple(images.classes or images.words))
+
+
+def refuse_failures(records: Sequence[Record]) -> None:
+    """Raise a `RunError` if an image has no answer, since it would count as an image without objects."""
+    if failed := [record for record in records if not is_answered(record)]:
+        first = f"{failed[0]['image']}: {failed[0]['error']}"
+        raise RunError(f"{counted(len(failed), 'image')} of {len(records):,} cannot be answered; the first, {first}")
+
+
+def _write(path: Path, records: Sequence[Record], detector: Detector) -> None:
+    """Write answers, on the first rank; if boxes are not those of the answers alone, with them and boxes.json."""
+    if not is_first():
+        return
+    finish = detector.finish
+    if finish.changes:
+        records = [with_objects(record, detector.read(record)) for record in records]
+        counts = [record[FUSED] for record in records if FUSED in record]
+        write_text(path.with_name(BOXES_FILE), json.dumps(finish.to_record(counts), indent=1) + "\n")
+    write_text(path, "".join(map(json_line, records)))

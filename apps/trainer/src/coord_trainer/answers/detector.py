@@ -1,0 +1,294 @@
+"""`Detector`: finds objects in images with a checkpoint loaded from disk or a model behind an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from PIL import Image
+
+from coord_codec import InputError
+from coord_codec.records import check_description
+from coord_eval.labelling import one_line
+from coord_trainer.answers.finish import Finish, Threshold, read_options
+from coord_trainer.answers.image_input import open_image
+from coord_trainer.answers.objects import ImageDetections, read_objects
+from coord_trainer.answers.token_limit import token_limit
+from coord_trainer.checkpoints import locate_model
+from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
+from coord_trainer.model.card import follow_card, read_card
+from coord_trainer.views.asking import answer_views
+from coord_trainer.views.registry import check_views
+from coord_trainer.views.view import Question
+
+if TYPE_CHECKING:
+    from coord_eval import Calibration
+
+_LEAST_BATCH = 8
+"""Number of views of few images that are answered together, at least."""
+
+
+class Engine(Protocol):
+    """Generates answers: a checkpoint in this process, or a server."""
+
+    name: str
+    max_new_tokens: int
+    concurrency: int
+    """Number of concurrent requests; 1 for an engine that answers batches."""
+
+    def answer(
+        self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
+    ) -> list[dict[str, Any]]:
+        """Return text, finish reason and probabilities for each image.
+
+        Args:
+            images: upright and RGB
+            prompt: the user's message; None for the usual one
+            pixels: factor of the model's limits on the size of an image
+
+        Raises:
+            ValueError: if an image of the batch cannot be answered
+            MemoryError: if there is too little memory for the batch
+        """
+
+
+@dataclass(frozen=True)
+class Detector:
+    """Finds objects in images.
+
+    Attributes:
+        engine: generates the answers
+        config: prompt, markers, decoding and limits
+        labels: the only labels allowed in answers; empty for no limit
+        free: `config` as it is without a limit on labels
+        names: labels of the images, which the view `classes` asks for if `labels` is empty
+        calibration: the map of scores to probabilities, None without one
+        threshold: the least score of a box
+    """
+
+    engine: Engine
+    config: RunConfig
+    labels: frozenset[str] = frozenset()
+    free: RunConfig | None = None
+    names: tuple[str, ...] = ()
+    calibration: Calibration | None = None
+    threshold: Threshold = field(default_factory=Threshold)
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path,
+        config: RunConfig | None = None,
+        names: Sequence[str] = (),
+        labels: Sequence[str] = (),
+        *,
+        views: str | Sequence[str] = (),
+        min_score: float | None = None,
+        precision: float | None = None,
+        recall: float | None = None,
+        speed: str | None = None,
+    ) -> Detector:
+        """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
+
+        Args:
+            model: its folder
+            config: the settings of the user; those not set are taken from the checkpoint's card
+            names: class names, for a decoding that limits answers to them
+            labels: the only labels allowed in answers; empty for no limit
+            views: further views of each image, such as `mirror`, instead of those of the configuration
+            min_score: boxes with a lower score are left out
+            precision: the precision of the boxes that are kept, which a calibrated model turns into a least score
+            recall: their recall, likewise; at most one of the three
+            speed: `exact` or `fast` instead of that of the configuration; see `evaluation.speed`
+
+        Raises:
+            InputError: if there is no complete checkpoint, the configuration contradicts it, a label is invalid, a view
+                does not suit the question, or the model is not calibrated and a precision or recall is asked for
+        """
+        folder = locate_model(Path(model))
+        resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
+        asked: dict[str, Any] = {} if speed is None else {"speed": speed}
+        if views:
+            asked["views"] = views.split(",") if isinstance(views, str) else list(views)
+        if asked:
+            values = resolved.model_dump(mode="json")
+            values["evaluation"] |= asked
+            resolved = check_run_config(values, "Detector.load", trains=False)
+        from coord_trainer.answers.local import LocalEngine
+        from coord_trainer.answers.speed.of_checkpoint import check_speed
+        from coord_trainer.model.checkpoint import open_checkpoint
+
+        allowed = frozenset(check_labels(labels))
+        loaded = open_checkpoint(folder, resolved)
+        check_speed(loaded, resolved)
+        detector = cls(LocalEngine(str(folder), loaded, resolved, 0), resolved, names=tuple(names))
+        detector = detector._with(resolved, allowed).calibrated_as(folder)
+        return detector.with_threshold(min_score=min_score, precision=precision, recall=recall)
+
+    def _with(self, free: RunConfig, allowed: frozenset[str]) -> Detector:
+        """Return a detector with the same weights, another configuration and other allowed labels."""
+        config = _limit_to_names(free) if allowed else free
+        # Without that grammar answers must not depend on whether annotations or a folder name the images.
+        held = config.evaluation.decoding[0].grammar == "names"
+        names = (allowed or frozenset(self.names)) if held else frozenset()
+        tokenizer = self.engine.checkpoint.processor.tokenizer
+        limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
+        engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
+        return replace(self, engine=engine, config=config, labels=allowed, free=free)
+
+    def calibrated_as(self, folder: Path) -> Detector:
+        """Return the detector with the calibration that the card in a checkpoint's folder has for its views.
+
+        Raises:
+            InputError: if a view does not suit the question
+        """
+        check_views(self.config.evaluation.views, self.finish.question)
+        card = read_card(folder)
+        section = self.config.evaluation
+        return replace(self, calibration=card and card.calibration_of(section.decoding[0], section.views, folder))
+
+    def with_threshold(self, **asked: float | None) -> Detector:
+        """Return the detector with a least score, from one of `min_score`, `precision` and `recall`.
+
+        Raises:
+            InputError: see `Finish.with_threshold`
+        """
+        return replace(self, threshold=self.finish.with_threshold(**asked).threshold)
+
+    @property
+    def finish(self) -> Finish:
+        """What becomes of the boxes of an answer."""
+        data, section = self.config.data, self.config.evaluation
+        labels = self.labels or self.names
+        limit = getattr(self.engine, "max_pixels", None) or data.max_pixels
+        question = Question(data.prompt, data.class_prompt, tuple(sorted(labels)), data.geometry, limit)
+        return Finish(section.views, question, self.calibration, self.threshold)
+
+    def __call__(self, image: Any) -> ImageDetections:
+        """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.
+
+        Raises:
+            InputError: if it cannot be decoded
+        """
+        (detections,) = self.detect([image])
+        return detections
+
+    def detect(self, images: Sequence[Any]) -> list[ImageDetections]:
+        """Return the objects in several images, which are answered as one batch."""
+        if isinstance(images, str | Path | Image.Image | np.ndarray) or not isinstance(images, Iterable):
+            raise InputError(
+                f"images: expected a list of images, found {type(images).__name__}; call the detector for one image"
+            )
+        opened = [open_image(image) for image in images]
+        answers = self.answers(opened)
+        records = [
+            {"image": "image", "width": image.width, "height": image.height, **answer}
+            for image, answer in zip(opened, answers, strict=True)
+        ]
+        for number, record in enumerate(records):
+            if record["finish_reason"] == "error":
+                raise InputError(f"images[{number}]: there is no answer: {record.get('error')}")
+        return [self.read(record, image) for record, image in zip(records, opened, strict=True)]
+
+    def answers(self, images: Sequence[Image.Image], at_once: int | None = None) -> list[dict[str, Any]]:
+        """Return the answers to images and to their views.
+
+        Args:
+            images: upright and RGB
+            at_once: number of images, views among them, that are answered together; None for the number of images, or
+                of requests, but at least 8
+        """
+        if not images:
+            return []
+        size = at_once or max(len(images), self.engine.concurrency, _LEAST_BATCH)
+        finish = self.finish
+        return answer_views(finish.views, images, finish.question, self._answers, size)
+
+    def _answers(self, images: Sequence[Image.Image], prompt: str | None, pixels: float) -> list[dict[str, Any]]:
+        """Return the engine's answers; halves a batch that fails, so that only the image at fault has none."""
+        usual = prompt is None and pixels == 1
+        try:
+            return self.engine.answer(images) if usual else self.engine.answer(images, prompt, pixels)
+        except InputError:
+            raise
+        except (ValueError, MemoryError) as error:
+            if len(images) == 1:
+                reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+                return [{"text": None, "finish_reason": "error", "error": reason}]
+        half = len(images) // 2
+        return self._answers(images[:half], prompt, pixels) + self._answers(images[half:], prompt, pixels)
+
+    def read(self, record: Mapping[str, Any], image: Image.Image | None = None) -> ImageDetections:
+        """Return the objects of an answered record of predictions.jsonl; `image` is kept for drawing."""
+        return read_objects(record, image, self.labels, self.finish, **self.reading)
+
+    def asking(
+        self, prompt: str | None = None, labels: Sequence[str] | None = None, views: Sequence[str] | None = None
+    ) -> Detector:
+        """Return a detector with the same weights and another prompt, other labels or other views.
+
+        Args:
+            prompt: the user's message; None keeps the present one
+            labels: the only labels allowed in answers; an empty list removes the limit, None keeps it
+            views: further views of each image, with their calibration; None keeps the present ones
+
+        Raises:
+            InputError: if the model is behind an endpoint, or prompt, labels or views are invalid
+        """
+        from coord_trainer.answers.local import LocalEngine
+
+        if not isinstance(self.engine, LocalEngine):
+            raise InputError("asking: a model behind an endpoint keeps its prompt and labels; set up another one")
+        free = self.free or self.config
+        values = free.model_dump(mode="json")
+        values["data"]["prompt"] = free.data.prompt if prompt is None else prompt
+        values["evaluation"]["views"] = list(free.evaluation.views if views is None else views)
+        if (prompt, views) != (None, None):
+            free = check_run_config(values, "asking", trains=False)
+        allowed = self.labels if labels is None else frozenset(check_labels(labels))
+        asking = self._with(free, allowed)
+        if views is not None:
+            return asking.calibrated_as(Path(self.engine.name))
+        check_views(free.evaluation.views, asking.finish.question)
+        return asking
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Keyword arguments of `read_objects` that follow from the configuration."""
+        return read_options(self.config, self.config.evaluation.decoding[0])
+
+
+def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return the labels sorted and without duplicates.
+
+    Raises:
+        InputError: if a label cannot be part of an answer
+    """
+    if isinstance(labels, str):
+        raise InputError(f"labels: expected a list of labels, found the text {labels!r}; put it into a list")
+    for label in labels:
+        if not isinstance(label, str):
+            raise InputError(f"label {label!r}: expected text, found {type(label).__name__}")
+        try:
+            check_description(label)
+        except ValueError as error:
+            raise InputError(f"label {label!r}: {error}") from None
+        if label != one_line(label):
+            raise InputError(f"label {label!r}: expected one line without white space around it")
+    return tuple(sorted(set(labels)))
+
+
+def _limit_to_names(config: RunConfig) -> RunConfig:
+    if not config.custom.coord_tokens.enabled:  # plain numbers have no grammar: other labels are dropped after decoding
+        return config
+    held = config.evaluation.decoding[0].held_to_names(filled=config.data.noise_objects is not None)
+    return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"decoding": (held,)})})
+
+
+def as_trained(config: RunConfig, folder: Path) -> RunConfig:
+    """Return `config` with settings that the user did not set taken from the checkpoint's card, if it has one."""
+    card = read_card(folder)
+    return config if card is None else follow_card(config, card, folder)

@@ -1,0 +1,152 @@
+"""Forced tokens, which stand at the same place of every answer, from which the next can be drafted.
+
+An answer is: `head`, a description, `before`, coordinates with `between`, `after`, a description, and so on. With the
+markers `obj` the head is the start marker, and `after` the end marker with the next start. In JSON all five are
+punctuation and keys. Nothing here limits an answer: what differs from them is followed, and drafts nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from coord_codec import CoordVocab, Instance, encode_target
+from coord_trainer.answers.grammar.markers import DescriptionTrie
+from coord_trainer.config.sections import DataSection
+
+_NAME = "NAME"
+_COORDINATE = re.compile(r"<\|coord_\d+\|>")
+_LONGEST_DRAFT = 32
+"""The most tokens that are drafted at once."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an answer stands.
+
+    Attributes:
+        part: `head`, `name`, `before`, `side` (a coordinate is next), `between`, `after`, or `lost`
+        at: number of tokens of that part so far
+        sides: number of coordinates of the present shape so far
+        name: tokens of the present description so far
+    """
+
+    part: str = "head"
+    at: int = 0
+    sides: int = 0
+    name: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ForcedTokens:
+    """The forced tokens of answers.
+
+    Attributes:
+        head: before the first description
+        before: between a description and its first coordinate
+        between: between two coordinates
+        after: between the last coordinate and the next description
+        sides: number of coordinates of a shape; None if it varies
+        vocab: the coordinate tokens
+        names: the only descriptions; None if there may be others
+    """
+
+    head: tuple[int, ...]
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    sides: int | None
+    vocab: CoordVocab
+    names: DescriptionTrie | None = None
+
+    @classmethod
+    def for_tokenizer(
+        cls, tokenizer: Any, data: DataSection, vocab: CoordVocab, names: Iterable[str] | None = None
+    ) -> ForcedTokens:
+        """Return the forced tokens of answers with the markers, style and geometry of `data`."""
+        shape = data.shape
+        corners = (0.2, 0.3, 0.6, 0.7)
+        other = {"geometry": {"type": shape.name, "coordinates": list(shape.example)}}
+        sample = {"desc": _NAME, **({"bbox": corners} if shape.is_box else other)}
+        text = encode_target(
+            Instance(image="x", objects=[sample, sample]),
+            markers=data.markers,
+            style=data.style,
+            form="tokens",
+            order="given",
+            geometry=shape,
+        )
+        head, first, _ = text.split(_NAME)
+        before, between, *rest = _COORDINATE.split(first)
+
+        def ids(piece: str) -> tuple[int, ...]:
+            return tuple(tokenizer(piece, add_special_tokens=False)["input_ids"])
+
+        spelled = None
+        if names is not None:
+            texts = [json.dumps(name, ensure_ascii=False)[1:-1] if data.style == "json" else name for name in names]
+            spelled = DescriptionTrie(map(ids, texts))
+        sides = shape.least if shape.fixed else None
+        return cls(ids(head), ids(before), ids(between), ids(rest[-1]), sides, vocab, spelled)
+
+    @property
+    def stride(self) -> int:
+        """Number of tokens from one coordinate to the next."""
+        return 1 + len(self.between)
+
+    def step(self, place: Place, token: int) -> Place:
+        """Return the place behind one more token."""
+        if token in self.vocab.ids:
+            sides = place.sides + 1 if place.part == "side" else 1
+            closed = sides == self.sides
+            return self._settled(Place("after" if closed else "between", sides=sides))
+        if place.part == "name" and place.name and self.before and token == self.before[0]:
+            return self._settled(Place("before", at=1))
+        if place.part == "name":
+            return replace(place, name=(*place.name, token))
+        if token == self._fixed(place):
+            return self._settled(replace(place, at=place.at + 1))
+        return Place("name") if self.head and token == self.head[-1] else Place("lost")
+
+    def draft(self, place: Place, coordinates: Sequence[int] = ()) -> tuple[list[int], bool]:
+        """Return the tokens that are likely to follow a place, and whether a first coordinate may follow those.
+
+        Args:
+            place: where the answer stands
+            coordinates: the likely next coordinates of the present shape, as token ids
+        """
+        drafted: list[int] = []
+        left = list(coordinates)
+        while len(drafted) < _LONGEST_DRAFT:
+            token = left.pop(0) if place.part == "side" and left else self._fixed(place)
+            if token is None:
+                break
+            drafted.append(token)
+            place = self.step(place, token)
+        return drafted, self._may_begin(place)
+
+    def _may_begin(self, place: Place) -> bool:
+        if place.part == "side":
+            return place.sides == 0
+        complete = self.names is None or not self.names.left(place.name)
+        return place.part == "name" and bool(place.name) and not self.before and complete
+
+    def _fixed(self, place: Place) -> int | None:
+        """Return the forced token at a place; None if there is a choice."""
+        if place.part == "name" and self.names is not None:
+            following = self.names.following(place.name)
+            if place.name and not following:
+                return next(iter(self.before), None)
+            return following[0] if len(following) == 1 and self.names.left(place.name) else None
+        run = {"head": self.head, "before": self.before, "between": self.between, "after": self.after}.get(place.part)
+        return run[place.at] if run is not None and place.at < len(run) else None
+
+    def _settled(self, place: Place) -> Place:
+        """Return a place, or the beginning of the next part if its own is complete."""
+        run = {"head": self.head, "before": self.before, "between": self.between, "after": self.after}[place.part]
+        if place.at < len(run):
+            return place
+        return Place("name") if place.part in ("head", "after") else Place("side", sides=place.sides)

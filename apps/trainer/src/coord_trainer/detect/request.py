@@ -1,0 +1,46 @@
+"""The arguments of `predict`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of the command line.
+
+    Attributes:
+        model: the folder of a model; None if the model of an endpoint has no folder here
+        sources: arguments that name images or annotations
+        out: the output folder
+        images: the folder of the images that the annotations name
+        endpoint: URL of a server, None to answer in this process
+        served_name: what the server calls the model
+        concurrency: number of concurrent requests
+        timeout: seconds that one request may take
+        exports: export formats to write as well
+        labels: the only labels allowed in answers; empty for no limit
+        server: `vllm` or `sglang`, whose request fields for a grammar are used; None for no grammar
+        force: whether to discard earlier answers
+        draw: whether to draw the images
+        strict: whether a bad record of the annotations is an error
+        threshold: `min_score`, `precision` and `recall`, of which at most one is not None
+    """
+
+    model: Path | None
+    sources: tuple[str, ...]
+    out: Path
+    images: Path | None = None
+    endpoint: str | None = None
+    served_name: str | None = None
+    concurrency: int = 8
+    timeout: float = 300.0
+    exports: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    server: str | None = None
+    force: bool = False
+    draw: bool = True
+    strict: bool = False
+    threshold: Mapping[str, float | None] = field(default_factory=dict)

@@ -1,0 +1,51 @@
+"""The model families, which `register_family` extends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coord_codec import InputError
+from coord_codec.files import read_json
+from coord_trainer.families import gemma, internvl, qwen
+from coord_trainer.families.family import Family
+
+FAMILIES: dict[str, Family] = {row.model_type: row for row in (*qwen.ROWS, *internvl.ROWS, *gemma.ROWS)}
+"""The families by the `model_type` of config.json."""
+
+
+def register_family(family: Family) -> None:
+    """Add a family of your own; a file that is named in `plugins` may call this.
+
+    Args:
+        family: the record; registering the same record again changes nothing
+
+    Raises:
+        ValueError: another record has its `model_type`.
+
+    Example:
+        >>> register_family(Family("My-VL", "my_vl", swift_model="qwen3_vl", swift_template="qwen3_vl"))
+        >>> FAMILIES.pop("my_vl").entry
+        'my_vl_coord'
+    """
+    known = FAMILIES.setdefault(family.model_type, family)
+    if known != family:
+        raise ValueError(
+            f"model_type {family.model_type!r} is registered already, for {known.name}; give the record of one's own "
+            "model the model_type of its config.json"
+        )
+
+
+def family_of(folder: Path) -> Family:
+    """Return the family of a checkpoint.
+
+    Raises:
+        InputError: its `model_type` is not in the table.
+    """
+    path = folder / "config.json"
+    kind = read_json(path).get("model_type")
+    if kind not in FAMILIES:
+        raise InputError(
+            f"{path}: model_type: expected {' or '.join(FAMILIES)}, found {kind!r}; use a checkpoint of one of these "
+            "families, or register its own (docs/guides/how-to-add.md) in a file that plugins names"
+        )
+    return FAMILIES[kind]

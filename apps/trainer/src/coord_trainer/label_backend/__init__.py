@@ -1,1 +1,0 @@
-"""An ML backend of Label Studio over a `Detector`: pre-annotates the images of its tasks."""

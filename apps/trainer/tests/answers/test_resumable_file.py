@@ -1,0 +1,75 @@
+"""A file of records: resumed, torn, on a full disk, under other settings, about files of any name."""
+
+import json
+import resource
+
+import pytest
+
+from coord_codec import RunError
+from coord_trainer.answers.resumable_file import RecordFile, begin, discard
+from coord_trainer.folder import explain_full_disk
+
+
+def records_of(path):
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+def records(text="x", stop_after=None):
+    """Work that makes a record for each place, one by one."""
+
+    def work(places):
+        for count, place in enumerate(places):
+            if count == stop_after:
+                raise KeyboardInterrupt
+            yield [{"n": place, "text": text}]
+
+    return work
+
+
+def test_full_disk_leaves_the_records_before_it(tmp_path):
+    """A limit on the size of files fails in the middle of a write, as a full disk does."""
+    file = RecordFile(tmp_path / "predictions.jsonl", "n")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        with pytest.raises(RunError, match="no space left"), explain_full_disk(tmp_path):
+            file.fill(range(200), records("x" * 1000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.cut_torn_lines() == 1
+    found, new = file.fill(range(200), records("y"))
+    assert [record["n"] for record in found] == list(range(200)) and found[0]["text"] == "x" * 1000
+    assert new == sum(record["text"] == "y" for record in found)
+
+
+def test_part_goes_on_where_it_stopped_unless_the_records_would_be_others(tmp_path):
+    path = tmp_path / "predictions.jsonl"
+    part = tmp_path / "predictions.jsonl.part"
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt, match="1 image was answered"):
+            begin(path, {"model": "a"}, "n").fill(range(3), records(stop_after=1))
+    with part.open("a") as file:
+        file.write('{"n": 2, "te')  # torn
+    found, new = begin(path, {"model": "a"}, "n").fill(range(3), records("y"))
+    assert ([record["text"] for record in found], new) == (["x", "x", "y"], 1)
+    file = begin(path, {"model": "b"}, "n")
+    assert not records_of(part)
+    assert file.fill(range(3), records())[1] == 3
+    discard(file)
+    assert not list(tmp_path.iterdir())
+
+
+def test_failure_is_tried_again_and_equal_keys_share_a_record(tmp_path):
+    file = RecordFile(tmp_path / "p.jsonl", "n")
+    file.write([{"n": 0, "finish_reason": "error"}])
+    found, new = file.fill([0, 1, 0], records())
+    assert [record["n"] for record in found] == [0, 1, 0] and new == 2
+    assert [record["n"] for record in records_of(file.path)] == [0, 0, 1]
+
+
+def test_records_of_files_of_any_name_are_appended(tmp_path):
+    """A name that is not UTF-8 has lone surrogates in Python, which a UTF-8 file cannot hold unescaped."""
+    rows = [{"image": "caf\udce9.png", "text": "日本"}, {"image": "日本.png", "text": "x"}]
+    file = RecordFile(tmp_path / "predictions.jsonl")
+    found, _ = file.fill([row["image"] for row in rows], lambda places: [[rows[place] for place in places]])
+    assert found == rows == records_of(file.path)

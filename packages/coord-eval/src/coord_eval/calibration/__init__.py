@@ -1,0 +1,1 @@
+"""Maps scores to probabilities."""

@@ -1,0 +1,358 @@
+"""Calibration: a map from scores to the probability that a box has an IoU above .5 with an object of its label.
+
+The map is strictly monotone, so that the order of the boxes of a label, and with it average precision, stays as it is.
+It is isotonic regression (Zadrozny and Elkan 2002) of a few groups of boxes of similar score, smoothed towards the
+overall share of hits, with straight lines between the groups, and a small part of the score itself, so that no two
+scores become equal. A category with enough boxes has a map of its own, smoothed towards that of all.
+
+Shapes: D detections.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coord_codec import InputError, geometry_of
+from coord_codec.files import finite_numbers, read_json, write_text
+from coord_eval.boxes.detections import Detections
+from coord_eval.calibration.knots import Knots, fit_knots, interpolate
+from coord_eval.intake.digests import digest_of_detections, digest_of_truth
+from coord_eval.intake.objects import ScoredObject
+from coord_eval.match.matching import Scored
+from coord_eval.metrics.detection import BINS, are_probabilities, calibration
+from coord_eval.metrics.draws import draw_weights, interval
+from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
+
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
+
+VERSION = 1
+"""Version of the file; increased when a field changes its meaning."""
+LEAST = {"images": 20, "boxes": 50, "hits": 10, "misses": 2}
+"""What a calibration needs."""
+LEAST_OF_CLASS = {"boxes": 200, "hits": 20, "misses": 20}
+"""What a category needs for a map of its own."""
+_TILT = 1e-3
+"""Part of the score that is mixed in, so that the map is strictly monotone."""
+_PRIOR_BOXES = 2.0
+"""Weight in boxes of the overall share of hits in each group."""
+_PRIOR_BOXES_OF_CLASS = 20.0
+"""Weight in boxes of the map of all categories in each group of one category."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A map from scores to probabilities, and what it rests on.
+
+    Attributes:
+        knots: the map of all categories
+        classes: the maps of categories with enough boxes
+        score_source: the source of the scores that it maps, see `coord_eval.SCORE_SOURCES`
+        fused: the rule by which near-duplicates were fused before, as `score(fuse=...)` takes it; None without one
+        rests_on: `images`, `boxes`, `hits`, `iou` of a hit, digests of `ground_truth` and `predictions` and `seed`, and
+            what the caller added
+        reliability: `before` and `after`: `ece` with its 95 % interval over images, and `bins`, rows `from, to, boxes,
+            mean score, share of hits, low, high`. `after` is cross-validated: each image by a map of the others
+        thresholds: precision and recall against the threshold of a calibrated score, cross-validated as well
+    """
+
+    knots: Knots
+    score_source: str
+    thresholds: ThresholdCurve
+    classes: Mapping[str, Knots] = field(default_factory=dict)
+    fused: str | None = None
+    rests_on: Mapping[str, Any] = field(default_factory=dict)
+    reliability: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, scores: Sequence[float] | np.ndarray, labels: Sequence[str] | None = None) -> np.ndarray:
+        """Return the calibrated scores [D].
+
+        Args:
+            scores: scores in [0, 1]
+            labels: the label of each; None, or a label without a map of its own, for the map of all
+
+        Raises:
+            InputError: if a score is not in [0, 1]
+        """
+        score_D = np.asarray(scores, np.float64)
+        if score_D.size and not (score_D.min() >= 0 and score_D.max() <= 1):
+            raise InputError(f"calibration: expected scores in [0, 1], found {score_D.min():g} to {score_D.max():g}")
+        probability_D = interpolate(self.knots, score_D)
+        if labels is not None and self.classes:
+            for label, knots in self.classes.items():
+                own = [d for d, name in enumerate(labels) if name == label]
+                probability_D[own] = interpolate(knots, score_D[own])
+        calibrated_D: np.ndarray = (1 - _TILT) * probability_D + _TILT * score_D
+        return calibrated_D
+
+    def apply(self, objects: Sequence[ScoredObject]) -> list[ScoredObject]:
+        """Return objects with calibrated scores.
+
+        Example:
+            >>> calibration = Calibration(((0.2, 0.1), (0.8, 0.9)), "constant", ThresholdCurve((), (), {}))
+            >>> [round(o.score, 4) for o in calibration.apply([ScoredObject("cat", (0, 0, 1, 1), 0.5, ())])]
+            [0.5]
+        """
+        scores = self([o.score for o in objects], [o.desc for o in objects])
+        return [o._replace(score=score) for o, score in zip(objects, scores.tolist(), strict=True)]
+
+    def applied(
+        self, detections: Detections, categories: Sequence[str], score_source: str, fusion: Mapping[str, Any]
+    ) -> tuple[Detections, str]:
+        """Return detections with calibrated scores, and a note on what the calibration rests on.
+
+        Args:
+            detections: the detections
+            categories: the labels of the data set
+            score_source: the source of their scores
+            fusion: how near-duplicates were fused, as in `Evaluation.fusion`
+
+        Raises:
+            InputError: if the calibration is for other scores
+        """
+        self.check(score_source, fusion.get("rule"))
+        names = [*categories, *detections.unknown]
+        labels = [names[k] for k in detections.category_D.tolist()]
+        note = f"scores are calibrated: P(IoU > .5), from {self.rests_on.get('boxes', 'unknown')} boxes"
+        if self.rests_on.get("predictions") == digest_of_detections(detections):
+            note = f"{note}, which are these very ones: see the cross-validated reliability in the calibration instead"
+        return replace(detections, scores_D=self(detections.scores_D, labels)), note
+
+    def choose(self, *, precision: float | None = None, recall: float | None = None) -> Threshold:
+        """Return the threshold of calibrated scores for a precision or recall, else for the best F1.
+
+        Raises:
+            InputError: if it cannot be reached
+        """
+        return self.thresholds.choose(precision=precision, recall=recall)
+
+    def check(self, score_source: str, fused: str | None = None) -> None:
+        """Check that the map is for scores of this source.
+
+        Raises:
+            InputError: if it was fitted to scores of another source, or to boxes that were fused in another way
+        """
+        if score_source != self.score_source:
+            raise InputError(
+                f"calibration: it is for scores of the source {self.score_source}, and these are of {score_source}; "
+                "choose the score source, or calibrate again"
+            )
+        if fused != self.fused:
+            raise InputError(
+                f"calibration: it is for boxes fused by {self.fused or 'nothing'}, and these are fused by "
+                f"{fused or 'nothing'}; fuse them alike, or calibrate again"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, which `from_dict` reads."""
+        return {
+            "version": VERSION,
+            "score_source": self.score_source,
+            "fused": self.fused,
+            "knots": [list(knot) for knot in self.knots],
+            "classes": {label: [list(knot) for knot in knots] for label, knots in self.classes.items()},
+            "rests_on": dict(self.rests_on),
+            "reliability": dict(self.reliability),
+            "thresholds": self.thresholds.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], where: str = "calibration") -> Calibration:
+        """Return the calibration that `to_dict` wrote.
+
+        Raises:
+            InputError: if the values are of another version, or not those of a calibration
+        """
+        found = values.get("version") if isinstance(values, Mapping) else type(values).__name__
+        if found != VERSION:
+            raise InputError(f"{where}: version: expected a calibration of version {VERSION}, found {found!r:.80}")
+        try:
+            return cls(
+                knots=_knots(values["knots"], f"{where}: knots"),
+                score_source=str(values["score_source"]),
+                thresholds=ThresholdCurve.from_dict(values["thresholds"]),
+                classes={label: _knots(rows, f"{where}: classes.{label}") for label, rows in values["classes"].items()},
+                fused=values["fused"],
+                rests_on=values["rests_on"],
+                reliability=values["reliability"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"{where}: expected the fields that `coord-eval calibrate` writes, found {error}"
+            ) from error
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text; all numbers are finite."""
+        return json.dumps(self.to_dict(), allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Calibration:
+        """Return the calibration that `to_json` wrote.
+
+        Raises:
+            InputError: if it is none
+        """
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"calibration: not JSON: {error}") from error
+        return cls.from_dict(values)
+
+    def write(self, path: str | Path) -> None:
+        """Write `to_json` into a file, atomically."""
+        write_text(path, self.to_json())
+
+    @classmethod
+    def read(cls, path: str | Path) -> Calibration:
+        """Return the calibration of a file that `write` wrote.
+
+        Raises:
+            InputError: naming the file
+        """
+        return cls.from_dict(read_json(path), str(path))
+
+
+def _knots(rows: Any, where: str) -> Knots:
+    table = [finite_numbers(row, 2, where) for row in rows]
+    if not table or any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(table)):
+        raise InputError(f"{where}: expected pairs of score and probability, both ascending, found {str(rows)[:80]}")
+    return tuple((score, probability) for score, probability in table)
+
+
+def fit_calibration(
+    evaluation: Evaluation,
+    *,
+    seed: int = 0,
+    folds: int = 5,
+    resamples: int = 200,
+    rests_on: Mapping[str, Any] | None = None,
+) -> Calibration:
+    """Fit a calibration to scored answers, on images that the model was not trained on.
+
+    A box is a hit if COCO's matching at an IoU of .5 pairs it with an object of its label; boxes that COCO ignores are
+    left out.
+
+    Args:
+        evaluation: what `coord_eval.score` returned
+        seed: seed of the folds and of the resamples
+        folds: number of parts of the cross-validation
+        resamples: number of resamples of the images for the intervals
+        rests_on: what else should stand in the file, such as the name of the model
+
+    Raises:
+        InputError: if scores are no probabilities, or there are too few images, boxes, hits or misses; the message says
+            what is needed
+    """
+    if evaluation.shapes and not geometry_of(evaluation.shapes["geometry"]).has_extent:
+        raise InputError("calibration: points have no IoU, so their scores have no probability of one above .5")
+    if len(evaluation.detections) and not are_probabilities(evaluation):
+        raise InputError(
+            f"calibration: expected scores in [0, 1] that tell boxes apart, found those of the source "
+            f"{evaluation.score_source}; choose another score source, or predict with scores"
+        )
+    counted_D = ~evaluation.ranked.ignored_TD[0]
+    hit_D = evaluation.ranked.hit_TD[0]
+    images = len(evaluation.truth)
+    found = {
+        "images": images,
+        "boxes": int(counted_D.sum()),
+        "hits": int(hit_D[counted_D].sum()),
+        "misses": int((counted_D & ~hit_D).sum()),
+    }
+    if lacking := [f"{least} {name} (found {found[name]})" for name, least in LEAST.items() if found[name] < least]:
+        raise InputError(f"calibration: too little to rest on: it needs at least {', '.join(lacking)}; add images")
+    if len(np.unique(evaluation.detections.scores_D[counted_D])) < 2:
+        raise InputError("calibration: all boxes have the same score, which cannot tell hits from misses")
+    if evaluation.calibrated:
+        raise InputError("calibration: these scores are calibrated already; fit it to the scores as they were")
+    knots, classes = _fit(evaluation, np.ones(images, bool))
+    calibrated = replace_scores(evaluation, _out_of_fold(evaluation, seed, folds))
+    return Calibration(
+        knots=knots,
+        score_source=evaluation.score_source,
+        thresholds=threshold_curve(calibrated, resamples, seed),
+        classes=classes,
+        fused=evaluation.fusion.get("rule"),
+        rests_on={
+            **found,
+            "iou": 0.5,
+            "ground_truth": digest_of_truth(evaluation.truth),
+            "predictions": digest_of_detections(evaluation.detections),
+            "seed": seed,
+            "folds": folds,
+            **(rests_on or {}),
+        },
+        reliability={
+            "before": reliability_with_intervals(evaluation, resamples, seed),
+            "after": reliability_with_intervals(calibrated, resamples, seed),
+        },
+    )
+
+
+def _fit(scored: Scored, used_I: np.ndarray) -> tuple[Knots, dict[str, Knots]]:
+    """Return the map of all categories, and those of categories with enough boxes, from the images used."""
+    detections, ranked = scored.detections, scored.ranked
+    chosen = np.nonzero(~ranked.ignored_TD[0] & used_I[detections.image_D])[0]
+    score_d, hit_d = detections.scores_D[chosen], ranked.hit_TD[0, chosen]
+    knots = fit_knots(score_d, hit_d, float(hit_d.mean()) if len(hit_d) else 0.5, _PRIOR_BOXES)
+    classes = {}
+    for k, label in enumerate(scored.truth.categories):
+        own_d = detections.category_D[chosen] == k
+        counts = {"boxes": own_d.sum(), "hits": hit_d[own_d].sum(), "misses": (~hit_d[own_d]).sum()}
+        if all(counts[name] >= least for name, least in LEAST_OF_CLASS.items()):
+            classes[label] = fit_knots(score_d[own_d], hit_d[own_d], knots, _PRIOR_BOXES_OF_CLASS)
+    return knots, classes
+
+
+def _out_of_fold(scored: Scored, seed: int, folds: int) -> np.ndarray:
+    """Return the score [D] of each box by the map of the other folds' images."""
+    images = len(scored.truth)
+    fold_I = np.random.default_rng(seed).permutation(images) % min(folds, images)
+    fold_D = fold_I[scored.detections.image_D]
+    labels = labels_of(scored)
+    after_D = np.zeros(len(scored.detections))
+    for fold in range(folds):
+        own = np.nonzero(fold_D == fold)[0]
+        if len(own):
+            knots, classes = _fit(scored, fold_I != fold)
+            fitted = Calibration(knots, scored.score_source, ThresholdCurve((), (), {}), classes)
+            after_D[own] = fitted(scored.detections.scores_D[own], [labels[d] for d in own])
+    return after_D
+
+
+def labels_of(scored: Scored) -> list[str]:
+    """Return the label of each detection."""
+    names = [*scored.truth.categories, *scored.detections.unknown]
+    return [names[k] for k in scored.detections.category_D.tolist()]
+
+
+def replace_scores(scored: Scored, score_D: np.ndarray) -> Scored:
+    """Return the same boxes with other scores."""
+    return Scored(
+        truth=scored.truth,
+        detections=replace(scored.detections, scores_D=score_D),
+        score_source=scored.score_source,
+        bins=scored.bins,
+    )
+
+
+def reliability_with_intervals(scored: Scored, resamples: int = 200, seed: int = 0) -> dict[str, Any]:
+    """Return `ece`, `low` and `high` and `bins`, rows `from, to, boxes, mean score, share of hits, low, high`."""
+    measure, images = calibration(scored), len(scored.truth)
+    own = measure(np.ones((1, images), np.int32))
+    draws = [measure(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
+    ece_B, hits_BX = (np.concatenate([draw[key] for draw in draws]) for key in ("ece", "hits"))
+    bins = []
+    for b in range(BINS):
+        if boxes := int(own["boxes"][0, b]):
+            row = interval(float(own["hits"][0, b]), hits_BX[:, b], share=True)
+            bins.append([b / BINS, (b + 1) / BINS, boxes, float(own["score"][0, b]), *row.values()])
+    bounds = interval(float(own["ece"][0]), ece_B, share=True)
+    return {"ece": bounds["value"], "low": bounds["low"], "high": bounds["high"], "bins": bins}

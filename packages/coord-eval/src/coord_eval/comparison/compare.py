@@ -1,0 +1,298 @@
+"""Paired comparison of two or more sets of answers to the same images, each of one or several seeds, and its report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_codec import InputError
+from coord_codec.counts import counted, fixed
+from coord_codec.files import write_text
+from coord_eval.comparison.page import comparison_page, with_seeds
+from coord_eval.evaluation import Evaluation, join_lines
+from coord_eval.metrics.draws import CONFIDENCE, half_width, interval
+from coord_eval.report.metric_table import figure_of, headline
+from coord_eval.report.photograph import ImageRoot
+from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample
+from coord_eval.resampling.permutation import exchange_p_values
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One metric of a run compared with the first run.
+
+    Attributes:
+        value: the run's metric minus that of the first run
+        low: lower end of the paired 95 % interval over images, seeds averaged
+        high: upper end
+        share_better: share of the resamples in which the run is strictly better: higher, or lower if the metric is an
+            error, or nearer to 0 if that error has a sign
+        p: for the headline metrics, the p-value of a paired permutation test over images (the probability of at
+            least this difference between equal runs), adjusted by Holm's method (1979) over these metrics and all runs;
+            None for the other metrics, which are exploratory
+        differs: whether `p` is below .05; among comparisons of equal runs at most 5 % have such a metric
+        over_seeds: half width of the 95 % interval of `value` over seeds, paired in their order; None for one seed
+    """
+
+    value: float
+    low: float
+    high: float
+    share_better: float
+    p: float | None = None
+    differs: bool = False
+    over_seeds: float | None = None
+
+    @property
+    def p_text(self) -> str:
+        """The adjusted p-value as text, with a mark where the runs differ; empty for an exploratory metric."""
+        return "" if self.p is None else f"{self.p:.3f}{' *' if self.differs else ''}"
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The metrics of several runs, and the differences of each run from the first.
+
+    Attributes:
+        metrics: metrics of each run with their intervals; of several seeds the mean, with the values `seeds` and
+            `over_seeds`, the half width of the 95 % interval of the mean (Student's t)
+        differences: paired difference of each metric, for each run but the first
+        class_gains: AP minus the first run's AP by label, largest change first, for each run but the first
+        score_sources: score by which the detections of each run are sorted
+        notes: conditions that matter when interpreting the metrics
+        resamples: number of resamples
+        seed: seed of the resamples
+        runs: the evaluations of each run, one a seed, from which the report draws images; not a part of `to_dict`
+    """
+
+    metrics: dict[str, dict[str, dict[str, Any]]]
+    differences: dict[str, dict[str, Difference]]
+    class_gains: dict[str, dict[str, float]]
+    score_sources: dict[str, str]
+    notes: tuple[str, ...]
+    resamples: int
+    seed: int
+    runs: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict, repr=False)
+
+    def verdict(self, run: str) -> str:
+        """Return in one line in which headline metrics a run is better or worse than the first.
+
+        A metric counts if it differs over images, and with several seeds if its interval over seeds is without 0 too.
+        """
+        first = next(iter(self.metrics))
+        sides: dict[str, list[str]] = {"better": [], "worse": []}
+        for name, d in self.differences[run].items():
+            if d.differs and (d.over_seeds is None or abs(d.value) > d.over_seeds):
+                before, after = _quality(name, np.array([self.metrics[r][name]["value"] for r in (first, run)]))
+                sides["better" if after > before else "worse"].append(f"{name} {fixed(d.value, 3, '+')}")
+        found = "; ".join(f"{side} in {', '.join(names)}" for side, names in sides.items() if names)
+        return f"{run} against {first}: {found or 'no headline metric differs'}"
+
+    def lines(self) -> Iterator[str]:
+        """Yield a summary: the headline metrics of each run, its differences from the first one, and the verdict."""
+        first, *others = self.metrics
+        shown = [name for name in headline() if all(name in row for row in self.metrics.values())]
+        for run in () if others and max(map(len, self.runs.values()), default=1) == 1 else self.metrics:
+            yield f"{run}, mean over {counted(len(self.runs[run]), 'seed')}"
+            yield from (f"  {name:9} {with_seeds(self.metrics[run][name], 4)}" for name in shown)
+        for run in others:
+            yield f"{run} against {first}"
+            for name in shown:
+                d = self.differences[run][name]
+                before, after = (self.metrics[r][name]["value"] for r in (first, run))
+                seeds = "" if d.over_seeds is None else f"  ± {d.over_seeds:.4f} over seeds"
+                yield (
+                    f"  {name:9} {before:7.4f} -> {after:7.4f}  {fixed(d.value, 4, '+')} "
+                    f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]{seeds}  "
+                    f"better in {100 * d.share_better:.1f} %  p {d.p_text}"
+                )
+        yield (
+            f"{counted(self.resamples, 'resample')} of the images, seed {self.seed}, paired 95 % intervals; * differs, "
+            "p by Holm's method over these metrics and all runs: at most 5 % of comparisons of equal runs have a *"
+        )
+        yield from map(self.verdict, others)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types, values unrounded."""
+        values = asdict(replace(self, runs={}))
+        del values["runs"]
+        return values | {"verdicts": [self.verdict(run) for run in self.differences]}
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    def write_report(self, folder: str | Path, *, image_root: str | ImageRoot | None = None) -> Path:
+        """Write `comparison.json` and `comparison.html`; return the path of the latter.
+
+        Args:
+            folder: created if missing
+            image_root: folder of the images, or a function from the name of an image to its file; by default the
+                folder of the ground truth
+
+        Raises:
+            OSError: if the folder cannot be written
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "comparison.json", self.to_json())
+        write_text(folder / "comparison.html", comparison_page(self, image_root))
+        return folder / "comparison.html"
+
+
+def compare(
+    runs: Mapping[str, Evaluation | Sequence[Evaluation]],
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Comparison:
+    """Compare evaluations of the same ground truth with the first of them.
+
+    Every resample draws the same images for all runs, so that the effect of easy and hard images cancels in the
+    difference. `Difference.differs` states that a difference exceeds the variation between samples of the images, with
+    Holm's correction over the headline metrics and all runs; a single interval has no such correction. Give the
+    evaluations of several training seeds of each run to see the variation between them too, which neither covers:
+    `Difference.over_seeds`. `Comparison.verdict` takes both into account.
+
+    Args:
+        runs: evaluations by name: of each run one, or one for each seed, as many as of the others and in their order
+        resamples: number of bootstrap resamples of the images
+        seed: seed of the resamples
+        progress: called with the name of a stage, the number of steps done and their total
+
+    Raises:
+        InputError: for runs without names, fewer than two evaluations, other numbers of seeds, or different truths
+    """
+    if not isinstance(runs, Mapping):
+        raise InputError(f'compare: expected runs by name, {{"base": a, "new": b}}, found {type(runs).__name__}')
+    groups = {name: [run] if isinstance(run, Evaluation) else list(run) for name, run in runs.items()}
+    seeds = {name: len(group) for name, group in groups.items()}
+    if sum(seeds.values()) < 2:
+        raise InputError(f"compare: expected at least two runs, found {sum(seeds.values())}")
+    if len(set(seeds.values())) > 1:
+        raise InputError(f"compare: expected as many seeds of each run, found {seeds}; leave out what has no pair")
+    first, *others = groups
+    for name, group in groups.items():
+        for run in group:
+            _check_same_truth(first, groups[first][0], name, run)
+    by_seed = {name: [resample(run, resamples, seed, progress) for run in group] for name, group in groups.items()}
+    drawn = {name: _mean(of_seeds) for name, of_seeds in by_seed.items()}
+    sources = {name: ", ".join(sorted({run.score_source for run in group})) for name, group in groups.items()}
+    notes: tuple[str, ...] = tuple(few_objects_note(groups[first][0]))
+    if len(set(sources.values())) > 1:
+        notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
+    p_values = {name: exchange_p_values(groups[first], groups[name], resamples, seed, headline()) for name in others}
+    return Comparison(
+        metrics={name: _with_seeds_of(run.intervals(), by_seed[name]) for name, run in drawn.items()},
+        differences={
+            name: {m: replace(d, over_seeds=_spread(by_seed[first], by_seed[name], m)) for m, d in rows.items()}
+            for name, rows in paired_differences(drawn, p_values).items()
+        },
+        class_gains={name: _class_gains(groups[first], groups[name]) for name in others},
+        score_sources=sources,
+        notes=(*notes, *_smallest_p_note(p_values, resamples), *_notes_of_runs(groups)),
+        resamples=resamples,
+        seed=seed,
+        runs=groups,
+    )
+
+
+def _mean(seeds: Sequence[Resamples]) -> Resamples:
+    """Return the mean of each metric over seeds; the resamples of all of them drew the same images."""
+    names = [name for name in seeds[0].point if all(name in run.point for run in seeds)]
+    point = {name: math.fsum(run.point[name] for run in seeds) / len(seeds) for name in names}
+    draws = {name: np.mean([run.draws[name] for run in seeds], axis=0) for name in names}
+    return Resamples(point, draws, seeds[0].seed)
+
+
+def _with_seeds_of(rows: dict[str, dict[str, Any]], seeds: Sequence[Resamples]) -> dict[str, dict[str, Any]]:
+    if len(seeds) > 1:
+        for name, row in rows.items():
+            row["seeds"] = [run.point[name] for run in seeds]
+            row["over_seeds"] = half_width(row["seeds"])
+    return rows
+
+
+def _spread(first: Sequence[Resamples], other: Sequence[Resamples], name: str) -> float | None:
+    return half_width([b.point[name] - a.point[name] for a, b in zip(first, other, strict=True)])
+
+
+def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int) -> list[str]:
+    """Return a note that more resamples are needed if the smallest p-value possible, adjusted, is above .05."""
+    values = [p for row in p_values.values() for p in row.values()]
+    smallest = len(values) / (resamples + 1)
+    if not values or smallest < 1 - CONFIDENCE or min(values) * (resamples + 1) > 1 + 1e-9:
+        return []
+    enough = math.ceil(len(values) / (1 - CONFIDENCE))
+    return [
+        f"{counted(resamples, 'resample')} cannot give a p below {min(smallest, 1):.3f}, so no difference "
+        "can be significant: "
+        f"use at least {enough}"
+    ]
+
+
+def _notes_of_runs(groups: Mapping[str, Sequence[Evaluation]]) -> list[str]:
+    """Return the notes on the shared ground truth once, then the notes of each run, prefixed with its name."""
+    first = next(iter(groups.values()))[0]
+    truth = first.truth.notes
+    shared = (*truth, *few_objects_note(first))
+    own = ((name, note) for name, group in groups.items() for run in group for note in (*run.notes, *join_lines(run)))
+    return [*truth, *dict.fromkeys(f"{name}: {note}" for name, note in own if note not in shared)]
+
+
+def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> None:
+    same_names = (a.truth.image_ids, a.truth.categories) == (b.truth.image_ids, b.truth.categories)
+    arrays = ("boxes_N4", "category_N", "crowd_N")
+    if not same_names or not all(np.array_equal(getattr(a.truth, key), getattr(b.truth, key)) for key in arrays):
+        raise InputError(f"compare: {first} and {second} were scored against different ground truth")
+
+
+def paired_differences(
+    drawn: Mapping[str, Resamples], p_values: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, Difference]]:
+    """Return each run's difference from the first, with p-values adjusted by Holm's method over runs and metrics."""
+    first, *others = drawn
+    differences = {name: _differences(drawn[first], drawn[name]) for name in others}
+    tested = sorted((p, run, m) for run, rows in p_values.items() for m, p in rows.items() if m in differences[run])
+    largest = 0.0
+    for step, (p, run, name) in enumerate(tested):
+        largest = min(max(largest, (len(tested) - step) * p), 1.0)
+        differences[run][name] = replace(differences[run][name], p=largest, differs=largest < 1 - CONFIDENCE)
+    return differences
+
+
+def _differences(first: Resamples, other: Resamples) -> dict[str, Difference]:
+    result = {}
+    for name in [name for name in other.point if name in first.point]:
+        value = other.point[name] - first.point[name]
+        if np.isnan(value):
+            continue
+        bounds = interval(value, other.draws[name] - first.draws[name])
+        gain_B = _quality(name, other.draws[name]) - _quality(name, first.draws[name])
+        gain_B = gain_B[~np.isnan(gain_B)]
+        better = float((gain_B > 0).mean()) if len(gain_B) else 0.0
+        result[name] = Difference(bounds["value"], bounds["low"], bounds["high"], better)
+    return result
+
+
+def _quality(name: str, values_B: np.ndarray) -> np.ndarray:
+    """Return values of which a larger one is better."""
+    goal = figure_of(name).goal
+    return values_B if goal == "high" else -values_B if goal == "low" else -np.abs(values_B)
+
+
+def _class_gains(first: Sequence[Evaluation], other: Sequence[Evaluation]) -> dict[str, float]:
+    """Return the mean over seeds of the AP gained by label, for labels that have an AP in all runs."""
+    gains = {}
+    for name in other[0].per_class:
+        pairs = [
+            [run.per_class.get(name, {"AP": -1.0})["AP"] for run in runs] for runs in zip(first, other, strict=True)
+        ]
+        if np.min(pairs) >= 0:
+            gains[name] = float(np.mean([after - before for before, after in pairs]))
+    return dict(sorted(gains.items(), key=lambda item: -abs(item[1])))

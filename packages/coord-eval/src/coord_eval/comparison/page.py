@@ -1,0 +1,98 @@
+"""The page of a comparison: differences as a forest plot, images that became better or worse, and tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from coord_codec.counts import counted, fixed
+from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
+from coord_eval.report.changed import changed_images
+from coord_eval.report.metric_table import figure_of, headline
+from coord_eval.report.page import headline_first
+from coord_eval.report.photograph import ImageRoot
+from coord_eval.report.plot import MatplotlibMissingError, forest_plot
+
+if TYPE_CHECKING:
+    from coord_eval.comparison.compare import Comparison, Difference
+
+
+def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
+    """Return the page of a comparison.
+
+    Args:
+        comparison: the comparison
+        image_root: see `Comparison.write_report`
+    """
+    first, *others = comparison.metrics
+    root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root
+    if root is None and comparison.runs:
+        root = comparison.runs[first][0].truth.root
+    method = (
+        f"{counted(comparison.resamples, 'resample')} of the images, seed {comparison.seed}, 95 % intervals; "
+        "p from a permutation test over images, adjusted by Holm's method over the headline metrics of all runs: at "
+        "most 5 % of comparisons of equal runs have one below .05"
+    )
+    if (seeds := max(map(len, comparison.runs.values()), default=1)) > 1:
+        method += f"; mean over {seeds} seeds ± half its 95 % interval (Student's t), images of the first seed"
+    parts = [f"<p>{safe(comparison.verdict(run))}</p>" for run in others] + [notes(comparison.notes)]
+    for run in others:
+        title = f"{run} against {first}"
+        main = comparison.differences[run].get("AP")
+        figure_shown = (
+            f"AP {fixed(main.value, 3, '+')} [{fixed(main.low, 3, '+')}, {fixed(main.high, 3, '+')}]" if main else ""
+        )
+        parts.append(section(title, _differences(comparison, run), figure_shown))
+        if comparison.runs:
+            both = {name: comparison.runs[name][0] for name in (first, run)}
+            parts.append(section(f"Images that changed: {title}", fate_legend() + changed_images(both, root)))
+    parts.append(section("Metrics", _metric_table(comparison), f"{len(comparison.metrics)} runs"))
+    facts = {"runs": ", ".join(comparison.metrics), "date": time.strftime("%Y-%m-%d %H:%M"), "method": method}
+    return page(f"{', '.join(others)} against {first}" if others else first, "\n".join(parts), facts=facts)
+
+
+def with_seeds(row: Mapping[str, Any], digits: int) -> str:
+    """Return a metric as text: its value, the interval over seeds if there is one, and that over images."""
+    spread = f" ± {row['over_seeds']:.{digits}f}" if "over_seeds" in row else ""
+    return f"{row['value']:.{digits}f}{spread} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
+
+
+def _metric_table(comparison: Comparison) -> str:
+    runs = list(comparison.metrics)
+    rows = {}
+    for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
+        cells = (comparison.metrics[run].get(metric) for run in runs)
+        shown = ("n/a" if c is None else with_seeds(c, 3) for c in cells)
+        rows[metric] = (metric, *shown)
+    return headline_first(("", *runs), rows)
+
+
+def _differences(comparison: Comparison, run: str) -> str:
+    """Return a run's differences from the first run as a forest plot and as tables."""
+    differences = comparison.differences[run]
+    seeds = any(d.over_seeds is not None for d in differences.values())
+    head = ("", "difference", *(("over seeds",) if seeds else ()), "paired 95 % interval", "better in", "p (Holm)")
+    rows = {
+        name: (
+            *(name, fixed(d.value, 4, "+"), *((f"± {d.over_seeds:.4f}",) if seeds else ())),
+            *(_span(d, 4), f"{100 * d.share_better:.1f} %", d.p_text),
+        )
+        for name, d in differences.items()
+    }
+    shares = {n: d for n, d in differences.items() if n in headline() and figure_of(n).is_share}
+    points = {name: (d.value, d.low, d.high) for name, d in shares.items()}
+    caption = "differences of the headline metrics with their paired 95 % intervals; coloured where 0 lies outside"
+    try:
+        plot = figure(forest_plot(points, caption), caption) if points else ""
+    except MatplotlibMissingError as missing:
+        plot = f"<p>{safe(missing)}</p>"
+    gains = [(name, fixed(gain, 3, "+")) for name, gain in comparison.class_gains[run].items()]
+    by_class = table(("label", "AP gained"), gains, sortable=True) if gains else ""
+    folded = f"<details><summary>AP gained by label</summary>{by_class}</details>" if by_class else ""
+    return columns(plot, f"<div>{headline_first(head, rows)}{folded}</div>")
+
+
+def _span(difference: Difference, digits: int) -> str:
+    return f"[{fixed(difference.low, digits, '+')}, {fixed(difference.high, digits, '+')}]"

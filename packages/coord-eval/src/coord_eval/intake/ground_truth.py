@@ -1,0 +1,246 @@
+"""Ground truth as flat arrays, from the annotations that `coord_codec` reads.
+
+Shapes: I images, N objects, K categories; boxes are `xywh` in pixels, as in COCO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coord_codec import (
+    AnnotationSet,
+    CocoTables,
+    Geometry,
+    InputError,
+    Instance,
+    Shape,
+    geometry_of,
+    read_annotations,
+    shape_of,
+)
+from coord_codec.arguments import expect
+from coord_codec.counts import counted
+from coord_eval.intake.library_boxes import as_coco, boxes_by_image
+from coord_eval.intake.predictions import plain_record
+
+ImageId = int | str
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """The objects of a set of images.
+
+    Attributes:
+        image_ids: I ids, ascending numbers, then text
+        file_names: I paths, relative to `root`
+        sizes_I2: width and height in pixels; NaN where a COCO file states none; all 1 x 1 if `sizes_known` is False
+        sizes_known: False if instances state no size. IoU does not depend on the size, since it is invariant under
+            scaling of an axis; metrics of small, medium and large objects do
+        categories: K names
+        category_ids: K ids of the file, ascending
+        image_N: index of the image of each object
+        category_N: index of the category of each object
+        boxes_N4: `x, y, width, height` in pixels
+        area_N: area in square pixels that makes an object small, medium or large (in COCO the area of the mask)
+        crowd_N: True for crowd regions (`iscrowd`), which are neither a hit nor a miss
+        root: folder that the file names are relative to, None if unknown
+        notes: conditions that matter when interpreting the metrics
+        shapes: N shapes in [0, 1], None for objects without one (crowd regions); None if boxes are scored
+        drawn: geometries other than boxes that instances have, sorted; nothing for COCO, where every box counts
+    """
+
+    image_ids: tuple[ImageId, ...]
+    file_names: tuple[str, ...]
+    sizes_I2: np.ndarray
+    sizes_known: bool
+    categories: tuple[str, ...]
+    category_ids: tuple[ImageId, ...]
+    image_N: np.ndarray
+    category_N: np.ndarray
+    boxes_N4: np.ndarray
+    area_N: np.ndarray
+    crowd_N: np.ndarray
+    root: Path | None = None
+    notes: tuple[str, ...] = ()
+    shapes: tuple[Shape | None, ...] | None = None
+    drawn: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def size_of(self, image: int) -> tuple[float, float]:
+        """Return width and height of an image.
+
+        Raises:
+            InputError: if the ground truth does not state them
+        """
+        width, height = self.sizes_I2[image]
+        if not np.isfinite(width + height):
+            raise InputError(
+                f"ground truth, images[id={self.image_ids[image]}]: width and height are missing, "
+                "so boxes of text answers cannot be placed; add them"
+            )
+        return width, height
+
+
+GroundTruthSource = str | Path | Mapping[Any, Any] | Sequence[Any] | AnnotationSet | GroundTruth
+"""Types that `load_ground_truth` accepts."""
+
+
+def load_ground_truth(
+    source: GroundTruthSource, *, lenient: bool = False, geometry: str | Geometry = "box"
+) -> GroundTruth:
+    """Load ground truth.
+
+    Boxes of a COCO file stay in pixels, unrounded. A box of zero area is kept as ground truth, as in pycocotools.
+    Records that an annotation set has left out are counted in the notes.
+
+    Args:
+        source: path of COCO JSON or instance JSON lines, a COCO dictionary, instances, an annotation set as
+            `coord_codec.read_annotations` returns it, supervision's `[(image_id, Detections), ...]`, torchmetrics' list
+            of targets, or a `GroundTruth`, which is returned as it is
+        lenient: leave out faulty records and count them in the notes, instead of raising; an annotation set is never
+            checked again
+        geometry: geometry of the objects that is scored in addition to their boxes
+
+    Raises:
+        InputError: if a file cannot be read or a record is faulty; the message names file, record and field
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}
+        >>> ground_truth = load_ground_truth([Instance(image="a.jpg", width=100, height=50, objects=[cat])])
+        >>> ground_truth.categories, ground_truth.boxes_N4.tolist()
+        (('cat',), [[10.0, 10.0, 40.0, 20.0]])
+    """
+    if isinstance(source, GroundTruth):
+        return source
+    if isinstance(source, AnnotationSet):
+        return _from_set(source, geometry)
+    document = getattr(source, "dataset", source)  # of pycocotools' `COCO`
+    if found := boxes_by_image(document, "ground truth"):
+        document = as_coco(found)
+    expect("ground truth", document, str, Path, Mapping, list, tuple)
+    annotations = read_annotations(
+        plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
+    )
+    if not lenient:
+        annotations.check(training=False)
+    return _from_set(annotations, geometry)
+
+
+def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTruth:
+    if annotations.tables is not None:
+        values = _from_tables(annotations.tables)
+    else:
+        values = _from_instances(annotations.instances, {c.name: k for k, c in enumerate(annotations.categories)})
+    table = np.array(values.pop("rows"), dtype=np.float64).reshape(-1, 8)
+    notes = values.pop("notes")
+    if left_out := [problem for problem in annotations.problems if not problem.training_only]:
+        # Reports are passed on, so they name the file without the folders of this machine.
+        first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
+        notes.append(f"{counted(len(left_out), 'fault')} in the ground truth, the records are left out: {first}")
+    regular = table[:, 7] == 0
+    if disagreeing := int((regular & (table[:, 6] > 1.05 * table[:, 4] * table[:, 5] + 1)).sum()):
+        notes.append(
+            f"{counted(disagreeing, 'object states', 'objects state')} an area larger than their box: "
+            "metrics of small, medium and large objects "
+            "follow the stated area"
+        )
+    if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
+        notes.append(f"{zero_area} ground-truth boxes have zero area and cannot be matched")
+    has_shapes = not geometry_of(geometry).is_box
+    return GroundTruth(
+        **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
+        categories=tuple(category.name for category in annotations.categories),
+        category_ids=tuple(category.id for category in annotations.categories),
+        image_N=table[:, 0].astype(np.int64),
+        category_N=table[:, 1].astype(np.int64),
+        boxes_N4=table[:, 2:6],
+        area_N=table[:, 6],
+        crowd_N=table[:, 7].astype(bool),
+        root=annotations.root,
+        notes=tuple(notes),
+        shapes=_shapes(annotations, table, values["image_ids"], geometry) if has_shapes else None,
+    )
+
+
+def _shapes(
+    annotations: AnnotationSet, table: np.ndarray, image_ids: Sequence[ImageId], geometry: str | Geometry
+) -> tuple[Shape | None, ...]:
+    """Return the shape of each row of `table`, in which the targets of an image have the order of its instance."""
+    ids = [i if item.image_id is None else item.image_id for i, item in enumerate(annotations.instances)]
+    targets = {key: iter(item.targets) for key, item in zip(ids, annotations.instances, strict=True)}
+    is_target_N = None if annotations.tables is None else [row.is_target for row in annotations.tables.annotations]
+    shapes: list[Shape | None] = []
+    for number, (image, crowd) in enumerate(zip(table[:, 0].astype(int), table[:, 7], strict=True)):
+        is_target = not crowd if is_target_N is None else is_target_N[number]
+        shape_object = next(targets[image_ids[image]], None) if is_target and image_ids[image] in targets else None
+        shapes.append(None if shape_object is None else shape_of(shape_object, geometry))
+    return tuple(shapes)
+
+
+def _from_tables(tables: CocoTables) -> dict[str, Any]:
+    """Return images, rows `(image, category, x, y, w, h, area, crowd)` and notes of a COCO file."""
+    unsized = sum(image.width is None for image in tables.images)
+    unknown = float("nan")
+    return {
+        "image_ids": tuple(image.id for image in tables.images),
+        "file_names": tuple(image.file_name for image in tables.images),
+        "sizes_I2": [(image.width or unknown, image.height or unknown) for image in tables.images],
+        # Boxes and areas are in pixels already, so that small, medium and large do not depend on the image size.
+        "sizes_known": True,
+        "rows": [(a.image, a.category, *a.bbox_xywh, a.area, a.iscrowd) for a in tables.annotations],
+        "notes": [
+            f"{counted(unsized, 'image states', 'images state')} no size: boxes of text answers cannot be placed there"
+        ]
+        if unsized
+        else [],
+    }
+
+
+def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) -> dict[str, Any]:
+    """Return the same values as `_from_tables` for instances; a missing id becomes the index of the instance."""
+    ids: list[ImageId] = [i if item.image_id is None else item.image_id for i, item in enumerate(instances)]
+    if len(set(ids)) < len(ids):
+        repeated = next(i for n, i in enumerate(ids) if i in ids[:n])
+        raise InputError(f"ground truth: image_id {repeated!r} occurs twice; ids must be unique")
+    order = sorted(range(len(ids)), key=lambda i: (isinstance(ids[i], str), ids[i]))
+    unsized = sum(item.width is None or item.height is None for item in instances)
+    sizes, rows, drawn = [], [], set()
+    for image, position in enumerate(order):
+        item = instances[position]
+        width, height = (1.0, 1.0) if unsized else (float(item.width or 0), float(item.height or 0))
+        sizes.append((width, height))
+        for o in item.objects:
+            x1, y1, x2, y2 = o.bbox
+            box = (x1 * width, y1 * height, (x2 - x1) * width, (y2 - y1) * height)
+            area = box[2] * box[3] if o.area is None else o.area
+            rows.append((image, category[o.desc], *box, area, o.iscrowd))
+            if o.geometry is not None and not geometry_of(o.geometry.type).is_box:
+                drawn.add(o.geometry.type)
+    return {
+        "image_ids": tuple(ids[position] for position in order),
+        "file_names": tuple(str(instances[position].image) for position in order),
+        "sizes_I2": sizes,
+        "sizes_known": not unsized,
+        "rows": rows,
+        "drawn": tuple(sorted(drawn)),
+        "notes": [f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size"]
+        if unsized
+        else [],
+    }
+
+
+def plain_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a COCO dictionary with `plain_record` applied to its records."""
+    return {key: _plain_rows(rows) if isinstance(rows, list) else rows for key, rows in document.items()}
+
+
+def _plain_rows(rows: Sequence[Any]) -> list[Any]:
+    return [plain_record(row) if isinstance(row, Mapping) else row for row in rows]

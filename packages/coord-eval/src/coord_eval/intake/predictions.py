@@ -1,0 +1,387 @@
+"""Predictions of a model, text answers or boxes, as files and records state them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coord_codec.files import InputError, finite_numbers, identifier, parse_json_line, read_json, read_json_lines
+from coord_eval.intake.library_boxes import boxes_by_image
+from coord_eval.parse.parser import plain
+
+_FIVE_FLOATS = [float] * 5
+FINISH_REASONS = ("stop", "length", "error")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The text of one answer, with optional data about its tokens.
+
+    Attributes:
+        text: generated text
+        image_id: id of the image, None when only `image` names it
+        image: file name of the image
+        width: width of the image in pixels, None if the record does not state it
+        height: height of the image in pixels, None if the record does not state it
+        input_size: width and height of the image that the model was given (`input_width`, `input_height`)
+        finish_reason: `stop`, `length` (cut off), `error` (no answer), None when unknown
+        coord_logprobs: log-probability of each coordinate token of the text, in order
+        desc_logprobs: log-probabilities of the description tokens, one tuple for each start marker in order.
+            Files contain a list of lists, or one flat list and `desc_token_counts` (the number of tokens of each
+            start marker), since token boundaries cannot be inferred from the text.
+        where: file and line, for messages
+        coord_expected: expected value in [0, 1] of each coordinate token of the text, in order
+        coord_spread: standard deviation in [0, 1] of each coordinate token, in order
+        coord_quantiles: quantiles in [0, 1] of each coordinate token, in order: the midpoints of an odd number of
+            equal shares of its distribution, with the median in the middle
+        label: label that the prompt asked for, given to boxes without a label of their own
+        tile: `x, y, width, height` in pixels of the part of the image that the model was given, None for all of it
+        objects: the objects that stand in place of those of the text, in [0, 1], since they come from several answers
+            or were chosen among them: the `objects` of a record that has `fused`; None for those of the text
+    """
+
+    text: str
+    image_id: int | str | None = None
+    image: str | None = None
+    width: float | None = None
+    height: float | None = None
+    input_size: tuple[float, float] | None = None
+    finish_reason: str | None = None
+    coord_logprobs: tuple[float, ...] | None = None
+    desc_logprobs: tuple[tuple[float, ...], ...] | None = None
+    where: str = "prediction"
+    coord_expected: tuple[float, ...] | None = None
+    coord_spread: tuple[float, ...] | None = None
+    coord_quantiles: tuple[tuple[float, ...], ...] | None = None
+    label: str | None = None
+    tile: tuple[float, ...] | None = None
+    objects: tuple[StatedObject, ...] | None = None
+
+
+class StatedObject(NamedTuple):
+    """An object that a record states beside the text: label, box and points in [0, 1], and score."""
+
+    desc: str
+    box: tuple[float, float, float, float]
+    score: float
+    points: tuple[tuple[float, float], ...] = ()
+
+
+class CocoResult(NamedTuple):
+    """One box of a COCO results list: pixels `xywh` and a score. A tuple saves memory, since there may be millions."""
+
+    image_id: int | str
+    category_id: int | str
+    bbox: tuple[float, ...]
+    score: float
+
+
+def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
+    """Read predictions from a file.
+
+    It is `predictions.jsonl`, JSON lines of COCO results, a JSON file with a list of either, with a COCO data set whose
+    annotations have scores, or with `{image_id: text}`, a table (`.csv`, `.parquet`), or `-` for JSON lines from
+    standard input.
+
+    Raises:
+        InputError: naming file, line and field
+    """
+    if str(path) == "-":
+        lines = enumerate(sys.stdin, 1)
+        return _from_lines(
+            [(n, _json_line(line, f"standard input, line {n}")) for n, line in lines if line.strip()], "-"
+        )
+    path = Path(path)
+    kind = path.suffix.lower()
+    if path.is_file() and not path.stat().st_size:
+        raise InputError(f"{path}: the file is empty: expected predictions")
+    if kind == ".json":
+        return from_records(read_json(path), str(path))
+    if kind == ".csv":
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return from_records([_csv_record(row) for row in csv.DictReader(file)], str(path))
+    if kind == ".parquet":
+        return from_records(_parquet_records(path), str(path))
+    return _from_lines(list(read_json_lines(path)), str(path))
+
+
+def _json_line(line: str, where: str) -> dict[str, Any]:
+    try:
+        return parse_json_line(line)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}; write one object per line") from error
+
+
+def _from_lines(lines: list[tuple[int, dict[str, Any]]], source: str) -> list[Prediction] | list[CocoResult]:
+    if not lines:
+        raise InputError(f"{source}: empty: expected an answer or a result on each line")
+    if all(_is_result(record) for _, record in lines):
+        return [_plain_result(record) or _coco_result(record, f"{source}, line {number}") for number, record in lines]
+    return [_prediction(record, f"{source}, line {number}") for number, record in lines]
+
+
+def _csv_record(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of a CSV file: empty cells are missing; others than texts and names may be JSON."""
+    record: dict[str, Any] = {}
+    for key, cell in row.items():
+        if cell in (None, ""):
+            continue
+        record[key] = cell
+        if key not in ("text", "image", "finish_reason", "label"):
+            with suppress(ValueError):
+                record[key] = json.loads(cell)
+    return record
+
+
+def _parquet_records(path: Path) -> list[dict[str, Any]]:
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise InputError(f"{path}: parquet files need pyarrow; pip install pyarrow") from error
+    records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    return records
+
+
+def _is_result(record: Mapping[str, Any]) -> bool:
+    return "text" not in record and ("bbox" in record or "category_id" in record)
+
+
+def _records_of(source: Any, name: str) -> Any:
+    """Return the records of a table, of pycocotools' `COCO`, of a COCO data set with scores, or of texts by image."""
+    if hasattr(source, "to_dict") and hasattr(source, "columns"):  # pandas, where NaN stands for a missing value
+        return [{k: v for k, v in row.items() if not _is_nan(v)} for row in source.to_dict("records")]
+    if isinstance(getattr(source, "dataset", None), Mapping):
+        source = source.dataset
+    if not isinstance(source, Mapping):
+        return source
+    if "annotations" in source:
+        rows = source["annotations"]
+        if not isinstance(rows, list | tuple) or not all(isinstance(row, Mapping) for row in rows):
+            raise InputError(f"{name}, annotations: expected a list of objects, found {rows!r:.80}")
+        if lacking := sum("score" not in row for row in rows):
+            raise InputError(
+                f"{name}: a COCO data set as predictions: expected a score in each annotation, found {lacking} of "
+                f"{len(rows)} without; add scores, or pass it as ground truth"
+            )
+        return rows
+    if all(isinstance(text, str) for text in source.values()):
+        return [{"image_id": image, "text": text} for image, text in source.items()]
+    raise InputError(
+        f"{name}: expected a list of results or answers, or {{image_id: text}}, found an object with the keys "
+        f"{', '.join(map(str, list(source)[:5]))}"
+    )
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and isnan(value)
+
+
+def from_records(
+    records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions"
+) -> list[Prediction] | list[CocoResult]:
+    """Turn dictionaries into predictions, or into COCO results if they have a `bbox` and no `text`.
+
+    A pandas table, pycocotools' `COCO` with scores, a COCO data set with scores, `{image_id: text}`, supervision's
+    `[(image_id, Detections), ...]` and torchmetrics' dictionaries are accepted too; boxes without a confidence get 1.
+    An empty list is an empty results list.
+
+    Raises:
+        InputError: naming record and field
+    """
+    found = boxes_by_image(records, source)
+    if found is not None:
+        return [
+            CocoResult(image.image_id, label, tuple(box), score)
+            for image in found
+            for box, label, score in zip(
+                image.boxes_N4, image.labels, image.scores or [1.0] * len(image.labels), strict=True
+            )
+        ]
+    records = _records_of(records, source)
+    if isinstance(records, str | bytes) or not isinstance(records, Iterable):
+        raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")
+    records = list(records)
+    for position, record in enumerate(records):
+        if type(record) is not dict and not isinstance(record, Mapping):
+            raise InputError(
+                f'{source}[{position}]: expected an object as {{"image_id": 1, "text": "..."}}, '
+                f"found {type(record).__name__}"
+            )
+    if all(map(_is_result, records)):
+        return [
+            _plain_result(record) or _coco_result(plain_record(record), f"{source}[{position}]")
+            for position, record in enumerate(records)
+        ]
+    return [_prediction(plain_record(record), f"{source}[{position}]") for position, record in enumerate(records)]
+
+
+def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
+    text = record.get("text")
+    reason = record.get("finish_reason")
+    if reason is not None and reason not in FINISH_REASONS:
+        raise InputError(f"{where}, finish_reason: expected one of {', '.join(FINISH_REASONS)}, found {reason!r:.80}")
+    if text is None and reason == "error":
+        text = ""
+    if not isinstance(text, str):
+        found = "nothing" if text is None else type(text).__name__
+        raise InputError(f"{where}, text: expected the answer as text, found {found}")
+    image_id, image = record.get("image_id"), record.get("image")
+    if image_id is None and image is None:
+        raise InputError(f"{where}, image_id: missing, and there is no image either; name the image")
+    if image is not None and not isinstance(image, str):
+        raise InputError(f"{where}, image: expected a file name, found {image!r:.80}")
+    size = {}
+    for key in ("width", "height", "input_width", "input_height"):
+        if record.get(key) is not None:
+            size[key] = finite_numbers([record[key]], 1, f"{where}, {key}")[0]
+            if size[key] <= 0:
+                raise InputError(f"{where}, {key}: expected a length above 0, found {record[key]!r}")
+    input_width, input_height = size.get("input_width"), size.get("input_height")
+    label, tile = record.get("label"), record.get("tile")
+    if label is not None and not (isinstance(label, str) and label.strip()):
+        raise InputError(f"{where}, label: expected the label that the prompt asked for, found {label!r:.80}")
+    if tile is not None:
+        tile = finite_numbers(tile, 4, f"{where}, tile")
+        if min(tile) < 0 or min(tile[2:]) <= 0:
+            raise InputError(f"{where}, tile: expected x, y, width and height in pixels, found {list(tile)}")
+    return Prediction(
+        text=text,
+        image_id=None if image_id is None else identifier(image_id, f"{where}, image_id"),
+        image=image,
+        finish_reason=reason,
+        coord_logprobs=_logprobs(record.get("coord_logprobs"), f"{where}, coord_logprobs"),
+        desc_logprobs=_desc_logprobs(record, where),
+        where=where,
+        coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
+        coord_spread=_expected(record.get("coord_spread"), f"{where}, coord_spread"),
+        coord_quantiles=_quantiles(record.get("coord_quantiles"), f"{where}, coord_quantiles"),
+        label=label,
+        tile=tile,
+        objects=_stated_objects(record, size, where),
+        width=size.get("width"),
+        height=size.get("height"),
+        input_size=(input_width, input_height) if input_width and input_height else None,
+    )
+
+
+def _stated_objects(
+    record: Mapping[str, Any], size: Mapping[str, float], where: str
+) -> tuple[StatedObject, ...] | None:
+    """Return the objects of a record that were fused of several answers; None if the record has no `fused`."""
+    if record.get("fused") is None:
+        return None
+    rows = record.get("objects")
+    if not isinstance(rows, list | tuple) or not {"width", "height"} <= size.keys():
+        raise InputError(f"{where}, fused: expected objects, and the width and height of the image beside it")
+    objects = []
+    for i, row in enumerate(rows):
+        place = f"{where}, objects[{i}]"
+        if not isinstance(row, Mapping) or not isinstance(row.get("desc"), str):
+            raise InputError(f"{place}: expected desc, bbox_xyxy and score, found {row!r:.80}")
+        x1, y1, x2, y2 = finite_numbers(row.get("bbox_xyxy"), 4, f"{place}, bbox_xyxy")
+        width, height = size["width"], size["height"]
+        points = tuple((float(x) / width, float(y) / height) for x, y in row.get("points_xy", ()))
+        score = finite_numbers([row.get("score")], 1, f"{place}, score")[0]
+        objects.append(StatedObject(row["desc"], (x1 / width, y1 / height, x2 / width, y2 / height), score, points))
+    return tuple(objects)
+
+
+def _logprobs(value: object, where: str) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    numbers = finite_numbers(value, None, where)
+    # Rounding in the producer may leave the log-probability of a certain token slightly above 0.
+    if any(number > 1e-3 for number in numbers):
+        raise InputError(f"{where}: a log-probability is above 0 ({max(numbers):g}); give natural logarithms")
+    return tuple(min(number, 0.0) for number in numbers)
+
+
+def _expected(value: object, where: str) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    numbers = finite_numbers(value, None, where)
+    if not all(-1e-6 <= number <= 1 + 1e-6 for number in numbers):
+        raise InputError(f"{where}: expected values in [0, 1], found {min(numbers):g} to {max(numbers):g}")
+    return tuple(min(max(number, 0.0), 1.0) for number in numbers)
+
+
+def _quantiles(value: object, where: str) -> tuple[tuple[float, ...], ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list | tuple):
+        raise InputError(f"{where}: expected a list of quantiles for each coordinate token, found {value!r:.80}")
+    rows = tuple(_expected(row, f"{where}[{i}]") or () for i, row in enumerate(value))
+    for i, row in enumerate(rows):
+        if len(row) % 2 == 0 or len(row) != len(rows[0]) or list(row) != sorted(row):
+            raise InputError(
+                f"{where}[{i}]: expected an odd number of ascending quantiles, equal for all tokens, found {list(row)}"
+            )
+    return rows
+
+
+def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...] | None:
+    """Read nested lists, or a flat list split by `desc_token_counts`, without which it belongs to one object."""
+    value, counts = record.get("desc_logprobs"), record.get("desc_token_counts")
+    field = f"{where}, desc_logprobs"
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        value = [plain(part) for part in value]
+    if isinstance(value, list | tuple) and value and all(isinstance(part, list | tuple) for part in value):
+        return tuple(_logprobs(part, f"{field}[{i}]") or () for i, part in enumerate(value))
+    flat = _logprobs(value, field) or ()
+    if counts is None:
+        return (flat,) if flat else ()
+    lengths = [int(n) for n in finite_numbers(counts, None, f"{where}, desc_token_counts")]
+    if sum(lengths) != len(flat) or any(n < 0 for n in lengths):
+        raise InputError(f"{where}, desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(flat)}")
+    ends = accumulate(lengths)
+    return tuple(flat[end - n : end] for n, end in zip(lengths, ends, strict=True))
+
+
+_PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})
+
+
+def plain_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record with `plain` values; the record itself if its values are plain already."""
+    if _PLAIN.issuperset(map(type, record.values())):
+        return record
+    return {key: plain(value) for key, value in record.items()}
+
+
+def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:
+    """Convert a record of the usual types quickly, without further checks; None for any other record."""
+    box: Any = record.get("bbox")
+    score: Any = record.get("score")
+    image_id, category_id = record.get("image_id"), record.get("category_id")
+    if (
+        type(box) is list
+        and [*map(type, box), type(score)] == _FIVE_FLOATS
+        and type(image_id) is int
+        and type(category_id) is int
+        and isfinite(sum(box) + score)
+        and box[2] >= 0
+        and box[3] >= 0
+    ):
+        return CocoResult(image_id, category_id, tuple(box), score)
+    return None
+
+
+def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
+    box = finite_numbers(record.get("bbox"), 4, f"{where}.bbox")
+    if box[2] < 0 or box[3] < 0:
+        raise InputError(f"{where}.bbox: expected a width and height of at least 0, found {list(box)}")
+    return CocoResult(
+        image_id=identifier(record.get("image_id"), f"{where}.image_id"),
+        category_id=identifier(record.get("category_id"), f"{where}.category_id"),
+        bbox=box,
+        score=finite_numbers([record.get("score")], 1, f"{where}.score")[0],
+    )

@@ -1,0 +1,135 @@
+"""Exports detections for other tools: COCO results, supervision, FiftyOne, CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coord_codec.files import InputError, write_text
+from coord_eval.evaluation import Evaluation
+from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.labelling import fiftyone_samples
+from coord_eval.metrics.detection import image_table
+
+if TYPE_CHECKING:
+    import supervision
+
+
+def _in_pixels(evaluation: Evaluation) -> GroundTruth:
+    """Return the ground truth; raise an InputError if its boxes are not in pixels, but fractions of unknown sizes."""
+    if not evaluation.truth.sizes_known:
+        raise InputError("export: the ground truth states no image sizes, so boxes in pixels are unknown; add them")
+    return evaluation.truth
+
+
+def to_coco_results(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Return a COCO results list, as `COCO.loadRes` and FiftyOne's `add_coco_labels` read it.
+
+    Boxes with unknown labels have no category id and are left out; the evaluation's `counts` contain their number.
+
+    Raises:
+        InputError: if the ground truth states no image sizes, so that boxes in pixels are unknown
+    """
+    ground_truth, detections = _in_pixels(evaluation), evaluation.detections
+    image_ids, category_ids = ground_truth.image_ids, ground_truth.category_ids
+    columns = (detections.image_D, detections.category_D, detections.boxes_D4, detections.scores_D)
+    return [
+        {"image_id": image_ids[image], "category_id": category_ids[category], "bbox": box, "score": score}
+        for image, category, box, score in zip(*(column.tolist() for column in columns), strict=True)
+        if category < len(category_ids)
+    ]
+
+
+def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
+    """Return one `supervision.Detections` for each file name; requires the extra `supervision`.
+
+    `class_id` is the index of the label, with unknown labels after those of the data set; `data["class_name"]` holds
+    the labels as text.
+
+    Raises:
+        InputError: if supervision is not installed, or if the ground truth states no image sizes
+    """
+    try:
+        import supervision as sv
+    except ImportError as error:
+        raise InputError("supervision is not installed; pip install coord-eval[supervision]") from error
+    ground_truth, detections = _in_pixels(evaluation), evaluation.detections
+    names = np.array([*ground_truth.categories, *detections.unknown], dtype=object)
+    result = {}
+    for image, name in enumerate(ground_truth.file_names):
+        rows = np.nonzero(detections.image_D == image)[0]
+        if not len(rows):
+            result[name] = sv.Detections.empty()
+            continue
+        x, y, w, h = detections.boxes_D4[rows].T
+        labels = detections.category_D[rows]
+        result[name] = sv.Detections(
+            xyxy=np.stack([x, y, x + w, y + h], axis=1),
+            confidence=detections.scores_D[rows],
+            class_id=labels,
+            data={"class_name": names[labels].astype(str)},
+        )
+    return result
+
+
+def to_fiftyone(evaluation: Evaluation) -> list[dict[str, Any]]:
+    """Return a record for each image, `{"filepath", "detections"}`, as `labelling.fiftyone_samples` writes them.
+
+    `fo.Detection(**item)` accepts each detection as it is, unknown labels included.
+
+    Raises:
+        InputError: if the size of an image is unknown
+    """
+    ground_truth, detections = evaluation.truth, evaluation.detections
+    if not np.isfinite(ground_truth.sizes_I2).all():
+        raise InputError("fiftyone: the ground truth lacks image sizes, and FiftyOne needs boxes in [0, 1]")
+    names = [*ground_truth.categories, *detections.unknown]
+    sizes = zip(ground_truth.file_names, ground_truth.sizes_I2.tolist(), strict=True)
+    records: list[dict[str, Any]] = [{"image": name, "width": w, "height": h, "objects": []} for name, (w, h) in sizes]
+    columns = (detections.image_D, detections.category_D, detections.boxes_D4, detections.scores_D)
+    for image, category, (x, y, w, h), score in zip(*(column.tolist() for column in columns), strict=True):
+        box = [x, y, x + w, y + h]
+        records[image]["objects"].append({"desc": names[category], "bbox_xyxy": box, "score": score})
+    return fiftyone_samples(records)
+
+
+def write_exports(evaluation: Evaluation, folder: str | Path) -> list[Path]:
+    """Write `images.csv`, `classes.csv`, `coco_results.json` and `fiftyone.json` into a folder.
+
+    Raises:
+        OSError: if the folder cannot be written
+        InputError: if the ground truth lacks image sizes
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {
+        "images.csv": _csv(image_table(evaluation)),
+        "classes.csv": _csv([{"class": name, **row} for name, row in evaluation.per_class.items()]),
+        "coco_results.json": json.dumps(to_coco_results(evaluation)) + "\n",
+        "fiftyone.json": json.dumps(to_fiftyone(evaluation)) + "\n",
+    }
+    for name, text in contents.items():
+        write_text(folder / name, text)
+    return [folder / name for name in contents]
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    buffer = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    return buffer.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Escape text that a spreadsheet would evaluate as a formula, and replace NUL, which CSV cannot hold."""
+    if not isinstance(value, str):
+        return value
+    value = value.replace("\0", "\ufffd")
+    return f"'{value}" if value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

@@ -1,0 +1,161 @@
+"""The quantisation ceiling: the score of the ground truth itself.
+
+Its objects are sorted, cut at the object limit, quantised on the grid, encoded as the text of an answer and parsed
+back. No model can recover what these steps lose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coord_codec import CoordGrid, Form, Instance, MarkerFamily, Object, Order, Style, encode_target, order_objects
+from coord_codec.records import check_description
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.intake.joining import LabelMatcher
+from coord_eval.metrics.coco import coco_scores_by_own_matching
+from coord_eval.parse.parser import parse_answer
+
+
+@dataclass(frozen=True)
+class CeilingSettings:
+    """How the ground truth is encoded for the ceiling; use the settings of the training.
+
+    Attributes:
+        markers: marker family
+        max_objects: object limit of an image, None for no limit
+        order: object order; it has an effect only under an object limit
+    """
+
+    markers: str | MarkerFamily = "obj"
+    max_objects: int | None = None
+    order: Order = "top_left"
+
+
+def oracle_predictions(
+    ground_truth: GroundTruthSource,
+    *,
+    markers: str | MarkerFamily = "obj",
+    style: Style = "markers",
+    form: Form = "tokens",
+    order: Order = "top_left",
+    max_objects: int | None = None,
+    grid: CoordGrid = CoordGrid(),
+) -> list[dict[str, Any]]:
+    """Return a prediction record for each image, with the encoded ground truth as its text.
+
+    Crowd regions are left out. Boxes are clipped to the image; a box without area after clipping is left out.
+
+    Args:
+        ground_truth: as for `coord_eval.load_ground_truth`; every image needs its size
+        markers: marker family, see `coord_codec.encode_target`
+        style: `markers` or `json`
+        form: `tokens` or `numbers`
+        order: order of the objects
+        max_objects: maximum number of objects in an image, None for no limit
+        grid: grid that quantises the coordinates
+
+    Raises:
+        InputError: if the ground truth cannot be read, or an image with objects states no size
+
+    Example:
+        >>> from coord_codec import Instance
+        >>> cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.3, 0.4]}
+        >>> oracle_predictions([Instance(image="a.jpg", width=9, height=9, objects=[cat])])[0]["text"]
+        '<obj_start>cat<|coord_100|><|coord_200|><|coord_300|><|coord_400|><obj_end>'
+    """
+    ground_truth = load_ground_truth(ground_truth)
+    objects = _objects(ground_truth)
+    records = []
+    for image, image_id in enumerate(ground_truth.image_ids):
+        name = ground_truth.file_names[image] or str(image_id)
+        named = (Object(desc=ground_truth.categories[o.category], bbox=o.bbox) for o in objects[image])
+        instance = Instance(image="any", objects=tuple(named))
+        text = encode_target(
+            instance, markers=markers, style=style, form=form, order=order, max_objects=max_objects, grid=grid
+        )
+        records.append({"image_id": image_id, "image": name, "text": text, "finish_reason": "stop"})
+    return records
+
+
+def no_ceiling(ground_truth: GroundTruth) -> str:
+    """Return why the ceiling cannot be computed; empty if it can be."""
+    if not np.isfinite(ground_truth.sizes_I2).all():
+        return "no ceiling: some images state no size"
+    if len(set(ground_truth.categories)) != len(ground_truth.categories):
+        return "no ceiling: two categories share a name"
+    try:
+        for name in ground_truth.categories:
+            check_description(name)
+    except ValueError as error:
+        return f"no ceiling: the name of a category cannot be written in a target text: {error}"
+    return ""
+
+
+def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid) -> dict[str, float]:
+    """Score the encoded ground truth as if it were the model's answers.
+
+    The steps of `oracle_predictions` are done on arrays, without a text; of the text only the labels are tried.
+
+    Returns:
+        The twelve COCO metrics with all scores set to 1; empty if they cannot be computed.
+    """
+    if no_ceiling(ground_truth):
+        return {}
+    rows = []
+    for image, objects in enumerate(_objects(ground_truth)):
+        kept = order_objects(objects, settings.order)[: settings.max_objects]
+        rows += [(image, o.category, *o.bbox) for o in kept]
+    table = np.array(rows, np.float64).reshape(-1, 6)
+    bins_D4 = grid.quantize(table[:, 2:])
+    category_D = _categories_read(ground_truth, settings, grid)[table[:, 1].astype(np.int64)]
+    # A box without area on the grid, or whose label is not read, is lost.
+    kept_D = (bins_D4[:, :2] < bins_D4[:, 2:]).all(axis=1) & (category_D >= 0)
+    image_D, corners_D4 = table[kept_D, 0].astype(np.int64), grid.dequantize(bins_D4[kept_D])
+    sizes_D2 = ground_truth.sizes_I2[image_D]
+    boxes_D4 = np.concatenate([corners_D4[:, :2], corners_D4[:, 2:] - corners_D4[:, :2]], axis=1)
+    boxes_D4 *= np.tile(sizes_D2, 2)
+    ones_D = np.ones(len(image_D))
+    detections = Detections(image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D), np.int64))
+    return coco_scores_by_own_matching(ground_truth, detections).summary
+
+
+class _Target(NamedTuple):
+    """An object of a target text: index of its category, corners in [0, 1]."""
+
+    category: int
+    bbox: tuple[float, float, float, float]
+
+
+def _objects(ground_truth: GroundTruth) -> list[list[_Target]]:
+    """Return the objects of each image that can stand in a target text, clipped to the image.
+
+    Raises:
+        InputError: if an image with objects states no size
+    """
+    objects: list[list[_Target]] = [[] for _ in ground_truth.image_ids]
+    for image in np.unique(ground_truth.image_N).tolist():
+        ground_truth.size_of(image)
+    sizes_N2 = ground_truth.sizes_I2[ground_truth.image_N]
+    starts_N2, ends_N2 = ground_truth.boxes_N4[:, :2], ground_truth.boxes_N4[:, :2] + ground_truth.boxes_N4[:, 2:]
+    corners_N4 = np.clip(np.concatenate([starts_N2 / sizes_N2, ends_N2 / sizes_N2], axis=1), 0.0, 1.0)
+    keep_N = ~ground_truth.crowd_N & (corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1)
+    columns = (ground_truth.image_N, ground_truth.category_N, corners_N4)
+    for image, category, corners in zip(*(column[keep_N].tolist() for column in columns), strict=True):
+        objects[image].append(_Target(category, tuple(corners)))
+    return objects
+
+
+def _categories_read(ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid) -> np.ndarray:
+    """Return the category as which the label of each category is read from a text, -1 for one that is not read."""
+    matcher = LabelMatcher(ground_truth.categories)
+    read = np.full(len(ground_truth.categories), -1)
+    for k, name in enumerate(ground_truth.categories):
+        alone = Instance(image="any", objects=(Object(desc=name, bbox=(0.0, 0.0, 1.0, 1.0)),))
+        answer = parse_answer(encode_target(alone, markers=settings.markers, grid=grid), settings.markers, grid=grid)
+        category = matcher.match(answer.objects[0].desc)[0] if len(answer) == 1 else None
+        read[k] = -1 if category is None else category
+    return read

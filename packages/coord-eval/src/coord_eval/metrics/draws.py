@@ -1,0 +1,54 @@
+"""Resamples of the images, and the interval that they give; see `bootstrap`.
+
+Shapes: B resamples, I images.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+CONFIDENCE = 0.95
+_CHUNK = 16
+"""Number of resamples that are computed together."""
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
+"""Two-sided 95 % quantiles of Student's t by degrees of freedom; the last is used for more than it lists."""
+
+
+def half_width(values: Sequence[float]) -> float | None:
+    """Return the half width of the 95 % interval of the mean of values (Student's t), None for a single one.
+
+    Example:
+        >>> round(half_width([0.1, 0.2, 0.3]), 4)
+        0.2484
+    """
+    n = len(values)
+    return _T95[min(n - 1, len(_T95)) - 1] * float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else None
+
+
+def interval(value: float, draws_B: np.ndarray, share: bool = False) -> dict[str, float]:
+    """Return a value and the central 95 % of its resamples, shifted so that their mean is the value.
+
+    Args:
+        value: the metric on the data set
+        draws_B: the metric on the resamples; NaN where it is undefined
+        share: whether values lie in [0, 1]
+    """
+    tail = 100 * (1 - CONFIDENCE) / 2
+    present_B = draws_B[~np.isnan(draws_B)]
+    shifted_B = present_B + (value - present_B.mean()) if len(present_B) else np.array([value])
+    low, high = (
+        min(float(v), value) if i == 0 else max(float(v), value)
+        for i, v in enumerate(np.percentile(shifted_B, [tail, 100 - tail]))
+    )
+    return {"value": value, "low": max(low, 0.0) if share else low, "high": min(high, 1.0) if share else high}
+
+
+def draw_weights(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the number of times [B, I] that each image is drawn in some resamples, until there are enough."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, resamples, _CHUNK):
+        drawn = (rng.integers(0, images, images) for _ in range(min(_CHUNK, resamples - start)))
+        yield np.stack([np.bincount(chosen, minlength=images) for chosen in drawn])

@@ -1,0 +1,329 @@
+"""Accuracy on referring expressions, as in RefCOCO (Yu et al. 2016, https://arxiv.org/abs/1608.00272).
+
+Acc@.5 is the share of phrases for which the predicted box has an IoU of at least .5 with the box of the phrase.
+Phrases with no or several targets (gRefCOCO, Liu et al. 2023, "GRES", https://arxiv.org/abs/2306.00968) are scored by
+N-acc and by the share of phrases with F1 = 1 (He et al. 2023, "GREC", https://arxiv.org/abs/2308.16182).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
+from coord_codec.counts import counted
+from coord_codec.files import finite_numbers
+from coord_codec.labels import normalize_label
+from coord_eval.boxes.iou import box_iou
+from coord_eval.intake.answers import (
+    AnswerSettings,
+    PredictionSource,
+    Progress,
+    Scale,
+    assumed_scale_notes,
+    load_predictions,
+    parse_all,
+    silent,
+)
+from coord_eval.intake.ground_truth import load_ground_truth
+from coord_eval.intake.predictions import Prediction
+from coord_eval.metrics.draws import interval
+from coord_eval.parse.answer import Answer
+
+_F1_IOU = 0.5
+
+
+@dataclass(frozen=True)
+class ExpressionScores:
+    """Accuracy over referring expressions.
+
+    Attributes:
+        phrases: number of phrases
+        accuracy: share of phrases whose IoU is at least the threshold, for each threshold; this and the next two are
+            over the phrases with one target
+        mean_iou: mean IoU, which is 0 for an answer without a box
+        point_in_box: share of phrases for which the answered point, or the centre of the answered box, lies in the box
+            of the phrase: the measure of ScreenSpot (Cheng et al. 2024, https://arxiv.org/abs/2401.10935)
+        without_box: number of answers without a box to phrases with a target, which count as wrong
+        several_boxes: number of answers with more than one box to phrases with one target; the first one counts
+        intervals: `value`, `low` and `high` of each accuracy (`"Acc@0.5"`), of `"mean_iou"` and of `"point_in_box"`:
+            the central 95 % of resamples of the images, each with all its phrases; empty without resamples
+        notes: conditions that matter when interpreting the metrics
+        no_target: number of phrases that name nothing in the image
+        several_targets: number of phrases that name several objects
+        n_acc: share of the phrases without a target whose answer has no box, neither read nor dropped; None without
+            such phrases
+        precision_f1: share of all phrases with F1 = 1: each target has an answered box of its own with an IoU of at
+            least .5 and no box is left; without a target, as for `n_acc`. None if every phrase has one target
+    """
+
+    phrases: int
+    accuracy: dict[str, float]
+    mean_iou: float
+    without_box: int
+    several_boxes: int
+    point_in_box: float = 0.0
+    intervals: dict[str, dict[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    no_target: int = 0
+    several_targets: int = 0
+    n_acc: float | None = None
+    precision_f1: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the metrics as plain types, unrounded."""
+        return asdict(self)
+
+
+def score_expressions(
+    boxes: Iterable[Sequence[float] | Sequence[Sequence[float]]],
+    answers: Iterable[Answer],
+    thresholds: Sequence[float] = (0.5,),
+    *,
+    images: Sequence[Hashable] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> ExpressionScores:
+    """Score answers to referring expressions by their boxes, regardless of the descriptions.
+
+    Of an answer to a phrase with one target the first box counts, of other answers all boxes.
+
+    Args:
+        boxes: `(x1, y1, x2, y2)` of each phrase in [0, 1], or a list of such boxes, empty if nothing is meant; IoU is
+            the same in pixels
+        answers: the parsed answer to each phrase, in the same order
+        thresholds: lowest IoU of a correct box, one or more values
+        images: any identifier of the image of each phrase, since intervals resample images; None if every phrase has
+            its own image
+        resamples: number of resamples of the images, 0 for no intervals
+        seed: seed of the resamples
+
+    Raises:
+        InputError: if the numbers of answers or images differ from that of boxes, or a box has not four numbers
+
+    Example:
+        >>> from coord_eval import parse_answer
+        >>> answer = parse_answer('[{"bbox_2d": [100, 100, 300, 300], "label": "left cup"}]', scale=1000)
+        >>> score_expressions([(0.1, 0.1, 0.3, 0.4)], [answer]).accuracy
+        {'0.5': 1.0}
+    """
+    images = None if images is None else list(images)
+    targets, answers = [_targets(given, n) for n, given in enumerate(boxes, 1)], list(answers)
+    if len(targets) != len(answers):
+        raise InputError(
+            f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(answers), 'answer')}; "
+            "give one answer a phrase"
+        )
+    if images is not None and len(images) != len(targets):
+        raise InputError(
+            f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(images), 'image')}; "
+            "name the image of each phrase"
+        )
+    names = list(range(len(targets)) if images is None else images)
+    phrases = range(len(targets))
+    single = [i for i in phrases if len(targets[i]) == 1]
+    no_target = [i for i in phrases if not targets[i]]
+    firsts = [(targets[i][0], answers[i].objects[0].box if answers[i].objects else None) for i in single]
+    iou = np.array([0.0 if found is None else _iou(box, found) for box, found in firsts])
+    inside = np.array([float(found is not None and _inside(box, found)) for box, found in firsts])
+    measured = {f"Acc@{t:g}": (single, (iou >= t).astype(np.float64)) for t in thresholds}
+    measured |= {"mean_iou": (single, iou), "point_in_box": (single, inside)}
+    if len(single) < len(targets):
+        all_found = np.array([float(_all_found(targets[i], answers[i])) for i in phrases])
+        measured["precision_f1"] = (list(phrases), all_found)
+        measured["n_acc"] = (no_target, all_found[no_target])
+    return ExpressionScores(
+        phrases=len(targets),
+        accuracy={f"{t:g}": _mean(iou >= t) or 0.0 for t in thresholds},
+        mean_iou=_mean(iou) or 0.0,
+        point_in_box=_mean(inside) or 0.0,
+        without_box=sum(not answers[i].objects for i in phrases if targets[i]),
+        several_boxes=sum(len(answers[i]) > 1 for i in single),
+        intervals={
+            name: found
+            for name, (rows, values) in measured.items()
+            if rows
+            for found in _intervals({name: values}, [names[i] for i in rows], resamples, seed).values()
+        },
+        no_target=len(no_target),
+        several_targets=len(targets) - len(single) - len(no_target),
+        n_acc=_mean(measured["n_acc"][1]) if "n_acc" in measured else None,
+        precision_f1=_mean(measured["precision_f1"][1]) if "precision_f1" in measured else None,
+    )
+
+
+def _mean(values: np.ndarray) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _targets(given: Sequence[float] | Sequence[Sequence[float]], number: int) -> list[tuple[float, ...]]:
+    """Return the boxes of a phrase, which are given as one box or as a list of boxes."""
+    boxes: list[Any] = list(given)
+    if boxes and not hasattr(boxes[0], "__len__"):
+        boxes = [boxes]
+    for box in boxes:
+        if len(box) != 4:
+            raise InputError(f"expressions, phrase {number}: expected x1, y1, x2, y2 of each box, found {box!r:.80}")
+    return [finite_numbers(list(box), 4, f"expressions, phrase {number}") for box in boxes]
+
+
+def _all_found(targets: Sequence[Sequence[float]], answer: Answer) -> bool:
+    """Return whether F1 is 1: the boxes of an answer and the targets pair off with an IoU of at least .5.
+
+    As in GREC the pair with the highest IoU is taken first. A box that was dropped is an answered box too.
+    """
+    if not targets:
+        return not answer.objects and all(drop.reason == "unrecognised" for drop in answer.dropped)
+    if len(answer.objects) != len(targets):
+        return False
+    iou_TA = np.array([[_iou(target, found.box) for found in answer.objects] for target in targets])
+    for _ in targets:
+        target, found = np.unravel_index(int(iou_TA.argmax()), iou_TA.shape)
+        if iou_TA[target, found] < _F1_IOU:
+            return False
+        iou_TA[target, :] = iou_TA[:, found] = -1.0
+    return True
+
+
+def _intervals(
+    measured: dict[str, np.ndarray], images: Sequence[Hashable], resamples: int, seed: int
+) -> dict[str, dict[str, float]]:
+    """Return intervals of means over phrases when images are resampled with all their phrases."""
+    if not resamples:
+        return {}
+    index = {image: i for i, image in enumerate(dict.fromkeys(images))}
+    image_N = np.array([index[image] for image in images])
+    # Number of times that each image is drawn in each resample.
+    drawn_BI = np.random.default_rng(seed).multinomial(len(index), np.full(len(index), 1 / len(index)), resamples)
+    phrases_B = drawn_BI @ np.bincount(image_N)
+    return {
+        name: interval(float(value_N.mean()), drawn_BI @ np.bincount(image_N, value_N) / phrases_B, True)
+        for name, value_N in measured.items()
+    }
+
+
+def score_expression_files(
+    ground_truth: str | Path | Sequence[Instance],
+    predictions: PredictionSource,
+    thresholds: Sequence[float] = (0.5,),
+    *,
+    format: str | MarkerFamily = "auto",
+    scale: Scale = None,
+    grid: CoordGrid = CoordGrid(),
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ExpressionScores:
+    """Score a file of answers against a file of phrases, line by line.
+
+    Args:
+        ground_truth: instance JSON lines, a phrase each, which is the description of its object or objects; a line
+            without objects is a phrase that names nothing in the image. An image with several phrases has several lines
+        predictions: `predictions.jsonl`, the answer to each phrase in the same order; if both files state the image or
+            its id, they have to agree
+        thresholds: lowest IoU of a correct box, one or more values
+        format: format of the answers, see `coord_eval.parse_answer`
+        scale: divisor of plain numbers, see `coord_eval.score`
+        grid: grid of the coordinate tokens
+        resamples: number of resamples of the images for intervals, 0 for none
+        seed: seed of the resamples
+        progress: called with the name of a stage, the number of steps done and their total
+
+    Raises:
+        InputError: if the files do not match; the message names the line
+    """
+    instances = _read_phrases(ground_truth)
+    for number, item in enumerate(instances, 1):
+        names = dict.fromkeys(target.desc for target in item.objects)
+        if len(names) > 1:
+            raise InputError(
+                f"ground truth, phrase {number} ({item.image}): expected one phrase as the description of all objects, "
+                f"found {', '.join(map(repr, names)):.80}; give each phrase a line of its own"
+            )
+    loaded_records = load_predictions(predictions)
+    texts = [item for item in loaded_records if isinstance(item, Prediction)]
+    if len(texts) < len(loaded_records):
+        raise InputError("expressions: expected answers as text, found a COCO results list")
+    if len(texts) != len(instances):
+        raise InputError(
+            f"expressions: {counted(len(instances), 'phrase')} and {counted(len(texts), 'answer')}; give "
+            "one answer a phrase, in order"
+        )
+    for prediction, item in zip(texts, instances, strict=True):
+        _check_same_image(prediction, item)
+    # Several phrases can share an image, so each line is treated as a separate image.
+    lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
+    options = AnswerSettings(format=format, scale=scale, grid=grid)
+    answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
+    answers, moved = _by_phrase(instances, answers)
+    boxes = [[target.bbox for target in item.objects] for item in instances]
+    images = [item.image for item in instances]
+    scores = score_expressions(boxes, answers, thresholds, images=images, resamples=resamples, seed=seed)
+    return replace(scores, notes=(*notes, *moved, *assumed_scale_notes(answers)))
+
+
+def _read_phrases(source: str | Path | Sequence[Instance]) -> list[Instance]:
+    if not isinstance(source, str | Path):
+        return list(source)
+    try:
+        # `read_annotations` would refuse the repeated images.
+        return list(read_instances(source, strict=True).instances)
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read ({error.strerror}); check the path") from error
+
+
+def _check_same_image(prediction: Prediction, item: Instance) -> None:
+    """Raise an error if an answer names another image than the phrase at the same position."""
+    has_name = prediction.image is not None
+    found, expected = (prediction.image, item.image) if has_name else (prediction.image_id, item.image_id)
+    if has_name:
+        same = PurePath(str(found)).name == PurePath(item.image).name
+    else:
+        same = expected is None or str(found) == str(expected)
+    if not same:
+        raise InputError(
+            f"{prediction.where}: about {found!r}, but the phrase at this position is about {expected!r}; "
+            "answers must have the order of the phrases"
+        )
+
+
+def _inside(box: Sequence[float], answered: Sequence[float]) -> bool:
+    """Return whether the centre of the answered box lies in a box; a point is parsed as a tiny box around it."""
+    x, y = (answered[0] + answered[2]) / 2, (answered[1] + answered[3]) / 2
+    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
+
+
+def _by_phrase(instances: Sequence[Instance], answers: Sequence[Answer]) -> tuple[list[Answer], list[str]]:
+    """Bring the answers of each image into the order of its phrases if each names another phrase of that image.
+
+    Returns:
+        The answers, and a note with their number if some were moved.
+    """
+    ordered, moved = list(answers), 0
+    by_image: dict[str, list[int]] = {}
+    for i, item in enumerate(instances):
+        by_image.setdefault(item.image, []).append(i)
+    for rows in by_image.values():
+        if not all(instances[i].objects for i in rows):  # a phrase without a target is not stated
+            continue
+        phrases = {normalize_label(instances[i].objects[0].desc): i for i in rows}
+        named = {normalize_label(answers[i].objects[0].desc): i for i in rows if answers[i].objects}
+        if len(phrases) < len(rows) or phrases.keys() != named.keys() or phrases == named:
+            continue
+        for name, i in phrases.items():
+            ordered[i] = answers[named[name]]
+            moved += named[name] != i
+    note = (
+        f"{counted(moved, 'answer')} stood in another order than the phrases of their image: joined by the "
+        "phrase they name"
+    )
+    return ordered, [note] if moved else []
+
+
+def _iou(a: Sequence[float], b: Sequence[float]) -> float:
+    xywh = (np.array([x1, y1, x2 - x1, y2 - y1]) for x1, y1, x2, y2 in (a, b))
+    return float(box_iou(*xywh))

@@ -1,0 +1,223 @@
+"""The report of an evaluation: one HTML file, whose sections follow the table of metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from coord_codec import geometry_of
+from coord_codec.counts import counted
+from coord_codec.files import write_text
+from coord_codec.html import columns, notes, number, page, safe, section, table, tiles
+from coord_eval.metrics.errors import classify_errors
+from coord_eval.metrics.metric import Metric
+from coord_eval.report.distributions import distribution_charts
+from coord_eval.report.findings import costly_errors, findings_html
+from coord_eval.report.images import choose_images, f1_of_images, images_html
+from coord_eval.report.metric_table import all_metrics, headline
+from coord_eval.report.photograph import ImageRoot
+from coord_eval.report.plot import MatplotlibMissingError
+
+if TYPE_CHECKING:
+    from coord_eval.evaluation import Evaluation
+
+
+MAX_OVERLAYS = 200
+"""Most images of a report, unless the caller says otherwise."""
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A section that a caller adds to the report.
+
+    Attributes:
+        title: heading, plain text
+        html: content, inserted unescaped: the caller must escape it and embed all resources
+    """
+
+    title: str
+    html: str
+
+
+def write_report(
+    evaluation: Evaluation,
+    folder: str | Path,
+    *,
+    image_root: str | ImageRoot | None = None,
+    title: str | None = None,
+    sections: Sequence[ReportSection] = (),
+    max_overlays: int = MAX_OVERLAYS,
+    facts: Mapping[str, object] | None = None,
+) -> Path:
+    """Write `evaluation.json` and `report.html`; see `Evaluation.write_report`."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root or evaluation.truth.root
+    kinds = classify_errors(evaluation)
+    findings = costly_errors(evaluation, kinds)
+    f1_I = f1_of_images(evaluation)
+    chosen = choose_images(f1_I, findings, max_overlays) if max_overlays > 0 else []
+    images, shown = images_html(evaluation, root, chosen, f1_I, kinds, folder) if chosen else ("", [])
+    first = findings_html(findings, frozenset(shown))
+    health = evaluation.format
+    parsed = f"{health['parsed']} of {health['answers']} parsed" if health["answers"] else ""
+    parts = [
+        tiles_html(evaluation),
+        figures_html(evaluation),
+        notes(evaluation.notes),
+        section("What to look at first", first, f"{len(findings)} findings") if findings else "",
+        section("Images", images, f"{len(shown)} of {len(f1_I)}") if images else "",
+        *(section(part.title, part.html) for part in sections),
+        section("Shapes", _shape_table(evaluation.shapes)) if evaluation.shapes else "",
+        *_metric_sections(evaluation),
+        _distributions(evaluation),
+        section("Answers: parsing and format", _format_tables(evaluation), parsed, folded=True),
+        _intervals(evaluation),
+    ]
+    about = {"date": time.strftime("%Y-%m-%d %H:%M"), **(facts or {})}
+    html = page(title or "Evaluation", "\n".join(part for part in parts if part), facts=about)
+    write_text(folder / "evaluation.json", evaluation.to_json())
+    write_text(folder / "report.html", html)
+    return folder / "report.html"
+
+
+def _metric_sections(evaluation: Evaluation) -> list[str]:
+    """Return a section for each heading of the table of metrics, those with headline figures first.
+
+    Tables of the others are folded behind their heading; charts are not.
+    """
+    if not evaluation.has_boxes:
+        return []
+    contents: dict[str, list[Metric]] = {}
+    for row in all_metrics():
+        if row.shown and row.shown.html:
+            contents.setdefault(row.shown.section, []).append(row)
+    leading = {row.shown.section for row in all_metrics() if row.shown and any(f.headline for f in row.figures)}
+    parts = []
+    for title, rows in sorted(contents.items(), key=lambda item: item[0] not in leading):
+        shown = [html for row in rows if row.shown and row.shown.html and (html := _shown(row.shown.html, evaluation))]
+        mains = [row.shown.main(evaluation) for row in rows if row.shown and row.shown.main]
+        if shown:
+            folded = title not in leading and not any("<figure" in html or "matrix" in html for html in shown)
+            parts.append(section(title, columns(*shown), next((main for main in mains if main), ""), folded))
+    return parts
+
+
+def _distributions(evaluation: Evaluation) -> str:
+    shown = _shown(distribution_charts, evaluation) if evaluation.has_boxes else ""
+    return section("Where the boxes lie", shown, f"mean IoU {number(evaluation.mean_iou)}") if shown else ""
+
+
+def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
+    """Return what the report shows of a metric; in place of a chart that cannot be drawn, the reason."""
+    try:
+        return html(evaluation)
+    except MatplotlibMissingError as missing:
+        return f"<p>{safe(missing)}</p>"
+
+
+def _intervals(evaluation: Evaluation) -> str:
+    rows = {
+        name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
+        for name, row in evaluation.intervals.items()
+    }
+    if not rows or not evaluation.has_boxes:
+        return ""
+    html = headline_first(("", "value", "interval"), rows)
+    return section("95 % confidence intervals (bootstrap over images)", html, f"{len(rows)} figures", folded=True)
+
+
+def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
+    """Return a table of the headline metrics and a folded one of the others; `rows` has the row of each metric."""
+    names = headline()
+    first = [row for name, row in rows.items() if name in names]
+    others = [row for name, row in rows.items() if name not in names]
+    more = f"<details><summary>all metrics</summary>{table(head, others)}</details>" if others else ""
+    return table(head, first) + more if rows else ""
+
+
+def tiles_html(evaluation: Evaluation) -> str:
+    """Return the headline numbers at the top of the report."""
+    health = evaluation.format
+    shapes = evaluation.shapes
+    cells = [
+        (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}") for k in _ap_names(shapes)[:2]
+    ]
+    if evaluation.has_boxes:
+        cells += [
+            tile for row in all_metrics() if row.shown and row.shown.tiles for tile in row.shown.tiles(evaluation)
+        ]
+    if health["answers"]:
+        share = 100 * health["parsed"] / health["answers"]
+        cells.append(("Answers parsed", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
+    return tiles(cells)
+
+
+def figures_html(evaluation: Evaluation) -> str:
+    """Return the headline figures in one paragraph of text, with their intervals and the ceiling."""
+    if not evaluation.has_boxes:
+        return ""
+    parts = []
+    for name in headline():
+        value, row = evaluation[name], evaluation.intervals.get(name)
+        if np.isnan(value):
+            continue
+        text = f"{name} {number(value)}"
+        if row:
+            text += f" [{row['low']:.3f}, {row['high']:.3f}]"
+        if name in evaluation.ceiling:
+            text += f" (ceiling {number(evaluation.ceiling[name])})"
+        parts.append(text)
+    remark = ". Brackets: 95 % interval over images" if evaluation.intervals else ""
+    return f'<p class="figures">{safe("; ".join(parts))}{remark}.</p>'
+
+
+def _shape_table(shapes: Mapping[str, Any]) -> str:
+    """Return the scores of shapes other than boxes, and their ceiling."""
+    ceiling = shapes["ceiling"]
+    names = {"AP": "AP", "mean": "mean similarity over objects, 0 for missed ones"}
+    rows = [
+        (names.get(name, name), number(shapes[name]), number(ceiling[name])) for name in (*_ap_names(shapes), "mean")
+    ]
+    text = (
+        f"<p>{counted(shapes['objects'], 'object')} of the geometry {safe(shapes['geometry'])}, compared by "
+        f"{safe(shapes['measure'])}. Ceiling: the ground truth itself, encoded as a target text, with "
+        f"{counted(ceiling['simplified'], 'outline')} simplified."
+    )
+    has_extent = geometry_of(shapes["geometry"]).has_extent
+    note = " The sections below are about the bounding boxes of the shapes." if has_extent else ""
+    return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
+
+
+def _ap_names(shapes: Mapping[str, Any]) -> list[str]:
+    return [name for name in shapes if name.startswith("AP")]
+
+
+def _format_tables(evaluation: Evaluation) -> str:
+    health, counts, join = evaluation.format, evaluation.counts, evaluation.join
+    rows = [
+        ("images", counts["images"]),
+        ("images with an answer", join.answered),
+        ("images without an answer", join.images - join.answered),
+        ("answers about unknown images, left out", join.unknown),
+        ("ground-truth objects", counts["objects"]),
+        ("crowd regions, neither hit nor missed", counts["crowd_regions"]),
+        ("predicted boxes", counts["detections"]),
+        ("boxes with unknown labels, counted as false", counts["unknown_label_detections"]),
+    ]
+    tables = [table(("", "count"), rows)]
+    if health["answers"]:
+        rows = [(key, health[key]) for key in ("answers", "parsed", "clean", "truncated", "empty", "repeats")]
+        rows += [(f"{kind} objects", n) for kind, n in health["completeness"].items()]
+        rows += [(f"format {name}", n) for name, n in health["formats"].items()]
+        dropped = [(reason.replace("_", " "), n) for reason, n in health["dropped"].items()]
+        tables.append(table(("answers", "count"), rows))
+        tables.append(table(("reason for dropping", "count"), dropped or [("nothing dropped", 0)]))
+    if unknown := list(evaluation.unknown_labels.items())[:15]:
+        tables.append(table(("unknown labels", "count"), [(name.strip() or "(no label)", n) for name, n in unknown]))
+    return columns(*tables)

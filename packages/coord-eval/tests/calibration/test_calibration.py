@@ -1,0 +1,148 @@
+"""Calibration against references, on generated boxes whose true probability is known."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.optimize import isotonic_regression
+
+from coord_eval import Calibration, InputError, ScoredObject, fit_calibration, score
+from coord_eval.calibration.knots import fit_knots, isotonic
+from coord_eval.cli.main import main
+
+
+def generated(images, seed=0, labels=1, per_image=6):
+    """A COCO set and results whose boxes are hits with the probability score², on an object each."""
+    draw = np.random.default_rng(seed)
+    truth = {
+        "images": [{"id": i, "file_name": f"{i}.jpg", "width": 700, "height": 100} for i in range(images)],
+        "categories": [{"id": k, "name": f"label {k}"} for k in range(labels)],
+        "annotations": [],
+    }
+    results = []
+    for image in range(images):
+        for place in range(per_image):
+            box, label = [100.0 * place, 10.0, 40.0, 40.0], int(draw.integers(labels))
+            value = float(draw.uniform(0.2, 1))
+            where = {"image_id": image, "category_id": label}
+            truth["annotations"].append({"id": len(results), **where, "bbox": box})
+            shift = 0.0 if draw.random() < value**2 else 45.0
+            results.append({**where, "bbox": [box[0] + shift, *box[1:]], "score": value})
+    return truth, results
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    evaluation = score(*generated(120))
+    return evaluation, fit_calibration(evaluation, rests_on={"model": "tiny"})
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_isotonic_equals_scipy(seed):
+    draw = np.random.default_rng(seed)
+    value, weight = draw.random(12).round(1), draw.integers(1, 9, 12).astype(float)
+    assert isotonic(value, weight) == pytest.approx(isotonic_regression(value, weights=weight).x)
+
+
+def test_fit_knots_are_smoothed_shares_of_groups_of_boxes():
+    score_D = np.repeat([0.1, 0.5, 0.9], [4, 8, 4])
+    hit_D = np.array([1, 0, 0, 0] + [0, 1] * 4 + [1, 1, 1, 1], bool)
+    knots = fit_knots(score_D, hit_D, 0.5, 2.0)
+    # Sixteen boxes make two groups; the middle falls into the boxes of equal score, which stay together.
+    assert knots == ((0.1, (1 + 1) / (4 + 2)), (pytest.approx(7.6 / 12), (8 + 1) / (12 + 2)))
+
+
+def test_calibrated_scores_are_the_true_probabilities(fitted):
+    evaluation, calibration = fitted
+    at = np.array([0.35, 0.5, 0.65, 0.8, 0.95])
+    assert calibration(at) == pytest.approx(at**2, abs=0.12)
+    before, after = calibration.reliability["before"], calibration.reliability["after"]
+    assert before["ece"] == pytest.approx(evaluation.analysis["reliability"]["ece"])
+    # The mean of s - s² over scores from .2 to 1 is .187.
+    assert before["low"] < before["ece"] < before["high"]
+    assert before["ece"] == pytest.approx(0.187, abs=0.04)
+    assert after["ece"] < 0.06
+    # The cross-validated reliability foretells that of other images.
+    other = score(*generated(400, seed=1), calibration=calibration)
+    assert other.analysis["reliability"]["ece"] < 0.05
+    assert other.notes[-1].startswith("scores are calibrated: P(IoU > .5), from 720 boxes")
+
+
+def test_calibration_keeps_the_order_and_ap(coco_set, noisy_results):
+    results = noisy_results(coco_set, 2)
+    before = score(coco_set, results)
+    calibration = fit_calibration(before, resamples=2)
+    after = score(coco_set, results, calibration=calibration)
+    assert after.coco == before.coco
+    assert after.calibrated
+    assert "which are these very ones" in after.notes[-1]
+    steps = np.linspace(0, 1, 2001)
+    assert (np.diff(calibration(steps)) > 0).all()
+    assert 0 <= calibration(steps).min() <= calibration(steps).max() <= 1
+    with pytest.raises(InputError, match="calibrated already"):
+        fit_calibration(after)
+
+
+def test_category_with_enough_boxes_has_a_map_of_its_own():
+    truth, results = generated(100, labels=2)
+    kept = [r for r in results if r["category_id"] == 0] + [r for r in results if r["category_id"] == 1][:100]
+    calibration = fit_calibration(score(truth, kept), resamples=2)
+    assert set(calibration.classes) == {"label 0"}
+    own, common = calibration([0.6], ["label 0"]), calibration([0.6], ["label 1"])
+    assert own != common == calibration([0.6])
+    objects = [ScoredObject(label, (0, 0, 1, 1), 0.6, ()) for label in ("label 0", "label 1")]
+    assert [o.score for o in calibration.apply(objects)] == [*own, *common]
+
+
+def test_calibration_file_is_read_back(fitted, tmp_path):
+    _, calibration = fitted
+    calibration.write(tmp_path / "calibration.json")
+    assert Calibration.read(tmp_path / "calibration.json") == calibration
+    values = json.loads(calibration.to_json())
+    assert values["rests_on"]["model"] == "tiny"
+    assert (values["rests_on"]["images"], values["rests_on"]["boxes"]) == (120, 720)
+    for change, message in (
+        ({"version": 2}, "version: expected a calibration of version 1, found 2"),
+        ({"knots": [[0.5, 0.6], [0.4, 0.7]]}, "knots: expected pairs of score and probability, both ascending"),
+        ({"knots": None}, "expected the fields that `coord-eval calibrate` writes"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Calibration.from_json(json.dumps({**values, **change}))
+    with pytest.raises(InputError, match="it is for scores of the source results, and these are of stated"):
+        calibration.check("stated")
+    with pytest.raises(InputError, match="it is for boxes fused by nothing"):
+        score(*generated(3), fuse="nms:0.5", calibration=calibration)
+    with pytest.raises(InputError, match=r"expected scores in \[0, 1\]"):
+        calibration([0.5, 1.5])
+
+
+def test_calibration_refuses_what_it_cannot_rest_on():
+    truth, results = generated(12)
+    with pytest.raises(InputError, match=r"it needs at least 20 images \(found 12\); add images"):
+        fit_calibration(score(truth, results))
+    truth, results = generated(25)
+    with pytest.raises(InputError, match=r"at least 50 boxes \(found 0\), 10 hits \(found 0\)"):
+        fit_calibration(score(truth, []))
+    with pytest.raises(InputError, match="all boxes have the same score"):
+        fit_calibration(score(truth, [{**r, "score": 0.5} for r in results]))
+    with pytest.raises(InputError, match=r"expected scores in \[0, 1\] .* results"):
+        fit_calibration(score(truth, [{**r, "score": 10 * r["score"]} for r in results]))
+
+
+def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
+    truth, results = generated(30)
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    files = ["--ground-truth", str(tmp_path / "truth.json"), "--predictions", str(tmp_path / "results.json")]
+    out = str(tmp_path / "calibration.json")
+    assert main(["calibrate", *files, "--fuse", "nms:0.7", "--out", out]) == 0
+    printed = capsys.readouterr().out
+    assert "calibration error after, cross-validated: " in printed
+    assert "recall 0.95: a recall of 0.95 cannot be reached" in printed
+    assert Calibration.read(out).fused == "nms:0.7"
+    report = ["--out", str(tmp_path / "report"), "--calibration", out]
+    assert main(["score", *files, *report, "--fuse", "nms:0.7"]) == 0
+    assert json.loads((tmp_path / "report" / "evaluation.json").read_text())["calibrated"] is True
+    assert main(["score", *files, *report]) == 2
+    assert "fuse them alike, or calibrate again" in capsys.readouterr().err
+    assert main(["calibrate", *files, "--out", files[3]]) == 2

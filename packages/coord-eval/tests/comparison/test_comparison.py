@@ -1,0 +1,227 @@
+"""Confidence intervals over images and paired comparisons."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from coord_eval import InputError, compare, oracle_predictions, resample, score
+from coord_eval.cli.main import main
+from coord_eval.comparison.compare import paired_differences
+from coord_eval.metrics.draws import interval
+from coord_eval.report.metric_table import HEADLINE
+from coord_eval.resampling import permutation
+from coord_eval.resampling.bootstrap import Resamples
+from coord_eval.resampling.permutation import exchange_p_values
+
+pytestmark = pytest.mark.exhaustive  # thousands of draws
+
+
+@pytest.fixture
+def runs(coco_set, noisy_results):
+    results = noisy_results(coco_set, 0)
+    return {"base": score(coco_set, results), "less": score(coco_set, results[::2])}
+
+
+def test_resample_is_a_data_set_drawn_with_replacement(runs):
+    """The spread of recall against the same computed from counts of each image by hand."""
+    evaluation = runs["base"]
+    drawn = resample(evaluation, resamples=300, seed=5).draws["recall"]
+    regular = ~evaluation.truth.crowd_N
+    images = len(evaluation.truth)
+    objects = np.bincount(evaluation.truth.image_N[regular], minlength=images)
+    hits = np.bincount(evaluation.truth.image_N[regular & (evaluation.matches.iou_N >= 0.5)], minlength=images)
+    draw = np.random.default_rng(5)
+    expected = []
+    for _ in range(300):
+        chosen = draw.integers(0, images, images)
+        expected.append(hits[chosen].sum() / objects[chosen].sum())
+    np.testing.assert_allclose(drawn, expected)
+
+
+def test_intervals_of_the_same_seed_are_the_same_and_hold_the_value(runs):
+    a, b, c = (resample(runs["base"], 50, seed=s).intervals() for s in (1, 1, 2))
+    assert a == b
+    assert a != c
+    assert all(row["low"] <= row["value"] <= row["high"] for row in a.values())
+    assert a["AP"]["low"] < a["AP"]["high"]
+
+
+def test_compare_run_with_itself_differs_by_nothing(runs):
+    comparison = compare({"a": runs["base"], "b": runs["base"]}, resamples=30)
+    for difference in comparison.differences["b"].values():
+        assert (difference.value, difference.low, difference.high, difference.share_better) == (0, 0, 0, 0)
+    assert set(comparison.class_gains["b"].values()) == {0.0}
+
+
+def test_compare_paired_intervals_are_narrower_than_those_of_the_runs(runs):
+    comparison = compare(runs, resamples=200)
+    recall = comparison.differences["less"]["recall"]
+    assert recall.high < 0
+    assert recall.share_better == 0
+    own = comparison.metrics["base"]["AP"]
+    paired = comparison.differences["less"]["AP"]
+    assert paired.high - paired.low < own["high"] - own["low"] + 0.05
+    value = runs["less"].coco["AP"] - runs["base"].coco["AP"]
+    assert paired.value == pytest.approx(value)
+    name = next(iter(comparison.class_gains["less"]))
+    gain = runs["less"].per_class[name]["AP"] - runs["base"].per_class[name]["AP"]
+    assert comparison.class_gains["less"][name] == pytest.approx(gain)
+
+
+def test_compare_takes_the_mean_and_spread_over_seeds(coco_set, noisy_results):
+    base, new = ([score(coco_set, noisy_results(coco_set, seed)[::step]) for seed in range(3)] for step in (1, 2))
+    found = compare({"base": base, "new": new}, resamples=300)
+    for name in ("AP", "recall"):
+        gains = [b[name] - a[name] for a, b in zip(base, new, strict=True)]
+        row, difference = found.metrics["new"][name], found.differences["new"][name]
+        assert row["seeds"] == pytest.approx([run[name] for run in new])
+        assert row["value"] == pytest.approx(np.mean(row["seeds"]))
+        assert row["over_seeds"] == pytest.approx(4.303 * np.std(row["seeds"], ddof=1) / 3**0.5)
+        assert difference.value == pytest.approx(np.mean(gains))
+        assert difference.over_seeds == pytest.approx(4.303 * np.std(gains, ddof=1) / 3**0.5)
+        alone = [resample(run, 300).draws[name] for run in (*base, *new)]
+        draws = interval(difference.value, np.mean(alone[3:], axis=0) - np.mean(alone[:3], axis=0))
+        assert (difference.low, difference.high) == pytest.approx((draws["low"], draws["high"]))
+    assert "worse in" in found.verdict("new") and "recall" in found.verdict("new")
+    recall = found.differences["new"]["recall"]
+    wide = replace(found, differences={"new": {"recall": replace(recall, over_seeds=1.1 * abs(recall.value))}})
+    assert wide.verdict("new") == "new against base: no headline metric differs"
+
+
+def test_compare_takes_the_seeds_of_one_run_alone_and_refuses_seeds_without_a_pair(runs, tmp_path):
+    alone = compare({"a": list(runs.values())}, resamples=5)
+    assert alone.metrics["a"]["recall"]["seeds"] == pytest.approx([run["recall"] for run in runs.values()])
+    assert "over seeds" not in "".join(alone.lines()) and alone.write_report(tmp_path).exists()
+    with pytest.raises(InputError, match="as many seeds of each run"):
+        compare({"a": list(runs.values()), "b": runs["base"]})
+
+
+def test_compare_refuses_other_ground_truth_and_single_runs(coco_set, runs):
+    other = {**coco_set, "annotations": coco_set["annotations"][1:]}
+    with pytest.raises(InputError, match="base and other were scored against different ground truth"):
+        compare({"base": runs["base"], "other": score(other, [])})
+    with pytest.raises(InputError, match=r'runs by name, \{"base": a, "new": b\}, found list'):
+        compare([runs["base"], runs["base"]])
+    with pytest.raises(InputError, match="at least two runs"):
+        compare({"base": runs["base"]})
+    with pytest.raises(InputError, match="bootstrap"):
+        resample(score({"images": [], "annotations": [], "categories": []}, []))
+
+
+def test_compare_notes_runs_ranked_by_different_scores(coco_set, runs):
+    words = score(coco_set, oracle_predictions(coco_set))
+    assert "different scores" in compare({"a": runs["base"], "b": words}, resamples=2).notes[0]
+
+
+def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
+    plain = score(coco_set, [{"image_id": 0, "text": '[{"bbox_2d": [1, 2, 300, 400], "label": "cow"}]'}])
+    notes = compare({"base": runs["base"], "plain": plain}, resamples=2).notes
+    assert [note for note in plain.notes if f"plain: {note}" not in notes] == []
+    assert any(note.startswith("plain: ") and "/1000 was assumed" in note for note in notes)
+    assert any(note.startswith("plain: 1 box with labels that the ground truth does not have") for note in notes)
+    assert any(note.startswith("plain: ") and "images are without an answer" in note for note in notes)
+
+
+def test_compare_names_the_smallest_p_where_too_few_resamples_hide_a_difference(coco_set, runs):
+    few = [note for note in compare(runs, resamples=50).notes if "resamples cannot give a p" in note]
+    tests = sum(d.p is not None for d in compare(runs, resamples=2).differences["less"].values())
+    assert few == [
+        f"50 resamples cannot give a p below {tests / 51:.3f}, so no difference can be significant: "
+        f"use at least {20 * tests}"
+    ]
+    enough = compare(runs, resamples=20 * tests)
+    assert any(d.differs for d in enough.differences["less"].values())
+    assert not any("cannot give a p" in note for note in enough.notes)
+    same = compare({"a": runs["base"], "b": runs["base"]}, resamples=50)
+    assert not any("cannot give a p" in note for note in same.notes)
+
+
+def test_compare_command(coco_set, noisy_results, tmp_path, capsys):
+    results = noisy_results(coco_set, 0)
+    (tmp_path / "t.json").write_text(json.dumps(coco_set))
+    (tmp_path / "a.json").write_text(json.dumps(results))
+    (tmp_path / "b.json").write_text(json.dumps(results[::2]))
+    files = [f"all={tmp_path / 'a.json'}", f"half={tmp_path / 'b.json'}"]
+    common = ["compare", "--ground-truth", str(tmp_path / "t.json"), "--resamples", "20"]
+    assert main([*common, *files, "--out", str(tmp_path / "out"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert printed["differences"]["half"]["recall"]["value"] < 0
+    assert "half against all" in (tmp_path / "out" / "comparison.html").read_text()
+    assert main([*common, *files]) == 0
+    assert "half against all" in capsys.readouterr().out
+    assert main([*common, files[0], files[0]]) == 2
+    (tmp_path / "c.json").write_text(json.dumps(results[1::2]))
+    seeds = [*files, f"all={tmp_path / 'b.json'}", f"half={tmp_path / 'c.json'}"]
+    assert main([*common, *seeds, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["metrics"]
+    assert rows["all"]["AP"]["seeds"] == [printed["metrics"][run]["AP"]["value"] for run in ("all", "half")]
+    assert main([*common, files[0]]) == 2
+
+
+def test_paired_differences_adjust_p_by_holm():
+    """p-values of .01, .02 and .04: times 3, 2 and 1, ascending."""
+    names = HEADLINE[:3]
+    drawn = {run: Resamples(dict.fromkeys(names, 0.5), dict.fromkeys(names, np.full(9, 0.5)), 0) for run in "ab"}
+    found = paired_differences(drawn, {"b": dict(zip(names, (0.04, 0.01, 0.02), strict=True))})["b"]
+    assert [found[name].p for name in names] == pytest.approx([0.04, 0.03, 0.04])
+    assert all(found[name].differs for name in names)
+    found = paired_differences(drawn, {"b": dict(zip(names, (0.04, 0.02, 0.9), strict=True))})["b"]
+    assert [found[name].p for name in names] == pytest.approx([0.08, 0.06, 0.9])
+    assert not any(row.differs for row in found.values())
+
+
+def test_permutations_without_a_value_count_against_a_difference(runs, monkeypatch):
+    def figures(weights_BI):
+        own_BI = weights_BI[:, : weights_BI.shape[1] // 2]
+        return {"AP": np.where(own_BI.min(axis=1) == own_BI.max(axis=1), own_BI[:, 0], np.nan)}
+
+    monkeypatch.setattr(permutation, "prepare_figures", lambda scored, metrics: figures)
+    assert exchange_p_values([runs["base"]], [runs["less"]], 50, seed=0, metrics=("AP",)) == {"AP": 1.0}
+
+
+@pytest.mark.exhaustive
+def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, noisy_results):
+    first, second = (  # distinct scores, since pycocotools has the order of the images among equal ones
+        [{**r, "score": r["score"] + 1e-5 * (2 * i + seed)} for i, r in enumerate(noisy_results(coco_set, seed))]
+        for seed in (0, 1)
+    )
+    second = second[:-60]
+    a, b = score(coco_set, first), score(coco_set, second)
+    found = exchange_p_values([a], [b], 12, seed=4, metrics=("AP", "f1"))
+    swaps = np.random.default_rng(4).integers(0, 2, (12, len(coco_set["images"])), np.int32)
+    differences = {"AP": [], "f1": []}
+    for swap in swaps:
+        mixed = [
+            score(coco_set, [r for r in one if not swap[r["image_id"]]] + [r for r in other if swap[r["image_id"]]])
+            for one, other in ((first, second), (second, first))
+        ]
+        differences["AP"].append(mixed[1].coco["AP"] - mixed[0].coco["AP"])
+        differences["f1"].append(mixed[1].detection["0.5"]["f1"] - mixed[0].detection["0.5"]["f1"])
+    seen = {"AP": b.coco["AP"] - a.coco["AP"], "f1": b.detection["0.5"]["f1"] - a.detection["0.5"]["f1"]}
+    for name, values in differences.items():
+        extreme = sum(abs(value) >= abs(seen[name]) - 1e-12 for value in values)
+        assert found[name] == (1 + extreme) / 13
+
+
+def test_compare_says_which_metrics_differ(runs):
+    found = compare({**runs, "same": runs["base"]}, resamples=400).differences
+    assert found["less"]["recall"].differs and found["less"]["recall"].p < 0.05
+    assert not any(row.differs for row in found["same"].values())
+    assert {name for name, row in found["less"].items() if row.p is not None} == set(HEADLINE)
+
+
+def test_interval_is_moved_so_that_the_resamples_have_the_value_as_mean():
+    draws = np.random.default_rng(0).normal(0.6, 0.01, 5000)
+    found = interval(0.5, draws)
+    assert (found["low"], found["high"]) == pytest.approx((0.4804, 0.5196), abs=0.001)
+    assert interval(0.999, draws, share=True)["high"] == 1.0
+
+
+def test_labels_with_few_objects_are_noted(coco_set, noisy_results):
+    note = "6 of 6 labels have fewer than 10 objects"
+    few = {**coco_set, "annotations": [a for a in coco_set["annotations"] if a["image_id"] < 8]}
+    assert any(note in found for found in score(few, [], bootstrap=2).notes)
+    assert not any("fewer than 10" in found for found in score(coco_set, [], bootstrap=2).notes)

@@ -1,0 +1,141 @@
+"""Predictions from files and records; messages name file, line and field."""
+
+import io
+import json
+import math
+
+import pytest
+
+from coord_eval import InputError, score
+from coord_eval.intake.predictions import from_records, read_predictions
+from coord_eval.metrics.pycoco import QuietCOCO
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"image_id": 1}, r"line 2, text: expected the answer as text, found nothing"),
+        ({"image_id": 1, "text": 3}, r"line 2, text"),
+        ({"text": "x"}, r"line 2, image_id: missing"),
+        ({"image_id": True, "text": "x"}, r"line 2, image_id: expected a whole number or text"),
+        ({"image_id": 1.5, "text": "x"}, r"line 2, image_id"),
+        ({"image_id": 1, "text": "x", "finish_reason": "done"}, r"line 2, finish_reason: expected one of stop"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": [0.5]}, r"line 2, coord_logprobs: .*above 0"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": ["a"]}, r"line 2, coord_logprobs: expected finite"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": {}}, r"line 2, coord_logprobs: expected a list"),
+        ({"image_id": 1, "text": "x", "desc_logprobs": [[-1], [1]]}, r"line 2, desc_logprobs\[1\]"),
+        (
+            {"image_id": 1, "text": "x", "desc_logprobs": [-1, -2], "desc_token_counts": [1]},
+            r"line 2, desc_token_counts: they add up to 1",
+        ),
+    ],
+)
+def test_read_predictions_names_line_and_field(tmp_path, record, message):
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"image_id": 0, "text": ""}\n' + json.dumps(record) + "\n")
+    with pytest.raises(InputError, match=message):
+        read_predictions(path)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, math.nan], "score": 1}, r"\[0\]\.bbox"),
+        ({"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4], "score": math.nan}, r"\[0\]\.score"),
+        ({"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]}, r"\[0\]\.score"),
+        ({"image_id": 1, "category_id": 1, "bbox": [1, 2, -3, 4], "score": 1}, r"\[0\]\.bbox: .*width and height"),
+        ({"category_id": 1, "bbox": [1, 2, 3, 4], "score": 1}, r"\[0\]\.image_id"),
+    ],
+)
+def test_from_records_names_the_faulty_result(record, message):
+    with pytest.raises(InputError, match=message):
+        from_records([record])
+
+
+def test_from_records_names_what_it_takes():
+    with pytest.raises(InputError, match=r'predictions\[0\]: expected an object as \{"image_id": 1, .*, found str'):
+        from_records(["[]"])
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InputError, match="expected a list of results or answers, found int"):
+        from_records(3)
+    with pytest.raises(InputError, match="found an object with the keys a"):
+        from_records({"a": 1})
+    with pytest.raises(InputError, match="expected a score in each annotation, found 1 of 2 without"):
+        from_records({"annotations": [{"score": 1.0}, {}], "images": []})
+    table = pandas.DataFrame([{"image_id": 1, "text": "[]"}, {"image_id": 2, "text": "[]", "finish_reason": "stop"}])
+    assert [p.finish_reason for p in from_records(table)] == [None, "stop"]
+
+
+def test_read_predictions_accepts_blank_lines_and_a_byte_order_mark(tmp_path):
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"image_id": 1, "text": "a\xe2\x80\xa8b"}\r\n\r\n')
+    (prediction,) = read_predictions(path)
+    assert prediction.text == "a\u2028b"
+
+
+def test_from_records_accepts_an_error_without_text(one_cat):
+    (prediction,) = from_records([{"image_id": 1, "finish_reason": "error"}])
+    evaluation = score(one_cat, [{"image_id": 1, "finish_reason": "error"}])
+    assert prediction.text == ""
+    assert (evaluation.format["parsed"], evaluation.format["errors"]) == (0, 1)
+
+
+def test_read_predictions_takes_an_upper_case_ending_for_the_same_kind_of_file(tmp_path):
+    (tmp_path / "R.JSON").write_text('[{"image_id": 1, "category_id": 2, "bbox": [1, 2, 3, 4], "score": 0.5}]')
+    (result,) = read_predictions(tmp_path / "R.JSON")
+    assert result.bbox == (1, 2, 3, 4)
+
+
+RESULTS = [{"image_id": 1, "category_id": 1, "bbox": [1.0, 2.0, 30.0, 40.0], "score": 0.5}]
+
+
+def test_read_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkeypatch):
+    """JSON lines, CSV, a COCO data set with scores, pycocotools' object and standard input give the same boxes."""
+    expected = from_records(RESULTS)
+    lines = "".join(json.dumps(record) + "\n" for record in RESULTS)
+    (tmp_path / "results.jsonl").write_text(lines)
+    (tmp_path / "results.csv").write_text('image_id,category_id,bbox,score\n1,1,"[1.0, 2.0, 30.0, 40.0]",0.5\n')
+    (tmp_path / "cvat.json").write_text(json.dumps({**one_cat, "annotations": RESULTS}))
+    for name in ("results.jsonl", "results.csv", "cvat.json"):
+        assert read_predictions(tmp_path / name) == expected, name
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    assert read_predictions("-") == expected
+    coco = QuietCOCO()
+    coco.dataset = {**one_cat, "annotations": RESULTS}
+    assert from_records(coco) == expected
+
+
+def test_score_takes_pycocotools_ground_truth_and_texts_by_image(one_cat):
+    coco = QuietCOCO()
+    coco.dataset = one_cat
+    text = '[{"bbox_2d": [10, 25, 310, 525], "label": "cat"}]'
+    evaluation = score(coco, {1: text}, scale=1000)
+    assert evaluation["AP"] == pytest.approx(1.0)
+
+
+def test_read_predictions_calls_an_empty_file_empty(tmp_path):
+    (tmp_path / "p.jsonl").write_text("")
+    with pytest.raises(InputError, match="empty"):
+        read_predictions(tmp_path / "p.jsonl")
+
+
+def test_read_predictions_takes_parquet(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(RESULTS), tmp_path / "p.parquet")
+    assert read_predictions(tmp_path / "p.parquet") == from_records(RESULTS)
+
+
+def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
+    cat = {"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6]}
+    truth = [{"image": "a.jpg", "image_id": 1, "width": 100, "height": 50, "objects": [cat]}]
+    stated = {"desc": "cat", "bbox_xyxy": [10, 10, 50, 30], "score": 0.75}
+    record = {"image_id": 1, "width": 100, "height": 50, "text": "no box", "objects": [stated], "finish_reason": "stop"}
+    assert score(truth, [record])["AP"] == 0
+    evaluation = score(truth, [record | {"fused": {}}])
+    assert evaluation["AP"] == pytest.approx(1) and evaluation.detections.scores_D.tolist() == [0.75]
+    assert any("fused" in note for note in evaluation.notes)
+    for faulty in ({"width": None}, {"objects": None}, {"objects": [{"desc": "cat"}]}):
+        with pytest.raises(InputError, match=r"predictions\[0\], (fused|objects\[0\])"):
+            score(truth, [record | {"fused": {}} | faulty])

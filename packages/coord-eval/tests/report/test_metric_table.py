@@ -1,0 +1,144 @@
+"""The table of metrics: what one row brings, for the built-in rows and for one of a user's own."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coord_eval import (
+    METRICS,
+    Figure,
+    InputError,
+    Metric,
+    compare,
+    ratio_over_images,
+    register_metric,
+    resample,
+    score,
+    unregister_metric,
+)
+from coord_eval.cli.main import main
+from coord_eval.report.metric_table import figure_of
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+@pytest.fixture
+def evaluation(coco_set, noisy_results):
+    return score(coco_set, noisy_results(coco_set, 0))
+
+
+def place_of(row, values):
+    return {"top": values, "analysis": values["analysis"], "metrics": values.get("metrics", {})}[row.place]
+
+
+def test_every_row_stands_in_the_json_and_in_the_readme(evaluation):
+    values = json.loads(evaluation.to_json())
+    for row in METRICS.values():
+        if row.place != "none":
+            assert row.name in place_of(row, values)
+            key = f"analysis.{row.name}" if row.place == "analysis" else row.name
+            assert f"| `{key}` | {row.documentation} |" in README
+
+
+def test_every_figure_is_resampled_and_every_resampled_number_is_a_figure(evaluation):
+    """With one image as often as it is there, each figure is the value itself."""
+    drawn = resample(evaluation, 1, seed=0)
+    for name in drawn.point:
+        assert figure_of(name)
+    for row in METRICS.values():
+        for figure in row.figures:
+            assert any(figure.covers(name) for name in drawn.point), figure.name
+    assert drawn.point["AP"] == pytest.approx(evaluation.coco["AP"])
+    assert drawn.point["APs"] == pytest.approx(evaluation.coco["APs"])
+    assert drawn.point["f1_75"] == evaluation.detection["0.75"]["f1"]
+    assert drawn.point["cost_missed"] == evaluation.analysis["errors"]["missed"]["cost"]
+
+
+@pytest.mark.parametrize("figure", [f for row in METRICS.values() for f in row.figures if "*" not in f.name], ids=str)
+def test_a_figure_is_prepared_alone_as_with_all_others(evaluation, figure):
+    alone = resample(evaluation, 2, metrics=[figure.name])
+    assert set(alone.point) == {figure.name}
+
+
+@pytest.fixture
+def missed():
+    def share(scored):
+        missed_N = ~scored.truth.crowd_N & (scored.matches.iou_N < 0.5)
+        return ratio_over_images(scored.sum_objects(missed_N), scored.objects_per_image)
+
+    row = Metric(
+        name="missed_share",
+        documentation="Share of objects without a box.",
+        measure=share,
+        figures=(Figure("missed_share", "low", headline=True),),
+    )
+    yield register_metric(row)
+    unregister_metric("missed_share")
+
+
+def test_registered_metric_appears_everywhere_from_one_row(missed, coco_set, noisy_results, tmp_path, capsys):
+    results = noisy_results(coco_set, 0)
+    evaluation = score(coco_set, results, bootstrap=3)
+    expected = 1 - evaluation.detection["0.5"]["recall"]
+    assert json.loads(evaluation.to_json())["metrics"]["missed_share"] == pytest.approx(expected)
+    assert evaluation["missed_share"] == pytest.approx(expected)
+    assert evaluation.intervals["missed_share"]["value"] == pytest.approx(expected)
+    assert "missed_share" in evaluation.brief()
+    report = evaluation.write_report(tmp_path / "report").read_text()
+    assert report.count("missed_share") >= 2  # its own table, and the intervals
+    worse = score(coco_set, results[::3])
+    comparison = compare({"all": evaluation, "third": worse}, resamples=50)
+    difference = comparison.differences["third"]["missed_share"]
+    assert (difference.value > 0, difference.share_better, difference.p is not None) == (True, 0.0, True)
+    (tmp_path / "t.json").write_text(json.dumps(coco_set))
+    (tmp_path / "r.json").write_text(json.dumps(results))
+    words = ["--ground-truth", str(tmp_path / "t.json"), "--predictions", str(tmp_path / "r.json")]
+    assert main(["score", *words, "--out", str(tmp_path / "out")]) == 0
+    assert f"missed_share {expected:.3f}" in capsys.readouterr().out
+
+
+def test_unregistered_metric_leaves_no_trace(evaluation):
+    assert "missed_share" not in json.loads(evaluation.to_json()).get("metrics", {})
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"name": "coco"}, "a metric of this name exists"),
+        ({"name": "mine", "place": "top"}, "place: expected 'metrics'"),
+        ({"name": "mine", "figures": (Figure("f1_of_9_objects"),)}, "a figure 'f1_of_9_objects' exists"),
+    ],
+)
+def test_register_metric_refuses_a_taken_name_and_another_place(row, message):
+    with pytest.raises(InputError, match=message):
+        register_metric(Metric(documentation="", measure=lambda scored: np.sum, **row))
+
+
+def test_metric_without_measure_and_value_is_refused():
+    with pytest.raises(InputError, match="expected a measure or a value"):
+        Metric(name="mine", documentation="")
+
+
+def test_evaluation_has_figures_by_name_also_by_those_of_other_libraries(evaluation):
+    assert evaluation["map_50"] == evaluation["map50"] == evaluation["AP50"] == evaluation.coco["AP50"]
+    assert evaluation["mar_100"] == evaluation.coco["AR100"]
+    assert evaluation["f1"] == evaluation.detection["0.5"]["f1"]
+    with pytest.raises(InputError, match="unknown metric 'mAP'"):
+        evaluation["mAP"]
+
+
+def test_evaluation_shows_itself_in_short(evaluation):
+    assert len(repr(evaluation)) < 200 and f"AP {evaluation.coco['AP']:.3f}" in repr(evaluation)
+    assert f"{evaluation.coco['AP50']:.3f}" in evaluation._repr_html_()
+
+
+def test_evaluation_computes_a_metric_when_it_is_used(evaluation):
+    """`score` alone needs neither labels merged nor the ceiling."""
+    waiting = {"coco_class_agnostic", "ceiling", "matches", "matches_any_label"}
+    assert not waiting & evaluation.__dict__.keys()
+    noted = evaluation.with_notes(after=["a note"])
+    assert noted.notes[-1] == "a note" and evaluation.notes == noted.notes[:-1]
+    assert not waiting & noted.__dict__.keys()
+    assert noted.ceiling["AP"] > 0.9
