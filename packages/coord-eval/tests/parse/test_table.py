@@ -100,3 +100,24 @@ def test_blanks_between_tokens_change_nothing(row, published, blanks):
     read, spaced = parse_answer(published.text), parse_answer(re.sub(*blanks, published.text))
     assert [(item.desc, item.box) for item in spaced] == [(item.desc, item.box) for item in read]
     assert spaced.dropped == ()
+
+
+SENTENCES = [
+    "A cat is at [[100, 200, 300, 400]].",
+    "There is a vase [120, 80, 340, 620] on the table [0, 540, 999, 990].",
+    "The stool is at (120, 210, 305, 420); it is brown.",
+    "\u56fe\u4e2d\u6709\u4e00\u53ea\u732b,\u8fb9\u754c\u6846\u4e3a [120, 230, 560, 780]\u3002",
+    "Der Hund liegt bei [120, 230, 560, 780].",
+]
+
+
+@pytest.mark.parametrize("row", [row for row in REGISTRY.values() if row.name != "lists"])
+def test_row_takes_no_answer_without_its_own_marks(row):
+    for text in SENTENCES:
+        assert parse_answer(text).format == "lists"
+        assert parse_answer(text, row.name).objects == ()
+    for other in REGISTRY.values():
+        for published in other.published if row.needs else ():
+            marks = (*row.needs, *re.findall(r"<[^<>0-9]+>", row.example))
+            if not any(mark in published.text for mark in marks):
+                assert parse_answer(published.text, row.name).objects == ()

@@ -100,6 +100,7 @@ DROP_REASONS = {
     "unclosed_thought": "a text that ends inside its <think> part, whose content is not part of the answer",
     "second_geometry": "another shape of an object that has one already",
     "ambiguous": "numbers that can be read in several ways",
+    "withdrawn": "the part of a text before its final or corrected answer",
     "unread_numbers": "numbers of which neither the format nor a word beside them says what they are",
     "unrecognised": "words or numbers in no known format",
     "ignored_label": "an object with a label that is not to be scored",
@@ -169,6 +170,3 @@ def corners(order: str, unit: Sequence[float]) -> list[float]:
 
 OVERSHOOT = 0.01
 """Share of the image by which plain numbers may exceed it because of rounding; they are clipped."""
-
-POINT_RADIUS = 0.0005
-"""Half the side of the square that represents a point, which is one cell of a grid of 1000."""

@@ -155,7 +155,7 @@ def _marked(name: str, example: str, marks: Sequence[str], body: str, **more: An
 
 def _run(token: str) -> str:
     """Return the pattern of tokens one after the other; a server may write blanks between added tokens."""
-    return rf"{token}(?:[ \t]{{0,4}}{token})*"
+    return rf"{token}(?:[ \t]{{0,8}}{token})*"
 
 
 _BIN = r"<([0-9]{1,4})>"

@@ -14,7 +14,18 @@ from collections.abc import Mapping
 
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.line_items import ORDER_KEYS, stated_order
-from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import (
+    ACTIONS,
+    MAX_NUMBERS,
+    SHORT_NUMBER,
+    Field,
+    Keys,
+    Record,
+    Value,
+    add_record,
+    box_of_sides,
+    sides_of,
+)
 
 _NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -38,7 +49,6 @@ _FAULTLESS = re.compile(rf"\{{\s*(?:{_LABEL}\s*,\s*)?{_FOUR}\s*(?:,\s*{_LABEL}\s
 _MAX_OPEN = 1000
 """Maximum number of open records; a deeper one closes the outermost. Real answers have up to three."""
 _IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})|(?P<cut>[\[\](){{}};])")
-_SHORT_NUMBER = re.compile(r"\s*-?[0-9]{1,9}(?:\.[0-9]{1,9})?\s*")
 
 
 _FORMAT_KEY = re.compile(r"(?:format|mode|order|type|convention)$", re.IGNORECASE)
@@ -266,7 +276,7 @@ class JsonParser:
     def _numbers_in(self, record: _Open, item: Field, value: str, is_shape: bool) -> None:
         """Read the numbers of a string."""
         if not is_shape:
-            if _SHORT_NUMBER.fullmatch(value):
+            if SHORT_NUMBER.fullmatch(value):
                 record.add((float(value), None, None))
             else:
                 self._count(value)
@@ -301,7 +311,9 @@ class JsonParser:
             record.pending, record.key_end = record.pending or digits, span[1]
             record.unread = (record.unread or span)[0], span[1]
         elif record.field is not None:
-            if math.isfinite(number):
+            if not record.depth and record.field.text is None and self.keys[record.field.key].role == "label":
+                record.field.text = digits
+            elif math.isfinite(number):
                 record.add((number, None, None))
             else:
                 record.field.invalid = True
@@ -326,6 +338,11 @@ class JsonParser:
                     item.groups.append([(number, None, None) for number in numbers])
                     item.groups.append([])
                     return
+        names = [f.text for f in record.fields if self.keys[f.key].role == "label" and f.text]
+        if item is not None and names and self.keys[item.key].role == "label" and not closed.record.has_children:
+            item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}
+            if not any(self.keys[f.key].role == "shape" for f in record.fields):
+                return
         if item is not None and not partial and self._is_outline(record, self.keys[item.key].role):
             item.groups += record.fields[0].groups
             return

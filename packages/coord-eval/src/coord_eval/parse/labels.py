@@ -30,8 +30,8 @@ _TRAILING = re.compile(rf"[{_SEPARATORS}]+$|\s*\.$")
 _SEPARATED = re.compile(r"[:=|\u2192\u27f6\u21d2\-\u2013\u2014~@]\W*$")
 """A mark between a label and its numbers."""
 _ROLE = re.compile(
-    r"(?:(?:my|the)\s+)?(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system"
-    r"|label|class|object|name|category)\s*[:=]\s*|mark\s*:\s*[0-9]+\s+",
+    r"[\"'{]{0,3}(?:(?:my|the)\s+)?(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system"
+    r"|label|class|object|name|category)[\"']?\s*[:=]\s*|mark\s*:\s*[0-9]+\s+",
     re.IGNORECASE,
 )
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"))

@@ -12,6 +12,7 @@ from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_codec.arguments import expect
 from coord_eval.parse.answer import Answer, Drop
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
+from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
 from coord_eval.parse.json_format import JsonParser
 from coord_eval.parse.line_format import LineParser
@@ -32,6 +33,8 @@ _TURN = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """The beginning of the answer in a text that repeats the question."""
+_FINAL = re.compile(r"^\W{0,4}(?:final|corrected|revised|updated)\s+answers?\W{0,4}:", re.IGNORECASE | re.MULTILINE)
+_FOUR = re.compile(r"[0-9](?:[^0-9\n]{1,12}[0-9.]+){3}")
 _NEXT_TURN = re.compile(r"<\|im_start\|>|<start_of_turn>|<\|user\|>|<\|start_header_id\|>")
 _THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
@@ -142,13 +145,21 @@ class _Parse:
     """One text, and what does not depend on the format."""
 
     def __init__(self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool) -> None:
+        if "\\" in text or "&" in text:
+            text = without_escapes(text)
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units = token_units(grid)
         self.heads = _heads(text)
         thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads)) or "\u25c1" in text
         self.begin, self.end, self.thought = _answer_range(text) if thinks else (0, len(text), None)
-        has_turns = "ssistant" in text or "nswer" in text or "<start_of_turn>" in text
-        if has_turns and (turns := list(_TURN.finditer(text, self.begin, self.end))):
+        self.withdrawn: tuple[int, int] | None = None
+        if not ("ssistant" in text or "SSISTANT" in text or "nswer" in text or "sta" in self.heads):
+            return
+        if (final := _FINAL.search(text, self.begin, self.end)) and _FOUR.search(text, final.end(), self.end):
+            if _FOUR.search(text, self.begin, final.start()):
+                self.withdrawn = (self.begin, final.start())
+            self.begin = final.end()
+        if turns := list(_TURN.finditer(text, self.begin, self.end)):
             self.begin = turns[-1].end()  # what stands before is the question
             if following := _NEXT_TURN.search(text, self.begin, self.end):
                 self.end = following.start()
@@ -171,15 +182,18 @@ class _Parse:
 
     def with_unread(self, answer: Answer, others: bool = False) -> Answer:
         """Return an answer that accounts for every number: what it leaves out is read in `others`, or a drop."""
+        if self.withdrawn is not None:
+            drops = (Drop("withdrawn", self.withdrawn), *answer.dropped)
+            answer = replace(answer, dropped=drops, status="partial" if answer.objects else "failed")
         spans = [item.span for item in answer.objects]
         if answer.dropped:
             spans += [drop.span for drop in answer.dropped]
         if not (left := unread_numbers(self.text, self.begin, self.end, spans)):
             return answer
-        objects, drops, truncated = list(answer.objects), list(answer.dropped), answer.truncated
+        objects, left_out, truncated = list(answer.objects), list(answer.dropped), answer.truncated
         if others and answer.objects:
             parse = copy(self)
-            parse.text = _without(self.text, spans)
+            parse.text, parse.thought = _without(self.text, spans), None
             rest, _ = parse.with_any_format()
             known = {(item.bins, item.order) for item in objects}
             if rest.objects:
@@ -187,16 +201,16 @@ class _Parse:
                     if (item.bins, item.order) not in known:  # else words about an object that is known
                         index = None if item.start_index is None else item.start_index + answer.start_count
                         objects.append(replace(item, start_index=index, first_coord_index=None))
-                drops += [drop for drop in rest.dropped if drop.reason != "unrecognised"]
+                left_out += [drop for drop in rest.dropped if drop.reason != "unrecognised"]
                 truncated |= rest.truncated
                 spans += [item.span for item in (*rest.objects, *rest.dropped)]
                 left = unread_numbers(self.text, self.begin, self.end, spans)
-        drops += [Drop("unread_numbers", span) for span in left]
+        left_out += [Drop("unread_numbers", span) for span in left]
         return replace(
             answer,
             objects=tuple(sorted(objects, key=lambda item: item.span[0])),
-            dropped=tuple(sorted(drops, key=lambda drop: drop.span[0])),
-            status="failed" if not objects else "partial" if drops else "ok",
+            dropped=tuple(sorted(left_out, key=lambda drop: drop.span[0])),
+            status="failed" if not objects else "partial" if left_out else "ok",
             truncated=truncated,
         )
 

@@ -505,7 +505,7 @@ def _number(value: Value) -> float:
     return value[0]
 
 
-_SHORT_NUMBER = re.compile(r"\s*-?[0-9]{1,9}(?:\.[0-9]{1,9})?\s*")
+SHORT_NUMBER = re.compile(r"\s*-?[0-9]{1,9}(?:\.[0-9]{1,9})?\s*")
 
 
 def _score(item: Field) -> float | None:
@@ -513,7 +513,7 @@ def _score(item: Field) -> float | None:
     percent = False
     if item.text is not None:
         digits, percent = item.text.strip().removesuffix("%"), item.text.strip().endswith("%")
-        if not _SHORT_NUMBER.fullmatch(digits):
+        if not SHORT_NUMBER.fullmatch(digits):
             return None
         value = float(digits)
     elif len(item.groups) == 1 and len(item.groups[0]) == 1:

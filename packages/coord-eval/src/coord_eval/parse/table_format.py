@@ -123,4 +123,11 @@ def _cells(line: str, separator: str) -> list[str]:
             cells.append(line[begin:position])
             begin = position + 1
     cells.append(line[begin:])
-    return [cell.strip().strip("\"'`* ") for cell in cells]
+    return [_bare(cell.strip()) for cell in cells]
+
+
+def _bare(cell: str) -> str:
+    """Return a cell without quotes and marks around it; two quotes within quotes are one."""
+    if len(cell) > 1 and cell[0] == cell[-1] == '"':
+        return cell[1:-1].replace('""', '"').strip()
+    return cell.strip("\"'`* ")

@@ -1,0 +1,119 @@
+"""One wrong character in a right answer of three boxes: a box that is lost is a drop."""
+
+import random
+import string
+
+import pytest
+
+from coord_eval import parse_answer
+from coord_eval.parse.unread import unread_numbers
+
+BOXES = {"pen": (100, 200, 300, 540), "cup": (420, 310, 520, 470), "dog": (50, 600, 250, 900)}
+
+
+def listed(box):
+    return f"[{', '.join(map(str, box))}]"
+
+
+def pairs(box):
+    return f"({box[0]},{box[1]}),({box[2]},{box[3]})"
+
+
+def of_each(write, joint="\n", head="", tail=""):
+    return head + joint.join(write(label, box) for label, box in BOXES.items()) + tail
+
+
+TEXTS = {
+    "json": of_each(lambda label, box: f'{{"bbox_2d": {listed(box)}, "label": "{label}"}}', ", ", "[", "]"),
+    "json by label": of_each(lambda label, box: f'"{label}": [{listed(box)}]', ", ", "{", "}"),
+    "json of sides": of_each(
+        lambda label, box: (
+            f'{{"name": "{label}", "box": {{"x1": {box[0]}, "y1": {box[1]}, "x2": {box[2]}, "y2": {box[3]}}}}}'
+        ),
+        ", ",
+        '{"objects": [',
+        "]}",
+    ),
+    "table": of_each(
+        lambda label, box: f"| {label} | {' | '.join(map(str, box))} |",
+        head="| Label | x1 | y1 | x2 | y2 |\n|---|---|---|---|---|\n",
+    ),
+    "list": of_each(lambda label, box: f"- {label}: {listed(box)}"),
+    "yaml": of_each(lambda label, box: f"- label: {label}\n  bbox: {listed(box)}"),
+    "csv": of_each(lambda label, box: f"{label},{','.join(map(str, box))}", head="label,x1,y1,x2,y2\n"),
+    "csv, label last": of_each(lambda label, box: f"{','.join(map(str, box))},{label}", head="x1,y1,x2,y2,label\n"),
+    "qwen": of_each(
+        lambda label, box: f"<|object_ref_start|>{label}<|object_ref_end|><|box_start|>{pairs(box)}<|box_end|>", ""
+    ),
+    "obj": of_each(lambda label, box: f"<obj_start>{label}{''.join(f'<|coord_{k}|>' for k in box)}<obj_end>", ""),
+    "internvl": of_each(lambda label, box: f"<ref>{label}</ref><box>[{listed(box)}]</box>", ""),
+    "florence2": of_each(lambda label, box: label + "".join(f"<loc_{k}>" for k in box), ""),
+    "isaac": of_each(
+        lambda label, box: f'<point_box mention="{label}"> ({box[0]},{box[1]}) ({box[2]},{box[3]}) </point_box>', ""
+    ),
+}
+
+
+def damaged(text):
+    """Yield the text with one character left out, doubled, exchanged with its neighbour or replaced, or one more."""
+    for i, mark in enumerate(text):
+        yield from (text[:i] + text[i + 1 :], text[:i] + mark * 2 + text[i + 1 :])
+        yield text[:i] + text[i + 1 : i + 2] + mark + text[i + 2 :]
+        for other in string.punctuation + " \n0x":
+            yield from (text[:i] + other + text[i + 1 :], text[:i] + other + text[i:])
+
+
+def check(text):
+    answer = parse_answer(text)
+    assert len(answer) >= 3 or answer.dropped or answer.truncated, text
+    spans = [item.span for item in (*answer.objects, *answer.dropped)]
+    assert unread_numbers(text, 0, len(text), spans) == [], text
+
+
+@pytest.mark.parametrize("form", TEXTS)
+def test_undamaged_answer_has_its_boxes_and_no_drop(form):
+    answer = parse_answer(TEXTS[form])
+    assert ([item.desc for item in answer], answer.dropped, answer.truncated) == (list(BOXES), (), False)
+
+
+@pytest.mark.parametrize("form", TEXTS)
+def test_box_lost_to_one_character_is_said(form):
+    for text in random.Random(7).sample(list(damaged(TEXTS[form])), 300):
+        check(text)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("form", TEXTS)
+def test_box_lost_to_any_one_character_is_said(form):
+    for text in damaged(TEXTS[form]):
+        check(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        (f'[{{"bbox_2d": {listed(BOXES["pen"])}, "label": "pen"}}]\nAlso: cup {listed(BOXES["cup"])}', ["pen", "cup"]),
+        (
+            f'<ref>pen</ref><box>{pairs(BOXES["pen"])}</box>\n[{{"bbox": {listed(BOXES["cup"])}, "label": "cup"}}]',
+            ["pen", "cup"],
+        ),
+        ('[{\\"bbox_2d\\": [1, 2, 30, 40], \\"label\\": \\"pen\\"}]', ["pen"]),
+        ("[{&quot;bbox_2d&quot;: [1, 2, 30, 40], &quot;label&quot;: &quot;pen&quot;}]", ["pen"]),
+        ("<|im_start|>user\nIs it [1, 2, 3, 4]?<|im_end|>\n<|im_start|>assistant\npen: [1, 2, 30, 40]", ["pen"]),
+        ('label,x1,y1,x2,y2\n"a ""red"" pen",1,2,30,40', ['a "red" pen']),
+    ],
+)
+def test_answer_in_several_forms_or_wrapped(text, labels):
+    answer = parse_answer(text)
+    assert ([item.desc for item in answer], answer.dropped) == (labels, ())
+
+
+def test_words_about_an_object_that_is_known_add_none():
+    answer = parse_answer('[{"bbox_2d": [1, 2, 30, 40], "label": "pen"}]\nSo the pen is at [1, 2, 30, 40].')
+    assert (len(answer), answer.dropped) == (1, ())
+
+
+def test_earlier_boxes_than_those_of_the_final_answer_are_a_drop():
+    answer = parse_answer("First: pen [10, 20, 30, 40]\nFinal answer: pen [1, 2, 30, 40]")
+    assert [item.bins for item in answer] == [(1, 2, 30, 40)]
+    assert [drop.reason for drop in answer.dropped] == ["withdrawn"]
