@@ -43,6 +43,7 @@ def site(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["codec", "data", "losses", "adapter", "eval"])
 def test_every_public_name_is_in_the_reference(site, package):
     page = (site / "reference" / f"{package}.html").read_text()
@@ -57,6 +58,7 @@ def test_reference_of_config_keys_is_what_the_command_prints():
     assert (ROOT / "docs/reference/config.md").read_text().endswith(printed.lstrip())
 
 
+@pytest.mark.slow
 def test_pages_fetch_nothing(site):
     for page in site.rglob("*.html"):
         fetched = re.findall(r'<(?:script|img|link)[^>]+(?:src|href)="(https?:[^"]*|//[^"]*)"', page.read_text())
@@ -113,6 +115,7 @@ TOGETHER = ("adapter.md", "export.md")
 """Guides that go on with what the one before has left."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({path.name for path in GUIDES.glob("*.md")} - {*TOGETHER}))
 def test_what_a_guide_says_runs(name, workplace, forked):
     run_guide(name, workplace, forked)
@@ -125,6 +128,7 @@ def test_geometries_of_a_guide_are_those_of_the_table(page):
     assert geometry_table() in (ROOT / page).read_text()
 
 
+@pytest.mark.slow
 def test_the_adapter_of_one_guide_is_exported_by_the_next(tmp_path, forked):
     for name in TOGETHER:
         run_guide(name, tmp_path, forked)

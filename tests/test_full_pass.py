@@ -62,11 +62,13 @@ def finished(tmp_path_factory):
     return folder / "run", done, log, heldout
 
 
+@pytest.mark.slow
 def test_no_name_was_looked_up_and_no_connection_opened(finished):
     log = finished[2]
     assert not log.exists(), log.read_text()
 
 
+@pytest.mark.slow
 def test_the_run_folder_holds_what_the_contract_names(finished):
     run, done, *_ = finished
     for name in (
@@ -88,6 +90,7 @@ def test_the_run_folder_holds_what_the_contract_names(finished):
     assert "AP50" in last[-3] and "mean IoU" in last[-3] and "parse" in last[-2]
 
 
+@pytest.mark.slow
 def test_the_log_names_every_term_for_training_and_evaluation(finished):
     lines = [json.loads(line) for line in (finished[0] / "metrics.jsonl").read_text().splitlines()]
     train = [line for line in lines if "train_total_loss" in line]
@@ -103,6 +106,7 @@ def test_the_log_names_every_term_for_training_and_evaluation(finished):
     assert events, "TensorBoard's file is missing"
 
 
+@pytest.mark.slow
 def test_the_evaluation_command_alone_says_the_same(finished, tmp_path):
     run, _, _, heldout = finished
     files = ["--ground-truth", str(heldout), "--predictions", str(run / "predictions.jsonl")]
@@ -112,6 +116,7 @@ def test_the_evaluation_command_alone_says_the_same(finished, tmp_path):
     assert found == written and written["format"]["answers"] == 6
 
 
+@pytest.mark.slow
 def test_the_answers_come_with_probabilities_for_each_side(finished):
     for line in (finished[0] / "predictions.jsonl").read_text().splitlines():
         record = json.loads(line)

@@ -4,6 +4,7 @@ import json
 from importlib.resources import as_file, files
 from pathlib import Path
 
+import pytest
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[1]
@@ -20,6 +21,7 @@ SHORT = (
 )
 
 
+@pytest.mark.slow
 def test_adapter_of_the_run_holds_the_offsets_and_they_have_moved(tmp_path, forked):
     run = tmp_path / "run"
     with as_file(files("coord_trainer") / "first-run-offset.yaml") as config:

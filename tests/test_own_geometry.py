@@ -200,6 +200,7 @@ def run(files, forked):
     return folder
 
 
+@pytest.mark.slow
 def test_run_trains_scores_and_draws_ellipses(run):
     folder = run / "runs" / "ellipse"
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -221,6 +222,7 @@ def test_run_trains_scores_and_draws_ellipses(run):
     assert card["geometry"] == "ellipse"
 
 
+@pytest.mark.slow
 def test_predict_finds_ellipses_with_the_plugin_and_says_what_it_lacks_without(run, forked):
     if "ellipse" in GEOMETRIES:
         remove_geometry("ellipse")  # a fork would know it, as no other process does

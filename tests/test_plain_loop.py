@@ -14,6 +14,7 @@ README = Path(__file__).parents[1] / "packages" / "coord-adapter" / "README.md"
 OURS = {"coord_codec", "coord_losses", "coord_adapter", "coord_eval", "coord_trainer", "coord_exporter", "swift"}
 
 
+@pytest.mark.slow
 def test_plain_loop_learns_its_box_with_losses_and_adapter_alone(tmp_path):
     block = r'^```python title="run by tests/test_plain_loop.py"\n(.*?)^```$'
     (code,) = re.findall(block, README.read_text(), re.DOTALL | re.MULTILINE)

@@ -8,9 +8,9 @@ functions inside `SimulatedDevice` is looked at:
 - **waits**: calls whose result the CPU needs, so that it waits until the device has finished (`item`, `tolist`,
   `nonzero`, masks as indices, copies to the CPU).
 
-Values are real, so results compare with those of the CPU. The built-in derivatives of torch are taken as right; the
-backward pass of `torch.autograd.Function`s written in Python is looked at after `watch_backward`. Kernels, streams,
-memory and precisions of a real device are not simulated.
+Values are real, so results compare with those of the CPU. `watch_backward` looks at the backward pass: of
+`torch.autograd.Function`s written in Python, and for derivatives of torch's own that are known to wait. Kernels,
+streams, memory and precisions of a real device are not simulated.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ _READS = {
     *("nonzero", "argwhere", "unique", "masked_select", "equal", "allclose", "is_nonzero"),
 }
 """Functions whose result, or the size of it, the CPU needs."""
+
+_WAITING_DERIVATIVES = ("ProdBackward", "CumprodBackward")
+"""Nodes of the backward graph that ask the device whether a factor is zero."""
 
 _TAKES_BOTH = {"copy_", "__setitem__", "__getitem__", "index_put_", "type_as", "__get__", "__set__", "backward"}
 """Functions that take tensors of two devices."""
@@ -141,6 +144,7 @@ def watch_backward(loss):
         if node is None or node in seen:
             continue
         seen.add(node)
+        assert not node.name().startswith(_WAITING_DERIVATIVES), f"{node.name()} waits for the device"
         if isinstance(node, torch.autograd.function.BackwardCFunction):
             node.register_prehook(lambda grads: tuple(None if g is None else _tagged(g) for g in grads))
         waiting += [before for before, _ in node.next_functions]

@@ -53,6 +53,7 @@ BOUNDS = {"lora": 1e-3, "full": 1e-2}
 """Largest relative difference of a loss. LoRA and offsets are in float32; all weights are rounded at each step."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tuner", BOUNDS)
 def test_losses_in_bfloat16_are_those_of_float32_within_the_stated_bound(steps, tuner):
     (exact, _), (half, _) = steps("float32", tuner), steps("bfloat16", tuner)
@@ -63,6 +64,7 @@ def test_losses_in_bfloat16_are_those_of_float32_within_the_stated_bound(steps, 
     assert abs(exact[-1]["train_total_loss"] - exact[0]["train_total_loss"]) > 1e-2  # something was learnt
 
 
+@pytest.mark.slow
 def test_float16_is_scaled_on_a_gpu_and_a_step_with_an_infinite_gradient_is_dropped(steps, monkeypatch, capsys):
     from accelerate.optimizer import AcceleratedOptimizer
 

@@ -62,6 +62,7 @@ def runs(tmp_path_factory):
     return expected, found, device
 
 
+@pytest.mark.slow
 def test_the_whole_run_mixes_nothing_and_has_the_numbers_of_the_cpu(runs):
     (_, expected, answers, facts), (_, found, found_answers, found_facts), device = runs
     assert not device.mismatches
@@ -76,6 +77,7 @@ def test_the_whole_run_mixes_nothing_and_has_the_numbers_of_the_cpu(runs):
     assert found_facts["first_batches"] == facts["first_batches"]
 
 
+@pytest.mark.slow
 def test_waits_of_a_run_are_as_few_as_stated(runs):
     _, _, device = runs
     waits = Counter()
@@ -120,6 +122,7 @@ def detector(runs):
     return loaded
 
 
+@pytest.mark.slow
 def test_detector_answers_on_the_device_as_the_run_did(runs, detector):
     folder, answers = runs[1][0].folder, runs[1][2]
     paths = [folder / "data" / answer["image"] for answer in answers]
@@ -129,6 +132,7 @@ def test_detector_answers_on_the_device_as_the_run_did(runs, detector):
     assert [one.text for one in found] == [answer["text"] for answer in answers]
 
 
+@pytest.mark.slow
 def test_calibration_is_fitted_to_the_scores_of_the_device(runs, monkeypatch):
     """What is fitted runs on the CPU alone, and two steps of training give it too few hits: it gets a substitute."""
     import coord_eval
@@ -154,6 +158,7 @@ def test_calibration_is_fitted_to_the_scores_of_the_device(runs, monkeypatch):
     assert read_card(locate_model(folder)).calibrations
 
 
+@pytest.mark.slow
 def test_baking_on_the_device_leaves_the_logits(detector):
     from coord_adapter import bake_offsets
 

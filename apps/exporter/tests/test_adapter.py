@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
-from tiny_checkpoint import ADAPTER_WEIGHTS, edit_json, edit_tensors, merge_quietly, offset_key, refused
+from safetensors.torch import save_file
+from tiny_checkpoint import ADAPTER_WEIGHTS, edit_json, edit_tensors, merge_quietly, offset_key, read_all, refused
 
 from coord_exporter.adapter import LoraSettings
 
@@ -60,6 +61,40 @@ def test_open_adapter_refuses_incomplete_offsets(files):
 def test_open_adapter_refuses_unknown_factor(files):
     edit_tensors(files / "adapter", lambda t: t.update({"base_model.model.x.lora_E.weight": torch.ones(2)}))
     refused(files, "lora_E.weight: an unknown kind of factor")
+
+
+@pytest.mark.parametrize("name", ["vit.safetensors", "non_lora_state_dict.bin", "non_lora_trainables.bin", "head.pt"])
+def test_open_adapter_refuses_weights_that_a_merge_would_lose(files, name):
+    (files / "adapter" / name).write_bytes(b"weights")
+    refused(files, f"{name}: weights beside the adapter's file")
+
+
+def test_open_adapter_passes_over_the_state_of_a_training(files):
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state_0.pth", "training_args.bin"):
+        (files / "adapter" / name).write_bytes(b"state")
+    merge_quietly(files / "base", files / "adapter", files.parent / "out")
+
+
+@pytest.mark.parametrize("targets", [None, ["q_proj", "down_proj"], r".*(q|down)_proj"])
+def test_merge_refuses_an_adapter_without_the_factors_of_a_layer_it_adapted(files, targets):
+    def drop(tensors):
+        for name in [name for name in tensors if "layers.1.mlp.down_proj" in name]:
+            del tensors[name]
+
+    if targets is not None:
+        edit_json(files / "adapter" / "adapter_config.json", target_modules=targets)
+    edit_tensors(files / "adapter", drop)
+    refused(files, r"found none of 1, first model\.language_model\.layers\.1\.mlp\.down_proj")
+
+
+def test_merge_copies_layers_that_transformers_does_not_load(files):
+    """Layers for predicting several tokens bear names of target modules; PEFT never sees them."""
+    extra = {"mtp.layers.0.self_attn.q_proj.weight": torch.randn(64, 64)}
+    save_file(read_all(files / "base") | extra, files / "base" / "model.safetensors", {"format": "pt"})
+    edit_json(files / "adapter" / "adapter_config.json", target_modules=["q_proj"])
+    merge_quietly(files / "base", files / "adapter", files.parent / "out")
+    (name, value) = extra.popitem()
+    assert torch.equal(read_all(files.parent / "out")[name], value)
 
 
 SETTINGS = [

@@ -26,8 +26,8 @@ def test_merge_of_a_run_into_a_cached_base_writes_a_card_with_the_provenance(cac
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ("evaluation: {pictures: train}", "On images that it was trained on, which says nothing of others."),
-        ("evaluation: {pictures: heldout}", "On held-out images."),
+        ("evaluation: {images: train}", "On images that it was trained on, which says nothing of others."),
+        ("evaluation: {images: heldout}", "On held-out images."),
         ("evaluation:", "On images that the run names."),
         ("evaluation: [train]", "On images that the run names."),
         ("[", "On images that the run names."),

@@ -27,6 +27,7 @@ def config(custom, **sections):
     given = {
         "data": {"shapes": {"train": 12, "heldout": 4}},
         "run": {"threads": 1, "gradient_norms": True},
+        "evaluation": {"max_new_tokens": 24},
         "training": {
             "max_steps": 3,
             "save_steps": 3,
@@ -76,6 +77,7 @@ def predict(groups, run, tmp_path):
 
     def call(*words, checkpoint=None):
         settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=32"]
+        settings.append("evaluation.max_new_tokens=24")
         place = checkpoint or list(groups.values())[-1][0].checkpoint
         out = tmp_path / "answers.jsonl"
         code, error, told = run("predict", place, "--out", out, *settings, *words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,12 @@ _PARTS = {
     ".token_adapter.trainable_tokens_delta": "token_rows",
 }
 
+# Files beside the adapter's that hold no weights of the model: the optimizer's state and the like.
+_NO_WEIGHTS = re.compile(
+    r"adapter_model\.bin|training_args\.bin|(optimizer|scheduler|scaler|rng_state|random_states)[\w-]*\.\w+"
+)
+_WEIGHT_FILES = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"}
+
 # Parts that PEFT's wrappers add to the name of a tensor of the base.
 _WRAPPERS = re.compile(r"\.(base_layer|token_adapter|modules_to_save\.[^.]+)(?=\.)")
 
@@ -70,6 +76,12 @@ class LoraSettings:
     modules_to_save: tuple[str, ...] = ()
     token_indices: dict[str, tuple[int, ...]] = field(default_factory=dict)
     target_parameters: tuple[str, ...] = ()
+    target_modules: str | Sequence[str] = ()
+    exclude_modules: str | Sequence[str] = ()
+
+    def targets(self, module: str) -> bool:
+        """Whether PEFT adapts a linear layer of this name."""
+        return _is_named(module, self.target_modules) and not _is_named(module, self.exclude_modules)
 
     def rank(self, module: str) -> int:
         """Return the rank of a module's factors."""
@@ -160,6 +172,12 @@ def open_adapter(folder: Path) -> Adapter:
     path = folder / WEIGHTS_FILE
     if not path.exists():
         raise InputError(f"{path}: missing; save the adapter as safetensors (pickles are not read)")
+    for other in sorted(folder.iterdir()):
+        if other.suffix in _WEIGHT_FILES and other != path and not _NO_WEIGHTS.fullmatch(other.name):
+            raise InputError(
+                f"{other}: weights beside the adapter's file, which would be lost: put them into the base and merge "
+                "into that, or move the file away if they do not belong to the model"
+            )
     file = read_safetensors(path)
     _check_values(file)
     offsets = find_offsets({tensor.name: tensor for tensor in file.tensors}, _integers, path)
@@ -274,8 +292,12 @@ def _parse(path: Path, content: dict) -> LoraSettings:
     tokens = read("trainable_token_indices", "token ids, or an object of names and token ids", _is_token_lists, {})
     if isinstance(tokens, list):
         tokens = {"embed_tokens": tokens}
-    for name in ("target_modules", "exclude_modules"):
-        read(name, "a list of names or a pattern", lambda v: isinstance(v, str) or _is_names(v))
+    layers = {
+        name: read(name, "a list of names or a pattern", lambda v: isinstance(v, str) or _is_names(v), [])
+        for name in ("target_modules", "exclude_modules")
+    }
+    if content.get("layers_to_transform") is not None:
+        layers = {}  # which layers these numbers mean is PEFT's to say
     switches = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias")
     return LoraSettings(
         path=path,
@@ -287,8 +309,16 @@ def _parse(path: Path, content: dict) -> LoraSettings:
         modules_to_save=tuple(read("modules_to_save", "a list of names", _is_names, [])),
         target_parameters=tuple(read("target_parameters", "a list of names", _is_names, [])),
         token_indices={name: tuple(listed) for name, listed in tokens.items() if not is_guard(name)},
+        **layers,
         **{name: read(name, "true or false", lambda v: isinstance(v, bool), False) for name in switches},
     )
+
+
+def _is_named(module: str, names: str | Sequence[str]) -> bool:
+    """Return whether a pattern matches the whole name, or a list has the name or its end, as in PEFT."""
+    if isinstance(names, str):
+        return re.fullmatch(names, module) is not None
+    return any(f".{module}".endswith(f".{name}") for name in names)
 
 
 def _by_pattern(patterns: dict, module: str, default: Any) -> Any:

@@ -125,9 +125,7 @@ def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
     path = adapter.file.path
     digest = sha256_of(path)
     for entry in history_of(base.folder):
-        # Version 0.1 could merge further adapters at once, which it recorded as "added".
-        merged = [entry.get("adapter", {}), *entry.get("added", ())] if entry.get("kind") == "merge" else []
-        if any(one.get(path.name) == digest for one in merged):
+        if entry.get("kind") == "merge" and entry.get("adapter", {}).get(path.name) == digest:
             raise InputError(f"{adapter.folder}: is merged into {base.folder} already (according to its export.json)")
     return {"name": adapter.name, path.name: digest, adapter.config.path.name: sha256_of(adapter.config.path)}
 

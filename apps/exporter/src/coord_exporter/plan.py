@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, Factors
-from coord_exporter.checkpoint.modules import named_as_modules
+from coord_exporter.checkpoint.modules import empty_model, named_as_modules
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo
 from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
 from coord_exporter.steps import BiasStep, ExpertStep, LoraStep, RowsStep
@@ -67,6 +67,12 @@ def plan_merge(base: StoredCheckpoint, adapter: Adapter, dtype: str | None = Non
             f"{unknown[0]}; {_OTHER_BASE}"
         )
 
+    if lost := _lost_factors(base, adapter):
+        raise InputError(
+            f"{adapter.file.path}: expected factors of all layers in target_modules, found none of {len(lost)}, "
+            f"first {lost[0]}; save the adapter again"
+        )
+
     # A tensor starts from the base's or from its replacement in the adapter, and the adapter's steps follow.
     sources = _sources(base, adapter, tables)
     steps = adapter_steps(base, adapter, tables)
@@ -96,6 +102,21 @@ def _copy_in(base: StoredCheckpoint, name: str) -> Recipe | None:
 
 def _in_dtype(recipe: Recipe, dtype: str | None) -> Recipe:
     return recipe if dtype is None or recipe.dtype not in FLOATS else replace(recipe, dtype=DTYPES[dtype])
+
+
+def _lost_factors(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
+    """Return the linear layers that PEFT adapted according to the settings and of which the file has no factors."""
+    layers = {
+        name.removesuffix(".weight")
+        for name, tensor in base.tensors.items()
+        if name.endswith(".weight") and len(tensor.shape) == 2
+    }
+    there = {module.replace(".base_layer", "") for module in adapter.factors}
+    there |= {name.rpartition(".")[0] for name in adapter.saved}
+    lost = {module for module in layers - there if adapter.config.targets(module)}
+    if lost:  # transformers does not load all that a checkpoint stores, such as `mtp.*`
+        lost &= {name for name, _ in empty_model(base).named_modules()}
+    return sorted(lost)
 
 
 def _lost_biases(base: StoredCheckpoint, adapter: Adapter) -> tuple[str, ...]:

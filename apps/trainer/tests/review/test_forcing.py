@@ -11,7 +11,7 @@ from coord_trainer.answers.detector import as_trained
 from coord_trainer.model.checkpoint import open_checkpoint
 from coord_trainer.model.prompt import prompt_tokens
 from coord_trainer.review.forcing import WINDOW, Forcing
-from coord_trainer.review.spoken import label_order, speak
+from coord_trainer.review.label_text import label_order, write_labels
 
 NAMES = frozenset({"red", "red circle", "red square", "blue square"})
 OBJECTS = [
@@ -90,7 +90,7 @@ def test_forcing_equals_the_logits_of_all_positions(forced):
 
 
 def closed(checkpoint, logp_TV, name):
-    """Return the log-probability of the tokens of a name where nothing but the known names can be said."""
+    """Return the log-probability of the tokens of a name where nothing but the known names are allowed."""
     known = [checkpoint.processor.tokenizer(one, add_special_tokens=False)["input_ids"] for one in NAMES]
     coordinates = list(checkpoint.vocab.ids)
     total = 0.0
@@ -105,7 +105,7 @@ def closed(checkpoint, logp_TV, name):
 @pytest.mark.parametrize("style", ["markers", "json"])
 @pytest.mark.parametrize("markers", ["obj", "qwen"])
 @pytest.mark.parametrize("coord_tokens", [True, False])
-def test_parts_of_the_spoken_text_are_names_and_coordinates(style, markers, coord_tokens):
+def test_parts_of_the_label_text_are_names_and_coordinates(style, markers, coord_tokens):
     names = ["desc", "bbox_2d 12", 'a "quoted" [3] name', "Bär"]
     objects = [{"desc": name, "bbox": [0.1, 0.2, 0.3 + n / 10, 0.5]} for n, name in enumerate(names)]
     instance = Instance(image="a", objects=objects)
@@ -115,9 +115,9 @@ def test_parts_of_the_spoken_text_are_names_and_coordinates(style, markers, coor
     data = tiny_config(data={"style": style, "markers": markers, "max_objects": 3}, custom=custom).data
     indices, beyond = label_order(instance, data)
     assert (indices, beyond) == ([0, 1, 2], 1)
-    spoken = speak(instance, [3, 2, 1, 0], data, coord_tokens)
-    for label in spoken.labels:
-        said = spoken.text[slice(*label.name)]
-        assert said.replace("\\", "") == names[label.index]
-        bins = [spoken.text[slice(*span)].strip("<|>").removeprefix("coord_") for span in label.coordinates]
+    written = write_labels(instance, [3, 2, 1, 0], data, coord_tokens)
+    for label in written.labels:
+        name = written.text[slice(*label.name)]
+        assert name.replace("\\", "") == names[label.index]
+        bins = [written.text[slice(*span)].strip("<|>").removeprefix("coord_") for span in label.coordinates]
         assert bins == ["100", "200", str(300 + 100 * label.index), "500"]

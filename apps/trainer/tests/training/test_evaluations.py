@@ -17,10 +17,11 @@ EventAccumulator = pytest.importorskip("tensorboard.backend.event_processing.eve
 
 def config(ap_steps=1, **training):
     """A run with dropout, whose random numbers an evaluation must not change."""
+    scores = {"ap_steps": ap_steps, "ap_images": 3, "ap_patience": training.pop("patience", None)}
     return tiny_config(
         run={"on_nan": "stop"},
         data={"shapes": {"train": 8, "heldout": 5}},
-        evaluation={"ap_steps": ap_steps, "ap_images": 3, "ap_patience": training.pop("patience", None)},
+        evaluation={"max_new_tokens": 16, **scores},
         training={
             "tuner_type": "lora",
             "target_modules": ["all-linear"],

@@ -12,7 +12,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from os.path import normpath
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, 
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
-from coord_codec.records import phrase_of, raise_for
+from coord_codec.records import raise_for
 from coord_data.classes import absent_classes, class_categories, select_classes
 from coord_data.formats.coco import base_of
 from coord_data.formats.registry import open_source
@@ -105,23 +104,17 @@ class ImageSet:
     @property
     def target_counts(self) -> np.ndarray:
         """Number of training targets of each image."""
-        if isinstance(self.instances, Records):
-            return self.instances.target_counts
-        return np.array([len(instance.targets) for instance in self.instances], dtype=np.int64)
+        return Records.of(self.instances).target_counts
 
     @property
     def words(self) -> frozenset[str]:
         """The distinct descriptions of the targets."""
-        if isinstance(self.instances, Records):
-            return self.instances.words
-        return frozenset(target.desc for instance in self.instances for target in instance.targets)
+        return Records.of(self.instances).words
 
     @property
     def image_sizes(self) -> np.ndarray:
         """Width and height of each image in pixels; 0 if unknown."""
-        if isinstance(self.instances, Records):
-            return self.instances.image_sizes
-        return np.array([(i.width or 0, i.height or 0) for i in self.instances], dtype=np.int64).reshape(-1, 2)
+        return Records.of(self.instances).image_sizes
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -214,7 +207,11 @@ def load_annotated(
     _refuse(source.named, problems, len(good), rules, root)
     usable = select_classes(loaded.select(good), rules.classes, str(source.named), notes)
     usable = replace(usable, problems=tuple(problems), notes=dict(+notes))
-    for_user = (*evidence.notes, *_note_repeated(usable.instances), *absent_classes(loaded.categories, rules.classes))
+    for_user = (
+        *evidence.notes,
+        *_note_repeated(Records.of(usable.instances).repeated),
+        *absent_classes(loaded.categories, rules.classes),
+    )
     digest = _digest(usable.instances, evidence.folder)
     return ImageSet(name, usable, root, digest, notes=for_user, base=evidence.base, evidence=evidence)
 
@@ -239,13 +236,8 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     )
 
 
-def _note_repeated(instances: Sequence[Instance]) -> tuple[str, ...]:
+def _note_repeated(repeated: Sequence[str]) -> tuple[str, ...]:
     """Return a note if images have several records, each of which teaches that the others' objects are not there."""
-    if isinstance(instances, Records):
-        repeated = instances.repeated
-    else:
-        counts = Counter(normpath(instance.image) for instance in instances if phrase_of(instance) is None)
-        repeated = [image for image, count in counts.items() if count > 1]
     if not repeated:
         return ()
     images = counted(len(repeated), "image has", "images have")
@@ -282,7 +274,7 @@ def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
     stated = [Category(*row) for row in store.facts["categories"]]
     categories = class_categories(stated, rules.classes, str(path))
     loaded = AnnotationSet(store.records, problems, categories, store.facts["notes"], root)
-    notes = (*_note_repeated(store.records), *absent_classes(stated, rules.classes))
+    notes = (*_note_repeated(store.records.repeated), *absent_classes(stated, rules.classes))
     return ImageSet(name, loaded, root, store.digest, notes=notes, base=base, part=store.part)
 
 

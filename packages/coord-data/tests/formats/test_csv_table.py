@@ -30,6 +30,7 @@ def boxes(place, text, encoding="utf-8"):
         ("0.jpg,nan,nan,nan,nan,nan\n", FRACTIONS, [], ""),
         ("0.jpg,NA,NaN,null,None,\n", PIXELS, [], ""),
         ("0.jpg,inf,1,2,3,cat\n", FRACTIONS, [], ":2: expected finite numbers, found inf, 1, 2, 3"),
+        ("0.jpg,1,2,3,4,cat,5\n", PIXELS, [], ":2: expected 6 cells as in the first row, found 7"),
         ("0.jpg,0,0,1,1,cat\n", FRACTIONS, [(0, 0, 1, 1)], ""),
         ("0.jpg,0,0,0,0,cat\n", PIXELS, [], "no area"),
         (PIXELS.replace("1", "0", 1), FRACTIONS * 9, [], ":2: expected fractions like most boxes of the table"),

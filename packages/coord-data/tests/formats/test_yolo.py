@@ -310,3 +310,18 @@ def test_keypoints_are_named_for_mirroring_by_flip_idx_or_kpt_names(lay):
         shape = instance.objects[0].geometry
         assert shape.names == names and shape.visibility == (2, 1, 0)
         assert shape.coordinates == pytest.approx((0.4, 0.4, 0.6, 0.6, 0, 0))
+
+
+def test_rows_of_seven_numbers_are_boxes_with_tracks_or_triangles_by_all_rows(lay):
+    tracks = "0 .5 .5 .2 .2 .91 1\n0 .3 .3 .2 .2 .8 2\n"
+    yaml = {"data.yaml": "names: [cat]"}
+    found = read_source(lay(PAIR | yaml | {"labels/a.txt": tracks})).annotations
+    np.testing.assert_allclose(
+        [o.bbox for o in found.instances[0].objects], [[0.4] * 2 + [0.6] * 2, [0.2] * 2 + [0.4] * 2]
+    )
+    assert 2 in found.notes.values()
+    triangle = "0 .2 .3 .2 .4 .8 .9\n"
+    found = read_source(lay(PAIR | yaml | {"labels/a.txt": tracks.splitlines()[0] + "\n" + triangle})).annotations
+    assert found.instances[0].objects[-1].bbox == (0.2, 0.3, 0.8, 0.9)
+    with pytest.raises(InputError, match="track id, keep the first five numbers of each row; for triangles"):
+        read_source(lay(PAIR | yaml | {"labels/a.txt": tracks.splitlines()[0]}))

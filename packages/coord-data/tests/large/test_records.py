@@ -19,7 +19,7 @@ def dumped(instances):
 def test_records_are_mapped_and_a_copy_maps_the_same_file(tmp_path):
     instances = [Instance(image=f"{n}.png", objects=[BOX] * (n % 3)) for n in range(10_000)]
     assert write_records(tmp_path / "a.arrow", map(row_of, instances)) == 10_000
-    records = Records(tmp_path / "a.arrow")
+    records = Records.open(tmp_path / "a.arrow")
     copy = pickle.loads(pickle.dumps(records))
     assert len(pickle.dumps(records)) < 400
     assert dumped(copy[5000:5003]) == dumped(instances[5000:5003]) and dumped(records) == dumped(instances)
@@ -32,7 +32,7 @@ def test_records_keep_shapes(tmp_path):
     triangle = {"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.1, 0.5]}
     instance = Instance(image="a.png", objects=[{"desc": "a", "geometry": triangle}, BOX])
     write_records(tmp_path / "a.arrow", [row_of(instance)])
-    (back,) = Records(tmp_path / "a.arrow")
+    (back,) = Records.open(tmp_path / "a.arrow")
     assert [o.geometry for o in back.objects] == [o.geometry for o in instance.objects]
 
 
@@ -62,7 +62,7 @@ def test_long_samples_of_a_large_set_are_those_of_a_small_one(tmp_path):
         for n in range(60)
     ]
     write_records(tmp_path / "a.arrow", map(row_of, instances))
-    records = Records(tmp_path / "a.arrow")
+    records = Records.open(tmp_path / "a.arrow")
     for style, markers in (("markers", "qwen"), ("markers", "obj"), ("json", "qwen")):
 
         def write(instance, style=style, markers=markers):

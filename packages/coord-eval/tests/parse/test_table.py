@@ -91,3 +91,12 @@ def test_readme_shows_the_table():
 @pytest.mark.parametrize(("row", "published"), PUBLISHED)
 def test_row_needs_only_text_that_its_answers_have(row, published):
     assert not row.needs or any(piece in published.text for piece in row.needs)
+
+
+@pytest.mark.parametrize(("row", "published"), [p for p in PUBLISHED if "><" in p.values[1].text])
+@pytest.mark.parametrize("blanks", [(r">(?=<)", "> "), (r"(<[^<>]*>)", r" \1 ")])
+def test_blanks_between_tokens_change_nothing(row, published, blanks):
+    """A server writes blanks between added tokens unless it is told not to."""
+    read, spaced = parse_answer(published.text), parse_answer(re.sub(*blanks, published.text))
+    assert [(item.desc, item.box) for item in spaced] == [(item.desc, item.box) for item in read]
+    assert spaced.dropped == ()

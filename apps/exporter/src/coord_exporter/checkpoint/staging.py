@@ -64,8 +64,7 @@ def _check_replaceable(out: Path) -> None:
             "something else; move it away"
         )
     present = {path.relative_to(out).as_posix() for path in out.rglob("*") if not path.is_dir()} - {RECORD_FILE}
-    exported = record.get("files", ())
-    if further := sorted(present - set(exported)):
+    if further := sorted(present - set(record.get("files", ()))):
         raise InputError(
             f"OUT {out}: --force replaces only what an export wrote, and "
             f"{counted(len(further), 'file is', 'files are')} not part of it, the "

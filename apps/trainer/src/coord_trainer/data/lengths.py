@@ -40,12 +40,11 @@ def longer_than(
 ) -> list[tuple[Instance, int]]:
     """Return the instances whose samples have more than `limit` tokens, with their token counts, longest first."""
     too_long = []
-    if isinstance(instances, Records):  # only records that may be too long are read
-        sizes_U2, kind_N = np.unique(instances.image_sizes, axis=0, return_inverse=True)
-        tokens_U = np.array([lengths.image(int(w), int(h)) if w and h else 0 for w, h in sizes_U2])
-        bound_N = lengths.around + tokens_U[kind_N.ravel()] + instances.text_bounds
-        instances = [instances[int(i)] for i in np.flatnonzero(bound_N > limit)]
-    for instance in instances:
+    records = Records.of(instances)  # only records that may be too long are read
+    sizes_U2, kind_N = np.unique(records.image_sizes, axis=0, return_inverse=True)
+    tokens_U = np.array([lengths.image(int(w), int(h)) if w and h else 0 for w, h in sizes_U2])
+    bound_N = lengths.around + tokens_U[kind_N.ravel()] + records.text_bounds
+    for instance in (instances[int(i)] for i in np.flatnonzero(bound_N > limit)):
         if not instance.width or not instance.height:
             continue
         text = write(instance)

@@ -28,9 +28,38 @@ def report_answers(request: Request, detector: Detector, sources: Sources, answe
     Raises:
         RunError: no image could be answered.
     """
-    # Console: what was answered, and what is wrong with the answers.
-    failed = answered.failed
     good = [record for record in answered.records if "objects" in record]
+    uses_tokens = detector.reading["boxes"] == "tokens"
+    plain = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
+    is_scored = sources.truth is not None and any(instance.targets for instance in sources.truth.instances)
+    _print_answers(request, detector, answered, good, plain)
+    _write_results(request, sources, good)
+    for name, made in ((DRAWN, request.draw), (PAGE, request.draw), *((name, is_scored) for name in SCORED)):
+        if not (made and good):
+            remove_made(request.out, [name])
+    if not good:
+        raise RunError(f"no image could be answered; the first: {_reason(answered.failed[0])}")
+    if request.draw:
+        from coord_trainer.detect.gallery import draw_answers
+
+        say(f"page: {draw_answers(answered, sources, _about(detector))}")
+    if sources.truth is not None and not is_scored:
+        say("the annotations hold no objects: there is nothing to score")
+    if is_scored:
+        if detector.labels and (others := sorted(set(sources.labels) - detector.labels)):
+            note = (
+                f"  {counted(len(others), 'label of the annotations is', 'labels of the annotations are')} "
+                "none of --label, so that their objects are missed"
+            )
+            say(f"{note}; the first: {others[0]}")
+        _score(detector, sources, answered, {"boxes": "tokens"} if plain == len(good) else {})
+
+
+def _print_answers(
+    request: Request, detector: Detector, answered: Answered, good: Sequence[dict[str, Any]], plain: int
+) -> None:
+    """Print what was answered, and what is wrong with the answers; `plain` of them have no distributions."""
+    failed = answered.failed
     boxes = sum(len(record["objects"]) for record in good)
     truncated = sum(record["finish_reason"] == "length" for record in good)
     answers = f"{counted(len(good), 'image')} answered ({answered.new:,} now)"
@@ -42,10 +71,8 @@ def report_answers(request: Request, detector: Detector, sources: Sources, answe
             f"  {counted(thoughts, 'answer')} began with thoughts, which training did not show: the server seems to "
             f"ignore chat_template_kwargs={json.dumps(dict(detector.engine.chat_template_kwargs))}"
         )
-    uses_tokens = detector.reading["boxes"] == "tokens"
-    without_distributions = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
-    if without_distributions:
-        count = counted(without_distributions, "answer")
+    if plain:
+        count = counted(plain, "answer")
         say(f"  {count} came without the probabilities of their coordinates: their boxes are as generated")
     if unscored := sum(map(_is_unscored, good)):
         say(f"  {counted(unscored, 'answer')} came without probabilities: the score of their boxes is 1")
@@ -64,42 +91,22 @@ def report_answers(request: Request, detector: Detector, sources: Sources, answe
             f"the first: {_reason(failed[0])}"
         )
 
-    # Files: COCO results and exports, in the category ids of the annotations if there are any.
+
+def _write_results(request: Request, sources: Sources, records: list[dict[str, Any]]) -> None:
+    """Write COCO results and exports, in the category ids of the annotations if there are any."""
     categories = None
     if sources.truth is not None:
         categories = {category.name: category.id for category in sources.truth.categories} or None
-    good = _numbered(good, sources)
-    results = coco_results(good, categories)
-    if left_out := boxes - len(results):
+    records = _numbered(records, sources)
+    results = coco_results(records, categories)
+    if left_out := sum(len(record["objects"]) for record in records) - len(results):
         say(
             f"  {counted(left_out, 'box', 'boxes')} with labels that the annotations do not have are left "
             "out of coco_results.json"
         )
     write_text(request.out / RESULTS, json.dumps(results) + "\n")
     for name in dict.fromkeys((*request.exports, *exports_in(request.out))):  # so that all of them agree
-        say(f"{name}: {write_export(name, good, request.out, categories)}")
-    is_scored = sources.truth is not None and any(instance.targets for instance in sources.truth.instances)
-    remove_made(
-        request.out, [*(() if request.draw and good else (DRAWN, PAGE)), *(() if is_scored and good else SCORED)]
-    )
-
-    # Page and scores.
-    if not good:
-        raise RunError(f"no image could be answered; the first: {_reason(failed[0])}")
-    if request.draw:
-        from coord_trainer.detect.gallery import draw_answers
-
-        say(f"page: {draw_answers(answered, sources, _about(detector))}")
-    if sources.truth is not None and not is_scored:
-        say("the annotations hold no objects: there is nothing to score")
-    if is_scored:
-        if detector.labels and (others := sorted(set(sources.labels) - detector.labels)):
-            note = (
-                f"  {counted(len(others), 'label of the annotations is', 'labels of the annotations are')} "
-                "none of --label, so that their objects are missed"
-            )
-            say(f"{note}; the first: {others[0]}")
-        _score(detector, sources, answered, {"boxes": "tokens"} if without_distributions == len(good) else {})
+        say(f"{name}: {write_export(name, records, request.out, categories)}")
 
 
 def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ class ReviewRequest:
 
 @dataclass(frozen=True)
 class _Answered:
-    """What one model says of some records."""
+    """Answers and likelihoods of some records, by one model."""
 
     predictions: list[dict[str, Any]]
     judged: Judged
@@ -133,7 +133,7 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
 
 
 def _ask(request: ReviewRequest, config: RunConfig, model: Path, records: Sequence[Record], out: Path) -> _Answered:
-    """Return what a model says of some records, from files in `out` as far as they are there."""
+    """Return answers and likelihoods of some records, from files in `out` as far as they are there."""
     sources = request.sources
     detector = Detector.load(model, config, sources.labels)
     depends_on = session_settings(detector)

@@ -1,6 +1,6 @@
 """Teacher forcing: how likely a model finds the labels of an image, token by token, in one forward pass.
 
-The labels are written as the model would say them (`spoken.py`) after its own prompt. Each token is conditioned on the
+The labels are written as answers have them (`label_text.py`) after its own prompt. Each token is conditioned on the
 labels before it, as in training, and so on faults in them: a label after a wrong one may look worse, or better, than
 it is. Each label as an answer of its own measures worse, since its name is then judged as the first of an answer.
 
@@ -27,7 +27,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 from coord_trainer.model.coordinates import coordinate_statistics
-from coord_trainer.review.spoken import Spoken, label_order, speak
+from coord_trainer.review.label_text import LabelText, label_order, write_labels
 
 TokensOfLabel = tuple[int, list[int], list[list[int]]]
 """Index of a label in its record, the places of its name in the answer, and those of each coordinate."""
@@ -80,9 +80,11 @@ class Forcing:
         """
         data, tokens = self.config.data, self.config.custom.coord_tokens.enabled
         orders = [label_order(instance, data) for instance in instances]
-        spoken = [speak(instance, order, data, tokens) for instance, (order, _) in zip(instances, orders, strict=True)]
+        written = [
+            write_labels(instance, order, data, tokens) for instance, (order, _) in zip(instances, orders, strict=True)
+        ]
         found = []
-        for number, (labels, end) in enumerate(self._force(images, spoken)):
+        for number, (labels, end) in enumerate(self._force(images, written)):
             objects = instances[number].objects
             judged = [
                 LabelLikelihood(ids[number], index, objects[index].desc, tuple(objects[index].bbox), **values)
@@ -94,11 +96,11 @@ class Forcing:
 
     @torch.inference_mode()
     def _force(
-        self, images: Sequence[Image.Image], answers: Sequence[Spoken]
+        self, images: Sequence[Image.Image], answers: Sequence[LabelText]
     ) -> list[tuple[list[tuple[int, dict[str, Any]]], float]]:
         """Return index and likelihood of each label of each answer, and the log-probability of the answer's end."""
         # Tokens: which of them belong to a name or a coordinate of which label.
-        read = [self._tokens(spoken) for spoken in answers]
+        read = [self._tokens(written) for written in answers]
         inputs = self._inputs(images, [ids for ids, _ in read])
         prompt = inputs["input_ids"].shape[1] - max(len(ids) for ids, _ in read)
         places = [(row, place) for row, (ids, labels) in enumerate(read) for place in _needed(ids, labels)]
@@ -121,16 +123,16 @@ class Forcing:
             for row, (ids, labels) in enumerate(read)
         ]
 
-    def _tokens(self, spoken: Spoken) -> Tokens:
+    def _tokens(self, written: LabelText) -> Tokens:
         """Return the ids of an answer, and which of them belong to which label."""
         tokenizer = self.checkpoint.processor.tokenizer
-        encoded = tokenizer(spoken.text, add_special_tokens=False, return_offsets_mapping=True)
+        encoded = tokenizer(written.text, add_special_tokens=False, return_offsets_mapping=True)
         offsets = encoded["offset_mapping"]
 
         def places(span: tuple[int, int]) -> list[int]:
             return [place for place, (a, b) in enumerate(offsets) if a < span[1] and b > span[0]]
 
-        labels = [(one.index, places(one.name), [places(span) for span in one.coordinates]) for one in spoken.labels]
+        labels = [(one.index, places(one.name), [places(span) for span in one.coordinates]) for one in written.labels]
         return [*encoded["input_ids"], tokenizer.eos_token_id], labels
 
     def _inputs(self, images: Sequence[Image.Image], answers: Sequence[list[int]]) -> dict[str, torch.Tensor]:
@@ -152,7 +154,7 @@ class Forcing:
         return inputs
 
     def _beginnings(self, read: Sequence[Tokens]) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Return what is said of a name before each place where known names leave a choice."""
+        """Return the tokens of a name before each place where known names leave a choice."""
         if self._known is None:
             return {}
         return {
@@ -224,7 +226,7 @@ class Forcing:
 
 
 class KnownNames:
-    """The names of a closed set as tokens, and their probabilities in a place where one of them has been said.
+    """The names of a closed set as tokens, and their probabilities in a place where one of them was generated.
 
     Args:
         names: the names by their tokens
@@ -253,17 +255,17 @@ class KnownNames:
         return torch.cat(parts).log_softmax(dim=0)
 
     def distribution(self, name: Sequence[int], choices: Sequence[Sequence[float]]) -> dict[str, float]:
-        """Return the log-probability of every known name, of which one has been said.
+        """Return the log-probability of every known name, of which one was generated.
 
-        That of the said name is exact. Where names part from it together, only the total of these is known: each gets
-        an equal share.
+        That of the generated name is exact. Where names part from it together, only the total of these is known: each
+        gets an equal share.
 
         Args:
             name: tokens of the name
             choices: what `choices` gave before each of them, and after the last
         """
         found: dict[str, float] = {}
-        said = 0.0
+        before = 0.0
         for count, logs in enumerate(choices):
             beginning = tuple(name[:count])
             further = self._trie.following(beginning)
@@ -271,11 +273,11 @@ class KnownNames:
             for token, log_p in zip(further, logs, strict=False):
                 if token != own:
                     below = self._below[(*beginning, token)]
-                    found |= dict.fromkeys(below, said + log_p - math.log(len(below)))
+                    found |= dict.fromkeys(below, before + log_p - math.log(len(below)))
             if beginning in self._names:
-                found[self._names[beginning]] = said + logs[len(further)]
+                found[self._names[beginning]] = before + logs[len(further)]
             if own is not None:
-                said += logs[further.index(own)]
+                before += logs[further.index(own)]
         return found
 
 

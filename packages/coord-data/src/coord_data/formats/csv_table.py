@@ -142,8 +142,12 @@ def read(source: Source, images: Path | None) -> Reading:
     table = csv_rows(source.table, source.path, delimiter)
     if _is_separator(source.head.partition("\n")[0]):
         next(table)
+    width = len(_first(source))
     for line_number, cells in islice(table, int(header), None):
-        row = _Row(f"{source.path}:{line_number}", cells, _values(cells, columns, group, delimiter))
+        numbers = _values(cells, columns, group, delimiter)
+        if any(map(str.strip, cells[width:])):
+            numbers = f"expected {width} cells as in the first row, found {len(cells)}"
+        row = _Row(f"{source.path}:{line_number}", cells, numbers)
         rows.setdefault(_cell(cells, columns[image or ""]), []).append(row)
     fractions = _are_fractions([row for of_image in rows.values() for row in of_image], source.path)
     folder = source.path.parent

@@ -8,7 +8,8 @@ empty label file states that its image has no objects.
 |---|---|
 | five numbers | a box |
 | six numbers | the sixth, a confidence or track id, is ignored and counted |
-| seven or more, an odd count | a polygon, or corners of an oriented box; as a box the one around it, counted |
+| seven numbers, of which the last are a confidence and a track id in every row | a box; both are ignored and counted |
+| seven or more, an odd count, else | a polygon, or corners of an oriented box; as a box the one around it, counted |
 | with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each; as a box without them, counted |
 | poses without `kpt_shape` | refused where their numbers make no sense as outlines: they have the count of a polygon |
 | image without a label file | an image without objects, counted |
@@ -61,6 +62,7 @@ _NOT_CONVEX = 0.3
 """Share of rows that as outlines are not convex, from which such rows are poses; rotated boxes always are."""
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
+_TRACKED = "labels with a sixth and a seventh number, a confidence and a track id, which are not read"
 _EMPTY = "images without a label file, taken as images without objects"
 
 
@@ -114,6 +116,7 @@ def read(source: Source, images: Path | None) -> Reading:
         notes += (f"{source.path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
     images_read = [_image(pair, root, classes) for pair in labelled]
     if not classes.kpt_shape:
+        images_read = _without_tracks(images_read, source.path)
         _check_sense(images_read[:_SAMPLED], source.path)
     return Reading(images_read, root, notes, classes.names, layout="cxcywh")
 
@@ -329,6 +332,36 @@ def _object(stated: RawObject, values: list[float], classes: Classes) -> RawObje
         points = (len(values) - 5) // 3
         expected += f", or {points} keypoints, which need kpt_shape: [{points}, 3] in data.yaml"
     raise InputError(f"{expected}, found {len(values)} numbers")
+
+
+def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:
+    """Return the images with boxes in place of triangles where all rows end with a confidence and a track id.
+
+    Raises:
+        InputError: the rows can be both.
+    """
+    outlines = [stated.outlines[0] for image in images for stated in image.objects if stated.outlines]
+    if not outlines or not all(map(_has_track, outlines)):
+        return list(images)
+    if max(map(max, outlines)) <= 1 + _SLACK:
+        raise InputError(
+            f"{path}: expected boxes or polygons, found {counted(len(outlines), 'row')} of seven numbers that can be "
+            "both: for boxes with a confidence and a track id, keep the first five numbers of each row; for triangles, "
+            "write one of their vertices twice"
+        )
+
+    def box(stated: RawObject) -> RawObject:
+        if not stated.outlines:
+            return stated
+        numbers = stated.outlines[0][:4]
+        return _centred(stated._replace(outlines=(), as_box=(), notes=(_TRACKED,)), numbers)
+
+    return [image._replace(objects=list(map(box, image.objects))) for image in images]
+
+
+def _has_track(outline: Sequence[float]) -> bool:
+    """Return whether the numbers after the class can be a box, a confidence and a track id."""
+    return len(outline) == 6 and _begins_with_box([0.0, *outline]) and 0 <= outline[4] <= 1 and outline[5] % 1 == 0
 
 
 def _check_sense(images: Sequence[RawImage], path: Path) -> None:

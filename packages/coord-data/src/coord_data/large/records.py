@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
+from os.path import normpath
 from pathlib import Path
 from typing import Any, NamedTuple, overload
 
@@ -17,6 +19,7 @@ import pyarrow.compute  # `pa.compute` is there only once something has imported
 
 from coord_codec import Instance, Object
 from coord_codec.geometry import read_shape
+from coord_codec.records import phrase_of
 
 _BATCH = 4096
 _SCHEMA = pa.schema(
@@ -75,20 +78,26 @@ class Row(NamedTuple):
 def write_records(path: Path, rows: Iterable[Row]) -> int:
     """Write an Arrow file atomically, one batch in memory at a time, and return its number of records."""
     partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    count, iterator = 0, iter(rows)
+    count = 0
     try:
         with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
-            while batch := list(islice(iterator, _BATCH)):
-                columns = dict(zip(Row._fields, zip(*batch, strict=True), strict=True))
-                for name in ("image_id", "extra"):
-                    columns[name] = tuple(None if value is None else json.dumps(value) for value in columns[name])
-                arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
-                writer.write_batch(pa.record_batch(arrays, schema=_SCHEMA))
+            for batch in _batches(rows):
+                writer.write_batch(batch)
                 count += len(batch)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
     return count
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    iterator = iter(rows)
+    while batch := list(islice(iterator, _BATCH)):
+        columns = dict(zip(Row._fields, zip(*batch, strict=True), strict=True))
+        for name in ("image_id", "extra"):
+            columns[name] = tuple(None if value is None else json.dumps(value, default=str) for value in columns[name])
+        arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
+        yield pa.record_batch(arrays, schema=_SCHEMA)
 
 
 def row_of(instance: Instance) -> Row:
@@ -131,18 +140,31 @@ def instance_of(row: Row) -> Instance:
 
 
 class Records(Sequence[Instance]):
-    """The records of an Arrow file by `write_records`; a pickled copy maps the same file.
+    """Records in an Arrow table, of which questions about all records are answered without decoding any.
 
     Args:
-        path: path of the file
+        table: the table
+        path: the file by `write_records` that it is mapped from, which a pickled copy maps as well; None if it is held
+            in memory
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    def __init__(self, table: pa.Table, path: Path | None = None) -> None:
+        self._table, self.path = table, path
 
-    def __reduce__(self) -> tuple[type[Records], tuple[Path]]:
-        return Records, (self.path,)
+    @classmethod
+    def open(cls, path: Path) -> Records:
+        """Map a file by `write_records` into memory."""
+        return cls(pa.ipc.open_file(pa.memory_map(str(path))).read_all(), path)
+
+    @classmethod
+    def of(cls, instances: Sequence[Instance]) -> Records:
+        """Return instances as a table; what is one already is returned as it is."""
+        if isinstance(instances, Records):
+            return instances
+        return cls(pa.Table.from_batches(_batches(map(row_of, instances)), _SCHEMA))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Records, (self._table,)) if self.path is None else (Records.open, (self.path,))
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -170,9 +192,10 @@ class Records(Sequence[Instance]):
     @property
     def repeated(self) -> list[str]:
         """The paths of images with several records, not counting records with a phrase."""
-        phrased = pa.compute.match_substring(self._table["extra"], '"query":').fill_null(False)
-        counted = self._table["image"].filter(pa.compute.invert(phrased)).value_counts()
-        return list(counted.field(0).filter(pa.compute.greater(counted.field(1), 1)).to_pylist())
+        maybe_phrased = pa.compute.match_substring(self._table["extra"], '"query":').fill_null(False)
+        phrased = {i for i in np.flatnonzero(maybe_phrased.to_numpy()).tolist() if phrase_of(self[i]) is not None}
+        counts = Counter(normpath(name) for i, name in enumerate(self.names) if i not in phrased)
+        return [name for name, count in counts.items() if count > 1]
 
     @cached_property
     def image_sizes(self) -> np.ndarray:
@@ -187,7 +210,10 @@ class Records(Sequence[Instance]):
     @property
     def words(self) -> frozenset[str]:
         """The distinct descriptions of the targets."""
-        desc, crowd = (pa.chunked_array([c.flatten() for c in self._table[name].chunks]) for name in ("desc", "crowd"))
+        desc, crowd = (
+            pa.chunked_array([c.flatten() for c in self._table[name].chunks], _SCHEMA.field(name).type.value_type)
+            for name in ("desc", "crowd")
+        )
         return frozenset(desc.filter(pa.compute.invert(crowd)).unique().to_pylist())
 
     @cached_property

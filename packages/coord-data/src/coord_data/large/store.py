@@ -173,7 +173,7 @@ def _kept(file: IO[bytes], digest: str, root: Path, stream: Stream) -> Store:
             for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
                 leftover.unlink(missing_ok=True)
             write_records(table, stream.rows(file))
-            records = Records(table)
+            records = Records.open(table)
             facts = stream.facts | {"images": _stamps(root, records.names), "file": digest}
             write_text(part, stream.part.text())
             write_text(summary, json.dumps(facts))
@@ -187,7 +187,7 @@ def _kept(file: IO[bytes], digest: str, root: Path, stream: Stream) -> Store:
 def _cached(table: Path, summary: Path, part: Path, root: Path) -> Store | None:
     if not (table.is_file() and summary.is_file() and part.is_file()):
         return None
-    records, facts = Records(table), read_json(summary)
+    records, facts = Records.open(table), read_json(summary)
     return Store(records, facts, _digest(facts), part) if facts["images"] == _stamps(root, records.names) else None
 
 

@@ -153,6 +153,11 @@ def _marked(name: str, example: str, marks: Sequence[str], body: str, **more: An
     )
 
 
+def _run(token: str) -> str:
+    """Return the pattern of tokens one after the other; a server may write blanks between added tokens."""
+    return rf"{token}(?:[ \t]{{0,4}}{token})*"
+
+
 _BIN = r"<([0-9]{1,4})>"
 _NONE = "[Nn]one|null"
 _BINS = rf"(?:<[0-9]{{1,4}}>|[\s,]|{_NONE})*"
@@ -338,7 +343,7 @@ _ROWS = (
         example="<loc0034><loc0012><loc0078><loc0056> cat ; four of 1024 bins, y first",
         divisor="1024",
         needs=("<loc",),
-        pattern=r"(?P<box>(?:<loc[0-9]{4}>)+)(?P<end>(?P<label>[^;<]*(?:<(?!loc[0-9]{4}>)[^;<]*)*);?)",
+        pattern=rf"(?P<box>{_run('<loc[0-9]{4}>')})" + r"(?P<end>(?P<label>[^;<]*(?:<(?!loc[0-9]{4}>)[^;<]*)*);?)",
         number="<loc([0-9]{4})>",
         order="yxyx",
         scale=1024,
@@ -354,7 +359,7 @@ _ROWS = (
         divisor="500",
         needs=("<loc_",),
         pattern=r"<(?!(?:s|pad|poly|od|sep|bos|eos|ocr|loc_[0-9]+)>)(?P<label>[a-z][a-z0-9_]{0,40})>\s*"
-        r"(?:<has_[a-z]{1,20}>\s*)*(?P<box>(?:<loc_[0-9]{1,3}>)+)",
+        rf"(?:<has_[a-z]{{1,20}}>\s*)*(?P<box>{_run('<loc_[0-9]{1,3}>')})",
         number="<loc_([0-9]{1,3})>",
         scale=500,
         bins=501,
@@ -372,7 +377,7 @@ _ROWS = (
         example="cat<loc_12><loc_34><loc_56><loc_78>, read at the centre of 1000 bins",
         divisor="1000",
         needs=("<loc_",),
-        pattern=r"(?P<polygon><poly>)?(?P<box>(?:<loc_[0-9]{1,4}>)+)(?:</poly>)?",
+        pattern=rf"(?P<polygon><poly>\s?)?(?P<box>{_run('<loc_[0-9]{1,4}>')})(?:\s?</poly>)?",
         label="before",
         number="<loc_([0-9]{1,4})>",
         scale=1000,
@@ -394,7 +399,7 @@ _ROWS = (
         example="SALE<|LOC_410|><|LOC_60|>…, eight of 1001 bins: four corners",
         divisor="1000",
         needs=("<|LOC_",),
-        pattern=r"(?P<box>(?:<\|LOC_[0-9]{1,4}\|>)+)",
+        pattern=rf"(?P<box>{_run('<[|]LOC_[0-9]{1,4}[|]>')})",
         label="before",
         number=r"<\|LOC_([0-9]{1,4})\|>",
         scale=1000,
@@ -495,12 +500,12 @@ _ROWS = (
         example="<x_0.12><y_0.07># Heading<x_0.61><y_0.09><class_Title>",
         divisor="1",
         needs=("<class_",),
-        pattern=r"(?P<box><x_[0-9.]{1,9}><y_[0-9.]{1,9}>(?:[^<]*(?:<(?!x_[0-9])[^<]*)*<x_[0-9.]{1,9}><y_[0-9.]{1,9}>)?)"
-        r"(?P<end><class_(?P<label>[^<>]*)>|)",
+        pattern=r"(?P<box><x_[0-9.]{1,9}>\s{0,4}<y_[0-9.]{1,9}>(?:[^<]*(?:<(?!x_[0-9])[^<]*)*<x_[0-9.]{1,9}>\s{0,4}<y_[0-9.]{1,9}>)?)"
+        r"\s{0,4}(?P<end><class_(?P<label>[^<>]*)>|)",
         number=_AXIS,
         scale=1,
         decode=tuple,
-        hint=r"<x_[0-9.]+><y_[0-9.]+>",
+        hint=r"<x_[0-9.]+>\s{0,4}<y_[0-9.]+>",
         published=(
             Published(
                 "<x_0.125><y_0.0703># Heading<x_0.625><y_0.1><class_Title>", (("Title", 0.125, 0.0703, 0.625, 0.1),)
@@ -566,12 +571,12 @@ _ROWS = (
         name="minigpt",
         example="<p>cat</p> {<12><34><56><78>}",
         divisor="100",
-        needs=("{<",),
-        pattern=r"(?:<p>(?P<label>[^<]*)</p>\s*)?\{(?P<box><[0-9]{1,4}>(?:<[0-9]{1,4}>|<delim>|[\s,])*)(?P<end>\}|)",
+        needs=("{<", "{ <"),
+        pattern=r"(?:<p>(?P<label>[^<]*)</p>\s*)?\{\s?(?P<box><[0-9]{1,4}>(?:<[0-9]{1,4}>|<delim>|[\s,])*)(?P<end>\}|)",
         number=_BIN,
         scale=100,
         bins=101,
-        hint=r"\{<[0-9]{1,4}>",
+        hint=r"\{\s?<[0-9]{1,4}>",
         published=(
             Published(
                 "<p>a man</p> {<26><43><34><64>} rides <p>a horse</p> {<20><50><70><96>}",

@@ -1,4 +1,4 @@
-"""The labels of an image as the model would say them, and where names and coordinates stand in that text."""
+"""The labels of an image as answers have them, and where names and coordinates stand in that text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
-class SpokenLabel:
+class LabelSpans:
     """Where a label stands in the text.
 
     Attributes:
@@ -34,7 +34,7 @@ class SpokenLabel:
 
 
 @dataclass(frozen=True)
-class Spoken:
+class LabelText:
     """An answer made of labels.
 
     Attributes:
@@ -43,10 +43,10 @@ class Spoken:
     """
 
     text: str
-    labels: tuple[SpokenLabel, ...]
+    labels: tuple[LabelSpans, ...]
 
 
-def speak(instance: Instance, indices: Sequence[int], data: DataSection, coord_tokens: bool) -> Spoken:
+def write_labels(instance: Instance, indices: Sequence[int], data: DataSection, coord_tokens: bool) -> LabelText:
     """Return the answer that consists of some labels of a record, in the given order.
 
     Args:
@@ -60,9 +60,9 @@ def speak(instance: Instance, indices: Sequence[int], data: DataSection, coord_t
 
     Example:
         >>> box = {"desc": "cat", "bbox": [0.1, 0.25, 0.5, 0.75]}
-        >>> spoken = speak(Instance(image="a.jpg", objects=[box]), [0], DataSection(markers="obj"), True)
-        >>> start, end = spoken.labels[0].name
-        >>> spoken.text[start:end], len(spoken.labels[0].coordinates)
+        >>> written = write_labels(Instance(image="a.jpg", objects=[box]), [0], DataSection(markers="obj"), True)
+        >>> start, end = written.labels[0].name
+        >>> written.text[start:end], len(written.labels[0].coordinates)
         ('cat', 4)
     """
     is_json = data.style == "json"
@@ -72,9 +72,9 @@ def speak(instance: Instance, indices: Sequence[int], data: DataSection, coord_t
         piece = _piece(instance, instance.objects[index], data, coord_tokens)
         name, coordinates = _parts(piece, instance.objects[index].desc, data, coord_tokens)
         moved = tuple((start + len(text), end + len(text)) for start, end in coordinates)
-        labels.append(SpokenLabel(index, (name[0] + len(text), name[1] + len(text)), moved))
+        labels.append(LabelSpans(index, (name[0] + len(text), name[1] + len(text)), moved))
         text += piece
-    return Spoken(text + ("]" if is_json else ""), tuple(labels))
+    return LabelText(text + ("]" if is_json else ""), tuple(labels))
 
 
 def label_order(instance: Instance, data: DataSection) -> tuple[list[int], int]:
