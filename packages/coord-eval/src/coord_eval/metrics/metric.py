@@ -11,7 +11,7 @@ import numpy as np
 
 from coord_codec import InputError
 from coord_eval.match.matching import Scored
-from coord_eval.metrics.sums import Measure
+from coord_eval.metrics.sums import Measure, ratio
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
@@ -177,11 +177,4 @@ def ratio_over_images(numerator_I: np.ndarray, denominator_I: np.ndarray) -> Mea
         denominator_I: likewise; ones for the mean over images
     """
     numerator_I, denominator_I = np.asarray(numerator_I, np.float64), np.asarray(denominator_I, np.float64)
-
-    def measure(weights_BI: np.ndarray) -> np.ndarray:
-        below_B = weights_BI @ denominator_I
-        above_B = weights_BI @ numerator_I
-        quotient: np.ndarray = np.divide(above_B, below_B, out=np.full(len(below_B), np.nan), where=below_B > 0)
-        return quotient
-
-    return measure
+    return lambda weights_BI: ratio(weights_BI @ numerator_I, weights_BI @ denominator_I)
