@@ -249,14 +249,6 @@ def _is_plain_object(values: Mapping[str, Any]) -> bool:
     )
 
 
-def _plain_instance(record: Mapping[str, Any]) -> Instance:
-    objects = []
-    for values in record["objects"]:
-        area = {} if values.get("area") is None else {"area": float(values["area"])}
-        objects.append(Object.model_construct(**{**values, "bbox": tuple(values["bbox"]), **area}))
-    return Instance.model_construct(**{**record, "objects": tuple(objects)})
-
-
 @lru_cache(maxsize=1 << 13)
 def _is_description(desc: str) -> bool:
     return description_fault(desc) is None
@@ -287,8 +279,6 @@ def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instan
     invalid: set[Any] = set()
     try:
         values: Any = parse_json_line(record) if isinstance(record, bytes) else record
-        if isinstance(record, bytes) and is_plain(values):
-            return _plain_instance(values), []
         instance = values if isinstance(values, Instance) else Instance.model_validate(values)
     except ValidationError as error:
         faults, errors = _problems_of(error, where), error.errors()

@@ -11,14 +11,17 @@ from typing import TypeVar
 
 from coord_codec import Problem
 from coord_codec.boxes import OnBadBox
-from coord_codec.files import BACKSLASHES, name_on_disk
-from coord_codec.records import parse_objects
+from coord_codec.files import BACKSLASHES, name_on_disk, parse_json_line
+from coord_codec.records import is_plain, parse_objects
 from coord_data.classes import OTHER
 from coord_data.image_file import look_inside, problem_of
 from coord_data.large.records import Row, row_of
 
 PIECE = 512
 """Number of records that a process checks at a time."""
+
+_RECORD_KEYS = frozenset({"image", "width", "height", "image_id", "objects"})
+_OBJECT_KEYS = frozenset({"desc", "bbox", "iscrowd", "area"})
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,13 @@ def check_lines(
     checked = Checked()
     for number, line in lines:
         where = f"{path}:{number}"
-        instance, faults = parse_objects(line, where, rules.on_bad_box)
-        checked.problems += faults
-        if instance is None:
-            continue
-        row = row_of(instance)
+        row = plain_row(line)
+        if row is None:
+            instance, faults = parse_objects(line, where, rules.on_bad_box)
+            checked.problems += faults
+            if instance is None:
+                continue
+            row = row_of(instance)
         if row.image_id is not None:
             checked.ids.append((row.image_id, number))
             if taken and number in taken:
@@ -119,6 +124,36 @@ def check_lines(
             checked.notes[BACKSLASHES] += 1
         checked.take(row, _check_image(row[:3], rules, checked.notes), rules)
     return checked
+
+
+def plain_row(line: bytes) -> Row | None:
+    """Return the row of a plainly valid line; None if the full parser must check the line.
+
+    The row equals `row_of` of the parsed instance, in a fraction of the time.
+    """
+    try:
+        record = parse_json_line(line)
+    except ValueError:
+        return None
+    if not is_plain(record):
+        return None
+    objects = record["objects"]
+    areas = [item.get("area") for item in objects]
+    extra = {} if record.keys() <= _RECORD_KEYS else {k: v for k, v in record.items() if k not in _RECORD_KEYS}
+    extras = [
+        {} if item.keys() <= _OBJECT_KEYS else {k: item[k] for k in item if k not in _OBJECT_KEYS} for item in objects
+    ]
+    return Row(
+        record["image"],
+        record.get("width"),
+        record.get("height"),
+        record.get("image_id"),
+        [item["desc"] for item in objects],
+        [side for item in objects for side in item["bbox"]],
+        [item.get("iscrowd", False) for item in objects],
+        [None if area is None else float(area) for area in areas],
+        (extra, extras) if extra or any(extras) else None,
+    )
 
 
 _Item = TypeVar("_Item")
