@@ -27,7 +27,7 @@ from coord_codec.files import read_json, write_text
 from coord_codec.plugins import plugin_digests
 from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
-from coord_trainer.console import say, world_size
+from coord_trainer.console import is_first, rank, say, world_size
 from coord_trainer.model.card import installed_version
 
 _FULL_BYTES = 1 << 20
@@ -151,6 +151,8 @@ def explain_lost_evaluation(folder: Path, checkpoint: Path) -> Iterator[None]:
         if not expected:
             with suppress(OSError):
                 write_text(folder / "error.txt", traceback.format_exc())
+        if not is_first():  # whose error would not be printed, and the first one may have none
+            print(f"error on rank {rank()}: {cause}", file=sys.stderr, flush=True)
         command = f"uv run apps/trainer evaluate {checkpoint} --out {folder / 'scored'} -c {folder / 'config.yaml'}"
         message = (
             f"{cause}\ntraining had finished and {checkpoint} is complete; remove the cause, then score it with:\n"
