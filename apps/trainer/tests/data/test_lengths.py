@@ -8,7 +8,10 @@ from coord_trainer.data.targets import TargetWriter
 
 
 def instances(*widths):
-    return [Instance(image=f"{width}.jpg", objects=[{"desc": "cat", "bbox": [0, 0, 1, 1]}], width=width, height=10) for width in widths]
+    return [
+        Instance(image=f"{width}.jpg", objects=[{"desc": "cat", "bbox": [0, 0, 1, 1]}], width=width, height=10)
+        for width in widths
+    ]
 
 
 def test_longer_than_counts_prompt_image_and_answer_and_tokenises_only_what_may_exceed():
