@@ -203,7 +203,7 @@ class _Parse:
                         objects.append(replace(item, start_index=index, first_coord_index=None))
                 left_out += [drop for drop in rest.dropped if drop.reason != "unrecognised"]
                 truncated |= rest.truncated
-                spans += [item.span for item in (*rest.objects, *rest.dropped)]
+                spans += [item.span for item in rest.objects] + [drop.span for drop in rest.dropped]
                 left = unread_numbers(self.text, self.begin, self.end, spans)
         left_out += [Drop("unread_numbers", span) for span in left]
         return replace(
