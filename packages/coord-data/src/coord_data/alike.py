@@ -98,7 +98,7 @@ def duplicates_in(names: Sequence[str], files: Sequence[ImageFile], boxes: Mappi
     Frames of one video, in which too little has moved to be seen in the pixels, are told from copies by their boxes.
 
     Args:
-        names: paths of the images, each once
+        names: paths of the images; one that occurs again has a further record
         files: what a look at each told
         boxes: the targets of each image that has a record, see `boxes_by_image`
     """

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from coord_codec import Instance
 from coord_codec.counts import counted
-from coord_data.alike import Pair, alike_images, boxes_by_image, duplicates_in, same_boxes_of
+from coord_data.alike import Boxes, Pair, alike_images, boxes_by_image, duplicates_in, have_same_boxes, same_boxes_of
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.image_file import ImageFile
 
@@ -23,15 +23,20 @@ def duplicate_images(names: Sequence[str], files: Sequence[ImageFile], instances
         files: what a look at each told
         instances: the records
     """
-    boxes, first_of = boxes_by_image(instances), dict(zip(reversed(names), reversed(files), strict=True))
-    names, files = list(dict.fromkeys(names)), [first_of[name] for name in dict.fromkeys(names)]
+    instances = list(instances)  # read twice
+    boxes, boxes_of_records = boxes_by_image(instances), dict[str, list[Boxes]]()
+    for instance in instances:
+        boxes_of_records.setdefault(instance.image, []).extend(boxes_by_image([instance]).values())
+
+    def agree(one: str, other: str) -> bool:
+        if one != other:
+            return same_boxes_of(one, other, boxes)
+        records = boxes_of_records.get(one, [])
+        return all(have_same_boxes(records[0], record) for record in records[1:])
+
     pairs = duplicates_in(names, files, boxes)
     same, alike = [pair for pair in pairs if pair.same], [pair for pair in pairs if not pair.same]
-    conflicting = [
-        pair
-        for pair in same
-        if pair.kind == "equal" and not same_boxes_of(names[pair.first], names[pair.second], boxes)
-    ]
+    conflicting = [pair for pair in same if pair.kind == "equal" and not agree(names[pair.first], names[pair.second])]
     findings = []
     if conflicting:
         message = f"{_pairs_of(conflicting)} are equal files with different boxes: no answer can be right for both"
