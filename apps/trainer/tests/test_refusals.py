@@ -101,7 +101,7 @@ def call(run, tmp_path):
 )
 def test_wrong_invocation_is_one_line_that_names_it(call, words, told):
     command, *rest = words.split()
-    given = [SOFT, *DATA] if command in ("train", "inspect", "evaluate", "predict") else []
+    given = [SOFT, *DATA] if command in ("train", "inspect", "evaluate") else []
     if command in ("train", "inspect") and any("data.annotations=" in word for word in rest):
         given.remove(DATA[0])
     code, lines = call(command, *given, *rest) if command in ("train", "inspect") else call(command, *rest, *given)

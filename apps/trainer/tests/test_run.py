@@ -72,60 +72,60 @@ def test_groups_of_one_seed_begin_with_the_same_batches_and_weights(groups):
 
 
 @pytest.fixture
-def predict(groups, run, tmp_path):
-    """Call `predict` with the last group's checkpoint; returns exit code, stderr, stdout and the answers."""
+def evaluate(groups, run, tmp_path):
+    """Call `evaluate` with the last group's checkpoint; returns exit code, stderr, stdout and the answers."""
 
     def call(*words, checkpoint=None):
         settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=32"]
         settings.append("evaluation.max_new_tokens=24")
         place = checkpoint or list(groups.values())[-1][0].checkpoint
-        out = tmp_path / "answers.jsonl"
-        code, error, told = run("predict", place, "--out", out, *settings, *words)
-        return code or 0, error, told, out.read_text() if out.exists() else None
+        answers = tmp_path / "scored" / "predictions.jsonl"
+        code, error, told = run("evaluate", place, "--out", answers.parent, *settings, *words)
+        return code or 0, error, told, answers.read_text() if answers.exists() else None
 
     return call
 
 
-def test_checkpoint_is_asked_as_it_was_trained(groups, predict):
+def test_checkpoint_is_asked_as_it_was_trained(groups, evaluate):
     result, manifest, _ = list(groups.values())[-1]
     card = read_card(result.checkpoint)
     assert (card.system, card.markers, card.form) == ("Name every object.", "obj", "tokens")
     assert card.fingerprint == manifest["fingerprint"]
     assert (card.pixels.min, card.pixels.max) == (32 * 32, 96 * 96)
-    code, error, out, answers = predict()
+    code, error, out, answers = evaluate()
     assert (code, "no coordexp.json" in out) == (0, False), error
     assert answers == (result.folder / "predictions.jsonl").read_text()
 
 
-def test_configuration_that_contradicts_the_checkpoint_is_exit_code_2(groups, predict):
-    code, error, _, answers = predict("data.markers=qwen", "training.system=Other.")
+def test_configuration_that_contradicts_the_checkpoint_is_exit_code_2(groups, evaluate):
+    code, error, _, answers = evaluate("data.markers=qwen", "training.system=Other.")
     assert (code, answers) == (2, None)
     assert "data.markers is 'qwen' and the checkpoint's markers is 'obj'; training.system is 'Other.'" in error
     assert len(error.splitlines()) == 1
 
 
-def test_whole_checkpoint_of_another_vocabulary_is_exit_code_2(groups, predict, tmp_path):
+def test_whole_checkpoint_of_another_vocabulary_is_exit_code_2(groups, evaluate, tmp_path):
     copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "other")
     read_card(copied).model_copy(update={"fingerprint": "0123456789abcdef"}).write(copied)
-    code, error, _, _ = predict(checkpoint=copied)
+    code, error, _, _ = evaluate(checkpoint=copied)
     assert (code, "Traceback" in error) == (2, False)
     assert "0123456789abcdef: other coordinate tokens, ids or markers" in error.splitlines()[-1]
 
 
-def test_checkpoint_whose_chat_template_was_edited_is_exit_code_2(groups, predict, tmp_path):
+def test_checkpoint_whose_chat_template_was_edited_is_exit_code_2(groups, evaluate, tmp_path):
     copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "edited")
     template = copied / "chat_template.jinja"
     template.write_text("{{ 'Hello. ' }}" + template.read_text())
-    code, error, _, answers = predict(checkpoint=copied)
+    code, error, _, answers = evaluate(checkpoint=copied)
     assert (code, answers) == (2, None)
     assert "its chat template asks with another prompt" in error and "it has 'Hello. " in error
 
 
-def test_checkpoint_without_a_card_is_asked_as_the_configuration_says(groups, predict, tmp_path):
+def test_checkpoint_without_a_card_is_asked_as_the_configuration_says(groups, evaluate, tmp_path):
     result = list(groups.values())[-1][0]
     copied = shutil.copytree(result.checkpoint, tmp_path / "bare")
     (copied / "coordexp.json").unlink()
-    code, error, out, answers = predict("data.markers=obj", "training.system=Name every object.", checkpoint=copied)
+    code, error, out, answers = evaluate("data.markers=obj", "training.system=Name every object.", checkpoint=copied)
     assert (code, "no coordexp.json" in out) == (0, True), error
     assert answers == (result.folder / "predictions.jsonl").read_text()
 

@@ -1,6 +1,7 @@
 """Answers to images without ids are joined with the ground truth of the same images."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -9,13 +10,13 @@ from tiny_run import tiny_config
 from coord_codec import encode_target
 from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
-from coord_trainer.answers import generate
+from coord_trainer.answers.records import prediction_records, sources_of
 from coord_trainer.answers.score import score_predictions
 from coord_trainer.config.decoding import Decoding
 
 
 @pytest.mark.parametrize("limit", [None, 3])
-def test_perfect_answers_to_images_without_ids_score_1(tmp_path, monkeypatch, limit):
+def test_perfect_answers_to_images_without_ids_score_1(tmp_path, limit):
     """As VOC, YOLO and tables have them; the ids that are given are those that scoring gives."""
     boxes = [[0.1 * n, 0.2, 0.1 * n + 0.3, 0.9] for n in range(5)]
     for n in range(5):
@@ -29,11 +30,12 @@ def test_perfect_answers_to_images_without_ids_score_1(tmp_path, monkeypatch, li
     config = tiny_config(evaluation={"limit": limit, "batch_size": 2})
     written = iter(images.instances)
 
-    def answers(checkpoint, batch, *_, **options):
+    def answers(batch, at_once):
         return [{"text": encode_target(next(written), markers="obj"), "finish_reason": "stop"} for _ in batch]
 
-    monkeypatch.setattr(generate, "answer_images", answers)
-    found = list(generate.predict(None, config, images, Decoding(), 9))
+    detector = SimpleNamespace(engine=SimpleNamespace(concurrency=1), answers=answers)
+    lists = prediction_records(detector, sources_of(images, limit), batch=2, raw=True)
+    found = [record for records in lists for record in records]
     assert len(found) == (limit or 5)
     path = tmp_path / "predictions.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in found))

@@ -11,8 +11,8 @@ from coord_trainer.model.vision_tower import attend_to_images_together
 
 
 @pytest.fixture(scope="module")
-def plain(opened_run):
-    return Qwen3VLForConditionalGeneration.from_pretrained(opened_run[1].folder / "base", dtype=torch.float64)
+def plain(tiny_model):
+    return Qwen3VLForConditionalGeneration.from_pretrained(tiny_model, dtype=torch.float64)
 
 
 def patches_of(model, grids):
