@@ -140,6 +140,7 @@ LOADED = {"coord_losses": {"torch", "numpy", "pydantic"}}
 """What a package loads when it is imported; no other package loads any of it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", [*MEMBERS, "coord_eval.cli.main", "coord_trainer.console"])
 def test_importing_a_package_loads_no_more_than_it_promises(package):
     code = f"import sys, {package}; print(*[m for m in {HEAVY!r} if m in sys.modules])"

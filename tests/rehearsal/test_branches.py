@@ -56,6 +56,7 @@ def test_deepspeed_is_told_of_the_gpu(capsys):
         assert os.environ["DS_ACCELERATOR"] == "cuda"
 
 
+@pytest.mark.slow
 def test_doctor_names_the_gpu(capsys):
     pytest.importorskip("swift")
     from coord_trainer.swift.doctor import examine
@@ -82,6 +83,7 @@ def test_failed_evaluation_frees_memory(capsys):
     assert logged == [{"eval_failed": "evaluation losses: OutOfMemoryError: CUDA out of memory"}]
 
 
+@pytest.mark.slow
 def test_dry_run_leaves_samples_out_of_the_memory_of_a_gpu(capsys):
     pytest.importorskip("swift")
     from coord_trainer.config.run_config import load_run_config

@@ -67,6 +67,7 @@ def answers(checkpoint, config, images, name, speed="plain"):
     return answer_images(checkpoint, given, data, Decoding(**DECODINGS[name]), LIMIT, images.words, speed=speed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECODINGS)
 def test_answers_wait_for_the_tokens_that_a_grammar_reads_and_once_a_batch(name, folder, config, images):
     expected = answers(opened(folder, config), config, images[1], name)

@@ -36,6 +36,7 @@ def run_app(folder, *arguments):
     return done, set(heavy.split()[1:])
 
 
+@pytest.mark.slow
 def test_merge_tells_what_it_did(bases, tmp_path, capsys):
     make_adapter(tmp_path / "adapter", bases(True), "separate")
     code, out, err = call(capsys, "merge", bases(True), tmp_path / "adapter", tmp_path / "out")
@@ -88,12 +89,14 @@ def test_help_has_examples_and_exit_codes_and_needs_no_torch(tmp_path, command):
     assert not command or f"uv run apps/exporter {command[0]} " in done.stdout
 
 
+@pytest.mark.slow
 def test_merge_builds_no_model(bases, adapters, tmp_path):
     done, heavy = run_app(tmp_path, "merge", bases(False), adapters / "dora", "out", "--no-verify")
     assert done.returncode == 0, done.stderr
     assert heavy == {"torch"} and (tmp_path / "out" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_script_of_the_specification_merges(bases, adapters, tmp_path):
     """By relative names, from any folder."""
     for name, folder in (("base", bases(False)), ("adapter", adapters / "offsets")):

@@ -223,6 +223,7 @@ def test_written_tokenizer_is_checked(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["base"]
 
 
+@pytest.mark.slow
 def test_expanded_base_takes_an_adapter(tmp_path):
     base = plain_base(tmp_path / "base", tied=True)
     expand_vocab(base, tmp_path / "expanded", quiet=True)
@@ -233,6 +234,7 @@ def test_expanded_base_takes_an_adapter(tmp_path):
     assert kinds == ["expand-vocab", "merge"]
 
 
+@pytest.mark.slow
 def test_real_qwen_vocabulary(qwen_base, tmp_path):
     old = load_tokenizer(qwen_base)
     assert len(old) == 151_669 and old.convert_tokens_to_ids("</think>") == 151_668

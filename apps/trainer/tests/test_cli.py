@@ -82,6 +82,7 @@ LIGHT = [
 ]
 
 
+@pytest.mark.slow
 def test_help_and_mistakes_are_answered_without_heavy_imports(tmp_path):
     """All in one process, in which whatever a command loads stays loaded."""
     script = f"""

@@ -57,6 +57,7 @@ def resumed_config():
     return check_run_config({**SETTINGS, "run": {"threads": 1, "resume": True}}, "test")
 
 
+@pytest.mark.slow
 def test_resume_after_a_signal_is_bit_for_bit(whole, tmp_path, capsys, forked):
     """It comes in the fifth step, which is neither logged nor saved otherwise."""
     from coord_trainer.run import train_and_score
@@ -80,6 +81,7 @@ def test_resume_after_a_signal_is_bit_for_bit(whole, tmp_path, capsys, forked):
     assert_same_run(folder, whole)
 
 
+@pytest.mark.slow
 def test_resume_after_a_kill_while_saving_is_bit_for_bit(whole, tmp_path, capsys, forked):
     from coord_trainer.run import train_and_score
 

@@ -27,6 +27,7 @@ def photographs(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_annotations_and_images_are_opened_at_most_twice_with_and_without_kept_findings(photographs, tmp_path, forked):
     sizes = [f"model.tiny.{name}={value}" for name, value in TINY.items()]
     for turn in ("first", "again"):  # which finds the findings of the first kept

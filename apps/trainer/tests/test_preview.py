@@ -24,6 +24,7 @@ OFFSETS = [
 ]
 
 
+@pytest.mark.slow
 def test_dry_run_gives_the_rates_and_parameters_of_the_run(capsys):
     pytest.importorskip("swift")
     from coord_trainer.preview import dry_run
@@ -54,6 +55,7 @@ def test_dry_run_of_lora_alone_has_one_group_since_all_of_it_decays():
     assert group["parameters"] == figures["parameters"]["trained"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["full", "dora", "recomputed"])
 def test_dry_run_memory_is_within_10_percent_of_a_real_step_part_by_part(case, tmp_path):
     pytest.importorskip("swift")

@@ -43,6 +43,7 @@ def call(run, tmp_path):
     return lines_of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -125,6 +126,7 @@ def test_more_ranks_than_images_is_one_line(call, monkeypatch, tmp_path):
     assert code == 2 and "1 usable training image for 2 ranks" in line and not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", COCO)
 def test_coco_field_of_a_wrong_type_is_listed_or_one_line(call, tmp_path, table):
     (row,) = COCO[table]

@@ -160,6 +160,7 @@ def without_coord_tokens(tmp_path_factory):
         return base_checkpoint(settings, folder, train)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["markers", "json"])
 @pytest.mark.parametrize("tokenizer", ["with", "without"])
 def test_numbers_as_text_are_trained_answered_and_scored(style, tokenizer, without_coord_tokens, tmp_path):
@@ -173,6 +174,7 @@ def test_numbers_as_text_are_trained_answered_and_scored(style, tokenizer, witho
     assert all("coord_logprobs" not in answer for answer in answers) or tokenizer == "with"
 
 
+@pytest.mark.slow
 def test_coordinate_tokens_inside_json_are_trained_with_their_boxes(tmp_path):
     custom = {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True, "use_coord_ce": True}}
     _, _, lines = carry_out(config(custom, data={"style": "json"}), tmp_path / "run")
@@ -197,6 +199,7 @@ def test_random_order_is_another_one_each_epoch_and_the_same_when_repeated(opene
         config(SOFT, data={"order": "random", "preload": True})
 
 
+@pytest.mark.slow
 def test_resume_with_other_annotations_is_refused_before_the_run_folder_changes(tmp_path):
     from coord_trainer.run import train_and_score
 

@@ -37,6 +37,7 @@ def test_input_grads_enabled_before_the_install_change_no_gradient():
     torch.testing.assert_close(adapter.embed_offset.grad, expected)
 
 
+@pytest.mark.slow
 def test_compiled_model_gives_equal_logits_and_gradients():
     expected, expected_logits = gradients(peft_model()), logits(peft_model())
     model = peft_model()
@@ -124,6 +125,7 @@ def movement(base_dtype, table_dtype, steps=200, lr=1e-5):
     return adapter.embed_offset.detach().double() - start
 
 
+@pytest.mark.slow
 def test_two_hundred_bfloat16_steps_follow_float32():
     expected = movement(torch.float32, "auto")
     kept = movement(torch.bfloat16, "auto")

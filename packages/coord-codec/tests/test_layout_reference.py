@@ -36,7 +36,6 @@ def fragments(markers):
 CASES = [(PAIR, r"S(t+)((?:cc){2,})E"), (FOUR, r"S(t+)RB((?:cc){2,})E")]
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize(("markers", "pattern"), CASES)
 def test_objects_are_those_of_the_regular_expression(markers, pattern):
     @given(fragments(markers))
@@ -52,7 +51,6 @@ def test_objects_are_those_of_the_regular_expression(markers, pattern):
     check()
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("markers", [PAIR, FOUR, None])
 def test_positions_are_a_partition_and_nothing_is_left_out_in_silence(markers):
     @given(fragments(markers or FOUR))

@@ -112,7 +112,6 @@ def read_back(text, style, form, markers):
     return found
 
 
-@pytest.mark.exhaustive
 @given(
     instances(),
     st.sampled_from(["markers", "json"]),

@@ -176,6 +176,7 @@ def test_duplicates_are_listed_shown_and_dropped(run, clean, tmp_path):
             assert {Path(image).name for image in dropped} == left_out
 
 
+@pytest.mark.slow
 def test_frames_of_one_video_are_no_copies(run, clean, tmp_path):
     """A small object has moved over a background that stays."""
     (tmp_path / "data").mkdir()

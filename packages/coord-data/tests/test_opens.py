@@ -77,6 +77,7 @@ def data(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_each_file_is_opened_once(data):
     words = [sys.executable, "-c", SCRIPT, data, json.dumps(CASES)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -93,6 +93,7 @@ UNITS = {
 FAULTS = ["mirrored", "upside_down", "unit", "percent", "norm1000", "square", "order", "order, unit"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("format", WRITE)
 def test_command_of_a_finding_mends_the_data(clean, tmp_path, format, fault):

@@ -49,6 +49,7 @@ def test_readme_lists_every_public_name():
     assert set(re.findall(r"`(\w+)`", pieces)) == set(coord_eval.html.__all__)
 
 
+@pytest.mark.slow
 def test_docstring_examples_run():
     ran = 0
     for module in pkgutil.walk_packages(coord_eval.__path__, "coord_eval."):

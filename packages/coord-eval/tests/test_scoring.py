@@ -227,7 +227,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_oracle_predictions_that_are_off_score_below_the_ceiling(truth, name):
     records = _rewrite(oracle_predictions(truth), CHANGES[name])
@@ -236,7 +236,6 @@ def test_oracle_predictions_that_are_off_score_below_the_ceiling(truth, name):
     assert evaluation.mean_iou < score(truth, oracle_predictions(truth)).mean_iou
 
 
-@pytest.mark.exhaustive
 def test_oracle_predictions_on_another_grid_score_below_the_ceiling(truth):
     records = oracle_predictions(truth)
     off = score(truth, records, grid=CoordGrid(scale=999))

@@ -87,6 +87,7 @@ def test_box_loss_of_shapes_is_four_times_mean_l1_and_giou_around(fused, with_bo
     assert output.terms["box"].sum.item() == pytest.approx(float(expected), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_shape_gradients_reach_every_coordinate_and_are_right():
     labels, slots = batch_of("polygon", TRIANGLE, SQUARE)
     logits = logits_for(labels)
@@ -179,6 +180,7 @@ def test_box_loss_of_every_geometry_is_that_of_a_loop(name, fused, ring):
     assert output.terms["box"].sum.item() == pytest.approx(float(expected), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_five_numbers_have_slots_gradients_and_the_rows_of_their_centre(ring):
     labels, slots = batch_of(ring, Ring.example, (0.3, 0.3, 0.1, 0.2, 0.1))
     assert (labels[0, 1:][slots.rows_M4] - 10).tolist() == [[50, 60, 50, 60], [30, 30, 30, 30]]

@@ -56,6 +56,7 @@ print(json.dumps([total, outcomes]))
 """
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_leaves_no_out(bases, adapters, tmp_path):
     moments = [0.01, 0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0]
     inputs = [str(bases(True)), str(adapters / "of-tied"), str(tmp_path), json.dumps(moments)]
@@ -253,6 +254,7 @@ main(["merge", *sys.argv[1:], "--no-verify", "--quiet"])
 """
 
 
+@pytest.mark.slow
 def test_a_stopped_export_removes_its_stage(sharded, tmp_path):
     folders = [str(folder) for folder in (sharded / "base", sharded / "adapter", tmp_path / "out")]
     done = subprocess.run([sys.executable, "-c", STOPPER, *folders], capture_output=True, text=True, check=False)

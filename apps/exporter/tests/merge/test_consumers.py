@@ -41,7 +41,6 @@ print("TOKENS", answer[0].usage.completion_tokens)
 """
 
 
-@pytest.mark.slow
 def test_swift_infers(sharded, tmp_path, forked):
     merge_in(sharded, tmp_path / "out")
     (tmp_path / "infer.py").write_text(INFER)

@@ -65,6 +65,7 @@ def greedy(model, ids):
         return model.eval().generate(input_ids=ids, generation_config=settings)[0].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
 @pytest.mark.parametrize("name", [*FAMILIES, "Qwen3VLMoe as published"])
@@ -87,6 +88,7 @@ def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, name, tied):
     assert greedy(merged, ids) == expected != greedy(kind.from_pretrained(tmp_path / "base"), ids)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["Qwen3VL", "Llava", "InternVL", "Gemma2"])
 def test_two_tables_on_a_tied_base_are_verified_whatever_the_name_of_its_head(tmp_path, name):
@@ -103,6 +105,7 @@ def test_two_tables_on_a_tied_base_are_verified_whatever_the_name_of_its_head(tm
     assert merged.get_output_embeddings().weight is not merged.get_input_embeddings().weight
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_router_that_rounding_tips_does_not_refuse_the_export(tmp_path, monkeypatch):
     """Experts of nearly equal scores: a mixture chooses others after rounding, and logits differ from there on."""

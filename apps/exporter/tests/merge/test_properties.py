@@ -5,6 +5,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
@@ -42,6 +43,7 @@ def configurations(draw):
     return lora, draw(st.sampled_from([None, "tied", "separate"]))
 
 
+@pytest.mark.slow
 def test_merge_of_any_configuration_is_the_adapted_model_or_refused(bases):
     outcomes = Counter()
 

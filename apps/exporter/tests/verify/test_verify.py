@@ -44,6 +44,7 @@ def test_tolerance_follows_the_type(exported):
     assert 1e-3 < figures["max_difference"] < figures["tolerance"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("forgotten", [EMBED, "lm_head.weight", "model.language_model.layers.1.mlp.down_proj.weight"])
 def test_a_forgotten_tensor_is_noticed(exported, tmp_path, dtype, forgotten):

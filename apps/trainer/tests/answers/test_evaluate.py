@@ -71,6 +71,7 @@ def test_evaluation_that_stopped_at_any_stage_goes_on(evaluate, monkeypatch, tmp
     assert code == 2 and "scored exists already" in told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "left"), [("data.max_objects=30", 2), ("data.max_objects=2", 3)])
 def test_unfinished_answers_are_kept_only_if_the_settings_are_the_same(evaluate, monkeypatch, change, left):
     """The grammar ends an answer after `max_objects`, so that an earlier answer may be another one."""

@@ -118,6 +118,7 @@ def test_servers_accept_shapes_of_their_numbers_of_coordinates_alone(tokenizer, 
         assert accepts(tokenizer(text, add_special_tokens=False)["input_ids"]) is fits, text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "style"), [*((name, "markers") for name in SHAPES), ("oriented", "json")])
 def test_shapes_of_noise_are_whole_and_none_comes_twice(tokenizer, name, style):
     """Under both processors; with few bins in use so that repetitions would be frequent."""
@@ -171,6 +172,7 @@ def answers_of_noise(tokenizer, processor, count, steps):
     return [row[: row.index(tokenizer.eos_token_id)] for row in ids.tolist() if tokenizer.eos_token_id in row]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("markers", "style"), WAYS)
 def test_a_thousand_answers_of_noise_are_whole(tokenizer, markers, style):
     """Whole by the parser, with area, without duplicates, in the served language of both engines; a third a way."""

@@ -89,6 +89,7 @@ def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images,
     assert "up to 3 answers" in of_checkpoint.speed_of_answers(drafting, tiny_config(evaluation={"speed": "fast"}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("style", "limit"), [("markers", 60), ("json", 90)])
 def test_exact_equals_plain_where_labels_are_scored_without_the_grammar(style, limit, opened, images):
     """A label that the grammar leaves no choice has a probability too, for which its pass is needed."""

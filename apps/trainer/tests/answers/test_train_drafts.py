@@ -63,6 +63,7 @@ def test_training_changes_the_drafts_and_nothing_else(tiny_model, drawn):
     assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
+@pytest.mark.slow
 def test_command_trains_drafts_that_predict_finds(run, tiny_model, drawn, tmp_path):
     from shutil import copytree
 

@@ -80,6 +80,7 @@ def test_plugin_that_raises_is_named(tmp_path):
             _ = objective_of(plugins=[str(tmp_path / "broken.py")])
 
 
+@pytest.mark.slow
 def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path, forked):
     """In a process of its own: a registered term stays registered."""
     (tmp_path / "mine.py").write_text(PLUGIN)

@@ -190,6 +190,7 @@ def test_digest_follows_content_and_the_same_data_cannot_be_held_out(folder, tmp
     assert load_annotated(path, ReadingRules(images=tmp_path)).digest != first
 
 
+@pytest.mark.slow
 def test_run_with_every_bad_record_reaches_its_report(image_folder, tmp_path):
     """Such a run used to train, to generate, and then to end without a score."""
     from coord_trainer.run import train_and_score

@@ -236,6 +236,7 @@ def test_held_out_set_must_not_be_one_of_the_sources(tmp_path):
         check_run_config({"data": {"sources": sources}, "custom": SOFT, "evaluation": {"images": "train"}}, "test")
 
 
+@pytest.mark.slow
 def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
     sources = write_sources(tmp_path)
     for number, key in ((0, "annotations"), (2, "conversations"), (1, "images")):
@@ -246,6 +247,7 @@ def test_missing_file_of_a_source_is_one_line_and_exit_2(run, tmp_path):
         assert code == 2 and "gone" in told and "Traceback" not in told
 
 
+@pytest.mark.slow
 def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp_path):
     word = f"data.sources={json.dumps(write_sources(tmp_path))}"
     records = [json.loads(line) for line in (tmp_path / "big/a.jsonl").read_text().splitlines()]

@@ -30,6 +30,7 @@ def test_names_are_of_so_many_colours(colours):
     assert found == set(CATEGORIES[: 3 * colours])
 
 
+@pytest.mark.slow
 def test_shape_boxes_use_the_whole_grid_of_bins():
     boxes = [found.bbox for instance, _ in draw_shapes(ShapesConfig(), "train", 1500) for found in instance.objects]
     assert len({round(1000 * side) for box in boxes for side in box}) > 950

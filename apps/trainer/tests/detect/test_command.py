@@ -151,6 +151,7 @@ def test_call_without_images_is_refused(run, tmp_path):
     assert code == 2 and "expected images to answer" in error
 
 
+@pytest.mark.slow
 def test_answers_of_a_server_are_collected_and_scored_without_pytorch(tmp_path):
     annotated(tmp_path, "a")
     heavy = ("torch", "transformers", "peft", "swift")
@@ -164,6 +165,7 @@ def test_answers_of_a_server_are_collected_and_scored_without_pytorch(tmp_path):
     assert "LOADED []" in done.stdout and "report: found/report.html" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path, sent, code):
     make_images(tmp_path / "photos", a=(4, 4), b=(4, 4), c=(4, 4))

@@ -60,6 +60,7 @@ def test_answers_that_the_sent_grammar_does_not_allow_are_counted(run, tiny_mode
     assert ("1 of 1 answer" in out and "--grammar vllm" in out) is outside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["markers", "json"])
 @pytest.mark.parametrize("names", [None, ("cat", "red dog")])
 def test_pattern_of_answers_is_what_the_grammar_takes(tiny_model, style, names):

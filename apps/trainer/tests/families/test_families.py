@@ -76,6 +76,7 @@ def losses(folder):
     return [line["train_total_loss"] for line in read_lines(folder) if "train_total_loss" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_trains_answers_and_is_scored(kind, trained):
     folder, result = trained(kind)
@@ -105,6 +106,7 @@ def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp
     assert [json.loads(line)["text"] for line in found] == [json.loads(line)["text"] for line in plain]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "packing" not in FAMILIES[kind].cannot])
 def test_packed_rows_have_the_losses_of_padded_ones(kind, trained):
     assert losses(trained(kind, packing=True)[0]) == pytest.approx(losses(trained(kind)[0]), rel=2e-5)

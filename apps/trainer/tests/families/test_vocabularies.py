@@ -109,6 +109,7 @@ def test_thoughts_of_training_data_are_taught_and_empty_ones_are_not(large):
     assert learnt("square") == learnt("<think>\n\n</think>\n\nsquare") == "square<|im_end|>"
 
 
+@pytest.mark.slow
 def test_table_that_is_too_short_for_the_coordinates_is_refused(tmp_path):
     from coord_trainer.model.tiny import train_tokenizer
 

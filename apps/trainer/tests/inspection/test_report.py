@@ -33,6 +33,7 @@ def test_inspect_strict_fails_for_warnings(inspect, clean, tmp_path):
     assert code == 1 and "1 warning in" in err
 
 
+@pytest.mark.slow
 def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, tmp_path):
     source = COCO["shifted, 3 %"](replace(clean, coco=True)).write(tmp_path / "data")
     words = [source.annotations, "--images", source.images]
@@ -108,6 +109,7 @@ def test_inspect_writes_over_no_file(inspect, clean, tmp_path):
     assert source.annotations.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_inspect_draws_thin_images_too(inspect, tmp_path):
     (tmp_path / "data").mkdir()
     Image.new("RGB", (2000, 2)).save(tmp_path / "data" / "thin.png")
@@ -188,6 +190,7 @@ def test_run_names_the_fault_before_it_begins(clean, tmp_path, capsys, coco):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_inspect_draws_boxes_that_are_equal_but_for_rounding(inspect, clean, tmp_path):
     """NumPy refuses forty bins between two such numbers."""
     x = [0.1, 0.3, 0.7]

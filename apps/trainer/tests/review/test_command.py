@@ -32,6 +32,7 @@ def likelihoods(folder):
     return [json.loads(line) for line in (folder / "likelihoods.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_review_judges_every_label_and_continues(run, tiny_model, drawn, tmp_path, monkeypatch):
     file, train = drawn
     judge_batch, calls = judging._judge_batch, []

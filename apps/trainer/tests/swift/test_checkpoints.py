@@ -39,6 +39,7 @@ def of_experts(base, folder):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_model_of_experts_is_trained_and_saved_as_one(tmp_path, run, tiny_model, dtype):
     from safetensors.torch import load_file

@@ -294,6 +294,7 @@ TUNED = {
 ALL = RUNS | TUNED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL)
 def test_forwarded_arguments_act(observe, name):
     fixed, proofs = ALL[name]

@@ -167,6 +167,7 @@ def one_step(opened_run, tiny_model, tmp_path_factory):
     return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mixed", "b"])
 def test_accumulating_four_batches_of_one_is_one_batch_of_four(one_step, objective):
     (whole, whole_weights), (cut, cut_weights) = one_step(4, 1, objective), one_step(1, 4, objective)

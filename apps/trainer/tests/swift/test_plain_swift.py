@@ -35,6 +35,7 @@ CONFIG = tiny_config(
 )
 
 
+@pytest.mark.slow
 def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
     from safetensors.torch import load_file
 

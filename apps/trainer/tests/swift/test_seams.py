@@ -43,6 +43,7 @@ def outside():
     return sorted(file for file in files - COMPARES_WITH_PLAIN_SWIFT if BOUNDARY not in file.parents)
 
 
+@pytest.mark.slow
 def test_seams_hold_on_the_installed_packages():
     pytest.importorskip("swift")
     seams = read_seams()

@@ -81,6 +81,7 @@ def same(checkpoint, weights):
     return found.keys() == weights.keys() and all(torch.equal(found[name], weights[name]) for name in weights)
 
 
+@pytest.mark.slow
 def test_evaluations_that_fail_leave_the_weights_as_they_are_without_any(runs, plain, monkeypatch, capsys):
     from coord_trainer.swift.trainer import CoordTrainer
 
@@ -101,6 +102,7 @@ def test_evaluations_that_fail_leave_the_weights_as_they_are_without_any(runs, p
     assert not any("eval_total_loss" in line or "eval_AP" in line for line in read_lines(result.folder))
 
 
+@pytest.mark.slow
 def test_answers_during_training_are_those_of_the_checkpoint_and_change_no_weight(runs, plain):
     weights, answers = plain
     settings = config(eval_strategy="steps", eval_steps=2, report_to=["tensorboard"])
@@ -119,6 +121,7 @@ def test_answers_during_training_are_those_of_the_checkpoint_and_change_no_weigh
     assert all(event.value > 0 for event in events.Scalars("train/seconds_per_step"))
 
 
+@pytest.mark.slow
 def test_best_checkpoint_is_kept_and_answers_and_training_stops_when_patience_ends(runs, capsys):
     settings = config(patience=2, max_steps=9, save_steps=9, save_total_limit=1)
     result, manifest, asked = runs("best", settings, [0.2, 0.6, 0.6, ValueError("once"), 0.1, 0.9])

@@ -50,6 +50,7 @@ def test_seconds_by_part_give_backward_time_to_the_part_of_its_forward():
     assert found["body"] >= forward + 0.999 * fastest_thirty
 
 
+@pytest.mark.slow
 def test_step_profile_takes_a_few_steps_once_and_writes_them_down(tmp_path, capsys):
     model = Model()
     optimizer, x = torch.optim.AdamW(model.parameters()), torch.randn(32, 64)

@@ -26,6 +26,7 @@ def test_clean_set_is_quiet(clean, tmp_path, coco):
     assert codes == set() and not found.spoils
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("coco", "name"),
     [*((True, name) for name in COCO if "too_" not in name), *((False, name) for name in JSONL)],
@@ -71,6 +72,7 @@ def _pairs():
     yield from ((True, other, "shuffled") for other in every)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("coco", "first", "second"), list(_pairs()), ids=str)
 def test_two_faults_of_all_boxes_are_both_named(clean, tmp_path, coco, first, second):
     faults = COCO if coco else JSONL
@@ -120,6 +122,7 @@ def test_number_near_the_end_of_its_range_is_refused_in_silence(clean, tmp_path)
     assert told(source)[0] == {"refused"}
 
 
+@pytest.mark.slow
 def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
     rng = np.random.default_rng(0)
     noise = {name: Image.fromarray(rng.integers(0, 255, (96, 96, 3), np.uint8)) for name in clean.images}
@@ -129,6 +132,7 @@ def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
         assert "no_evidence" in {f.code for f in found.findings}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 40_000.0])
 def test_numbers_that_fit_no_reading_are_an_error(clean, tmp_path, unit):
     """Boxes anywhere: fractions, some of them beyond 1, of images of 96 pixels; numbers far outside of these."""
@@ -139,6 +143,7 @@ def test_numbers_that_fit_no_reading_are_an_error(clean, tmp_path, unit):
     assert "unknown_numbers" in codes <= {"unknown_numbers", "refused"} and found.spoils
 
 
+@pytest.mark.slow
 def test_shuffled_pixels_are_named_where_sizes_differ(clean, tmp_path):
     """A box keeps its pixels in an image of another size, and may leave it."""
     sizes = [(96, 96), (160, 96), (96, 160)]
@@ -150,6 +155,7 @@ def test_shuffled_pixels_are_named_where_sizes_differ(clean, tmp_path):
     assert "shuffled" in codes <= {"shuffled", "refused"}
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason=f"the real photographs are not at {PHOTOGRAPHS}")
 @pytest.mark.parametrize("name", ["clean", "swapped_axes", "resized, .8", "shuffled"])

@@ -19,6 +19,7 @@ def rolled(draft, rows):
     return replace(draft, owners=tuple((np.arange(len(draft.corners)) + rows) % len(draft.corners)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 7, 25])
 def test_boxes_of_a_neighbouring_row_are_named_in_a_set_of_many_images(rows):
     draft = shapes(200)
@@ -26,6 +27,7 @@ def test_boxes_of_a_neighbouring_row_are_named_in_a_set_of_many_images(rows):
     assert codes(replace(draft, coco=True)) == set()
 
 
+@pytest.mark.slow
 def test_sample_of_a_large_set_holds_neighbours(tmp_path, monkeypatch):
     monkeypatch.setattr(raw_boxes, "SAMPLE", 100)
     source = rolled(shapes(400), 1).write(tmp_path)
@@ -34,6 +36,7 @@ def test_sample_of_a_large_set_holds_neighbours(tmp_path, monkeypatch):
     assert sum(file.small is not None for file in found.files) <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("box", [(0, 0, 1, 1), (0, 0, 0.9, 0.9)])
 @pytest.mark.parametrize("images", [51, 56, 58])
 def test_boxes_that_are_the_same_everywhere_are_not_shuffled(box, images):

@@ -129,6 +129,7 @@ def test_calibration_refuses_what_it_cannot_rest_on():
         fit_calibration(score(truth, [{**r, "score": 10 * r["score"]} for r in results]))
 
 
+@pytest.mark.slow
 def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
     truth, results = generated(30)
     (tmp_path / "truth.json").write_text(json.dumps(truth))

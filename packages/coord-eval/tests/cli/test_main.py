@@ -13,6 +13,7 @@ from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
 
 
+@pytest.mark.slow
 def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert main(["score", *files, "--out", str(tmp_path / "a" / "b")]) == 0
     data = json.loads((tmp_path / "a" / "b" / "evaluation.json").read_text())
@@ -26,6 +27,7 @@ def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "evaluation.json").read_text()) == data
 
 
+@pytest.mark.slow
 def test_score_without_a_report_writes_the_same_evaluation(files, tmp_path, capsys):
     assert main(["score", *files, "--out", str(tmp_path / "a"), "--no-report"]) == 0
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["evaluation.json"]
@@ -34,6 +36,7 @@ def test_score_without_a_report_writes_the_same_evaluation(files, tmp_path, caps
     assert (tmp_path / "a" / "evaluation.json").read_text() == (tmp_path / "b" / "evaluation.json").read_text()
 
 
+@pytest.mark.slow
 def test_score_bootstrap_prints_and_writes_intervals(files, tmp_path, capsys):
     assert main(["score", *files, "--out", str(tmp_path / "o"), "--bootstrap", "20", "--seed", "3"]) == 0
     data = json.loads((tmp_path / "o" / "evaluation.json").read_text())
@@ -43,6 +46,7 @@ def test_score_bootstrap_prints_and_writes_intervals(files, tmp_path, capsys):
     assert "95 % confidence intervals (bootstrap over images)" in (tmp_path / "o" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_score_names_labels_that_the_ground_truth_does_not_have(files, tmp_path, capsys):
     path = tmp_path / "predictions.jsonl"
     answers = path.read_text()
@@ -88,6 +92,7 @@ def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.slow
 def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert main(["score", *files, "--out", str(out)]) == 0
@@ -108,6 +113,7 @@ def test_broken_pipe_exits_0_in_silence(files):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_module_runs_as_the_command(files, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "coord_eval", "score", *files, "--out", str(tmp_path)],
@@ -200,6 +206,7 @@ def test_score_refuses_options_for_text_with_a_results_list(results, capsys, opt
     assert told.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_score_takes_defaults_and_an_empty_results_list_with_options_for_text(results, tmp_path, capsys):
     assert main(["score", *results, "--out", "r", "--format", "auto", "--score-source", "auto"]) == 0
     (tmp_path / "results.json").write_text("[]")

@@ -15,8 +15,6 @@ from coord_eval.resampling import permutation
 from coord_eval.resampling.bootstrap import Resamples
 from coord_eval.resampling.permutation import exchange_p_values
 
-pytestmark = pytest.mark.exhaustive  # thousands of draws
-
 
 @pytest.fixture
 def runs(coco_set, noisy_results):
@@ -70,6 +68,7 @@ def test_compare_paired_intervals_are_narrower_than_those_of_the_runs(runs):
     assert comparison.class_gains["less"][name] == pytest.approx(gain)
 
 
+@pytest.mark.slow
 def test_compare_takes_the_mean_and_spread_over_seeds(coco_set, noisy_results):
     base, new = ([score(coco_set, noisy_results(coco_set, seed)[::step]) for seed in range(3)] for step in (1, 2))
     found = compare({"base": base, "new": new}, resamples=300)
@@ -124,6 +123,7 @@ def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
     assert any(note.startswith("plain: ") and "images are without an answer" in note for note in notes)
 
 
+@pytest.mark.slow
 def test_compare_names_the_smallest_p_where_too_few_resamples_hide_a_difference(coco_set, runs):
     few = [note for note in compare(runs, resamples=50).notes if "resamples cannot give a p" in note]
     tests = sum(d.p is not None for d in compare(runs, resamples=2).differences["less"].values())
@@ -138,6 +138,7 @@ def test_compare_names_the_smallest_p_where_too_few_resamples_hide_a_difference(
     assert not any("cannot give a p" in note for note in same.notes)
 
 
+@pytest.mark.slow
 def test_compare_command(coco_set, noisy_results, tmp_path, capsys):
     results = noisy_results(coco_set, 0)
     (tmp_path / "t.json").write_text(json.dumps(coco_set))
@@ -182,7 +183,7 @@ def test_permutations_without_a_value_count_against_a_difference(runs, monkeypat
     assert exchange_p_values([runs["base"]], [runs["less"]], 50, seed=0, metrics=("AP",)) == {"AP": 1.0}
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, noisy_results):
     first, second = (  # distinct scores, since pycocotools has the order of the images among equal ones
         [{**r, "score": r["score"] + 1e-5 * (2 * i + seed)} for i, r in enumerate(noisy_results(coco_set, seed))]
@@ -206,6 +207,7 @@ def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, n
         assert found[name] == (1 + extreme) / 13
 
 
+@pytest.mark.slow
 def test_compare_says_which_metrics_differ(runs):
     found = compare({**runs, "same": runs["base"]}, resamples=400).differences
     assert found["less"]["recall"].differs and found["less"]["recall"].p < 0.05

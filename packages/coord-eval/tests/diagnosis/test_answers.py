@@ -11,8 +11,6 @@ from coord_eval import score
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import diagnose, smart_resize
 
-pytestmark = pytest.mark.exhaustive  # hundreds of readings of each set of answers
-
 
 def unit_boxes(coco_set):
     """Label and corners in [0, 1] of the objects of each image."""
@@ -81,6 +79,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_diagnose_names_the_way_that_fits_and_its_ap(coco_set, name):
     records = answers(coco_set, WAYS[name])
@@ -90,6 +89,7 @@ def test_diagnose_names_the_way_that_fits_and_its_ap(coco_set, name):
     assert float(re.search(r"would give AP (\S+),", lines[1])[1]) > 0.9
 
 
+@pytest.mark.slow
 def test_diagnose_agrees_with_scoring_on_the_named_scale(coco_set):
     records = answers(coco_set, WAYS["--scale pixels)"])
     lines = diagnose(score(coco_set, records), records, force=True)
@@ -104,6 +104,7 @@ def _renamed(records, rename):
     return records
 
 
+@pytest.mark.slow
 def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
     """Synonyms, ignored labels, prompted labels and stated confidences change the AP that a way would give."""
     records = answers(coco_set, WAYS["--scale pixels)"])
@@ -120,6 +121,7 @@ def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
     assert "noise" not in named.unknown_labels
 
 
+@pytest.mark.slow
 def test_diagnose_gives_boxes_without_label_the_one_of_the_prompt(coco_set):
     category = coco_set["categories"][0]
     coco_set["categories"] = [category]
@@ -130,6 +132,7 @@ def test_diagnose_gives_boxes_without_label_the_one_of_the_prompt(coco_set):
     assert float(re.search(r"would give AP (\S+),", lines[1])[1]) > 0.9
 
 
+@pytest.mark.slow
 def test_diagnose_prefers_the_option_to_a_fit_that_finds_it_again(coco_set):
     """Rounding to whole pixels makes a map fitted on the objects a little better than the truth."""
     whole = answers(coco_set, lambda b, s: [round(v) for v in WAYS["--scale pixels)"](b, s)])
@@ -137,6 +140,7 @@ def test_diagnose_prefers_the_option_to_a_fit_that_finds_it_again(coco_set):
     assert "--scale pixels)" in lines[1] and not any("times" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_diagnose_keeps_silent_about_good_answers_and_says_when_nothing_fits(coco_set):
     good = answers(coco_set, lambda b, s: _thousandths(b))
     evaluation = score(coco_set, good)
@@ -148,6 +152,7 @@ def test_diagnose_keeps_silent_about_good_answers_and_says_when_nothing_fits(coc
     assert "no scale, order, shift or resize fits" in lines[1]
 
 
+@pytest.mark.slow
 def test_diagnose_reads_results_lists(coco_set):
     results = [
         {"image_id": a["image_id"], "category_id": a["category_id"], "score": 1.0, "bbox": [x, y, x + w, y + h]}
@@ -160,6 +165,7 @@ def test_diagnose_reads_results_lists(coco_set):
     assert "--scale" not in " ".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [WAYS["as yxyx"], WAYS["as xywh"], WAYS["mirrored left to right"]])
 def test_diagnose_names_no_option_for_what_no_option_changes(coco_set, write):
     records = answers(coco_set, write)
@@ -167,6 +173,7 @@ def test_diagnose_names_no_option_for_what_no_option_changes(coco_set, write):
     assert len(lines) > 1 and "--scale" not in " ".join(lines)
 
 
+@pytest.mark.slow
 def test_diagnose_names_no_option_for_coordinate_tokens(coco_set):
     """The numbers of tokens are divided by their grid, whatever the scale."""
     records = answers(coco_set, lambda b, s: [f"<|coord_{round(100 * v)}|>" for v in b])
@@ -174,6 +181,7 @@ def test_diagnose_names_no_option_for_coordinate_tokens(coco_set):
     assert "numbers divided by 100 would give" in lines[1]
 
 
+@pytest.mark.slow
 def test_diagnose_takes_the_order_of_the_format_for_read_as_it_should(coco_set):
     records = [
         record | {"text": record["text"].replace("bbox_2d", "box_2d")}
@@ -192,6 +200,7 @@ def _shifted(coco_set):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("predictions", "pair"),
     [
@@ -213,6 +222,7 @@ def test_diagnose_names_the_labels_where_they_alone_are_wrong(coco_set, predicti
     assert "and 1 more" in lines[1]
 
 
+@pytest.mark.slow
 def test_diagnose_tells_labels_from_numbers_where_both_are_wrong(coco_set):
     records = _renamed(answers(coco_set, WAYS["--scale pixels)"]), lambda name: f"x{name}")
     lines = diagnose(score(coco_set, records, scale=1000), records)
@@ -226,6 +236,7 @@ SIZED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [str, lambda name: f"{name}s"])
 @pytest.mark.parametrize("order", SIZED)
 def test_diagnose_finds_scale_and_order_together_whatever_the_labels(coco_set, order, labels):
@@ -242,6 +253,7 @@ def _limited(box, size):
     return [box[0] * width, box[1] * height, box[2] * width, box[3] * height]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("write", "told"),
     [
@@ -256,6 +268,7 @@ def test_diagnose_knows_common_sizes_of_inputs(coco_set, write, told):
     assert told in line and float(re.search(r"would give AP (\S+),", line)[1]) > 0.9
 
 
+@pytest.mark.slow
 def test_diagnose_states_no_way_as_fact_that_hardly_fits(coco_set):
     draw = random.Random(1)
     loose = answers(
@@ -282,6 +295,7 @@ def test_diagnose_blames_ground_truth_without_boxes(coco_set):
     ]
 
 
+@pytest.mark.slow
 def test_score_command_diagnoses_at_ap_near_0_and_on_request(coco_set, tmp_path, capsys):
     (tmp_path / "g.json").write_text(json.dumps(coco_set))
     for name, way in (("bad", WAYS["--scale 1)"]), ("good", lambda b, s: _thousandths(b))):

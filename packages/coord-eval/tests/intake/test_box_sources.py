@@ -27,7 +27,7 @@ def random_sides(seed):
     return np.sort(np.clip(middle + draw.normal(0, 0.12, (4, 5)) + jump, 0, 1), axis=1)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_box_of_those_quantiles_is_expected_to_be_better(seed):
     sides = random_sides(seed)

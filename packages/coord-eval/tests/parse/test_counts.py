@@ -85,7 +85,6 @@ UNSAID = ("florence2", "obj, numbers", "qwen, pairs", "qwenvl")
 CORNERS = st.tuples(st.integers(11, 90), st.integers(11, 90), st.integers(91, 100), st.integers(91, 100))
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("write", SEVERAL.values(), ids=SEVERAL)
 @given(boxes=st.lists(CORNERS, min_size=1, max_size=6))
 def test_every_box_of_one_label_is_an_object(write, boxes):
@@ -94,7 +93,6 @@ def test_every_box_of_one_label_is_an_object(write, boxes):
     assert {item.desc for item in answer} == {"cat"} and answer.dropped == ()
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [name for name in SEVERAL if name not in UNSAID])
 @given(boxes=st.lists(CORNERS, min_size=2, max_size=6), data=st.data())
 def test_a_broken_box_among_others_is_one_drop(name, boxes, data):

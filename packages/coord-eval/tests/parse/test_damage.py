@@ -82,7 +82,7 @@ def test_box_lost_to_one_character_is_said(form):
         check(text)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize("form", TEXTS)
 def test_box_lost_to_any_one_character_is_said(form):
     for text in damaged(TEXTS[form]):

@@ -57,7 +57,6 @@ def check(text, format="auto"):
     return answer
 
 
-@pytest.mark.exhaustive
 def test_parse_answer_keeps_its_rules_on_mixtures_of_pieces(fuzz):
     draw = fuzz.draw
     for case in fuzz.times(100_000):
@@ -76,7 +75,6 @@ WELL_FORMED = [
 ]
 
 
-@pytest.mark.exhaustive
 def test_parse_answer_keeps_its_rules_on_mutated_answers(fuzz):
     draw = fuzz.draw
     for _ in fuzz.times(20_000):
@@ -88,14 +86,12 @@ def test_parse_answer_keeps_its_rules_on_mutated_answers(fuzz):
         check(text[:2000])
 
 
-@pytest.mark.exhaustive
 @settings(max_examples=3 * settings().max_examples)
 @given(st.text(), st.sampled_from(["auto", *FORMATS]))
 def test_parse_answer_of_any_text(text, format):
     check(text, format)
 
 
-@pytest.mark.exhaustive
 @settings(max_examples=3 * settings().max_examples)
 @given(st.lists(st.sampled_from(PIECES)).map("".join), st.sampled_from(["auto", *FORMATS]))
 def test_parse_answer_of_any_mixture_of_pieces(text, format):
@@ -120,7 +116,6 @@ def split_reference(text):
     return found
 
 
-@pytest.mark.exhaustive
 def test_parse_answer_equals_a_parser_by_splitting(fuzz):
     draw = fuzz.draw
     pieces = [START, START, END, END, "cat", " ", WILDCARD_TOKEN, "<|coord_1000|>", *COORDS, *COORDS, *COORDS]
@@ -134,7 +129,7 @@ def test_parse_answer_equals_a_parser_by_splitting(fuzz):
     assert objects > len(fuzz.times(400))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [*"{[\"\\'<9", '\\"', "<|coord_", START, f"{START}a", "<loc_1>", "(1,", "{[", '{"a":', "<think>", "=", "x=1, "],

@@ -78,6 +78,7 @@ def missed():
     unregister_metric("missed_share")
 
 
+@pytest.mark.slow
 def test_registered_metric_appears_everywhere_from_one_row(missed, coco_set, noisy_results, tmp_path, capsys):
     results = noisy_results(coco_set, 0)
     evaluation = score(coco_set, results, bootstrap=3)

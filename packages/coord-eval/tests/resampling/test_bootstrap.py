@@ -76,7 +76,7 @@ def answered(coco_set, noisy_results, shrunk):
     return truth, results
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_figures_on_the_images_as_they_are(answered):
     found = resample(score(*answered), resamples=1)
     constant = {"AP_constant_score": score(*answered).coco_constant_score["AP"]}
@@ -89,7 +89,7 @@ def test_figures_on_the_images_as_they_are(answered):
         np.testing.assert_allclose(values, [found.point[name]] * 2, rtol=0, atol=1e-14)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.slow
 def test_figures_on_drawn_images(answered, copied):
     """Naive reference: copy the drawn images and score all of them from the start."""
     drawn = resample(score(*answered), resamples=4, seed=11).draws

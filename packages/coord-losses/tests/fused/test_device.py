@@ -64,6 +64,7 @@ def test_the_readable_form_asks_once_and_selecting_rows_once(monkeypatch):
     assert seen.asked == ["tolist", "tolist"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["fused", "readable"])
 @pytest.mark.parametrize("trained", [False, True])
 def test_torch_compile_leaves_the_objective_alone(form, trained):

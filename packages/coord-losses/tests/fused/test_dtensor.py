@@ -28,6 +28,7 @@ def ranks(tmp_path_factory):
     return [torch.load(out / f"rank-{rank}.pt") for rank in range(2)]
 
 
+@pytest.mark.slow
 def test_dtensor_gives_values_and_gradients_of_the_whole_weight(ranks):
     for rank in ranks:
         assert set(rank) == {"readable", "frozen", "trained"}

@@ -108,6 +108,7 @@ def test_collator_errors_name_the_cause():
         tiny_models.collator(padding_side="top")
 
 
+@pytest.mark.slow
 def test_import_of_the_extra_loads_no_transformers():
     code = "import sys, coord_losses.hf; print('transformers' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

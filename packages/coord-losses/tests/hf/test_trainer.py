@@ -58,6 +58,7 @@ def test_plain_trainer_divides_by_the_tokens_of_the_step_and_refuses_other_count
         train(str(tmp_path), "Qwen2", 2, 4, transformers.Trainer)
 
 
+@pytest.mark.slow
 def test_trainer_gradients_do_not_depend_on_ranks(tmp_path):
     expected, output = reference("Qwen2")
     script = Path(__file__).parent / "train_once.py"

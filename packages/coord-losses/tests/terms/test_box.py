@@ -81,6 +81,7 @@ SWAPPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["giou", "box"])
 def test_swapped_corners_recover_under_gradient_descent(loss):
     boxes = torch.tensor(list(SWAPPED.values()), dtype=F64, requires_grad=True)
