@@ -69,6 +69,7 @@ def test_bad_usage_is_exit_code_2(tmp_path, arguments):
 
 def test_failed_export_is_exit_code_1(capsys, bases, tmp_path, monkeypatch):
     make_adapter(tmp_path / "adapter", bases(True))
+    capsys.readouterr()  # transformers shows how it loads the base
     monkeypatch.setattr(os, "pwrite", lambda *a: (_ for _ in ()).throw(OSError(28, "full")))
     code, _, err = call(capsys, "merge", bases(True), tmp_path / "adapter", tmp_path / "out", "--quiet")
     assert code == 1 and err.startswith("error: OUT") and "the disk is full" in err
