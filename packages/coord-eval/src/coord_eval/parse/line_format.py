@@ -61,6 +61,8 @@ _HOCR = re.compile(
 """A box among the properties of an element, as OCR writes it."""
 _UNREAD = re.compile(rf"(?:.*[^\w.])?{NUMBER}(?:[^\w\n]{{1,4}}{NUMBER}){{2,}}")
 """Numbers among words that are no label, and what stands before them."""
+_EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
+"""What stands before numbers that are an example of how a box is written."""
 _RUNNING = re.compile(r"\s*[^\W\d]|[\s*]*[.\u3002]\s*$")
 """What follows an item within a sentence."""
 
@@ -118,6 +120,7 @@ class LineParser:
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
+        text = text.replace("\\n", " \n")  # of a string
         self.text = _PIXELS.sub(_blank, text.translate(_WIDTHS))
         if "%" in text and _PERCENT.search(self.text, begin):
             self.text = _PERCENT.sub(lambda found: found[0].replace("%", " "), self.text)
@@ -308,6 +311,8 @@ class LineParser:
         made: list[_Entry] = []
         for i in reversed(range(len(items))) if after else range(len(items)):
             item = items[i]
+            if _EXAMPLE.search(names[i]):
+                item.kind = "example"
             label = labels[i + after] if item.label is None else Label(item.label)
             named = any(map(str.isalnum, label.text))
             if not made or named or label.repair:
@@ -402,7 +407,8 @@ class LineParser:
                 span, text, score = (start, item.end), entry.label.text, entry.score
                 builder.add_numbers(text, numbers, span, geometry, order, None, repairs, start_index, False, score)
             else:
-                builder.drop("unrecognised" if len(numbers) < 4 else "wrong_arity", start, item.end)
+                reason = "unrecognised" if len(numbers) < 4 else "wrong_arity"
+                builder.drop("ambiguous" if item.kind == "example" else reason, start, item.end)
 
 
 _SIDES_OF_ROLE = {"centre": ("cx", "cy"), "size": ("w", "h")}
@@ -462,6 +468,8 @@ def _join_pairs(line: _Line) -> None:
 def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[tuple[Geometry, list[float]]]:
     """Divide the numbers of one item into shapes; "" is the geometry of numbers whose meaning is not certain."""
     flat = [number for group in groups for number in group]
+    if item.kind == "example":
+        return [("", flat)]
     if item.call and requested == "box" and item.kind != "box":
         if [len(group) for group in groups] == [4]:
             near, far = flat[:2], flat[2:]

@@ -446,6 +446,8 @@ class _Part:
             rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
             shapes = _shapes(item, "box" if rectangle else meaning.kind, builder.geometry)
             labels = self.labels if len(self.labels) == len(shapes) else [label] * len(shapes)
+            if labels is not self.labels and self.labels:
+                builder.drop("ambiguous", *span)  # which label belongs to which box
             for name, (geometry, group) in zip(labels, shapes, strict=True):
                 self._add(builder, name, geometry, group, meaning.row, span, partial)
 
