@@ -100,7 +100,7 @@ DROP_REASONS = {
     "no_coordinates": "an object with a label and no coordinates",
     "unclosed_thought": "a text that ends inside its <think> part, whose content is not part of the answer",
     "second_geometry": "another shape of an object that has one already",
-    "ambiguous": "numbers or labels that can be read in several ways",
+    "ambiguous": "numbers or labels that can be read in several ways: pairs as points or as corners of boxes",
     "withdrawn": "the part of a text before its final or corrected answer",
     "unread_numbers": "numbers of which neither the format nor a word beside them says what they are",
     "point": f"a point where boxes are expected; {POINT_ADVICE}",

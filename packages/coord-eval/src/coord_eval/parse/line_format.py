@@ -408,7 +408,8 @@ class LineParser:
                 builder.add_numbers(text, numbers, span, geometry, order, None, repairs, start_index, False, score)
             else:
                 reason = "unrecognised" if len(numbers) < 4 else "wrong_arity"
-                builder.drop("ambiguous" if item.kind == "example" else reason, start, item.end)
+                two_ways = item.kind == "example" or (item.is_pair and len(numbers) > 4)
+                builder.drop("ambiguous" if two_ways else reason, start, item.end)
 
 
 _SIDES_OF_ROLE = {"centre": ("cx", "cy"), "size": ("w", "h")}
@@ -485,7 +486,7 @@ def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[
         return split_shapes(groups, "any", requested)
     if groups and all(len(group) == 2 for group in groups):
         return _divide_pairs(item, groups, flat)
-    shapes = split_shapes(groups, "any", requested, pairs_are_boxes=False)
+    shapes = split_shapes(groups, "any", requested)
     return [
         (geometry if len(numbers) == 4 or geometry == "point" or _is_certain(numbers) else "", numbers)
         for geometry, numbers in shapes
@@ -494,16 +495,14 @@ def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[
 
 
 def _divide_pairs(item: Item, groups: list[list[float]], flat: list[float]) -> list[tuple[Geometry, list[float]]]:
-    """Divide pairs: a list of two corners is a box, other lists are points; elsewhere pairs are corners of boxes."""
+    """Divide pairs: two corners are a box, other pairs points, unless they may be the corners of several boxes."""
     if len(groups) == 1:
         return [("point" if item.certain else "", flat)]
     if item.nested:
         if len(groups) == 2 and proper_boxes(flat):
             return [("box", flat)]
         return [("point", group) for group in groups]
-    if len(groups) == 2 or (len(groups) % 2 == 0 and proper_boxes(flat)):
-        return [("box", flat[i : i + 4]) for i in range(0, len(flat), 4)]
-    return [("point" if len(groups) % 2 else "", group) for group in groups]
+    return split_shapes(groups, "any", "box")
 
 
 def _is_certain(numbers: Sequence[float]) -> bool:

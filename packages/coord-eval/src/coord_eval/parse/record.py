@@ -412,13 +412,13 @@ class _Part:
             if item.key in _NO_BOX:
                 continue
             shapes += [(item.key, shape) for shape in _shapes(item, "any", builder.geometry)]
-        boxes = [key for key, (_, numbers) in shapes if len(numbers) == arity]
+        boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
         if not boxes or (self.label is not None and len(boxes) > 1):
             return False
         last = None
         for key, (geometry, numbers) in shapes:
             if len(numbers) != arity:
-                builder.drop("wrong_arity", *span)
+                builder.drop("wrong_arity" if geometry else "ambiguous", *span)
                 continue
             builder.start_count += key != last
             last = key
@@ -449,6 +449,9 @@ class _Part:
             if labels is not self.labels and self.labels:
                 builder.drop("ambiguous", *span)  # which label belongs to which box
             for name, (geometry, group) in zip(labels, shapes, strict=True):
+                if not geometry:
+                    builder.drop("ambiguous", *span)
+                    continue
                 self._add(builder, name, geometry, group, meaning.row, span, partial)
 
     def _add(
