@@ -135,6 +135,7 @@ def score(
 
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
+        settings["image_root"] = images
         evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
