@@ -185,7 +185,9 @@ class Calibration:
                 rests_on=values["rests_on"],
                 reliability=values["reliability"],
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except InputError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(
                 f"{where}: expected the fields that `coord-eval calibrate` writes, found {error}"
             ) from error
