@@ -117,6 +117,14 @@ def diagnose_loaded(
     return [*lines, f"diagnosis: {best.text} fits slightly better, too little to be sure: {gain}"]
 
 
+def learnt_nothing(evaluation: Evaluation) -> bool:
+    """Whether AP is near 0, and no interpretation of the numbers or of the labels that was tried explains it."""
+    told = [note for note in evaluation.notes if note.startswith("diagnosis: ")]
+    explains = ("would give", "slightly better", "the labels are wrong")
+    tried = bool(told) or not len(evaluation.detections)
+    return tried and 0 <= evaluation.coco["AP"] < NEAR_ZERO and not any(w in note for note in told for w in explains)
+
+
 def _moved(truth: GroundTruth, detections: Detections, candidate: Interpretation) -> Detections:
     size_B2 = truth.sizes_I2[detections.image_D]
     low_B2 = candidate.unit_B4[:, :2] * size_B2
