@@ -172,3 +172,11 @@ def test_interval_of_the_calibration_error_covers_the_error_itself(gap):
         low, high = sum_interval(sums_IX.sum(axis=0) / count_IX.sum(), draws_BX, count_IX.sum(axis=0))
         covered.append(low <= gap <= high)
     assert np.mean(covered) >= 0.9
+
+
+def test_fit_knots_joins_runs_of_equal_values_at_the_mean_score_of_their_boxes():
+    score_D = np.repeat([0.1, 0.2, 0.9], [40, 20, 40])
+    hit_D = np.repeat([True, False, True], [40, 20, 40])
+    (first, value), last = fit_knots(score_D, hit_D, 0.5, 0.0)
+    assert (first, value) == (pytest.approx((0.1 * 40 + 0.2 * 20) / 60), pytest.approx(2 / 3))
+    assert last == (pytest.approx(0.9), 1.0)
