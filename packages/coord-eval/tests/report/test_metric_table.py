@@ -1,6 +1,9 @@
 """The table of metrics: what one row brings, for the built-in rows and for one of a user's own."""
 
 import json
+import re
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from coord_eval import (
     unregister_metric,
 )
 from coord_eval.cli.main import main
+from coord_eval.cli.summaries import evaluation_lines
 from coord_eval.report.metric_table import figure_of
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -40,6 +44,12 @@ def test_every_row_stands_in_the_json_and_in_the_readme(evaluation):
             assert row.name in place_of(row, values)
             key = f"analysis.{row.name}" if row.place == "analysis" else row.name
             assert f"| `{key}` | {row.documentation} |" in README
+    named = re.findall(
+        r"^\| `([\w.]+)` \|", README.split("| key in `evaluation.json` |")[1].split("\n\n")[0], re.MULTILINE
+    )
+    assert named
+    for key in named:
+        assert reduce(getitem, key.split("."), values) is not None
 
 
 def test_every_figure_is_resampled_and_every_resampled_number_is_a_figure(evaluation):
@@ -98,6 +108,30 @@ def test_registered_metric_appears_everywhere_from_one_row(missed, coco_set, noi
     words = ["--ground-truth", str(tmp_path / "t.json"), "--predictions", str(tmp_path / "r.json")]
     assert main(["score", *words, "--out", str(tmp_path / "out")]) == 0
     assert f"missed_share {expected:.3f}" in capsys.readouterr().out
+
+
+def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(coco_set, noisy_results, tmp_path):
+    def by_label(scored):
+        parts = {}
+        for k, name in enumerate(scored.truth.categories):
+            mine_N = ~scored.truth.crowd_N & (scored.truth.category_N == k)
+            parts[f"found_{name}"] = ratio_over_images(
+                scored.sum_objects(mine_N & (scored.matches.iou_N >= 0.5)), scored.sum_objects(mine_N)
+            )
+        return lambda weights_BI: {name: part(weights_BI) for name, part in parts.items()}
+
+    row = Metric(name="found", documentation="", measure=by_label, figures=(Figure("found_*", headline=True),))
+    register_metric(row)
+    try:
+        results = noisy_results(coco_set, 0)
+        both = {"all": score(coco_set, results, bootstrap=3), "third": score(coco_set, results[::3])}
+        comparison = compare(both, resamples=3)
+        assert any(line.startswith("found_red car") for line in evaluation_lines(both["all"]))
+        assert "; found_red car" in both["all"].write_report(tmp_path).read_text()
+        assert any("found_red car" in line for line in comparison.lines())
+        assert comparison.differences["third"]["found_red car"].p is not None
+    finally:
+        unregister_metric("found")
 
 
 def test_unregistered_metric_leaves_no_trace(evaluation):
