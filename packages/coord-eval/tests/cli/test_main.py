@@ -13,7 +13,6 @@ from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
 
 
-@pytest.mark.slow
 def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert main(["score", *files, "--out", str(tmp_path / "a" / "b")]) == 0
     data = json.loads((tmp_path / "a" / "b" / "evaluation.json").read_text())
@@ -28,7 +27,6 @@ def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert [p.name for p in (tmp_path / "c").iterdir()] == ["evaluation.json"]
 
 
-@pytest.mark.slow
 def test_score_bootstrap_prints_and_writes_intervals(files, tmp_path, capsys):
     assert main(["score", *files, "--out", str(tmp_path / "o"), "--bootstrap", "20", "--seed", "3"]) == 0
     data = json.loads((tmp_path / "o" / "evaluation.json").read_text())
@@ -38,7 +36,6 @@ def test_score_bootstrap_prints_and_writes_intervals(files, tmp_path, capsys):
     assert "95 % confidence intervals (bootstrap over images)" in (tmp_path / "o" / "report.html").read_text()
 
 
-@pytest.mark.slow
 def test_score_names_labels_that_the_ground_truth_does_not_have(files, tmp_path, capsys):
     path = tmp_path / "predictions.jsonl"
     answers = path.read_text()
@@ -84,7 +81,6 @@ def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
-@pytest.mark.slow
 def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     out.mkdir()
@@ -107,7 +103,6 @@ def test_broken_pipe_exits_0_in_silence(files):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.slow
 def test_module_runs_as_the_command(files, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "coord_eval", "score", *files, "--out", str(tmp_path), "--no-report"],
@@ -195,7 +190,6 @@ def test_score_refuses_options_for_text_with_a_results_list(results, capsys, opt
     assert told.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_score_takes_defaults_and_an_empty_results_list_with_options_for_text(results, tmp_path, capsys):
     words = ["score", *results, "--out", "r", "--no-report"]
     assert main([*words, "--format", "auto", "--score-source", "auto"]) == 0

@@ -286,6 +286,7 @@ def test_diagnose_blames_ground_truth_without_boxes(coco_set):
     ]
 
 
+@pytest.mark.slow
 def test_score_command_diagnoses_at_ap_near_0_and_on_request(coco_set, tmp_path, capsys):
     (tmp_path / "g.json").write_text(json.dumps(coco_set))
     for name, way in (("bad", WAYS["--scale 1)"]), ("good", lambda b, s: _thousandths(b))):

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from coco_document import coco
 
 from coord_eval import score
 from coord_eval.cli.main import main
@@ -30,12 +31,7 @@ def root(tmp_path):
 
 
 def truth_of(*names):
-    images = [{"id": n, "file_name": name, "width": 64, "height": 32} for n, name in enumerate(names, 1)]
-    return {
-        "images": images,
-        "categories": [{"id": 1, "name": "cat"}],
-        "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [6, 3, 26, 13]}],
-    }
+    return coco((1, 1, [6, 3, 26, 13]), images=dict(enumerate(names, 1)), size=SIZE)
 
 
 @pytest.mark.parametrize("name", ["in.png", "near.png", "sub/../in.png", "other/in.png"])
