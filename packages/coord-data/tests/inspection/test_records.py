@@ -109,7 +109,7 @@ def test_images_that_training_refuses_as_outside_are_named(clean, tmp_path, allo
     (tmp_path / "elsewhere/a.jsonl").write_text(lines)
     codes, found = told(DataSource(tmp_path / "elsewhere/a.jsonl", allow_outside=allowed))
     assert codes == (set() if allowed else {"unreadable_image"})
-    assert allowed or "data.allow_outside" in found.findings[0].evidence
+    assert allowed or "--allow-outside" in found.findings[0].evidence
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Pa
     message = f"{len(faults)} of {counted(len(files), 'image')} cannot be used, and left out with the boxes"
     missing_name = next((name for name, fault in faults if fault == MISSING), None)
     hint = where_it_is(missing_name, annotations) if missing_name is not None else ""
-    fix = f"check --images (data.images), or replace the files{hint and f'; the first is found with --images{hint}'}"
+    fix = f"check --images, or replace the files{hint and f'; the first is found with --images{hint}'}"
     return [Finding("unreadable_image", severity, message, evidence, len(faults), fix)]
 
 
@@ -98,10 +98,10 @@ def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
         f"({raw.files[int(counts_I.argmax())]})"
     )
     message = (
-        f"{beyond} of {counted(len(raw), 'object')} are beyond data.max_objects={max_objects}, and left out of training"
+        f"{beyond} of {counted(len(raw), 'object')} are beyond max_objects={max_objects}, and left out of training"
     )
     severity: Severity = "error" if beyond >= 0.25 * len(raw) else "warning"
-    return [Finding("too_many_objects", severity, message, evidence, beyond, f"data.max_objects={counts_I.max()}")]
+    return [Finding("too_many_objects", severity, message, evidence, beyond, f"max_objects={counts_I.max()}")]
 
 
 def one_off(raw: RawBoxes) -> list[Finding]:
