@@ -7,19 +7,21 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from coord_codec import InputError, Instance, Problem, write_instances
 from coord_codec.arguments import expect
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
+from coord_codec.records import phrase_of
 from coord_data.formats.coco import SUMMARY
 from coord_data.image_file import look_at
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.output_folder import output_folder
 from coord_data.rules import ReadingRules
-from coord_data.selection import DropDuplicates, Looks, drawn, split_by_content, without_duplicates
+from coord_data.selection import DropDuplicates, Dropped, Looks, drawn, split_by_content, without_duplicates
 from coord_data.source import Source
 from coord_data.source_folders import images_of, named_path
 
@@ -61,39 +63,34 @@ def prepare(
         expect(f"sources[{i}]", source, Path, Source)
     expect("out", out, Path)
     expect("data", data, ReadingRules)
-    place = _Place(out)
-    if place.single and split is not None:
+    single, folder = out.suffix == ".jsonl", _folder_of(out)
+    if single and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
     if join_boxes and drop_duplicates is None:
         raise InputError("--join-boxes joins those of duplicates that are left out; add --drop-duplicates exact")
     sets = _read(sources, data)
-    chosen = _Chosen(list(_instances(sets, place.folder)))
-    _refuse_no_boxes(chosen.instances, sets)
-    looks = {} if split is None and drop_duplicates is None else _looks(sets, chosen.instances)
-    if drop_duplicates is not None:
-        chosen.drop_duplicates(looks, drop_duplicates, join_boxes)
-    if count is not None:
-        chosen.draw(count, seed)
-    parts = {place.name: chosen.instances} if split is None else chosen.split(looks, split)
     faults = [problem for loaded in sets for problem in loaded.problems]
-    _write(place, parts, _facts(sets, place.folder, len(faults)) | chosen.facts, [*faults, *chosen.problems])
-    _report(place, parts, sets, chosen, faults)
+    facts = _facts(sets, folder, faults)
+    instances = list(_instances(sets, folder))
+    _refuse_no_boxes(instances, sets, faults)
+    looks = {} if split is None and drop_duplicates is None else _looks(sets, instances)
+    dropped: list[Dropped] = []
+    near: list[dict[str, object]] = []
+    if drop_duplicates is not None:
+        instances, dropped = without_duplicates(instances, looks, drop_duplicates, join=join_boxes)
+        facts["dropped_duplicates"] = [asdict(row) for row in dropped]
+    if count is not None:
+        instances, facts["drawn"] = drawn(instances, count, seed), {"count": count, "seed": seed}
+    parts = {out.name if single else "instances.jsonl": instances}
+    if split is not None:
+        parts, near = split_by_content(instances, looks, split)
+        facts["near_duplicates"] = near
+    _write(out, parts, facts, [*faults, *(row.problem for row in dropped)])
+    _report(out, parts, facts, near, faults)
+    if drop_duplicates is not None:
+        _LOG.info(_dropped_line(dropped, join_boxes))
     if data.allow_outside:
         _LOG.info("images may lie outside their folder: allow that wherever this is read (--allow-outside)")
-
-
-class _Place:
-    """Where the records are written: a folder, or a file with others beside it.
-
-    Args:
-        out: the path that the user named
-    """
-
-    def __init__(self, out: Path) -> None:
-        self.out, self.single = out, out.suffix == ".jsonl"
-        self.folder = (out.parent if self.single else out).resolve()
-        self.name = out.name if self.single else "instances.jsonl"
-        self.problems = out.with_name(f"{out.stem}.problems.jsonl") if self.single else out / "problems.jsonl"
 
 
 def written_to(out: Path) -> tuple[Path, ...]:
@@ -103,8 +100,15 @@ def written_to(out: Path) -> tuple[Path, ...]:
         >>> [path.name for path in written_to(Path("a.jsonl"))]
         ['a.jsonl', 'a.summary.json', 'a.problems.jsonl']
     """
-    place = _Place(out)
-    return (out, out.with_suffix(SUMMARY), place.problems) if place.single else (out,)
+    return (out, out.with_suffix(SUMMARY), _problems_of(out)) if out.suffix == ".jsonl" else (out,)
+
+
+def _folder_of(out: Path) -> Path:
+    return (out.parent if out.suffix == ".jsonl" else out).resolve()
+
+
+def _problems_of(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.problems.jsonl") if out.suffix == ".jsonl" else out / "problems.jsonl"
 
 
 def _read(sources: Sequence[Path | Source], data: ReadingRules) -> list[ImageSet]:
@@ -128,16 +132,13 @@ def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
             yield instance.model_copy(update=values)
 
 
-def _refuse_no_boxes(instances: Sequence[Instance], sets: Sequence[ImageSet]) -> None:
-    """Raise an `InputError` if no image has a box to train on."""
-    if any(instance.targets for instance in instances):
+def _refuse_no_boxes(instances: Sequence[Instance], sets: Sequence[ImageSet], faults: Sequence[Problem]) -> None:
+    """Raise an `InputError` if no image has a box to train on; phrases may be asked for that nothing fits."""
+    if any(instance.targets or phrase_of(instance) for instance in instances):
         return
-    problems = [problem for loaded in sets for problem in loaded.problems]
-    reason = f"; the first problem: {problems[0]}" if problems else ": check that these are the files with the labels"
-    raise InputError(
-        f"{', '.join(loaded.name for loaded in sets)}: expected boxes, found none in "
-        f"{counted(len(instances), 'image')}{reason}; name their format with --format, or see what `inspect` says"
-    )
+    reason = f"the first problem: {faults[0]}" if faults else "check that these are the files with the labels"
+    images = f"{counted(len(instances), 'image')} of {', '.join(loaded.name for loaded in sets)}"
+    raise InputError(f"{images}: expected boxes, found none; {reason}")
 
 
 def _looks(sets: Sequence[ImageSet], instances: Sequence[Instance]) -> Looks:
@@ -150,64 +151,14 @@ def _looks(sets: Sequence[ImageSet], instances: Sequence[Instance]) -> Looks:
     return {instance.image: look for instance, look in zip(instances, looks, strict=True)}
 
 
-@dataclass
-class _Chosen:
-    """The records that are written, and what is told about the choice.
-
-    Attributes:
-        instances: the records, with paths relative to the written files
-        facts: what the summary says of the choice
-        dropped: the duplicates that are left out
-        near: images of val that look like one of train
-        joined: whether boxes of duplicates were joined
-    """
-
-    instances: list[Instance]
-    facts: dict[str, object] = field(default_factory=dict)
-    dropped: list[dict[str, object]] | None = None
-    near: list[dict[str, object]] = field(default_factory=list)
-    joined: bool = False
-
-    def drop_duplicates(self, looks: Looks, which: DropDuplicates, join: bool) -> None:
-        self.instances, self.dropped = without_duplicates(self.instances, looks, which, join=join)
-        self.joined, self.facts["dropped_duplicates"] = join, self.dropped
-
-    def draw(self, count: int, seed: int) -> None:
-        self.instances, self.facts["drawn"] = drawn(self.instances, count, seed), {"count": count, "seed": seed}
-
-    def split(self, looks: Looks, share: float) -> dict[str, list[Instance]]:
-        parts, self.near = split_by_content(self.instances, looks, share)
-        self.facts["near_duplicates"] = self.near
-        return parts
-
-    @property
-    def problems(self) -> list[Problem]:
-        """The duplicates that are left out, as problems."""
-        return [
-            Problem(str(row["image"]), "image", f"left out (--drop-duplicates), as {row['kept']} is kept: {row['how']}")
-            for row in self.dropped or ()
-        ]
-
-    @property
-    def dropped_line(self) -> str:
-        """What is told about duplicates that are left out."""
-        dropped = self.dropped or []
-        other = sum(not row["same_boxes"] for row in dropped)
-        line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
-        if dropped:
-            line += f", for example {dropped[0]['image']}, as {dropped[0]['kept']} is kept"
-        fate = "joined" if self.joined else "lost; --join-boxes keeps them"
-        return line + (f"; {other} of them had other boxes, which are {fate}" if other else "")
-
-
-def _facts(sets: Sequence[ImageSet], folder: Path, problems: int) -> dict[str, object]:
+def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) -> dict[str, Any]:
     """Return what the summary says of the sources."""
     return {
         "images": os.path.relpath(os.path.commonpath([(s.base or s.root).resolve() for s in sets]), folder),
         "sources": [{"path": loaded.name, "digest": loaded.digest} for loaded in sets],
         "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
         "told": [*(line for loaded in sets for line in loaded.notes), *_note_shared(sets)],
-        "problems": problems,
+        "problems": len(faults),
     }
 
 
@@ -228,47 +179,50 @@ def _note_shared(sets: Sequence[ImageSet]) -> list[str]:
 
 
 def _write(
-    place: _Place, parts: Mapping[str, Sequence[Instance]], facts: Mapping[str, object], left_out: Sequence[Problem]
+    out: Path, parts: Mapping[str, Sequence[Instance]], facts: Mapping[str, object], left_out: Sequence[Problem]
 ) -> None:
     """Write the records of each part with a summary, and the problems."""
-    with output_folder(place.out, place.single) as output:
+    single = out.suffix == ".jsonl"
+    with output_folder(out, single) as output:
         for name, part in parts.items():
             write_instances(output / name, part)
             classes = Counter(target.desc for instance in part for target in instance.targets)
             counts = {"records": len(part), "boxes": classes.total(), "classes": dict(classes.most_common())}
             summary = json.dumps({**counts, **facts}, indent=2, ensure_ascii=False)
             write_text((output / name).with_suffix(SUMMARY), summary + "\n")
-        if left_out or not place.single:
+        if left_out or not single:
             lines = "".join(json.dumps(asdict(problem)) + "\n" for problem in left_out)
-            write_text(output / place.problems.name, lines)
+            write_text(output / _problems_of(out).name, lines)
 
 
 def _report(
-    place: _Place,
+    out: Path,
     parts: Mapping[str, Sequence[Instance]],
-    sets: Sequence[ImageSet],
-    chosen: _Chosen,
+    facts: Mapping[str, Any],
+    near: Sequence[Mapping[str, object]],
     faults: Sequence[Problem],
 ) -> None:
     """Say what was written, and what was noted on the way."""
     for name, part in parts.items():
         boxes = counted(sum(len(i.targets) for i in part), "box", "boxes")
-        _LOG.info(f"{counted(len(part), 'record')}, {boxes} in {place.out if place.single else place.out / name}")
-    if chosen.dropped is not None:
-        _LOG.info(chosen.dropped_line)
-    for loaded in sets:
-        for line in loaded.notes:
-            _LOG.info(line)
-        for reason, number in loaded.annotations.notes.items():
-            _LOG.info(counted_note(number, reason))
-    for line in _note_shared(sets):
+        _LOG.info(f"{counted(len(part), 'record')}, {boxes} in {out if out.suffix == '.jsonl' else out / name}")
+    for line in (*facts["told"], *(counted_note(count, reason) for reason, count in facts["notes"].items())):
         _LOG.info(line)
-    if chosen.near:
+    if near:
         _LOG.info(
-            f"{counted(len(chosen.near), 'image of val looks', 'images of val look')} like one of train, for example "
-            f"{chosen.near[0]['val']} and {chosen.near[0]['train']}"
+            f"{counted(len(near), 'image of val looks', 'images of val look')} like one of train, for example "
+            f"{near[0]['val']} and {near[0]['train']}"
         )
     for problem in faults[:_SHOWN]:
         _LOG.info(f"left out: {problem}")
     if len(faults) > _SHOWN:
-        _LOG.info(f"{len(faults)} problems in all, see {place.problems}")
+        _LOG.info(f"{len(faults)} problems in all, see {_problems_of(out)}")
+
+
+def _dropped_line(dropped: Sequence[Dropped], joined: bool) -> str:
+    other = sum(not row.same_boxes for row in dropped)
+    line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
+    if dropped:
+        line += f", for example {dropped[0].image}, as {dropped[0].kept} is kept"
+    fate = "joined" if joined else "lost; --join-boxes keeps them"
+    return line + (f"; {other} of them had other boxes, which are {fate}" if other else "")

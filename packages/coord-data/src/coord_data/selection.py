@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-from coord_codec import InputError, Instance, Object
+from coord_codec import InputError, Instance, Object, Problem
 from coord_codec.records import phrase_of
 from coord_data.alike import boxes_by_image, duplicates_in, is_same_object, same_boxes_of
 from coord_data.duplicates import is_same, near_duplicates
@@ -19,9 +20,31 @@ Looks = Mapping[str, ImageFile]
 """What a look at each image told, by its path."""
 
 
+@dataclass(frozen=True)
+class Dropped:
+    """A duplicate that is left out.
+
+    Attributes:
+        image: its path
+        kept: path of the image that is kept
+        how: what tells that they are the same
+        same_boxes: whether both have the same boxes
+    """
+
+    image: str
+    kept: str
+    how: str
+    same_boxes: bool
+
+    @property
+    def problem(self) -> Problem:
+        """Why its records are left out."""
+        return Problem(self.image, "image", f"left out (--drop-duplicates), as {self.kept} is kept: {self.how}")
+
+
 def without_duplicates(
     instances: Sequence[Instance], looks: Looks, which: DropDuplicates, *, join: bool = False
-) -> tuple[list[Instance], list[dict[str, object]]]:
+) -> tuple[list[Instance], list[Dropped]]:
     """Return the records that are kept, and the images that are left out, each with the one kept.
 
     Several records of one image are no duplicates of each other.
@@ -41,17 +64,12 @@ def without_duplicates(
             # The earlier image may itself be left out for a still earlier one.
             kept_as[pair.second] = min(kept_as[pair.second], kept_as[pair.first])
             how.setdefault(pair.second, pair.how)
-    dropped: list[dict[str, object]] = [
-        {
-            "image": names[at],
-            "kept": names[original],
-            "how": how[at],
-            "same_boxes": same_boxes_of(names[at], names[original], boxes),
-        }
-        for at, original in enumerate(kept_as)
-        if original != at
+    dropped = [
+        Dropped(names[at], names[first], how[at], same_boxes_of(names[at], names[first], boxes))
+        for at, first in enumerate(kept_as)
+        if first != at
     ]
-    kept_name = {str(row["image"]): str(row["kept"]) for row in dropped}
+    kept_name = {row.image: row.kept for row in dropped}
     copies = [instance for instance in instances if instance.image in kept_name]
     kept = [instance for instance in instances if instance.image not in kept_name]
     return (_joined(kept, copies, kept_name) if join else kept), dropped
