@@ -95,13 +95,18 @@ class EdgeMaps:
             count = count + inside[..., 0] + inside[..., 1]
         return np.where(count > 0, total / np.maximum(count, 1) / _LEVELS, np.nan)
 
-    def contrast(self, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-        """Return the edge strength along each box minus that of moved copies of the box; NaN for impossible boxes."""
+    def contrast(self, boxes_N4: np.ndarray, images: np.ndarray) -> np.ndarray:
+        """Return the edge strength along each box minus that of moved copies of the box; NaN for impossible boxes.
+
+        Args:
+            boxes_N4: the boxes
+            images: index of the image of each box, [N] or [..., N] for several images of each
+        """
         moved_NK4 = boxes_N4[:, None] + _moves(len(boxes_N4))
-        strengths_NK = self.along(np.concatenate([boxes_N4[:, None], moved_NK4], axis=1), image_N[:, None])
-        own_N, elsewhere_NK = strengths_NK[:, 0], strengths_NK[:, 1:]
-        elsewhere_NK[(moved_NK4.min(axis=2) < 0) | (moved_NK4.max(axis=2) > 1)] = np.nan
-        return np.where(is_inside(boxes_N4), own_N - _nan_mean(elsewhere_NK, 1), np.nan)
+        strengths = self.along(np.concatenate([boxes_N4[:, None], moved_NK4], axis=1), images[..., None])
+        own, elsewhere = strengths[..., 0], strengths[..., 1:]
+        elsewhere[..., (moved_NK4.min(axis=2) < 0) | (moved_NK4.max(axis=2) > 1)] = np.nan
+        return np.where(is_inside(boxes_N4), own - _nan_mean(elsewhere, -1), np.nan)
 
     def evidence(self, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
         """Return the contrast of each image's boxes minus their contrast on other images; NaN without boxes."""
@@ -110,16 +115,18 @@ class EdgeMaps:
             return own_I
         rng = np.random.default_rng(1)
         steps = rng.integers(1, len(self), _OTHERS)
-        others = [self.by_image(self.contrast(boxes_N4, (image_N + s) % len(self)), image_N) for s in steps]
-        above_I: np.ndarray = own_I - _nan_mean(np.stack(others, axis=1), 1)
+        others_SI = self.by_image(self.contrast(boxes_N4, (image_N + steps[:, None]) % len(self)), image_N)
+        above_I: np.ndarray = own_I - _nan_mean(others_SI, 0)
         return above_I
 
-    def by_image(self, values_N: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-        """Return the mean of the finite values of each image; NaN where there is none."""
-        finite = np.isfinite(values_N)
-        sums = np.bincount(image_N[finite], values_N[finite], len(self))
-        counts = np.bincount(image_N[finite], minlength=len(self))
-        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    def by_image(self, values: np.ndarray, image_N: np.ndarray) -> np.ndarray:
+        """Return the mean of the finite values [..., N] of each image [..., I]; NaN where there is none."""
+        shape = (*values.shape[:-1], len(self))
+        size, finite = math.prod(shape), np.isfinite(values)
+        rows = np.arange(math.prod(shape[:-1])).reshape(*shape[:-1], 1)
+        cells = (rows * len(self) + image_N)[finite]
+        sums, counts = np.bincount(cells, values[finite], size), np.bincount(cells, minlength=size)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -155,19 +162,21 @@ class Sample:
         """Return the mean contrast of each image, which is cheaper than `evidence`; see `EdgeMaps.contrast`."""
         return self.maps.by_image(self.maps.contrast(boxes_N4[self.rows_n], self.image_n), self.image_n)
 
-    def onset(self, boxes_N4: np.ndarray, clear: bool = False) -> np.ndarray:
+    def onset(self, boxes: np.ndarray, clear: bool = False) -> np.ndarray:
         """Return for each image the edge strength along its boxes minus that a tenth of the box size outside them.
+
+        Several moves of the boxes may be given at once, [..., N, 4], which gives [..., I].
 
         It is largest if boxes are neither too large nor too small, for round objects too. For small objects a tenth is
         less than the width of an edge, so that larger boxes seem to fit better; `clear` measures outside the edge.
         """
-        boxes_n4 = boxes_N4[self.rows_n]
-        distance_n2 = 0.1 * (boxes_n4[:, 2:] - boxes_n4[:, :2])
+        chosen = boxes[..., self.rows_n, :]
+        distance = 0.1 * (chosen[..., 2:] - chosen[..., :2])
         if clear:
-            distance_n2 = np.maximum(distance_n2, (_reach(self.size_n2.max(axis=1, keepdims=True)) + 2) / self.size_n2)
-        outside_n4 = boxes_n4 + np.concatenate([-distance_n2, distance_n2], axis=1)
-        own_n, outside_n = (self.maps.along(b.clip(0, 1), self.image_n) for b in (boxes_n4, outside_n4))
-        return self.maps.by_image(own_n - outside_n, self.image_n)
+            distance = np.maximum(distance, (_reach(self.size_n2.max(axis=1, keepdims=True)) + 2) / self.size_n2)
+        outside = chosen + np.concatenate([-distance, distance], axis=-1)
+        own, beyond = self.maps.along(np.stack([chosen, outside]).clip(0, 1), self.image_n)
+        return self.maps.by_image(own - beyond, self.image_n)
 
 
 def is_inside(boxes_N4: np.ndarray, margin: float = 0.01) -> np.ndarray:
