@@ -46,7 +46,6 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place_of", ELSEWHERE)
 def test_folder_of_images_that_lie_elsewhere_is_named(place, prepared, place_of):
     annotations, image, stated, words, told = ELSEWHERE[place_of]

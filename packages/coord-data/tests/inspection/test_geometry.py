@@ -56,7 +56,7 @@ def test_boxes_of_larger_objects_that_are_too_small_are_named():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05), (-0.03, 0.03)])
+@pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05)])
 def test_small_boxes_that_are_shifted_along_both_sides_are_one_shift(step):
     """Beside their objects, so that smaller boxes seem to fit better too."""
     found, _ = told_of_boxes(small_objects(40, 80, (640, 480)).moved(lambda b: np.add(b, (*step, *step))))
@@ -75,10 +75,9 @@ def test_shift_that_leaves_some_overlap_is_no_copy():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["too_large, 20 %", "too_small, 20 %"])
-def test_copies_of_boxes_of_a_wrong_size_are_both(size):
-    found, _ = told_of_boxes(COCO["resized, .8"](COCO[size](replace(shapes(30), coco=True))))
-    assert set(found) == {"resized", size.partition(",")[0]}
+def test_copies_of_boxes_of_a_wrong_size_are_both():
+    found, _ = told_of_boxes(COCO["resized, .8"](COCO["too_large, 20 %"](replace(shapes(30), coco=True))))
+    assert set(found) == {"resized", "too_large"}
 
 
 @pytest.mark.slow
@@ -136,8 +135,7 @@ def test_images_that_are_read_in_another_way_than_the_others_are_counted(clean, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("coco", [True, False])
-@pytest.mark.parametrize("step", [(40, 0), (0, -30), (36, 36)])
+@pytest.mark.parametrize(("step", "coco"), [((40, 0), True), ((0, -30), True), ((36, 36), False)])
 def test_boxes_that_are_shifted_out_of_their_images_are_moved_back(clean, step, coco):
     """So many pixels in each image, whatever its size."""
     sizes = [(288, 216), (432, 216), (288, 360)] * len(clean.images)
@@ -165,7 +163,7 @@ def cells():
 
 @pytest.mark.slow
 @pytest.mark.shared
-@pytest.mark.parametrize("factor", [0.5, 0.9, 0.95])
+@pytest.mark.parametrize("factor", [0.9, 0.95])
 def test_scale_of_boxes_with_a_margin_is_told_to_the_per_cent(cells, factor):
     found, _ = told_of_boxes(cells.moved(lambda b: b * factor))
     assert {f.code for f in found.values() if f.severity != "note"} == {"resized"}
@@ -186,7 +184,7 @@ def test_shift_of_boxes_with_a_margin_is_told_to_some_pixels(cells, step):
 
 @pytest.mark.slow
 @pytest.mark.shared
-@pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05)])
+@pytest.mark.parametrize("step", [(0.04, -0.05)])
 def test_boxes_that_are_shifted_along_both_sides_are_no_copy(cells, step):
     """And stay in their images, so that neither order nor unit looks wrong."""
     found, meaning = told_of_boxes(cells.moved(lambda b: np.add(b, (*step, *step))))

@@ -11,7 +11,7 @@ Shapes: I images, N boxes, n boxes of a sample, K moves; boxes are corners in [0
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -25,6 +25,8 @@ SIGNIFICANT = 3.0
 _REACH = 0.01  # distance up to which an edge counts, as a fraction of the longer side; at least one pixel
 _LEVELS = 200  # number of ranks: their sums along a side of 320 pixels fit into 16 bits
 _BORDER = 0.01  # distance from the image border up to which a side is ignored, as a fraction of the image
+_AT_ONCE = 4000  # boxes of several moves that are measured together: more would leave the processor's cache
+_LEAST = 5  # images from which evidence can be significant
 _MOVES, _OTHERS = 8, 4  # random moves of each box, and other images, to compare with
 
 
@@ -95,18 +97,18 @@ class EdgeMaps:
             count = count + inside[..., 0] + inside[..., 1]
         return np.where(count > 0, total / np.maximum(count, 1) / _LEVELS, np.nan)
 
-    def contrast(self, boxes_N4: np.ndarray, images: np.ndarray) -> np.ndarray:
+    def contrast(self, boxes: np.ndarray, images: np.ndarray) -> np.ndarray:
         """Return the edge strength along each box minus that of moved copies of the box; NaN for impossible boxes.
 
         Args:
-            boxes_N4: the boxes
-            images: index of the image of each box, [N] or [..., N] for several images of each
+            boxes: the boxes [N, 4], or several moves of them [..., N, 4]
+            images: index of the image of each box [N], or several images of each [..., N]
         """
-        moved_NK4 = boxes_N4[:, None] + _moves(len(boxes_N4))
-        strengths = self.along(np.concatenate([boxes_N4[:, None], moved_NK4], axis=1), images[..., None])
-        own, elsewhere = strengths[..., 0], strengths[..., 1:]
-        elsewhere[..., (moved_NK4.min(axis=2) < 0) | (moved_NK4.max(axis=2) > 1)] = np.nan
-        return np.where(is_inside(boxes_N4), own - _nan_mean(elsewhere, -1), np.nan)
+        moved = boxes[..., None, :] + _moves(boxes.shape[-2])
+        strengths = self.along(np.concatenate([boxes[..., None, :], moved], axis=-2), images[..., None])
+        leaves = (moved.min(axis=-1) < 0) | (moved.max(axis=-1) > 1)
+        elsewhere = _nan_mean(np.where(leaves, np.nan, strengths[..., 1:]), -1)
+        return np.where(is_inside(boxes), strengths[..., 0] - elsewhere, np.nan)
 
     def evidence(self, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
         """Return the contrast of each image's boxes minus their contrast on other images; NaN without boxes."""
@@ -144,6 +146,11 @@ class Sample:
     image_n: np.ndarray
 
     @property
+    def says_nothing(self) -> bool:
+        """Whether there are so few images that no evidence is significant, see `z_value`."""
+        return len(self.maps) < _LEAST
+
+    @property
     def size_n2(self) -> np.ndarray:
         """Width and height in pixels of the thumbnail of each box."""
         sizes_n2: np.ndarray = np.stack([self.maps.widths_I, self.maps.heights_I], axis=1)[self.image_n]
@@ -158,9 +165,18 @@ class Sample:
         """Return the evidence of each image, from the boxes of the whole set."""
         return self.maps.evidence(boxes_N4[self.rows_n], self.image_n)
 
-    def contrast(self, boxes_N4: np.ndarray) -> np.ndarray:
-        """Return the mean contrast of each image, which is cheaper than `evidence`; see `EdgeMaps.contrast`."""
-        return self.maps.by_image(self.maps.contrast(boxes_N4[self.rows_n], self.image_n), self.image_n)
+    def contrast(self, boxes: np.ndarray) -> np.ndarray:
+        """Return the mean contrast of each image, which is cheaper than `evidence`; see `EdgeMaps.contrast`.
+
+        Several moves of the boxes may be given at once, [..., N, 4], which gives [..., I].
+        """
+        return self.maps.by_image(self.maps.contrast(boxes[..., self.rows_n, :], self.image_n), self.image_n)
+
+    def several(self, moves: Sequence[np.ndarray], measure: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return the `contrast` or `onset` of several moves of the boxes, [K, I], of as many at once as is fast."""
+        at_once = max(1, _AT_ONCE // max(1, len(self.rows_n)))
+        found = [measure(np.stack(moves[k : k + at_once])) for k in range(0, len(moves), at_once)]
+        return np.concatenate(found) if found else np.zeros((0, len(self.maps)))
 
     def onset(self, boxes: np.ndarray, clear: bool = False) -> np.ndarray:
         """Return for each image the edge strength along its boxes minus that a tenth of the box size outside them.
@@ -179,10 +195,10 @@ class Sample:
         return self.maps.by_image(own - beyond, self.image_n)
 
 
-def is_inside(boxes_N4: np.ndarray, margin: float = 0.01) -> np.ndarray:
-    """Return which boxes have a positive area and lie inside the image."""
-    area = (boxes_N4[:, 0] < boxes_N4[:, 2]) & (boxes_N4[:, 1] < boxes_N4[:, 3])
-    inside: np.ndarray = area & (boxes_N4.min(axis=1) >= -margin) & (boxes_N4.max(axis=1) <= 1 + margin)
+def is_inside(boxes: np.ndarray, margin: float = 0.01) -> np.ndarray:
+    """Return which boxes [..., 4] have a positive area and lie inside the image."""
+    area = (boxes[..., 0] < boxes[..., 2]) & (boxes[..., 1] < boxes[..., 3])
+    inside: np.ndarray = area & (boxes.min(axis=-1) >= -margin) & (boxes.max(axis=-1) <= 1 + margin)
     return inside
 
 
@@ -192,7 +208,7 @@ def z_value(values_I: np.ndarray) -> float:
     Student's t is converted to z by Wallace's approximation (1959), so that few images need a larger t.
     """
     values = values_I[np.isfinite(values_I)]
-    if len(values) < 5 or not values.std():
+    if len(values) < _LEAST or not values.std():
         return 0.0
     freedom = len(values) - 1
     t = float(values.mean() / (values.std(ddof=1) / math.sqrt(len(values))))

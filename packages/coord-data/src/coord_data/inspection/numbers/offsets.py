@@ -19,7 +19,6 @@ _SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves ar
 _AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well
 _APART = 8  # pixels of the thumbnail between two sides from which their edges can be separated
 _ROUNDS = 3
-_AT_ONCE = 4000  # boxes of several moves that are measured together: more would leave the processor's cache
 _TRIED_SIZES = (0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
 _LEAST_ONSET = 0.02  # smallest onset of the moved boxes, in ranks
 
@@ -89,6 +88,8 @@ class Offset:
 
 def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
     """Return the move that increases the onset at the sides of the boxes most; None if no increase is significant."""
+    if sample.says_nothing:
+        return None
     before_I = sample.onset(boxes_N4)
     before = _mean(before_I)
     offsets = []
@@ -104,13 +105,7 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
 
     for kind in kinds:
         steps_KD = kind.steps_KD
-        at_once = max(1, _AT_ONCE // max(1, len(boxes_N4)))
-        onset_KI = np.concatenate(
-            [
-                sample.onset(np.stack([kind.move(boxes_N4, step_D) for step_D in steps_KD[k : k + at_once]]))
-                for k in range(0, len(steps_KD), at_once)
-            ]
-        )
+        onset_KI = sample.several([kind.move(boxes_N4, step_D) for step_D in steps_KD], sample.onset)
         z_K = np.array([z_value(onset_I - before_I) for onset_I in onset_KI])
         better = [
             k
