@@ -53,6 +53,16 @@ def test_compare_run_with_itself_differs_by_nothing(runs):
     assert set(comparison.class_gains["b"].values()) == {0.0}
 
 
+def test_runs_that_found_nothing_have_one_verdict_in_place_of_their_diagnoses(coco_set, tmp_path):
+    a, b = ('[{"bbox_2d": [1, 1, 9, 9], "label": "cat"}]', '[{"bbox_2d": [2, 2, 10, 10], "label": "cat"}]')
+    runs = {name: score(coco_set, [{"image_id": i, "text": name} for i in range(40)]) for name in (a, b)}
+    found = compare(runs, resamples=20)
+    assert sum("no run has learnt" in note for note in found.notes) == 1
+    assert not any("diagnosis" in note for note in found.notes)
+    page = found.write_report(tmp_path).read_text()
+    assert "Images that changed" not in page and "differences of the headline metrics" not in page
+
+
 def test_compare_paired_intervals_are_narrower_than_those_of_the_runs(runs):
     comparison = compare(runs, resamples=200)
     recall = comparison.differences["less"]["recall"]
@@ -117,7 +127,8 @@ def test_compare_notes_runs_ranked_by_different_scores(coco_set, runs):
 def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
     plain = score(coco_set, [{"image_id": 0, "text": '[{"bbox_2d": [1, 2, 300, 400], "label": "cow"}]'}])
     notes = compare({"base": runs["base"], "plain": plain}, resamples=2).notes
-    assert [note for note in plain.notes if f"plain: {note}" not in notes] == []
+    kept = [note for note in plain.notes if not note.startswith("diagnosis")]
+    assert kept and [note for note in kept if f"plain: {note}" not in notes] == []
     assert any(note.startswith("plain: ") and "/1000 was assumed" in note for note in notes)
     assert any(note.startswith("plain: 1 box with labels that the ground truth does not have") for note in notes)
     assert any(note.startswith("plain: ") and "images are without an answer" in note for note in notes)

@@ -15,12 +15,16 @@ from coord_codec import InputError
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
 from coord_eval.comparison.page import comparison_page, with_seeds
+from coord_eval.diagnosis.answers import NEAR_ZERO, learnt_nothing
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metrics.draws import CONFIDENCE, half_width, interval
 from coord_eval.report.metric_table import figure_of, headline
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample
 from coord_eval.resampling.permutation import exchange_p_values
+
+_NOTHING = f"AP below {NEAR_ZERO}, and no other reading of the numbers explains it; train for more steps"
+"""What stands in place of the diagnosis of each run that found nothing."""
 
 
 @dataclass(frozen=True)
@@ -237,12 +241,21 @@ def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int
 
 
 def _notes_of_runs(groups: Mapping[str, Sequence[Evaluation]]) -> list[str]:
-    """Return the notes on the shared ground truth once, then the notes of each run, prefixed with its name."""
+    """Return the notes on the shared ground truth, then those of the runs, each once with the names it is about."""
     first = next(iter(groups.values()))[0]
     truth = first.truth.notes
     shared = (*truth, *few_objects_note(first))
-    own = ((name, note) for name, group in groups.items() for run in group for note in (*run.notes, *join_lines(run)))
-    return [*truth, *dict.fromkeys(f"{name}: {note}" for name, note in own if note not in shared)]
+    own: dict[str, dict[str, None]] = {}
+    for name, run in ((name, run) for name, group in groups.items() for run in group):
+        notes = [note for note in (*run.notes, *join_lines(run)) if note not in shared]
+        if learnt_nothing(run):
+            notes = [_NOTHING, *(note for note in notes if not note.startswith("diagnosis: "))]
+        for note in notes:
+            own.setdefault(note, {})[name] = None
+    if all(learnt_nothing(run) for group in groups.values() for run in group):
+        del own[_NOTHING]
+        truth = (f"no run has learnt to find anything: {_NOTHING}", *truth)
+    return [*truth, *(f"{', '.join(names)}: {note}" for note, names in own.items())]
 
 
 def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> None:

@@ -45,9 +45,9 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
             f"AP {fixed(main.value, 3, '+')} [{fixed(main.low, 3, '+')}, {fixed(main.high, 3, '+')}]" if main else ""
         )
         parts.append(section(title, _differences(comparison, run), figure_shown))
-        if comparison.runs:
-            both = {name: comparison.runs[name][0] for name in (first, run)}
-            parts.append(section(f"Images that changed: {title}", fate_legend() + changed_images(both, root)))
+        both = {name: comparison.runs[name][0] for name in (first, run)} if comparison.runs else {}
+        if both and (changed := changed_images(both, root)):
+            parts.append(section(f"Images that changed: {title}", fate_legend() + changed))
     parts.append(section("Metrics", _metric_table(comparison), f"{len(comparison.metrics)} runs"))
     facts = {"runs": ", ".join(comparison.metrics), "date": time.strftime("%Y-%m-%d %H:%M"), "method": method}
     return page(f"{', '.join(others)} against {first}" if others else first, "\n".join(parts), facts=facts)
@@ -85,7 +85,7 @@ def _differences(comparison: Comparison, run: str) -> str:
     points = {name: (d.value, d.low, d.high) for name, d in shares.items()}
     caption = "differences of the headline metrics with their paired 95 % intervals; coloured where 0 lies outside"
     try:
-        plot = figure(forest_plot(points, caption), caption) if points else ""
+        plot = figure(forest_plot(points, caption), caption) if sum(map(any, points.values())) > 1 else ""
     except MatplotlibMissingError as missing:
         plot = f"<p>{safe(missing)}</p>"
     gains = [(name, fixed(gain, 3, "+")) for name, gain in comparison.class_gains[run].items()]
