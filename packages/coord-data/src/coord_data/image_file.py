@@ -205,6 +205,8 @@ def problem_of(
         if stated == file.stored_size:
             message += "; that is its size before the EXIF orientation is applied, which training does: remove the "
             message += "orientation from the file, or draw boxes on the upright image"
+        elif stated == (height, width):
+            message += ": width and height are exchanged"
         return Problem(str(path), "width, height", message)
     notes.update(file.notes)
     return None

@@ -7,6 +7,9 @@ import pytest
 from PIL import Image
 from planted import JSONL, DataSource, edit_records, examine, shapes, told
 
+from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
+from coord_data import load_annotated, source
+
 
 @pytest.fixture(scope="module")
 def clean():
@@ -165,3 +168,29 @@ def test_list_of_files_that_lost_a_row_means_shuffled_names(clean, tmp_path):
     edit_records(source, lose_a_row)
     (shuffled,) = [f for f in told(source)[1].findings if f.code == "shuffled"]
     assert "of other images" in shuffled.evidence
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_box_that_contradicts_the_outline_or_area_beside_it_is_a_finding(tmp_path, monkeypatch, size):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(source, "LARGE_BYTES", 0 if size == "large" else 10**9)
+    outline = [[10, 10, 50, 10, 50, 40, 10, 40]]
+    box, half = [10, 10, 40, 30], [5, 5, 20, 15]
+    facts = [
+        (box, outline, 1200),
+        (half, outline, 300),
+        (box, {"counts": [], "size": [48, 64]}, 2000),
+        (box, None, 900),
+    ]
+    rows = [
+        {"id": n, "image_id": 1, "category_id": 1, "bbox": b, "segmentation": outlines, "area": area}
+        for n, (b, outlines, area) in enumerate(facts)
+    ]
+    image = {"id": 1, "file_name": "a.png", "width": 64, "height": 48}
+    document = {"images": [image], "categories": [{"id": 1, "name": "cat"}], "annotations": rows}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    counted = dict(load_annotated(tmp_path / "a.json").annotations.notes)
+    assert counted == {NOT_AROUND: 1, AREA_TOO_LARGE: 1}
+    findings = {f.code: f.count for f in examine(DataSource(tmp_path / "a.json")).findings}
+    assert findings["box_and_outline"] == findings["box_and_area"] == 1

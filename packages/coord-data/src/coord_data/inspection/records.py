@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import AnnotationSet
+from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.image_file import MISSING, ImageFile, where_it_is
@@ -125,6 +126,26 @@ def no_boxes(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
     message = f"none of {counted(len(raw.files), 'image')} has a box: the model would learn to answer nothing"
     evidence = f"the first: {raw.files[0]}"
     return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are complete")]
+
+
+def contradicted(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
+    """Report boxes of a COCO file that contradict the outline or the area which it states for the same object."""
+    facts = (
+        (
+            NOT_AROUND,
+            "box_and_outline",
+            "not around the outline of the same object",
+            "write the box around the outline",
+        ),
+        (AREA_TOO_LARGE, "box_and_area", "smaller than the area of their object", "correct the box or the area"),
+    )
+    evidence = "stated twice in the annotations; training and scoring follow bbox"
+    findings = []
+    for note, code, how, fix in facts:
+        if count := annotations.notes.get(note, 0):
+            message = f"{count} of {counted(len(raw), 'box is', 'boxes are')} {how}"
+            findings.append(Finding(code, by_share(count, len(raw)), message, evidence, count, fix))
+    return findings
 
 
 def refused(annotations: AnnotationSet, explained: bool, raw: RawBoxes) -> list[Finding]:
