@@ -131,10 +131,11 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
 
 def _finish(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Write boxes.json if boxes are not those of the answers alone; return what was fused and left out, in lines."""
+    lacks = [detector.uncalibrated] if detector.uncalibrated else []
     if detector.finish.changes:
-        return _finish_lines(detector.finish.write_counts(request.out, records))
+        return lacks + _finish_lines(detector.finish.write_counts(request.out, records))
     remove_made(request.out, [BOXES_FILE])
-    return []
+    return lacks
 
 
 def _finish_lines(record: Mapping[str, Any]) -> list[str]:
