@@ -63,6 +63,8 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
             card.check_fingerprint(fingerprint, Path(source))
+            if adapter is not None:
+                card.check_base(Path(source))
             card.check_rendered_prompt(prompt_text(processor, card.system, card.prompt), Path(source))
         model = AutoModelForImageTextToText.from_pretrained(
             source,

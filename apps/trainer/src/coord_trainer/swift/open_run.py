@@ -14,7 +14,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 from transformers import TrainerCallback
 
-from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter
+from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter, weights_digest
 from coord_codec import CoordVocab, InputError
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
@@ -114,7 +114,11 @@ class OpenRun:
         rendered = prompt_text(processor, system, self.config.data.prompt)
         is_default = rendered == prompt_text(processor, system, self.config.data.prompt, settings={})
         settings = {} if is_default else prompt_settings(processor.chat_template)
-        return make_card(self.config, dict(processor.image_processor.size), fingerprint, rendered, settings)
+        card = make_card(self.config, dict(processor.image_processor.size), fingerprint, rendered, settings)
+        arguments = self.pipeline.args
+        return card.model_copy(
+            update={"base": weights_digest(arguments.model) if arguments.tuner_type == "lora" else None}
+        )
 
     @property
     def longest_sample(self) -> int:
