@@ -20,6 +20,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
+from coord_trainer.families.registry import FAMILIES
 from coord_trainer.model.card import read_card, system_text
 from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
 from coord_trainer.model.vision_tower import multiply_patches
@@ -59,7 +60,8 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     card = read_card(path)
     try:
         processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
-        end_answers_as_asked(processor)
+        family = FAMILIES.get(read_json(Path(source) / "config.json").get("model_type"))
+        end_answers_as_asked(processor, family.answer_end if family is not None else "")
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
             card.check_fingerprint(fingerprint, Path(source))
