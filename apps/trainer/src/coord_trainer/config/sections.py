@@ -422,6 +422,11 @@ EVALUATION_RULES = (
         ("evaluation.ap_steps", "evaluation.images"),
         "there are no images to score during training; set evaluation.images to heldout or train",
     ),
+    Rule(
+        lambda c: bool(c.training.get("early_stop_interval")) and c.evaluation.images == "none",
+        ("training.early_stop_interval", "evaluation.images"),
+        "early stopping needs an evaluation loss; set evaluation.images to heldout or train, or leave it out",
+    ),
     *(
         Rule(
             lambda c, name=name: c.evaluation.ap_steps is not None and name in c.training,
