@@ -47,7 +47,7 @@ def finished(tmp_path_factory):
         f"data.images={folder}",
         f"data.heldout_annotations={heldout}",
         f"data.heldout_images={folder}",
-        "model.tiny={hidden: 32, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}",
+        "model.tiny={hidden: 32, heads: 4, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}",
         "training.max_steps=4",
         "training.per_device_train_batch_size=4",
         "training.logging_steps=1",
