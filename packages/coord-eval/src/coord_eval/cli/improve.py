@@ -131,6 +131,7 @@ def _calibration_lines(calibration: Calibration) -> Iterator[str]:
             f"calibration error {title}: {row['ece']:.3f}; that of more images lies in "
             f"[{row['low']:.3f}, {row['high']:.3f}]"
         )
+    wanted: dict[str, Any]
     for wanted in ({"precision": 0.9}, {"recall": 0.95}, {}):
         title = ", ".join(f"{name} {value:g}" for name, value in wanted.items()) or "best F1"
         try:
