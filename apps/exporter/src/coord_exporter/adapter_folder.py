@@ -6,11 +6,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from coord_adapter import weights_digest
 from coord_adapter.format import offset_part
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter
-from coord_exporter.checkpoint.folder import adapter_companions, sha256_of, versions, write_json, write_record
-from coord_exporter.checkpoint.read import ITEM_BYTES, StoredCheckpoint, read_object
+from coord_exporter.checkpoint.folder import adapter_companions, versions, write_json, write_record
+from coord_exporter.checkpoint.read import CARD_FILE, ITEM_BYTES, StoredCheckpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe, copy_of
 from coord_exporter.checkpoint.staging import ExportError, check_space, staged
 from coord_exporter.checkpoint.write import OutFile, header_of, write_file
@@ -39,7 +40,13 @@ def write_lora(base: StoredCheckpoint, adapter: Adapter, out: Path, base_name: P
         "bias": "none",
         **dict.fromkeys(("modules_to_save", "trainable_token_indices", "exclude_modules", "layers_to_transform")),
     }
-    write_adapter(adapter, [copy_of(tensor) for tensor in kept], config, out, "lora", force, lambda stage: {})
+
+    def name_base(stage: Path) -> dict:
+        if (card := adapter.card).get("base") is not None:
+            write_json(stage / CARD_FILE, card | {"base": weights_digest(base_name)})
+        return {}
+
+    write_adapter(adapter, [copy_of(tensor) for tensor in kept], config, out, "lora", force, name_base)
 
 
 def lora_modules(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
@@ -77,8 +84,7 @@ def write_adapter(
     recipes = sorted(recipes, key=lambda recipe: -ITEM_BYTES[recipe.dtype])  # so that each is aligned to its dtype
     file = OutFile(opened.file.path.name, tuple(recipes), header_of(recipes, opened.file.metadata))
     check_space(Path(out), file.size)
-    sources = {file.name: sha256_of(opened.file.path), opened.config.path.name: sha256_of(opened.config.path)}
-    entry = {"kind": kind, "adapter": {"name": opened.name} | sources, "versions": versions()}
+    entry = {"kind": kind, "adapter": opened.sources(), "versions": versions()}
     try:
         with staged(Path(out), force) as stage:
             write_file(stage / file.name, file, lambda count: None)

@@ -20,7 +20,7 @@ from coord_exporter.checkpoint.recipe import copy_of, made_of, read_float, read_
 from coord_exporter.checkpoint.staging import check_out
 from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.plan import offset_steps, trained_ids
-from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables
+from coord_exporter.vocabulary import Tables, check_base, check_fingerprint, find_tables
 
 if TYPE_CHECKING:
     import torch
@@ -149,6 +149,7 @@ def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredChec
     fingerprint = opened.fingerprint()
     if fingerprint is not None:
         warnings += check_fingerprint(base, fingerprint)
+    warnings += check_base(base, opened.card.get("base"), force)
     tables = find_tables(checkpoint)
     for name in (tables.embed, tables.head):
         if (weight := tables.source(checkpoint, name)).dtype not in FLOATS:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coord_codec import CoordGrid, InputError
+from coord_codec.files import write_text
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
 from coord_trainer.views.registry import views_of
@@ -56,12 +59,14 @@ class Finish:
         question: what is asked
         calibration: the map of scores to probabilities; None without one
         threshold: the least score
+        boxes: how the boxes of answers are computed, which a calibration is for
     """
 
     views: tuple[str, ...] = ()
     question: Question = field(default_factory=lambda: Question(""))
     calibration: Calibration | None = None
     threshold: Threshold = Threshold()
+    boxes: str = "tokens"
 
     @property
     def changes(self) -> bool:
@@ -152,10 +157,11 @@ class Finish:
         except InputError:  # a server gave no probabilities
             return *read(answer, **options), False
 
-    def to_record(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the content of boxes.json: the counts of all records together, the calibration and the threshold."""
+    def write_counts(self, folder: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Write and return boxes.json: the counts of all records together, the calibration and the threshold."""
         total: Counter[str] = Counter()
         by_view: dict[str, Counter[str]] = {}
+        counts = [record[FUSED] for record in records if FUSED in record]
         for row in counts:
             total.update({name: row.get(name, 0) for name in _IN_ALL})
             for word, values in row.get("views", {}).items():
@@ -170,6 +176,7 @@ class Finish:
         if self.threshold.asked is not None:
             name, value = self.threshold.asked
             record["threshold"] = {name: value, "min_score": self.threshold.value, **self.threshold.expected}
+        write_text(folder / BOXES_FILE, json.dumps(record, indent=1) + "\n")
         return record
 
     def with_threshold(
@@ -187,10 +194,12 @@ class Finish:
         if name == "min_score":
             return replace(self, threshold=Threshold(value, (name, value)))
         if self.calibration is None:
-            views = f" --views {','.join(self.views)}" if self.views else ""
+            words = [f"evaluation.decoding.boxes={self.boxes}"] * (self.boxes != "tokens")
+            words += [f"--views {','.join(self.views)}"] if self.views else []
             raise InputError(
-                f"{name}: the model's scores are not calibrated{' for these views' if views else ''}, so that no "
-                f"{name} can be promised; calibrate it first: uv run apps/trainer calibrate MODEL ANNOTATIONS{views}"
+                f"{name}: the model's scores are not calibrated{' for these boxes' if words else ''}, so that no "
+                f"{name} can be promised; calibrate it first: "
+                f"{' '.join(['uv run apps/trainer calibrate MODEL ANNOTATIONS', *words])}"
             )
         chosen = self.calibration.choose(**{name: value})
         return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
