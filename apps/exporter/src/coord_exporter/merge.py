@@ -7,8 +7,9 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
+from coord_exporter.adapter_folder import lora_modules, write_lora
 from coord_exporter.checkpoint.folder import Export, find_companions, history_of, write_export
-from coord_exporter.checkpoint.read import StoredCheckpoint, open_checkpoint
+from coord_exporter.checkpoint.read import CARD_FILE, StoredCheckpoint, open_checkpoint
 from coord_exporter.checkpoint.staging import check_out
 from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.model_card import BASE_CARD, write_card
@@ -50,6 +51,7 @@ def merge(
     verify: bool | None = None,
     quiet: bool = False,
     dtype: str | None = None,
+    keep_lora: str | Path | None = None,
 ) -> MergeReport:
     """Merge a PEFT adapter (LoRA, DoRA, saved modules, coordinate offsets) into a plain checkpoint.
 
@@ -64,6 +66,8 @@ def merge(
             None does so for bases of up to 1 GiB only
         quiet: whether to show no progress
         dtype: "bfloat16", "float16" or "float32" for all weights; None keeps the base's dtypes
+        keep_lora: a second folder to create, with the LoRA of all layers but embedding and head as a plain adapter of
+            `out`, into which then only the rest is merged; nothing is verified
 
     Raises:
         InputError: if an exact merge of the inputs is not possible; nothing was written
@@ -78,12 +82,17 @@ def merge(
     warnings = check_out(out, (base_folder, adapter_folder), force)
     if chosen is not None:
         warnings.append(chosen)
+    if keep_lora is not None:
+        warnings += check_out(Path(keep_lora), (base_folder, adapter_folder, out), force)
     checkpoint = open_checkpoint(base_folder)
     opened = open_adapter(adapter_folder)
     source = _source_entry(checkpoint, opened)
 
     # The tensors and the files beside them.
-    plan = plan_merge(checkpoint, opened, dtype)
+    plan = plan_merge(checkpoint, opened, dtype, keep_lora=keep_lora is not None)
+    if keep_lora is not None:
+        lora_modules(checkpoint, opened)
+        verify = False
     companions, left_out = find_companions(checkpoint, opened.folder)
     warnings += [*plan.notes, *left_out]
     fingerprint = opened.fingerprint()
@@ -91,12 +100,14 @@ def merge(
         warnings += check_fingerprint(base_folder, fingerprint)
     warnings += check_base(base_folder, opened.card.get("base"), force)
     prompting_notes, rewritten = bring_card(opened, companions)
+    if keep_lora is not None:  # the card describes the model with its LoRA
+        companions.pop(CARD_FILE, None)
     if (base_card := companions.pop("README.md", None)) is not None:
         companions[BASE_CARD] = base_card
     config, config_notes = _config_of_out(checkpoint, plan, dtype)
     warnings += [*prompting_notes, *config_notes]
-    entry = {"kind": "merge", "adapter": source, "fingerprint": fingerprint, "tied": plan.tied}
-    entry["changed_tensors"] = len(plan.changed)
+    entry = {"kind": "merge" if keep_lora is None else "rows", "adapter": source, "fingerprint": fingerprint}
+    entry |= {"tied": plan.tied, "changed_tensors": len(plan.changed)}
     facts = {"fingerprint": fingerprint, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
     card = write_card(checkpoint, str(base), opened, facts)
 
@@ -115,6 +126,8 @@ def merge(
         quiet=quiet,
         verify=check if verify or (verify is None and small) else None,
     )
+    if keep_lora is not None:
+        write_lora(checkpoint, opened, Path(keep_lora), out, force)
     return MergeReport(out, len(plan.changed), len(plan.recipes), plan.untied, tuple(warnings), verification)
 
 
