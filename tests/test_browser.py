@@ -214,13 +214,18 @@ def test_review_is_decided_by_keyboard_kept_saved_and_loaded(browser, pages, tmp
             assert browser.problems == [] and browser.run("document.title") != "run"
 
     pressed = "[...document.querySelectorAll('button[aria-pressed=true]')].map(b => b.dataset.choice).sort()"
-    browser.run("document.querySelector('.shot:has(button[data-choice=name])').focus()")
-    browser.press("n")
+    browser.press("n")  # the first suspicion is chosen when the page opens
     assert browser.run(pressed) == ["name"]
     assert browser.run("document.activeElement.matches('.shot:not(:has([aria-pressed=true]))')")  # the next one
     browser.press("k")
     browser.press("x")  # no decision
     assert browser.run(pressed) == ["keep", "name"]
+    browser.press("u")
+    assert browser.run(pressed) == ["name"]
+    browser.press("k")
+    browser.run("document.querySelector('[name=undecided]').click()")
+    assert browser.run("document.querySelectorAll('.shot:not([hidden])').length") == 1
+    assert browser.run("document.querySelector('output.decided').textContent") == "0 of 1 decided (2 of all 3)"
     browser.open(page)  # kept in the browser
     assert browser.run(pressed) == ["keep", "name"]
     assert browser.run("document.querySelector('output.decided').textContent") == "2 of 3 decided"

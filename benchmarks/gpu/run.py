@@ -2,11 +2,10 @@
 
     python benchmarks/gpu/run.py [exactness objective ...] [--quick] [--out FILE] [--device cpu]
 
-Needs torch, transformers, peft, pydantic, typer, pytest, for the groups pycocotools, and the workspace's packages (`uv
-build --all-packages`, then `pip install --no-index --no-deps dist/*.whl` where there is no network), and about 25
-minutes on one H200; every item can be run by itself. `--device cpu --quick` tries the commands without a GPU. The
-output of an item that fails or takes too long is kept, and the next item starts. With `--out` the page is written after
-each item, and the same command continues after the items that have finished.
+Needs about 25 minutes on one H200; every item can be run by itself. For a machine without network pack.py gathers the
+checkout and its wheels. `--device cpu --quick` tries the commands without a GPU. The output of an item that fails or
+takes too long is kept, and the next item starts. With `--out` the page is written after each item, and the same command
+continues after the items that have finished.
 """
 
 import os

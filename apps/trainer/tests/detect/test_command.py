@@ -93,8 +93,16 @@ def test_answers_that_nothing_reads_and_dropped_pieces_are_told(tmp_path, capsys
     assert "1 piece of an answer is no box: 1 no_area" in told
 
 
+def test_threshold_stands_on_the_page_and_in_boxes_json(tmp_path, capsys):
+    make_images(tmp_path / "photos", a=(40, 20))
+    finish(detector().with_threshold(min_score=0.5), tmp_path, (str(tmp_path / "photos"),), draw=True)
+    line = "boxes of a score below 0.5 are left out: 0"
+    assert line in capsys.readouterr().out and line in (tmp_path / "out" / "index.html").read_text()
+    assert json.loads((tmp_path / "out" / "boxes.json").read_text())["threshold"]["min_score"] == 0.5
+
+
 def test_ids_are_those_of_the_annotations_or_numbers_and_the_same_in_every_file(tmp_path):
-    from coord_trainer.detect.exports import write_export
+    from coord_trainer.detect.written import write_export
 
     finish(detector(), tmp_path, annotated(tmp_path / "data", "a", "b"), batch=2)
     assert [row["image_id"] for row in json.loads((tmp_path / "out" / "coco_results.json").read_text())] == [5, 6]

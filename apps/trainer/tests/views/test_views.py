@@ -255,7 +255,8 @@ def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder,
     (found,) = detector(folder / "a.png")
     assert found.score == pytest.approx(0.5, abs=1e-3)  # half of 1, and a thousandth of the score itself
     plain = load_run_config(None, [], trains=False)
-    assert Detector(SeeingEngine(), plain).calibrated_as(checkpoint).calibration is None
+    without = Detector(SeeingEngine(), plain).calibrated_as(checkpoint)
+    assert without.calibration is None and "not calibrated" in without.uncalibrated and not detector.uncalibrated
 
 
 def test_calibration_is_refused_for_other_weights_and_kept_by_a_merge(tmp_path):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from coco_document import coco
 from scipy.optimize import isotonic_regression
 
 from coord_eval import Calibration, InputError, ScoredObject, fit_calibration, score
@@ -14,11 +15,8 @@ from coord_eval.cli.main import main
 def generated(images, seed=0, labels=1, per_image=6):
     """A COCO set and results whose boxes are hits with the probability score², on an object each."""
     draw = np.random.default_rng(seed)
-    truth = {
-        "images": [{"id": i, "file_name": f"{i}.jpg", "width": 700, "height": 100} for i in range(images)],
-        "categories": [{"id": k, "name": f"label {k}"} for k in range(labels)],
-        "annotations": [],
-    }
+    names = {k: f"label {k}" for k in range(labels)}
+    truth = coco(names=names, images=range(images), size=(700, 100))
     results = []
     for image in range(images):
         for place in range(per_image):

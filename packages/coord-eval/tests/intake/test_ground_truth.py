@@ -122,3 +122,21 @@ def test_load_ground_truth_refuses_a_stated_id_that_equals_a_counted_one():
     instances = [Instance(image="a.jpg", objects=[]), Instance(image="b.jpg", image_id=0, objects=[])]
     with pytest.raises(InputError, match="image_id 0 occurs twice"):
         load_ground_truth(instances)
+
+
+def test_facts_that_are_stated_twice_are_compared(one_cat, tmp_path):
+    """The box against its outline, the area against the box, and the size against the image file."""
+    (row,) = one_cat["annotations"]
+    x, y, w, h = row["bbox"]
+    row["segmentation"] = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+
+    def notes(**changes):
+        record = {**one_cat, "annotations": [{**row, **changes}]}
+        return [note for note in score(record, [], image_root=tmp_path).notes if "empty" not in note]
+
+    assert notes() == []
+    assert "boxes that are not those around their segmentation" in notes(bbox=[x, y, w / 2, h / 2])[0]
+    assert "states an area" in notes(area=w * h * 3)[0] and "states an area" in notes(area=0.1)[0]
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (50, 80)).save(tmp_path / one_cat["images"][0]["file_name"])
+    assert "1.jpg is 50 x 80, stated are 100 x 80" in notes()[0]

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from coco_document import coco
 
 BLOCKED = """
 import sys
@@ -19,7 +20,7 @@ def run(code, *words):
 
 
 @pytest.fixture
-def files(coco, tmp_path):
+def files(tmp_path):
     truth = coco((1, 1, [10, 10, 40, 40]))
     truth["annotations"][0]["obb"] = [10, 10, 50, 10, 50, 50, 10, 50]
     (tmp_path / "truth.json").write_text(json.dumps(truth))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.detector import Detector
-from coord_trainer.answers.finish import BOXES_FILE, FUSED
 from coord_trainer.answers.local import LocalEngine
 from coord_trainer.answers.records import answer_into, sources_of, with_objects
 from coord_trainer.answers.resumable_file import Record, begin, discard, is_answered, json_line, make_folder
@@ -132,6 +130,5 @@ def _write(path: Path, records: Sequence[Record], detector: Detector) -> None:
     finish = detector.finish
     if finish.changes:
         records = [with_objects(record, detector.read(record)) for record in records]
-        counts = [record[FUSED] for record in records if FUSED in record]
-        write_text(path.with_name(BOXES_FILE), json.dumps(finish.to_record(counts), indent=1) + "\n")
+        finish.write_counts(path.parent, records)
     write_text(path, "".join(map(json_line, records)))

@@ -19,7 +19,7 @@ from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
-from coord_trainer.model.card import follow_card, read_card
+from coord_trainer.model.card import calibration_key, follow_card, read_card
 from coord_trainer.views.asking import answer_views
 from coord_trainer.views.registry import check_views
 from coord_trainer.views.view import Question
@@ -67,6 +67,7 @@ class Detector:
         names: labels of the images, which the view `classes` asks for if `labels` is empty
         calibration: the map of scores to probabilities, None without one
         threshold: the least score of a box
+        uncalibrated: why a model that was calibrated has no calibration here; empty if it has, or never was
     """
 
     engine: Engine
@@ -76,6 +77,7 @@ class Detector:
     names: tuple[str, ...] = ()
     calibration: Calibration | None = None
     threshold: Threshold = field(default_factory=Threshold)
+    uncalibrated: str = ""
 
     @classmethod
     def load(
@@ -152,7 +154,12 @@ class Detector:
         """
         card = read_card(folder)
         section = self.config.evaluation
-        return replace(self, calibration=card and card.calibration_of(section.decoding[0], section.views, folder))
+        calibration = card and card.calibration_of(section.decoding[0], section.views, folder)
+        lacks = ""
+        if card and card.calibrations and calibration is None:
+            wanted = calibration_key(section.decoding[0], section.views)
+            lacks = f"scores are not calibrated: calibrated is {', '.join(card.calibrations)}, not {wanted}"
+        return replace(self, calibration=calibration, uncalibrated=lacks)
 
     def with_threshold(self, **asked: float | None) -> Detector:
         """Return the detector with a least score, from one of `min_score`, `precision` and `recall`.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coord_codec import CoordGrid, InputError
+from coord_codec.files import write_text
 from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
 from coord_trainer.views.registry import views_of
@@ -152,10 +155,11 @@ class Finish:
         except InputError:  # a server gave no probabilities
             return *read(answer, **options), False
 
-    def to_record(self, counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the content of boxes.json: the counts of all records together, the calibration and the threshold."""
+    def write_counts(self, folder: Path, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Write and return boxes.json: the counts of all records together, the calibration and the threshold."""
         total: Counter[str] = Counter()
         by_view: dict[str, Counter[str]] = {}
+        counts = [record[FUSED] for record in records if FUSED in record]
         for row in counts:
             total.update({name: row.get(name, 0) for name in _IN_ALL})
             for word, values in row.get("views", {}).items():
@@ -170,6 +174,7 @@ class Finish:
         if self.threshold.asked is not None:
             name, value = self.threshold.asked
             record["threshold"] = {name: value, "min_score": self.threshold.value, **self.threshold.expected}
+        write_text(folder / BOXES_FILE, json.dumps(record, indent=1) + "\n")
         return record
 
     def with_threshold(

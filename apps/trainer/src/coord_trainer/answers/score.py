@@ -86,12 +86,14 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation |
     (main, answers), *others = prediction_files(config.evaluation.decoding, folder)
     for decoding, path in others:
         evaluation = score_predictions(config, path, images, decoding)
+        say_diagnosis(evaluation, decoding)
         place = path.with_name("evaluation.json")
         write_text(place, evaluation.to_json())
         say(f"{decoding.name}: AP {headline(evaluation)['AP']:.3f} ({decoding.meaning}), {place}")
     if others:
         say(f"{main.name}, the run's own decoding ({main.meaning}):")
     evaluation = score_predictions(config, answers, images, main)
+    say_diagnosis(evaluation, main)
     sections = run_sections(folder, config.evaluation.overfitting_after, trained_keys(config))
     if config.evaluation.images == "train":
         verdict = memorising_verdict(config, evaluation, folder, _beyond_cap(config, images))
@@ -136,10 +138,14 @@ def score_predictions(
         diagnose=None if isinstance(predictions, Path) else False,
     )
     left_out = _left_out(config, images)
+    return evaluation.with_notes(before=left_out)
+
+
+def say_diagnosis(evaluation: Evaluation, decoding: Decoding) -> None:
+    """Print what an AP near 0 of a decoding may come from."""
     for line in evaluation.notes:
         if line.startswith("diagnosis: "):
             say(f"{line} ({decoding.name})")
-    return evaluation.with_notes(before=left_out)
 
 
 def headline(evaluation: Evaluation) -> dict[str, float]:

@@ -190,7 +190,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint that names the most similar of the `known` words; empty if none is similar."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), n=1)
+    known = list(known)
+    initials = [name for name in known if "".join(part[:1] for part in name.split("_")) == word]  # lr
+    near = get_close_matches(word, known, n=1) or initials
     return f"; did you mean {near[0]}?" if near else ""
 
 

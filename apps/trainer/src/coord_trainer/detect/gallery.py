@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import Card, Drawn, gallery, image_svg, label_key, label_slots, page, section, table, tiles
+from coord_codec.html import Card, Drawn, gallery, image_svg, label_key, label_slots, notes, page, section, table, tiles
 from coord_codec.html.boxes import MAX_SIDE
 from coord_codec.images import data_url
 from coord_eval import ImageError, decode_image, parse_answer
@@ -26,21 +25,24 @@ SHOWN = 200
 """Most images on the page; all of them are drawn."""
 
 
-def draw_answers(answered: Answered, sources: Sources, facts: Mapping[str, object] | None = None) -> Path:
+def draw_answers(
+    answered: Answered, sources: Sources, facts: Mapping[str, object] | None = None, remarks: Sequence[str] = ()
+) -> Path:
     """Write `drawn/` and index.html into the output folder; returns the page.
 
     Args:
         answered: the answers
         sources: their images
         facts: what the page is about, such as the name of the model, shown below the heading
+        remarks: what became of the boxes, such as the threshold below which they are left out
     """
     paths = {source.name: source.path for source in sources.images}
     cards: list[Card] = []
     records = [record for record in answered.records if "objects" in record]
     places = places_of((record["image"] for record in records), answered.folder / DRAWN, ".jpg")
 
-    frequent = Counter(item["desc"] for record in records for item in record["objects"]).most_common()
-    slots = label_slots(label for label, _ in frequent)
+    labels = Counter(item["desc"] for record in records for item in record["objects"]).most_common()
+    slots = label_slots(label for label, _ in labels)
 
     def draw(part: Path) -> Path:
         (part / DRAWN).mkdir()
@@ -61,30 +63,25 @@ def draw_answers(answered: Answered, sources: Sources, facts: Mapping[str, objec
         return part / DRAWN
 
     write_tracked_files(answered.folder, draw, keep=places.values())
-    write_text(answered.folder / PAGE, _page(answered, records, cards, facts or {}))
-    return answered.folder / PAGE
-
-
-def _page(answered: Answered, records: list[dict[str, Any]], cards: list[Card], facts: Mapping[str, object]) -> str:
-    labels = Counter(item["desc"] for record in records for item in record["objects"])
-    boxes = sum(labels.values())
+    boxes = sum(count for _, count in labels)
     body = tiles(
         [
             ("Images answered", f"{len(records):,}", f"{len(answered.failed):,} without an answer"),
             ("Boxes", f"{boxes:,}", counted(len(labels), "label")),
         ]
     )
+    body += notes(remarks)
     note = f"<p>The first {len(cards):,} images; all are in {DRAWN}/.</p>" if len(records) > len(cards) else ""
     sorts = (("in the order of the images", False), ("least confident box", False), ("most boxes", True))
-    key = label_key(label_slots(label for label, _ in labels.most_common()))
-    images = note + key + answer_key() + gallery(cards, labels=list(labels), sorts=sorts)
+    images = note + label_key(slots) + answer_key() + gallery(cards, labels=list(slots), sorts=sorts)
     body += section("Images", images, f"{len(cards):,} of {len(records):,}")
-    body += section("Labels", table(("label", "boxes"), labels.most_common(), sortable=True), f"{len(labels):,}", True)
+    body += section("Labels", table(("label", "boxes"), labels, sortable=True), f"{len(labels):,}", True)
     if answered.failed:
         rows = [(record["image"], record.get("error", "")) for record in answered.failed[:SHOWN]]
         body += section("Without an answer", table(("image", "reason"), rows), f"{len(answered.failed):,}")
-    about = {**facts, "folder": answered.folder.name, "date": time.strftime("%Y-%m-%d %H:%M")}
-    return page(f"{boxes:,} boxes in {len(records):,} images", body, facts=about)
+    about = {**(facts or {}), "folder": answered.folder.name, "date": time.strftime("%Y-%m-%d %H:%M")}
+    write_text(answered.folder / PAGE, page(f"{boxes:,} boxes in {len(records):,} images", body, facts=about))
+    return answered.folder / PAGE
 
 
 def _card(name: str, detections: ImageDetections, link: str, slots: Mapping[str, int]) -> Card:

@@ -13,13 +13,13 @@ from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_eval.labelling import coco_results
 from coord_trainer.answers.detector import Detector
-from coord_trainer.answers.finish import BOXES_FILE, FUSED, has_distributions
+from coord_trainer.answers.finish import BOXES_FILE, has_distributions
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.console import say
-from coord_trainer.detect.exports import exports_in, write_export
 from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.request import Request
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, remove_made
+from coord_trainer.detect.written import exports_in, write_export
 
 
 def report_answers(request: Request, detector: Detector, sources: Sources, answered: Answered) -> None:
@@ -32,7 +32,8 @@ def report_answers(request: Request, detector: Detector, sources: Sources, answe
     uses_tokens = detector.reading["boxes"] == "tokens"
     plain = 0 if uses_tokens else sum(not has_distributions(record) for record in good)
     is_scored = sources.truth is not None and any(instance.targets for instance in sources.truth.instances)
-    _print_answers(request, detector, answered, good, plain)
+    finished = _finish(request, detector, good)
+    _print_answers(request, detector, answered, good, plain, finished)
     _write_results(request, sources, good)
     for name, made in ((DRAWN, request.draw), (PAGE, request.draw), *((name, is_scored) for name in SCORED)):
         if not (made and good):
@@ -42,7 +43,7 @@ def report_answers(request: Request, detector: Detector, sources: Sources, answe
     if request.draw:
         from coord_trainer.detect.gallery import draw_answers
 
-        say(f"page: {draw_answers(answered, sources, _about(detector))}")
+        say(f"page: {draw_answers(answered, sources, _about(detector), finished)}")
     if sources.truth is not None and not is_scored:
         say("the annotations hold no objects: there is nothing to score")
     if is_scored:
@@ -56,9 +57,14 @@ def report_answers(request: Request, detector: Detector, sources: Sources, answe
 
 
 def _print_answers(
-    request: Request, detector: Detector, answered: Answered, good: Sequence[dict[str, Any]], plain: int
+    request: Request,
+    detector: Detector,
+    answered: Answered,
+    good: Sequence[dict[str, Any]],
+    plain: int,
+    finished: Sequence[str],
 ) -> None:
-    """Print what was answered, and what is wrong with the answers; `plain` of them have no distributions."""
+    """Print what was answered, what was fused and left out, and what is wrong; `plain` have no distributions."""
     failed = answered.failed
     boxes = sum(len(record["objects"]) for record in good)
     truncated = sum(record["finish_reason"] == "length" for record in good)
@@ -82,7 +88,8 @@ def _print_answers(
             f"  {counted(truncated, 'answer was', 'answers were')} cut off at {limit} tokens "
             "(evaluation.max_new_tokens)"
         )
-    _report_finish(request, detector, good)
+    for line in finished:
+        say(f"  {line}")
     _report_outside_grammar(request, detector, good)
     _report_dropped(good)
     if failed:
@@ -122,20 +129,17 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
     return [record | {"image_id": numbers[record["image"]]} for record in records]
 
 
-def _report_finish(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> None:
-    """Print what was fused and left out, and write boxes.json, if boxes are not those of the answers alone."""
-    finish = detector.finish
-    if not finish.changes:
-        remove_made(request.out, [BOXES_FILE])
-        return
-    summary = finish.to_record([record[FUSED] for record in records if FUSED in record])
-    write_text(request.out / BOXES_FILE, json.dumps(summary, indent=1) + "\n")
-    for line in _finish_lines(summary):
-        say(f"  {line}")
+def _finish(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Write boxes.json if boxes are not those of the answers alone; return what was fused and left out, in lines."""
+    lacks = [detector.uncalibrated] if detector.uncalibrated else []
+    if detector.finish.changes:
+        return lacks + _finish_lines(detector.finish.write_counts(request.out, records))
+    remove_made(request.out, [BOXES_FILE])
+    return lacks
 
 
 def _finish_lines(record: Mapping[str, Any]) -> list[str]:
-    """Return what `Finish.to_record` says, in lines for the user."""
+    """Return what boxes.json says, in lines for the user."""
     lines, fusion = [], record["fusion"]
     for word, row in fusion.get("views", {}).items():
         lines.append(

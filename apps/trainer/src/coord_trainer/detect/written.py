@@ -10,24 +10,15 @@ import json
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from coord_codec.files import InputError, read_json, write_text
+from coord_eval.labelling import EXPORTS, Records, coco_annotations
 from coord_trainer.console import say
 
 _DIGESTS = ".written.json"
 _PART = ".written.part"
-
-
-def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
-    """Write a file or folder to a temporary place, then replace the old one in `folder`; returns its path.
-
-    Args:
-        folder: the output folder
-        make: writes one file or folder into the folder of its argument, and returns its path
-    """
-    made = make(_empty_part(folder))
-    return _move_into_place(folder, [made.name])[0]
 
 
 def write_tracked_files(folder: Path, make: Callable[[Path], Path], keep: Collection[Path] = ()) -> Path:
@@ -47,9 +38,25 @@ def write_tracked_files(folder: Path, make: Callable[[Path], Path], keep: Collec
     return folder / made.name
 
 
-def tracked_names(folder: Path) -> list[str]:
-    """Return the names of the tracked files and folders that exist."""
-    return [name for name in _digests(folder) if (folder / name).exists()]
+def write_export(name: str, records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:
+    """Write records in the format of a labelling tool; returns the file or folder.
+
+    Args:
+        name: one of `EXPORTS`
+        records: records of predictions.jsonl; those without `objects` are left out
+        folder: the output folder; an earlier export that a user has changed is moved aside
+        categories: category ids by label for the COCO export
+    """
+    answered = [record for record in records if "objects" in record]
+    make = partial(coco_annotations, categories=categories) if name == "coco" else EXPORTS[name]
+    place = make(answered, _empty_part(folder))
+    return _move_into_place(folder, [place.name])[0]
+
+
+def exports_in(folder: Path) -> list[str]:
+    """Return the formats that an earlier call has exported into a folder."""
+    tracked = {name for name in _digests(folder) if (folder / name).exists()}
+    return [name for name in EXPORTS if {name, f"{name}.json", f"{name}.xml"} & tracked]
 
 
 def remove_tracked(folder: Path, below: str | None = None) -> None:

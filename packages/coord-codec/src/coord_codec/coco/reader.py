@@ -20,6 +20,9 @@ from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
 from coord_codec.records import Problem
 
+NOT_AROUND = "boxes that are not those around their segmentation"
+_SAME_BOX = 0.7
+"""IoU from which a box is that around its outlines, which annotators draw a little inside or outside it."""
 CROWDS = "crowd regions, which are not training targets"
 
 _LONGEST_NUMBER = 19
@@ -211,6 +214,8 @@ class CocoReader:
         (area_px,) = (width * height,) if area is None else finite_numbers([area], 1, "area")
         if area_px < 0:
             raise InputError(f"area: expected at least 0, found {area_px:g}")
+        if not iscrowd and not degrees and not _encloses((x, y, width, height), record.get("segmentation")):
+            self._notes[NOT_AROUND] += 1
         row = CocoAnnotation(image, category, (x, y, width, height), area_px, bool(iscrowd), False)
         return row, area is not None
 
@@ -259,3 +264,16 @@ class CocoReader:
             return None
         self._notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += clipped
         return corners
+
+
+def _encloses(bbox_xywh: Sequence[float], segmentation: Any) -> bool:
+    """Return whether a box is about the one around some outlines; true as well if there are none that can be read."""
+    try:
+        outlines = [outline for outline in segmentation if len(outline) >= 6]
+        xs, ys = ([f(f(outline[axis::2]) for outline in outlines) for f in (min, max)] for axis in (0, 1))
+    except (TypeError, ValueError):  # no outlines, or no numbers
+        return True
+    x, y, width, height = bbox_xywh
+    common = max(min(x + width, xs[1]) - max(x, xs[0]), 0) * max(min(y + height, ys[1]) - max(y, ys[0]), 0)
+    union = width * height + (xs[1] - xs[0]) * (ys[1] - ys[0]) - common
+    return common >= _SAME_BOX * union

@@ -76,13 +76,15 @@
         (!kind || itsKind === kind) && (!label || itsLabel === label) && (!size || itsSize === size);
       for (const [shot, fact] of facts) {
         const found = (!kind && !label && !size) || fact.objects.some(fits);
-        shot.hidden = !(found && fact.text.includes(text.toLowerCase()));
+        const undecided = !form.elements.undecided?.checked || !("decided" in shot.dataset);
+        shot.hidden = !(found && undecided && fact.text.includes(text.toLowerCase()));
       }
       const order = chosen("sort");
       const sign = order.endsWith("-") ? -1 : 1;
       const value = (shot) => facts.get(shot).values[parseInt(order, 10)];
       const by = (a, b) => sign * (value(a) - value(b)) || facts.get(a).place - facts.get(b).place;
-      grid.append(...[...shots].sort(order ? by : (a, b) => facts.get(a).place - facts.get(b).place));
+      const sorted = [...shots].sort(order ? by : (a, b) => facts.get(a).place - facts.get(b).place);
+      if (sorted.some((shot, place) => shot !== grid.children[place])) grid.append(...sorted);  // which loses the focus
       grid.classList.toggle("no-truth", form.elements.truth && !form.elements.truth.checked);
       grid.classList.toggle("no-names", form.elements.names && !form.elements.names.checked);
       form.querySelector("output").textContent = `${visible().length} of ${shots.length} images`;

@@ -40,18 +40,26 @@ Named = tuple[str, tuple[float, ...]]
 _SIDE = 480  # longer side of a drawing, in SVG units
 _SMALL = 160  # longer side of the images of a pair
 _PAIRS = 100  # pairs of each finding that are drawn; the others are listed
+_UNFOLDED = 12  # pairs of each finding that are seen at once
 _CLASSES = 60  # listed at most
 _BINS = 16  # rows of a histogram at most
 STYLE = """
 .findings td, .findings th { text-align: left; white-space: normal; padding: 5px 18px 5px 0; }
 .findings td:nth-child(-n+2) { white-space: nowrap; font-weight: 600; min-width: 0; }
+@media (max-width: 700px) {
+  .findings thead { display: none; } .findings tr { display: block; border-bottom: 1px solid var(--line); }
+  .findings td { display: block; border: 0; padding: 2px 0; }
+  .findings td:nth-child(-n+2) { display: inline-block; margin-right: 10px; }
+  .findings td:nth-child(5)::before { content: "records: "; }
+}
 .bars table { width: 100%; margin: 0; }
 .bars th, .bars td { border: 0; padding: 1px 10px 1px 0; font-size: 12px; white-space: nowrap; min-width: 0; }
 .bars td { width: 100%; max-width: none; }
 .bars i { display: inline-block; height: 10px; border-radius: 2px; background: var(--s0); margin-right: 6px; }
 .pairs { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(340px, 100%), 1fr)); gap: 14px;
   margin: 0 0 12px; }
-.pairs img { max-width: 48%; border-radius: 6px; vertical-align: top; }
+.pairs svg.overlay { display: inline-block; width: 48%; vertical-align: top; }
+.pairs rect, .pairs .casing { vector-effect: non-scaling-stroke; }
 """
 
 
@@ -97,6 +105,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
             *(added.images or ("Images", _images(shown, examination.root))),
             f"{len(shown)} of {len(examination.usable)}",
         ),
+        section("Classes, sizes, object counts", columns(*distributions)),
         *(
             section(
                 f"{finding.code}: {finding.message}", _pairs(finding, examination), counted(finding.count, "record")
@@ -104,7 +113,6 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
             for finding in paired
         ),
         *(section(title, html) for title, html in added.sections),
-        section("Classes, sizes, object counts", columns(*distributions)),
     ]
     facts = {**added.facts, "folder": examination.root.name or ".", "date": time.strftime("%Y-%m-%d %H:%M")}
     write_text(path, page(added.title, "\n".join(parts), STYLE + added.style, facts))
@@ -175,27 +183,35 @@ def card(
 
 
 def _pairs(finding: Finding, examination: Examination) -> str:
-    """Return the first pairs of a finding side by side, and a list of all others."""
+    """Return the first pairs of a finding side by side, conflicting boxes drawn on both, and a list of all others."""
     roots = examination.pair_roots(finding)
+    records = examination.annotations.instances if finding.code == "conflicting_boxes" else ()
+    slots = label_slots(target.desc for instance in records for target in instance.targets)
+    boxes: dict[str, list[list[Drawn]]] = {}
+    for instance in records:
+        drawn = [Drawn(target.desc, target.bbox, slot=slots[target.desc], named=False) for target in instance.targets]
+        boxes.setdefault(instance.image, []).append(drawn)
     figures = []
     for pair in finding.pairs[:_PAIRS]:
-        thumbnails = "".join(_thumbnail(root / name) for root, name in zip(roots, pair, strict=True))
-        figures.append(figure(thumbnails, f"{pair[0]} and {pair[1]}"))
-    others = finding.pairs[_PAIRS:]
-    listed = ""
-    if others:
-        rows = table(("", ""), others)
-        listed = f"<details><summary>{counted(len(others), 'further pair')}</summary>{rows}</details>"
-    return f'<div class="pairs">{"".join(figures)}</div>{listed}'
+        # An image with several records is a pair with itself.
+        drawn_on = boxes.get(pair[0], [[]])[0], boxes.get(pair[1], [[]])[-1]
+        thumbnails = map(_thumbnail, roots, pair, drawn_on)
+        figures.append(figure("".join(thumbnails), f"{pair[0]} and {pair[1]}"))
+    html = f'<div class="pairs">{"".join(figures[:_UNFOLDED])}</div>'
+    if others := finding.pairs[_UNFOLDED:]:
+        rest = f'<div class="pairs">{"".join(figures[_UNFOLDED:])}</div>'
+        rest += table(("", ""), finding.pairs[_PAIRS:]) if finding.pairs[_PAIRS:] else ""
+        html += f"<details><summary>{counted(len(others), 'further pair')}</summary>{rest}</details>"
+    return html
 
 
-def _thumbnail(path: Path) -> str:
+def _thumbnail(root: Path, name: str, drawn: Sequence[Drawn]) -> str:
     try:
-        image = decode_image(path, at_most=(2 * _SMALL, 2 * _SMALL))
+        image = decode_image(root / name, at_most=(2 * _SMALL, 2 * _SMALL))
     except ImageError:  # of a large set, images that were not looked at may be missing
         return ""
     image.thumbnail((_SMALL, _SMALL))
-    return f'<img src="{data_url(image, quality=85)}" alt="{safe(path.name)}"> '
+    return image_svg(name, image.size, drawn, data_url(image, quality=85)) + " "
 
 
 def _classes(examination: Examination) -> str:

@@ -135,6 +135,7 @@ def score(
 
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
+        settings["image_root"] = images
         evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
@@ -289,6 +290,7 @@ def expressions(
     predictions: Annotated[Path, typer.Option(metavar="P", help="predictions.jsonl in the same order.")],
     format: options.Format = "auto",
     scale: options.SetScale = None,
+    geometry: options.GeometryOfAnswers = "box",
     iou: options.Thresholds = [0.5],  # noqa: B006
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
@@ -302,7 +304,9 @@ def expressions(
     from coord_eval.metrics.expressions import score_expression_files
 
     with options.Progress() as progress:
-        scores = score_expression_files(ground_truth, predictions, iou, format=format, scale=scale, progress=progress)
+        scores = score_expression_files(
+            ground_truth, predictions, iou, format=format, scale=scale, geometry=geometry, progress=progress
+        )
     _output(scores, expression_lines(scores), out and out / "expressions.json", as_json)
 
 

@@ -15,12 +15,16 @@ from coord_codec import InputError
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
 from coord_eval.comparison.page import comparison_page, with_seeds
+from coord_eval.diagnosis.answers import NEAR_ZERO, learnt_nothing
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metrics.draws import CONFIDENCE, half_width, interval
 from coord_eval.report.metric_table import figure_of, headline
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample
 from coord_eval.resampling.permutation import exchange_p_values
+
+_NOTHING = f"AP below {NEAR_ZERO}, and no other reading of the numbers explains it; train for more steps"
+"""What stands in place of the diagnosis of each run that found nothing."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,8 @@ class Comparison:
     def lines(self) -> Iterator[str]:
         """Yield a summary: the headline metrics of each run, its differences from the first one, and the verdict."""
         first, *others = self.metrics
-        shown = [name for name in headline() if all(name in row for row in self.metrics.values())]
+        common = (name for name in self.metrics[first] if all(name in row for row in self.metrics.values()))
+        shown = [name for name in common if figure_of(name).headline]
         for run in () if others and max(map(len, self.runs.values()), default=1) == 1 else self.metrics:
             yield f"{run}, mean over {counted(len(self.runs[run]), 'seed')}"
             yield from (f"  {name:9} {with_seeds(self.metrics[run][name], 4)}" for name in shown)
@@ -186,7 +191,9 @@ def compare(
     notes: tuple[str, ...] = tuple(few_objects_note(groups[first][0]))
     if len(set(sources.values())) > 1:
         notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
-    p_values = {name: exchange_p_values(groups[first], groups[name], resamples, seed, headline()) for name in others}
+    figures = [dict.fromkeys(headline(run)) for group in groups.values() for run in group]
+    tested = [name for name in figures[0] if all(name in of_run for of_run in figures)]
+    p_values = {name: exchange_p_values(groups[first], groups[name], resamples, seed, tested) for name in others}
     return Comparison(
         metrics={name: _with_seeds_of(run.intervals(), by_seed[name]) for name, run in drawn.items()},
         differences={
@@ -237,12 +244,21 @@ def _smallest_p_note(p_values: Mapping[str, Mapping[str, float]], resamples: int
 
 
 def _notes_of_runs(groups: Mapping[str, Sequence[Evaluation]]) -> list[str]:
-    """Return the notes on the shared ground truth once, then the notes of each run, prefixed with its name."""
+    """Return the notes on the shared ground truth, then those of the runs, each once with the names it is about."""
     first = next(iter(groups.values()))[0]
     truth = first.truth.notes
     shared = (*truth, *few_objects_note(first))
-    own = ((name, note) for name, group in groups.items() for run in group for note in (*run.notes, *join_lines(run)))
-    return [*truth, *dict.fromkeys(f"{name}: {note}" for name, note in own if note not in shared)]
+    own: dict[str, dict[str, None]] = {}
+    for name, run in ((name, run) for name, group in groups.items() for run in group):
+        notes = [note for note in (*run.notes, *join_lines(run)) if note not in shared]
+        if learnt_nothing(run):
+            notes = [_NOTHING, *(note for note in notes if not note.startswith("diagnosis: "))]
+        for note in notes:
+            own.setdefault(note, {})[name] = None
+    if all(learnt_nothing(run) for group in groups.values() for run in group):
+        del own[_NOTHING]
+        truth = (f"no run has learnt to find anything: {_NOTHING}", *truth)
+    return [*truth, *(f"{', '.join(names)}: {note}" for note, names in own.items())]
 
 
 def _check_same_truth(first: str, a: Evaluation, second: str, b: Evaluation) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from coord_codec.counts import counted, fixed
 from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
 from coord_eval.report.changed import changed_images
-from coord_eval.report.metric_table import figure_of, headline
+from coord_eval.report.metric_table import figure_of
 from coord_eval.report.page import headline_first
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError, forest_plot
@@ -45,9 +45,9 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
             f"AP {fixed(main.value, 3, '+')} [{fixed(main.low, 3, '+')}, {fixed(main.high, 3, '+')}]" if main else ""
         )
         parts.append(section(title, _differences(comparison, run), figure_shown))
-        if comparison.runs:
-            both = {name: comparison.runs[name][0] for name in (first, run)}
-            parts.append(section(f"Images that changed: {title}", fate_legend() + changed_images(both, root)))
+        both = {name: comparison.runs[name][0] for name in (first, run)} if comparison.runs else {}
+        if both and (changed := changed_images(both, root)):
+            parts.append(section(f"Images that changed: {title}", fate_legend() + changed))
     parts.append(section("Metrics", _metric_table(comparison), f"{len(comparison.metrics)} runs"))
     facts = {"runs": ", ".join(comparison.metrics), "date": time.strftime("%Y-%m-%d %H:%M"), "method": method}
     return page(f"{', '.join(others)} against {first}" if others else first, "\n".join(parts), facts=facts)
@@ -81,11 +81,11 @@ def _differences(comparison: Comparison, run: str) -> str:
         )
         for name, d in differences.items()
     }
-    shares = {n: d for n, d in differences.items() if n in headline() and figure_of(n).is_share}
+    shares = {n: d for n, d in differences.items() if figure_of(n).headline and figure_of(n).is_share}
     points = {name: (d.value, d.low, d.high) for name, d in shares.items()}
     caption = "differences of the headline metrics with their paired 95 % intervals; coloured where 0 lies outside"
     try:
-        plot = figure(forest_plot(points, caption), caption) if points else ""
+        plot = figure(forest_plot(points, caption), caption) if sum(map(any, points.values())) > 1 else ""
     except MatplotlibMissingError as missing:
         plot = f"<p>{safe(missing)}</p>"
     gains = [(name, fixed(gain, 3, "+")) for name, gain in comparison.class_gains[run].items()]

@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.diagnosis.interpretations import Interpretation, RawNumbers, interpretations_by_fit
@@ -28,7 +29,7 @@ from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores, own_summary
-from coord_eval.parse.answer import Answer
+from coord_eval.parse.answer import POINT_ADVICE, Answer
 
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed automatically."""
@@ -89,14 +90,17 @@ def diagnose_loaded(
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
     raw = _raw_numbers(truth, predictions, settings, labels, evaluation.score_source)
+    points = evaluation.format["dropped"].get("point", 0)
+    lines = [f"diagnosis: {counted(points, 'point')} where boxes are scored: {POINT_ADVICE}"] if points else []
     if not len(raw.numbers_B4):
-        return ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
+        nothing = ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
+        return lines or nothing
     interpretations = interpretations_by_fit(truth, raw)
     image_D, boxes_D4 = evaluation.detections.image_D, evaluation.detections.boxes_D4
     own = mean_best_iou(truth, image_D, LAYOUTS["xywh"](boxes_D4) / np.tile(truth.sizes_I2[image_D], 2))
     needed = max(_PLAUSIBLE, _CLEARLY * own, interpretations[0].fit / 2)
     good = [candidate for candidate in _distinct(interpretations) if candidate.fit >= needed][:_LISTED]
-    lines = [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}", *_label_lines(evaluation)]
+    lines += [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}", *_label_lines(evaluation)]
 
     def ap_text(candidate: Interpretation) -> str:
         return _ap_text(truth, _moved(truth, raw.detections, candidate), evaluation.backend)
@@ -111,6 +115,14 @@ def diagnose_loaded(
         return [*lines, f"diagnosis: the way they are read fits best ({len(interpretations)} tried)"]
     gain = f"{ap_text(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {own:.3f}"
     return [*lines, f"diagnosis: {best.text} fits slightly better, too little to be sure: {gain}"]
+
+
+def learnt_nothing(evaluation: Evaluation) -> bool:
+    """Whether AP is near 0, and no interpretation of the numbers or of the labels that was tried explains it."""
+    told = [note for note in evaluation.notes if note.startswith("diagnosis: ")]
+    explains = ("would give", "slightly better", "the labels are wrong")
+    tried = bool(told) or not len(evaluation.detections)
+    return tried and 0 <= evaluation.coco["AP"] < NEAR_ZERO and not any(w in note for note in told for w in explains)
 
 
 def _moved(truth: GroundTruth, detections: Detections, candidate: Interpretation) -> Detections:

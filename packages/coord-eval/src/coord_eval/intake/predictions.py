@@ -76,12 +76,17 @@ class StatedObject(NamedTuple):
 
 
 class CocoResult(NamedTuple):
-    """One box of a COCO results list: pixels `xywh` and a score. A tuple saves memory, since there may be millions."""
+    """One box of a COCO results list: pixels `xywh` and a score. A tuple saves memory, since there may be millions.
+
+    A data set as predictions names the image and the category of its ids too.
+    """
 
     image_id: int | str
     category_id: int | str
     bbox: tuple[float, ...]
     score: float
+    image: str | None = None
+    category: str | None = None
 
 
 def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
@@ -171,13 +176,28 @@ def _records_of(source: Any, name: str) -> Any:
                 f"{name}: a COCO data set as predictions: expected a score in each annotation, found {lacking} of "
                 f"{len(rows)} without; add scores, or pass it as ground truth"
             )
-        return rows
+        image = _names(source.get("images"), "file_name", f"{name}, images")
+        category = _names(source.get("categories"), "name", f"{name}, categories")
+        named = [
+            {"image": image.get(row.get("image_id")), "category": category.get(row.get("category_id"))} for row in rows
+        ]
+        return [{**row, **names} for row, names in zip(rows, named, strict=True)]
     if all(isinstance(text, str) for text in source.values()):
         return [{"image_id": image, "text": text} for image, text in source.items()]
     raise InputError(
         f"{name}: expected a list of results or answers, or {{image_id: text}}, found an object with the keys "
         f"{', '.join(map(str, list(source)[:5]))}"
     )
+
+
+def _names(rows: Any, field: str, where: str) -> dict[Any, str]:
+    """Return the names of the images or categories of a data set by id."""
+    names: dict[Any, str] = {}
+    for row in rows if isinstance(rows, list | tuple) else ():
+        key, name = (row.get("id"), row.get(field)) if isinstance(row, Mapping) else (None, None)
+        if isinstance(name, str) and name and names.setdefault(identifier(key, f"{where}, id"), name) != name:
+            raise InputError(f"{where}: the id {key!r} is {names[key]!r} and {name!r}; ids must be unique")
+    return names
 
 
 def _is_nan(value: object) -> bool:
@@ -371,7 +391,7 @@ def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:
         and box[2] >= 0
         and box[3] >= 0
     ):
-        return CocoResult(image_id, category_id, tuple(box), score)
+        return CocoResult(image_id, category_id, tuple(box), score, *_named(record))
     return None
 
 
@@ -384,4 +404,10 @@ def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
         category_id=identifier(record.get("category_id"), f"{where}.category_id"),
         bbox=box,
         score=finite_numbers([record.get("score")], 1, f"{where}.score")[0],
+        **dict(zip(("image", "category"), _named(record), strict=True)),
     )
+
+
+def _named(record: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    image, category = record.get("image"), record.get("category")
+    return image if isinstance(image, str) else None, category if isinstance(category, str) else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def changed_images(runs: Mapping[str, Evaluation], root: ImageRoot | None, most: int = 6) -> str:
-    """Show the images whose F1 changed most from the first to the second run: first better ones, then worse ones.
+    """Show the images whose F1 changed most, first better ones, then worse ones; empty if none has changed.
 
     Args:
         runs: two evaluations of the same images, by their names
@@ -32,6 +32,8 @@ def changed_images(runs: Mapping[str, Evaluation], root: ImageRoot | None, most:
         "Better": [image for image in order if change_I[image] > 0],
         "Worse": [image for image in order[::-1] if change_I[image] < 0],
     }
+    if not any(kinds.values()):
+        return ""
     missing = None
     parts = []
     for title, images in kinds.items():

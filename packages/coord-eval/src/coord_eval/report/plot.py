@@ -149,6 +149,7 @@ def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str
             drawn.axes.hlines(place, low, high, colors=colour, linewidth=2)
             drawn.axes.plot([value], [place], marker="o", markersize=7, color=colour)
         drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
+        drawn.axes.locator_params(axis="x", nbins=4)  # labels of small differences are long
         drawn.axes.set_yticks(range(len(rows)), list(rows))
         drawn.axes.set_ylim(len(rows) - 0.5, -0.5)
     return drawn.svg

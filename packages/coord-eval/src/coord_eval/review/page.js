@@ -9,8 +9,11 @@
     const { review, ground_truth, choices: names } = JSON.parse(root.dataset.review);
     const recordOf = (part) => JSON.parse(part.dataset.record);
     const keyOf = (record) => JSON.stringify([record.image_id, record.object, record.answer]);
-    const records = new Map(all(".case").map((part) => [keyOf(recordOf(part)), recordOf(part)]));
+    const keyIn = (part) => keyOf(recordOf(part.querySelector(".case")));
+    const shots = new Map(all(".shot", grid).map((shot) => [keyIn(shot), shot]));
     const decisions = new Map();
+    const earlier = [];  // key and former choice of each decision, for undo
+    let chosen = null;
 
     // Kept in the browser, where it allows that.
     const place = `coordexp.review.${review}`;
@@ -24,7 +27,7 @@
     };
     try {
       for (const [key, choice] of JSON.parse(localStorage.getItem(place) ?? "[]")) {
-        if (records.has(key) && choice in names) decisions.set(key, choice);
+        if (shots.has(key) && choice in names) decisions.set(key, choice);
       }
     } catch {
       kept = false;
@@ -32,7 +35,7 @@
 
     // The tools
     const state = make("output", { className: "decided" });
-    const only = make("input", { type: "checkbox" });
+    const only = make("input", { type: "checkbox", name: "undecided" });
     const label = make("label");
     label.append(only, " undecided only");
     const save = make("button", { type: "button", textContent: "save decisions" });
@@ -42,11 +45,21 @@
     let told = "";
     const tell = () => {
       const lost = kept ? "" : " (this browser keeps none: save them before you close the page)";
-      state.textContent = `${decisions.size} of ${records.size} decided${lost}${told}`;
+      const shown = visible();
+      const part = shown.length < shots.size ? ` (${decisions.size} of all ${shots.size})` : "";
+      state.textContent = `${shown.filter(choiceOf).length} of ${shown.length} decided${part}${lost}${told}`;
+      if (!shown.includes(chosen)) choose(shown[0]);
     };
-    const toggled = () => grid.classList.toggle("only-open", only.checked);
-    only.addEventListener("change", toggled);
-    form.addEventListener("reset", () => setTimeout(toggled));
+    const visible = () => all(".shot:not([hidden])", grid);
+    const choiceOf = (part) => decisions.get(keyIn(part));
+    const choose = (shot) => {
+      chosen?.removeAttribute("aria-current");
+      shot?.setAttribute("aria-current", "true");
+      chosen = shot;
+    };
+    grid.addEventListener("focusin", (event) => choose(event.target.closest(".shot")));
+    form.addEventListener("input", tell);
+    form.addEventListener("reset", () => setTimeout(tell));
 
     const buttons = (part) => {
       for (const choice of part.dataset.choices.split(" ")) {
@@ -57,56 +70,62 @@
       }
     };
     const mark = () => {
-      for (const part of all(".case")) {
-        const choice = decisions.get(keyOf(recordOf(part)));
-        for (const button of all("button", part)) {
+      for (const part of all(".shot, dialog[open]")) {
+        const choice = choiceOf(part);
+        part.toggleAttribute("data-decided", choice !== undefined && choice !== "later");
+        for (const button of all("button[data-choice]", part)) {
           button.setAttribute("aria-pressed", String(button.dataset.choice === choice));
         }
       }
-      tell();
+      form.dispatchEvent(new Event("input"));  // filters and counts again
     };
-    const decide = (part, choice) => {
-      if (choice && !part.dataset.choices.split(" ").includes(choice)) return false;
-      const key = keyOf(recordOf(part));
+    const decide = (key, choice) => {
       if (choice) decisions.set(key, choice);
       else decisions.delete(key);
       told = "";
       keep();
       mark();
-      return true;
+    };
+    const show = (shot) => {
+      if (!document.querySelector("dialog[open]")) shot.focus();
+      else shot.querySelector("svg").dispatchEvent(new MouseEvent("click", { bubbles: true }));
     };
     all(".case").forEach(buttons);
     mark();
+    chosen?.focus({ preventScroll: true });
 
     document.addEventListener("click", (event) => {
       const button = event.target.closest("button[data-choice]");
       if (!button) return;
-      const pressed = button.getAttribute("aria-pressed") === "true";
-      decide(button.closest(".case"), pressed ? null : button.dataset.choice);
+      const key = keyOf(recordOf(button.closest(".case")));
+      earlier.push([key, decisions.get(key)]);
+      decide(key, button.getAttribute("aria-pressed") === "true" ? undefined : button.dataset.choice);
     });
     const byKey = Object.fromEntries(Object.entries(names).map(([choice, [key]]) => [key, choice]));
     document.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
-      if (!(event.key in byKey) && event.key !== "u") return;
-      const dialog = document.querySelector("dialog[open]");
-      const shot = document.activeElement.closest(".shot");
-      const part = (dialog ?? shot)?.querySelector(".case");
-      if (!part || !decide(part, event.key === "u" ? null : byKey[event.key])) return;
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.target.matches("input:not([type=checkbox]), select, textarea")) return;
+      const part = document.querySelector("dialog[open]") ?? chosen;
+      const choice = byKey[event.key];
+      if (event.key === "u" && earlier.length) {
+        const [key, before] = earlier.pop();
+        decide(key, before);
+        show(shots.get(key));
+      } else if (choice && part?.querySelector(".case").dataset.choices.split(" ").includes(choice)) {
+        const key = keyIn(part);
+        const list = visible();
+        const next = list.slice(list.indexOf(shots.get(key)) + 1).find((other) => !choiceOf(other));
+        earlier.push([key, decisions.get(key)]);
+        decide(key, choice);
+        if (next) show(next);
+      } else return;
       event.preventDefault();
-      if (event.key === "u") return;
-      if (dialog) {
-        dialog.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight" }));
-        mark();
-      } else {
-        const shots = all(".shot", grid).filter((other) => !other.hidden);
-        const open = (other) => !all("[aria-pressed=true]", other).length;
-        shots.slice(shots.indexOf(shot) + 1).find(open)?.focus();
-      }
     });
 
     // Files
     save.addEventListener("click", () => {
-      const made = [...decisions].map(([key, choice]) => ({ ...records.get(key), decision: choice }));
+      const of = (key) => recordOf(shots.get(key).querySelector(".case"));
+      const made = [...decisions].map(([key, choice]) => ({ ...of(key), decision: choice }));
       const text = JSON.stringify({ version: 1, review, ground_truth, decisions: made }, null, 1) + "\n";
       const link = make("a", { download: "decisions.json" });
       link.href = URL.createObjectURL(new Blob([text], { type: "application/json" }));
@@ -121,7 +140,7 @@
         let fit = 0;
         for (const item of found.decisions) {
           const key = keyOf(item);
-          if (records.has(key) && item.decision in names) {
+          if (shots.has(key) && item.decision in names) {
             decisions.set(key, item.decision);
             fit += 1;
           }
