@@ -8,7 +8,9 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+import torch
 import transformers
+from naive_varlen import naive_varlen_attn
 from PIL import Image
 from tiny_families import SYSTEM, build
 from tiny_run import read_lines, tiny_config
@@ -111,6 +113,47 @@ def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "packing" not in FAMILIES[kind].cannot])
 def test_packed_rows_have_the_losses_of_padded_ones(kind, trained):
     assert losses(trained(kind, packing=True)[0]) == pytest.approx(losses(trained(kind)[0]), rel=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["varlen", "sdpa", "eager"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sample_has_the_logits_that_it_has_alone(kind, attention, bases, tmp_path, monkeypatch):
+    """In padded and packed rows, with images of several sizes; varlen is the kernel of a GPU, written out."""
+    from coord_trainer.data.shapes import draw_sets
+    from coord_trainer.model import attention as by_sample
+    from coord_trainer.swift.open_run import open_run, sample_set
+
+    monkeypatch.setattr(by_sample, "varlen_attn", naive_varlen_attn)
+    monkeypatch.setattr(by_sample, "_runs_varlen", lambda query: attention == "varlen")
+    images, _ = draw_sets(tiny_config(data={"shapes": {"train": 3, "heldout": 1}}), tmp_path / "data")
+    monkeypatch.setattr(type(images), "image", sized(type(images).image))
+    for packing in (False, True)[: 1 if "packing" in FAMILIES[kind].cannot else 2]:
+        model = {"path": str(bases(kind)), "attention": attention.replace("varlen", "sdpa")}
+        config = run_config(bases(kind), data={"packing": packing}, model=model)
+        run = open_run(config, tmp_path, str(bases(kind)), evaluates=False)
+        chosen = sample_set(config, run, images)
+        rows = [[chosen[i]] for i in range(3)]
+        together, *alone = [run.collate(given) for given in ([row[0] for row in rows], *rows)]
+        run.model.eval()
+        found, used = logits_of(run.model, together), together["labels"] != -100
+        assert "attention_mask" not in together or not packing
+        run.model.set_attn_implementation("eager")
+        expected = torch.cat([logits_of(run.model, one)[one["labels"] != -100] for one in alone])
+        if packing:  # the first token of a sample has no label
+            used = torch.cat([one["labels"] != -100 for one in alone], dim=1)
+        torch.testing.assert_close(found[used], expected, rtol=0, atol=5e-5)
+
+
+def sized(own):
+    return lambda images, index: own(images, index).resize((96 + 32 * index, 96))
+
+
+def logits_of(model, batch):
+    """Logits of a batch as the trainer gives it to the model."""
+    dropped = {"labels", "coord_slots", "coord_samples", "coord_sources", "text_position_ids", "loss_scale", "channel"}
+    with torch.no_grad():
+        return model(**{k: v for k, v in batch.items() if k not in dropped}, use_cache=False).logits
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
+import coord_eval
 from coord_adapter import weights_digest
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
@@ -86,6 +87,11 @@ def test_tiles_cover_the_image_with_their_overlap(word, size):
         spans = sorted({(crop[low], crop[high]) for crop in crops})
         for (a, b), (c, _) in pairwise(spans):
             assert b - c >= tiles.overlap * (b - a) - 1
+
+
+def test_tiles_are_as_large_as_the_model_sees_unreduced():
+    (tiles,) = views_of(["tiles:auto"])
+    assert tiles.looks(600, 300, Question("?", max_pixels=65536))[0].crop == (0, 0, 256, 256)
 
 
 @pytest.mark.parametrize(
@@ -170,6 +176,16 @@ def test_views_agree_on_one_box_with_exif_too(folder, views):
         json.dumps(record)
     assert max(count for count, *_ in engine.batches) <= 4
     assert ("classes" in views) == any(prompt for _, prompt, _ in engine.batches)
+
+
+def test_questions_about_one_image_are_one_view_and_the_image_weighs_more(monkeypatch):
+    answer = SeeingEngine().answer([painted((72, 16, 96, 48))])[0]
+    record = {"image_id": 1, "width": 96, "height": 64, **answer, "views": [{"view": "classes", **answer}] * 2}
+    seen, own = [], coord_eval.fuse
+    monkeypatch.setattr(coord_eval, "fuse", lambda views, **how: seen.append((views, how)) or own(views, **how))
+    Finish(("classes",), Question("?", labels=("cat", "dog"))).objects(record)
+    ((views, how),) = seen
+    assert [len(view) for view in views] == [1, 2] and how["weights"] == [1.5, 1.0]
 
 
 def test_concurrent_engine_is_asked_about_one_view_at_a_time(folder):

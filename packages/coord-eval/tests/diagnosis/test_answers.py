@@ -300,3 +300,20 @@ def test_score_command_diagnoses_at_ap_near_0_and_on_request(coco_set, tmp_path,
     assert "diagnosis" not in capsys.readouterr().out
     assert main([*files, str(tmp_path / "good.jsonl"), "--no-report", "--diagnose"]) == 0
     assert "diagnosis: as read" in capsys.readouterr().out
+
+
+def test_diagnosis_is_proposed_where_ap_is_low_and_another_interpretation_fits(coco_set):
+    """Boxes of which a part lies right by chance: AP is far from 0, and the note names the order that fits them all."""
+    results = [
+        {"image_id": a["image_id"], "category_id": a["category_id"], "bbox": [*a["bbox"]], "score": 1.0}
+        for a in coco_set["annotations"]
+        if not a["iscrowd"]
+    ]
+    for n, row in enumerate(results):
+        x, y, w, h = row["bbox"]
+        row["bbox"] = [y, x, h, w] if n % 4 else row["bbox"]
+    evaluation = score(coco_set, results)
+    assert 0.02 < evaluation["AP"] < 0.3
+    (told,) = [note for note in evaluation.notes if note.startswith("diagnosis")]
+    assert "--diagnose shows" in told and "yxhw" in told
+    assert not any(note.startswith("diagnosis") for note in score(coco_set, results, diagnose=False).notes)

@@ -136,7 +136,15 @@ def test_faulty_decisions_exit_2_in_one_line_and_write_nothing(files, tmp_path, 
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document))
-    words = ["review", "apply", str(file), "--ground-truth", str(files["coco"]), "--out", str(tmp_path / "n.json")]
+    words = [
+        "review",
+        "apply",
+        str(file),
+        "--ground-truth",
+        str(files["coco"]),
+        "--out",
+        str(tmp_path / "new" / "n.json"),
+    ]
     assert main(words) == 2
     told = capsys.readouterr().err
     assert message in told and told.count("\n") == 1

@@ -176,7 +176,7 @@ class Detector:
         labels = self.labels or self.names
         limit = getattr(self.engine, "max_pixels", None) or data.max_pixels
         question = Question(data.prompt, data.class_prompt, tuple(sorted(labels)), data.geometry, limit)
-        return Finish(section.views, question, self.calibration, self.threshold)
+        return Finish(section.views, question, self.calibration, self.threshold, section.decoding[0].boxes)
 
     def __call__(self, image: Any) -> ImageDetections:
         """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.

@@ -61,7 +61,7 @@ class TinyModelConfig(Section):
 
     hidden: PositiveInt = Field(96, description="hidden width of the language model")
     layers: PositiveInt = Field(3, description="layers of the language model")
-    heads: PositiveInt = Field(4, description="attention heads of language model and vision tower")
+    heads: PositiveInt = Field(3, description="attention heads of language model and vision tower")
     ffn: PositiveInt = Field(192, description="width of the language model's feed-forward layers")
     vision_hidden: PositiveInt = Field(96, description="hidden width of the vision tower")
     vision_layers: PositiveInt = Field(3, description="layers of the vision tower")
@@ -95,8 +95,10 @@ class ModelSection(Section):
     )
     download: bool = Field(False, description="allow network access, to download a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number format of the weights")
-    attention: Literal["sdpa", "eager", "flash_attention_2"] = Field(
-        "sdpa", description="attention implementation; flash_attention_2 is replaced by sdpa where it cannot run"
+    attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = Field(
+        "sdpa",
+        description="attention implementation; sdpa is PyTorch's, with its own flash-attention on a GPU in half "
+        "precision; flash_attention_2 and 3 need a package each, and are replaced by sdpa where they cannot run",
     )
     fused_head: bool = Field(
         True,
@@ -195,7 +197,9 @@ class DataSection(Section, ReadingRules):
         None, description="images with more pixels are reduced; the checkpoint's own limit when not given"
     )
     packing: bool = Field(
-        False, description="pack a rank's batch into one row without padding, in which each sample attends to itself"
+        False,
+        description="pack a rank's batch into one row without padding, in which each sample attends to itself; unlike "
+        "ms-swift's packing it needs no flash-attn",
     )
     preload: bool | None = Field(
         None, description="encode all samples once and keep them in memory; depends on their size when not given"
@@ -462,7 +466,7 @@ EVALUATION_RULES = (
         "tokens are drafted by the form of answers with coordinate tokens; use plain",
     ),
     Rule(
-        lambda c: c.evaluation.speed != "plain" and c.model.attention == "flash_attention_2",
+        lambda c: c.evaluation.speed != "plain" and c.model.attention.startswith("flash"),
         ("evaluation.speed", "model.attention"),
         "answers of a batch that differ in length need a mask of their own; use sdpa, or plain",
     ),

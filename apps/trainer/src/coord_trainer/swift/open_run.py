@@ -31,12 +31,12 @@ from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.families.family import Family
 from coord_trainer.families.registry import family_of
+from coord_trainer.model.attention import attend_by_sample
 from coord_trainer.model.card import ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
-from coord_trainer.model.packed_attention import attend_by_sample
+from coord_trainer.model.patch_embedding import multiply_patches
 from coord_trainer.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
-from coord_trainer.model.vision_tower import attend_to_images_together, multiply_patches
 from coord_trainer.training.faults import NonFiniteLoss
 
 
@@ -276,15 +276,13 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
         arguments = swift_arguments(config, folder, str(stored), family.entry, evaluates)
         pipeline = open_pipeline(arguments, without_weights)
 
-    # Model: its forward pass computes the same, faster; packed rows attend within each sample.
+    # Model: its forward pass computes the same, faster.
     check_named_parts(config.training, pipeline.model)
     _check_parts(family, pipeline.model)
     if config.training.get("quant_bits") and not without_weights:
         report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
-    attend_to_images_together(pipeline.model, family.vision_tower)
-    if config.data.packing and config.model.attention == "sdpa":
-        attend_by_sample(pipeline.model)
+    attend_by_sample(pipeline.model, family.vision_tower, config.data.packing)
 
     # Processor: limits of the image size, the end of an answer, coordinate tokens and markers.
     set_pixels(pipeline.processor, config.data)

@@ -29,7 +29,7 @@ OUTSIDE = "outside the folder of the images, not shown; name the folder that hol
 AMBIGUOUS = "found in several folders; name the folder of the images (--images, image_root)"
 _SIZES = 200
 """Number of images whose size is compared."""
-NO_PILLOW = "Pillow is not installed: pip install coord-eval[report]"
+NO_PILLOW = "Pillow is not installed: pip install pillow"
 _MAX_FOLDERS = 100
 
 
