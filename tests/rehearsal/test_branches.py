@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 ASKS = re.compile(r"cuda\.(is_available|device_count|get_device_name)|\.is_cuda|\.type == \"cuda\"")
 PLACES = {
     "coord_trainer/cli/options.py": "test_deepspeed_is_told_of_the_gpu",
+    "coord_trainer/model/attention.py": "test_rows_in_half_precision_reach_the_kernel_of_a_gpu",
     "coord_trainer/model/checkpoint.py": "test_run loads a checkpoint to the device; flash-attention is not here",
     "coord_trainer/preview.py": "test_dry_run_leaves_samples_out_of_the_memory_of_a_gpu",
     "coord_trainer/swift/doctor.py": "test_doctor_names_the_gpu",
@@ -44,6 +45,23 @@ def test_muon_iterates_in_bfloat16():
     found = found.as_subclass(torch.Tensor)
     assert torch.equal(found, found.bfloat16().float())
     torch.testing.assert_close(found, orthogonal(matrices), rtol=0, atol=0.03)
+
+
+@pytest.mark.parametrize(("dtype", "calls"), [(torch.bfloat16, 2), (torch.float32, 0)])
+def test_rows_in_half_precision_reach_the_kernel_of_a_gpu(monkeypatch, dtype, calls):
+    pytest.importorskip("transformers")
+    from coord_trainer.model import attention
+
+    module = SimpleNamespace(is_causal=True, num_key_value_groups=1, training=False)
+    row, bounds = torch.randn(1, 2, 5, 8, dtype=dtype), torch.tensor([0, 2, 5], dtype=torch.int32)
+    seen = []
+    monkeypatch.setattr(attention, "varlen_attn", lambda q, *_, **__: seen.append(q.shape) or q)
+    with SimulatedDevice() as device:
+        for bounds_given in (on_device(bounds), on_device(bounds.clone())):
+            given = {"cu_seq_lens_q": bounds_given, "max_length_q": 3, "scaling": 1.0}
+            found, _ = attention._attend(module, *[on_device(row)] * 3, None, **given)
+    assert found.shape == (1, 5, 2, 8) and not device.mismatches
+    assert seen == [(5, 2, 8)] * calls and sum(device.waits.values()) == 2 - calls
 
 
 def test_deepspeed_is_told_of_the_gpu(capsys):

@@ -86,8 +86,8 @@ def test_waits_of_a_run_are_as_few_as_stated(runs):
     answered = 2  # batches of answers: during training, and after it
     of_a_batch = {
         "coord_losses/batch.py": batches + evaluated,  # sizes of rows, and all checks
-        "coord_trainer/model/packed_attention.py": batches + evaluated,  # samples of the row
-        "coord_trainer/model/vision_tower.py": batches,  # whether images are of one size, if there are several
+        # Lengths of samples and images, which only sdpa needs: the run is in float32.
+        "coord_trainer/model/attention.py": 2 * (batches + evaluated) + answered,
         # Whether the loss is finite, before its gradient is added; whether a step's gradient is, which swift waits for.
         "coord_trainer/swift/trainer.py": STEPS + 2,  # and samples seen, in a checkpoint and at the end
         "coord_trainer/training/faults.py": batches,

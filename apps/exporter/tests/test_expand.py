@@ -50,6 +50,7 @@ def test_ids_rows_and_configuration(tmp_path, tied, rows):
     expected = max(rows, -(-size // 64) * 64)
     assert (report.rows_before, report.rows_after, report.added) == (rows, expected, 1001)
     assert report.reused == max(0, min(rows, size) - len(old))
+    assert any("no multiple of 64" in warning for warning in report.warnings) == bool(expected % 64)
     config = read_json(tmp_path / "out" / "config.json")
     assert config["text_config"]["vocab_size"] == expected
     assert config["tie_word_embeddings"] is tied

@@ -78,7 +78,7 @@ def call(run, tmp_path):
         ("train data.annotations=list.json", "list.json"),
         ("train data.annotations=text.jsonl", "text.jsonl"),
         ("train data.annotations=a.png", "a.png"),
-        ("train data.images=a.json", "data.images"),
+        ("train data.images=a.json", "images: expected"),
         ("train data.images=empty", "a.json"),
         ("train run.dir=run run.resume=true", "run"),
         ("train run.dir=a.png run.resume=true", "run.dir=a.png is a file"),

@@ -49,6 +49,13 @@ def carry_out(settings, folder):
     return result, json.loads((folder / "manifest.json").read_text()), read_lines(folder)
 
 
+def test_view_that_does_not_suit_the_prompt_is_refused_before_anything_is_written(tmp_path):
+    asked = config(SOFT, data={"prompt": "the shape on the left"}, evaluation={"views": ["mirror"]})
+    with pytest.raises(InputError, match=r"evaluation\.views: mirror: .* names a side"):
+        carry_out(asked, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
     """Every group of phase 1, three steps of the same seed each; the last one answers."""

@@ -117,8 +117,8 @@ def rules(folder, records):
     """Print the microseconds of processor time of a record and of an annotation, by both ways of checking them."""
     from coord_codec.coco.reader import CocoReader
     from coord_codec.records import parse_objects
-    from coord_data.large.check import plain_row
     from coord_data.large.coco import _Annotations
+    from coord_data.large.lines import plain_row
     from coord_data.large.records import row_of
 
     lines = write(folder / "lines", records).read_bytes().splitlines()

@@ -18,7 +18,7 @@ def random_boxes(count, seed):
     return corners.flatten(1)
 
 
-def naive_cost(predicted, box, said, label):
+def naive_cost(predicted, box, said, label, alpha, beta):
     """The cost of one pair in plain Python."""
     x1, y1, x2, y2 = predicted
     a1, b1, a2, b2 = box
@@ -26,23 +26,24 @@ def naive_cost(predicted, box, said, label):
     inner = max(min(x2, a2) - max(x1, a1), 0) * max(min(y2, b2) - max(y1, b1), 0)
     union = (x2 - x1) * (y2 - y1) + (a2 - a1) * (b2 - b1) - inner
     hull = (max(x2, a2) - min(x1, a1)) * (max(y2, b2) - min(y1, b1))
-    return l1 + 1 - (inner / union - (hull - union) / hull) + (said != label)
+    return alpha * l1 + beta * (1 - inner / union + (hull - union) / hull) + (said != label)
 
 
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (0.2, 3.0)])
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_pairs_have_the_least_cost_of_all_permutations(count):
+def test_pairs_have_the_least_cost_of_all_permutations(count, weights):
     for seed in range(20):
         predicted, boxes = random_boxes(count, seed).double(), random_boxes(count, 99 + seed).double()
         generator = torch.Generator().manual_seed(seed)
         said, label = torch.randint(0, 2, (2, count), generator=generator)
         sums = {
             order: sum(
-                naive_cost(predicted[i].tolist(), boxes[j].tolist(), int(said[i]), int(label[j]))
+                naive_cost(predicted[i].tolist(), boxes[j].tolist(), int(said[i]), int(label[j]), *weights)
                 for i, j in enumerate(order)
             )
             for order in permutations(range(count))
         }
-        pairs = hungarian_pairs(predicted, boxes, torch.zeros(count), said, label)
+        pairs = hungarian_pairs(predicted, boxes, torch.zeros(count), said, label, *weights)
         assert sums[tuple(pairs.tolist())] == pytest.approx(min(sums.values()), abs=1e-9)
 
 

@@ -54,7 +54,12 @@ _Adapter = Annotated[
     ),
 ]
 _Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to create; it is complete or does not appear.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it was written by an export.")]
+_Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Replace OUT if it was written by an export, and take another base than the adapter's own."
+    ),
+]
 _ShardSize = Annotated[
     str | None,
     typer.Option(

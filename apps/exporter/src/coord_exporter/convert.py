@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from coord_adapter.format import GUARD_NAME, MODULE_NAME, SavedOffsets, offset_part, offset_tensors
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
-from coord_exporter.checkpoint.folder import adapter_companions, sha256_of, versions, write_json, write_record
+from coord_exporter.checkpoint.folder import adapter_companions, versions, write_json, write_record
 from coord_exporter.checkpoint.modules import named_as_modules
 from coord_exporter.checkpoint.read import (
     FLOATS,
@@ -30,7 +30,7 @@ from coord_exporter.checkpoint.staging import ExportError, check_out, check_spac
 from coord_exporter.checkpoint.write import OutFile, header_of, write_file
 from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.plan import offset_steps, trained_ids
-from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables
+from coord_exporter.vocabulary import Tables, check_base, check_fingerprint, find_tables
 
 if TYPE_CHECKING:
     import torch
@@ -159,6 +159,7 @@ def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredChec
     fingerprint = opened.fingerprint()
     if fingerprint is not None:
         warnings += check_fingerprint(base, fingerprint)
+    warnings += check_base(base, opened.card.get("base"), force)
     tables = find_tables(checkpoint)
     for name in (tables.embed, tables.head):
         if (weight := tables.source(checkpoint, name)).dtype not in FLOATS:
@@ -183,8 +184,7 @@ def _write(
     recipes = sorted(recipes, key=lambda recipe: -ITEM_BYTES[recipe.dtype])  # so that each is aligned to its dtype
     file = OutFile(opened.file.path.name, tuple(recipes), header_of(recipes, opened.file.metadata))
     check_space(Path(out), file.size)
-    sources = {file.name: sha256_of(opened.file.path), opened.config.path.name: sha256_of(opened.config.path)}
-    entry = {"kind": kind, "adapter": {"name": opened.name} | sources, "versions": versions()}
+    entry = {"kind": kind, "adapter": opened.sources(), "versions": versions()}
     try:
         with staged(Path(out), force) as stage:
             write_file(stage / file.name, file, lambda count: None)

@@ -150,8 +150,13 @@ def expand_vocab(
         verify=lambda stage: check_tokenizer(stage, new),
     )
     reused = max(0, min(rows, new.size) - new.vocabulary.size)
-    notes = (*warnings, *left_out, *config_notes)
-    return ExpandReport(out, len(new.tokens), new.first_coord, reused, rows, rows_after, notes)
+    notes = [*warnings, *left_out, *config_notes]
+    if rows_after % _MULTIPLE:
+        notes.append(
+            f"the tables have {rows_after:,} rows, no multiple of {_MULTIPLE}: products with the head may take several "
+            "times as long on a GPU; load the base, call resize_token_embeddings(pad_to_multiple_of=64), and save it"
+        )
+    return ExpandReport(out, len(new.tokens), new.first_coord, reused, rows, rows_after, tuple(notes))
 
 
 def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
-from coord_exporter.checkpoint.folder import Export, find_companions, history_of, sha256_of, write_export
+from coord_exporter.checkpoint.folder import Export, find_companions, history_of, write_export
 from coord_exporter.checkpoint.read import StoredCheckpoint, open_checkpoint
 from coord_exporter.checkpoint.staging import check_out
 from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.model_card import BASE_CARD, write_card
 from coord_exporter.plan import MergePlan, plan_merge
 from coord_exporter.prompting import bring_card
-from coord_exporter.vocabulary import DTYPES, check_fingerprint, set_dtype, set_tied, with_one_tie
+from coord_exporter.vocabulary import DTYPES, check_base, check_fingerprint, set_dtype, set_tied, with_one_tie
 
 _VERIFIED_BYTES = 1 << 30  # bases up to this size are verified by default
 
@@ -57,7 +57,8 @@ def merge(
         base: the checkpoint folder that the adapter was trained on, or a hub id in the local hub cache
         adapter: the adapter folder, a run folder, or a hub id
         out: the folder to create; it is complete or does not appear
-        force: whether to replace an existing folder that an export wrote
+        force: whether to replace an existing folder that an export wrote, and to merge into another base than the
+            one that the adapter names
         max_shard_size: bytes of tensors per file; None keeps the base's files
         verify: whether to compare every tensor with PEFT's, and for bases of up to 1 GiB also logits and greedy tokens;
             None does so for bases of up to 1 GiB only
@@ -88,6 +89,7 @@ def merge(
     fingerprint = opened.fingerprint()
     if opened.offsets is not None or fingerprint is not None:
         warnings += check_fingerprint(base_folder, fingerprint)
+    warnings += check_base(base_folder, opened.card.get("base"), force)
     prompting_notes, rewritten = bring_card(opened, companions)
     if (base_card := companions.pop("README.md", None)) is not None:
         companions[BASE_CARD] = base_card
@@ -122,12 +124,11 @@ def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
     Raises:
         InputError: if the adapter is already merged according to the base's record
     """
-    path = adapter.file.path
-    digest = sha256_of(path)
+    sources, name = adapter.sources(), adapter.file.path.name
     for entry in history_of(base.folder):
-        if entry.get("kind") == "merge" and entry.get("adapter", {}).get(path.name) == digest:
+        if entry.get("kind") == "merge" and entry.get("adapter", {}).get(name) == sources[name]:
             raise InputError(f"{adapter.folder}: is merged into {base.folder} already (according to its export.json)")
-    return {"name": adapter.name, path.name: digest, adapter.config.path.name: sha256_of(adapter.config.path)}
+    return sources
 
 
 def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -> tuple[dict, list[str]]:

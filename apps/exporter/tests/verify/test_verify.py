@@ -3,11 +3,12 @@
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_checkpoint import EMBED, edit_tensors, make_adapter, read_all, read_json, shake
+from tiny_checkpoint import EMBED, edit_json, edit_tensors, make_adapter, merge_quietly, read_all, read_json, shake
 
 from coord_exporter import ExportError, merge, steps
 from coord_exporter.adapter import open_adapter
@@ -80,6 +81,32 @@ def test_a_changed_tensor_that_no_adapter_touches_is_noticed(exported, tmp_path)
     save_file(read_all(out) | {name: read_all(out)[name] * 2}, tmp_path / "out" / "model.safetensors")
     with pytest.raises(ExportError, match=rf"verify: {name} differs from the base's"):
         verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
+
+
+def test_a_tensor_of_the_base_that_the_export_lacks_is_noticed(exported, tmp_path):
+    base, adapter, out, _ = exported["bfloat16"]
+    shutil.copytree(out, tmp_path / "out")
+    name = "model.visual.merger.linear_fc1.weight"
+    save_file({n: t for n, t in read_all(out).items() if n != name}, tmp_path / "out" / "model.safetensors")
+    with pytest.raises(ExportError, match=rf"verify: {name} is missing in the export"):
+        verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
+
+
+def test_a_factor_on_disk_that_was_not_read_is_noticed(exported, tmp_path):
+    base, adapter, _, _ = exported["bfloat16"]
+    shutil.copytree(adapter, tmp_path / "read")
+    forgotten = "layers.1.mlp.down_proj"
+    edit_tensors(tmp_path / "read", lambda tensors: [tensors.pop(name) for name in [*tensors] if forgotten in name])
+    edit_json(tmp_path / "read" / "adapter_config.json", exclude_modules=rf".*{forgotten}")
+    merge_quietly(base, tmp_path / "read", tmp_path / "out")
+    whole = open_adapter(adapter)
+    read = tuple(tensor for tensor in whole.file.tensors if forgotten not in tensor.name)
+    with pytest.raises(ExportError, match=rf"verify: .*{forgotten}.* differs from PEFT's"):
+        verify_tensors(
+            open_checkpoint(base),
+            replace(whole, file=replace(whole.file, tensors=read)),
+            open_checkpoint(tmp_path / "out"),
+        )
 
 
 def test_changes_lost_in_rounding_are_told(bases, tmp_path):

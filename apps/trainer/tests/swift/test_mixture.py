@@ -76,11 +76,11 @@ def test_all_answers_of_a_conversation_are_learnt_and_nothing_else(opened_run, t
 def test_conversations_and_images_share_a_batch(opened_run, talk, packing, monkeypatch):
     """Each sample has the loss that it has alone, wherever the sample of text alone stands."""
     from coord_trainer.data.batches import collate_samples
-    from coord_trainer.model.packed_attention import attend_by_sample
+    from coord_trainer.model.attention import attend_by_sample
 
     _, run, _, samples = opened_run
     if packing:
-        attend_by_sample(run.model)
+        attend_by_sample(run.model, packed=True)
     try:
         for order in ([samples[0], talk[0], talk[1]], [talk[0], samples[0], talk[1]]):
             sums = []
@@ -99,7 +99,9 @@ def test_conversations_and_images_share_a_batch(opened_run, talk, packing, monke
 def forward(run, batch):
     from coord_trainer.swift.trainer import active_head
 
-    given = {name: batch[name] for name in (*FORWARD, "text_position_ids") if name in batch}
+    given = {
+        name: batch[name] for name in (*FORWARD, "text_position_ids", "cu_seq_lens_q", "max_length_q") if name in batch
+    }
     given.pop("text_position_ids", None)
     objective = CoordObjective(ObjectiveConfig.mixed(), run.vocab)
     rows = RowHead(objective, batch["labels"], batch["coord_slots"], want_diagnostics=False)

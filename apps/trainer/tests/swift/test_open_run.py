@@ -1,7 +1,6 @@
 """Through ms-swift itself: what the model is given, and that the loss is the design's, however a batch is cut."""
 
 import shutil
-from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -12,8 +11,8 @@ from tiny_run import read_lines, tiny_config
 from coord_codec import InputError, encode_target
 from coord_losses import CoordObjective, ObjectiveConfig
 from coord_trainer.answers.generate import prompt_inputs
+from coord_trainer.model.attention import attend_by_sample, attend_to_whole_rows
 from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.packed_attention import attend_by_sample, attend_to_whole_rows
 from coord_trainer.swift.open_run import open_run
 from coord_trainer.training.head import RowHead, row_selecting_head
 
@@ -47,7 +46,10 @@ def _ordered(instance):
     return sorted(instance.objects, key=lambda found: (found.bbox[1], found.bbox[0]))
 
 
-FORWARD = ("input_ids", "pixel_values", "image_grid_thw", "mm_token_type_ids", "position_ids")
+FORWARD = (
+    *("input_ids", "pixel_values", "image_grid_thw", "mm_token_type_ids", "position_ids"),
+    *("cu_seq_lens_q", "max_length_q"),
+)
 MIXED = {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}}
 GROUP_B = {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True}}
 
@@ -179,13 +181,13 @@ def test_accumulating_four_batches_of_one_is_one_batch_of_four(one_step, objecti
     assert all(torch.allclose(whole_weights[k], cut_weights[k], atol=1e-5) for k in whole_weights)
 
 
-def test_attend_by_sample_refuses_rows_that_are_not_packed_but_where_answers_are_generated(opened_run):
+def test_answers_are_generated_with_whole_rows(opened_run):
     model, ids = opened_run[1].model, torch.ones(2, 3, dtype=torch.long)
     try:
-        attend_by_sample(model)
+        attend_by_sample(model, packed=True)
         with attend_to_whole_rows(model):
             model(input_ids=ids)
-        with pytest.raises(ValueError, match="batch size 1"):
+        with pytest.raises(ValueError, match="packed rows alone"):
             model(input_ids=ids)
     finally:
         model.set_attn_implementation("sdpa")
@@ -196,29 +198,6 @@ def test_packed_batch_is_a_padded_one(one_step):
     for name, value in padded.items():
         assert packed[name] == pytest.approx(value, rel=2e-5, abs=1e-6), name
     assert all(torch.allclose(padded_weights[k], packed_weights[k], atol=1e-5) for k in padded_weights)
-
-
-@pytest.mark.parametrize("attention", ["sdpa", "by sample", "eager"])
-def test_packed_sample_has_the_logits_it_has_alone(opened_run, attention):
-    _, run, _, samples = opened_run
-    model = run.model.eval()
-    packing = tiny_config(data={"packing": True})
-    packed = replace(run, config=packing).collate([samples[i] for i in range(3)])
-    assert "attention_mask" not in packed
-    with torch.no_grad():
-        attend_by_sample(model) if attention == "by sample" else model.set_attn_implementation(attention)
-        together = model(**{name: packed[name] for name in FORWARD}, use_cache=False).logits[0]
-        model.set_attn_implementation("sdpa")
-        start = 0
-        for index in range(3):
-            alone = run.collate([samples[index]])
-            given = {name: alone[name] for name in (*FORWARD[:-1], "attention_mask")}
-            expected = model(**given).logits[0]
-            torch.testing.assert_close(together[start : start + len(expected)], expected, rtol=0, atol=2e-5)
-            assert packed["labels"][0, start] == -100
-            start += len(expected)
-    boxes = [box for i in range(3) for box in samples[i]["coord_boxes"]]
-    torch.testing.assert_close(packed["coord_slots"].boxes_M4, torch.tensor(boxes, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from coord_trainer.training.head import HEAD
@@ -37,10 +38,9 @@ def test_seconds_by_part_give_backward_time_to_the_part_of_its_forward():
     mark(model.language_model, "coord::body")
     optimizer = torch.optim.AdamW(model.parameters())
     one_step(model, optimizer, x)
-    with profile(activities=[ProfilerActivity.CPU], acc_events=True) as profiler:
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
         one_step(model, optimizer, x)
-    events = profiler.events()
-    found = seconds_by_part(events)
+    found, events = seconds_by_part(profiler.profiler.kineto_results.events()), profiler.events()
     assert found["step"] == pytest.approx(sum(value for name, value in found.items() if name != "step"), rel=1e-6)
     assert all(found[name] > 0 for name in ("vision", "body", "head and loss", "optimizer"))
     forward = sum(event.cpu_time_total for event in events if event.name == "coord::body") / 1e6
@@ -48,6 +48,46 @@ def test_seconds_by_part_give_backward_time_to_the_part_of_its_forward():
     assert len(backward) == 33  # 2 of vision, 30 of the body, 1 of the head
     fastest_thirty = sum(sorted(event.cpu_time_total for event in backward)[:30]) / 1e6
     assert found["body"] >= forward + 0.999 * fastest_thirty
+
+
+class Event:
+    """A raw event in microseconds; kernels are those with a `launched_by`."""
+
+    def __init__(self, name, start, end, thread=0, sequence=-1, number=0, launched_by=0):
+        self.facts = {"name": name, "start_ns": 1000 * start, "end_ns": 1000 * end, "duration_ns": 1000 * (end - start)}
+        self.facts |= {"start_thread_id": thread, "sequence_nr": sequence, "correlation_id": number}
+        self.facts |= {"linked_correlation_id": launched_by, "is_user_annotation": name.startswith("coord::")}
+        self.facts["device_type"] = DeviceType.CUDA if launched_by else DeviceType.CPU
+
+    def __getattr__(self, name):
+        return lambda: self.facts[name]
+
+
+def test_kernels_belong_to_the_part_that_launched_them_and_idle_time_is_explained():
+    """A forward and a backward operation of the body, its gradient on another thread, data and a wait."""
+    evaluated = "autograd::engine::evaluate_function: "
+    events = [
+        Event("enumerate(DataLoader)#_SingleProcess.__next__", 0, 300),
+        Event("coord::body", 300, 400),
+        Event("aten::mm", 310, 320, sequence=7, number=1),
+        Event("cudaLaunchKernel", 311, 316),
+        Event("gemm", 350, 450, launched_by=1),
+        Event(evaluated + "MmBackward0", 500, 560, thread=1, sequence=7),
+        Event("aten::mm", 510, 520, thread=1, number=2),
+        Event("gemm", 520, 720, launched_by=2),
+        Event(evaluated + "torch::autograd::AccumulateGrad", 560, 570, thread=1, sequence=0),
+        Event("aten::add_", 561, 569, thread=1, number=3),
+        Event("add", 720, 730, launched_by=3),
+        Event("cudaStreamSynchronize", 730, 930),
+        Event("Optimizer.step#AdamW.step", 930, 1000),
+        Event("aten::_fused_adamw_", 940, 950, number=4),
+        Event("adam", 950, 1000, launched_by=4),
+    ]
+    found = {name: round(1e6 * seconds) for name, seconds in seconds_by_part(events).items() if seconds}
+    assert found == {
+        **{"body": 300, "optimizer": 50, "other operations": 10, "idle": 640, "step": 1000},
+        **{"host data": 300, "host launches": 5, "host waits": 200},
+    }
 
 
 @pytest.mark.slow

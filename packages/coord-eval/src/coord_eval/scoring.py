@@ -9,7 +9,7 @@ from typing import Any
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_codec.counts import counted
-from coord_eval.calibration.calibration import Calibration
+from coord_eval.calibration.calibration import Calibration, reliability_with_intervals
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
 from coord_eval.fusion.detections import FusionRule, fuse_detections, fusion_note
@@ -20,6 +20,7 @@ from coord_eval.intake.joining import LabelSettings
 from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
+from coord_eval.report.photograph import size_notes
 from coord_eval.resampling.bootstrap import few_objects_note, resample
 from coord_eval.shapes.scores import score_shapes
 
@@ -57,6 +58,7 @@ def score(
     fuse: str | None = None,
     calibration: Calibration | str | Path | None = None,
     diagnose: bool | None = None,
+    image_root: Path | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score answers against ground truth.
@@ -91,6 +93,8 @@ def score(
         calibration: a map from scores to probabilities, or the file of one, applied after `fuse`
         diagnose: whether other interpretations of the numbers are tried, which the notes then name; None: if AP is
             below .02
+        image_root: folder of the images, whose sizes are compared with the stated ones; None for that of the ground
+            truth
         progress: called with the name of a stage, the number of steps done and their total
 
     Raises:
@@ -140,6 +144,7 @@ def score(
     # Scores; what is not computed here is computed on first use
     report("score", 1, 3)
     shapes, shape_pairs = score_shapes(truth, collected.detections, geometry_of(answers.geometry), answers.grid)
+    sizes = size_notes(image_root or truth.root, truth.file_names, truth.sizes_I2.tolist()) if truth.sizes_known else ()
     evaluation = Evaluation(
         truth=truth,
         detections=collected.detections,
@@ -151,7 +156,7 @@ def score(
         unknown_labels=collected.unknown_labels,
         counts=_counts(truth, collected),
         join=collected.join,
-        notes=(*truth.notes, *collected.notes, *_notes(truth, collected)),
+        notes=(*truth.notes, *sizes, *collected.notes, *_notes(truth, collected)),
         answers=collected.answers,
         shapes=shapes,
         shape_pairs=shape_pairs,
@@ -171,7 +176,11 @@ def score(
     if not bootstrap:
         return evaluation
     drawn = resample(evaluation, bootstrap, seed, progress)
-    return evaluation.with_intervals(drawn.intervals(), few_objects_note(evaluation))
+    intervals = drawn.intervals()
+    if "ece" in intervals:
+        row = reliability_with_intervals(evaluation, bootstrap, seed)
+        intervals["ece"] |= {"low": row["low"], "high": row["high"]}
+    return evaluation.with_intervals(intervals, few_objects_note(evaluation))
 
 
 def _counts(truth: GroundTruth, collected: Collected) -> dict[str, int]:

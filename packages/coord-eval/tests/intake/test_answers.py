@@ -7,7 +7,8 @@ import random
 import pytest
 
 from coord_codec import Instance, Object
-from coord_eval import InputError, score
+from coord_eval import InputError, score, score_expression_files
+from coord_eval.cli.main import main
 from coord_eval.diagnosis import smart_resize
 
 TRUTH = [
@@ -136,7 +137,6 @@ def test_infer_scale_finds_the_scale_that_was_used(coco_set, answers, scale):
     assert sum("mean best IoU" in note for note in inferred.notes) == 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["pixels", "input_pixels"])
 def test_assumed_scale_is_noted(coco_set, answers, scale):
     evaluation = score(coco_set, answers(scale))
@@ -256,7 +256,6 @@ def test_infer_scale_keeps_inexact_pixels(coco_set, answers, seed):
     assert any("scale pixels inferred" in note for note in score(coco_set, records, scale="infer").notes)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "names"), [(1000, ("1000.0", "999.0", "1024.0")), ("pixels", ("pixels",))])
 @pytest.mark.parametrize("seed", range(3))
 def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names, seed):
@@ -290,3 +289,20 @@ def test_scale_of_an_unknown_name_is_refused(coco_set):
 def test_scale_input_pixels_needs_the_input_size(coco_set):
     with pytest.raises(InputError, match="input_width"):
         score(coco_set, [{"image_id": 0, "text": "x"}], scale="input_pixels")
+
+
+def test_points_are_drops_where_boxes_are_expected(tmp_path, capsys):
+    """A point is no box of a thousandth: `score`, `expressions` and `parse` say how points are scored."""
+    text, advice = '{"point_2d": [300, 400], "label": "cat"}', "--geometry point"
+    cat, records = TRUTH[0], [{"image_id": 1, "text": text}]
+    found = score([cat], records)
+    assert found.format["dropped"] == {"point": 1}
+    assert sum(advice in note for note in found.notes) == 2 and advice in found.notes[-1]
+    assert "diagnosis" in found.notes[-1]
+    phrases = score_expression_files([cat], records)
+    assert phrases.without_box == 1 and any(advice in note for note in phrases.notes)
+    assert score_expression_files([cat], records, geometry="point").point_in_box == 1
+    (tmp_path / "answer.txt").write_text(text)
+    assert main(["parse", str(tmp_path / "answer.txt")]) == 0 and advice in capsys.readouterr().out
+    assert main(["parse", str(tmp_path / "answer.txt"), "--geometry", "point"]) == 0
+    assert advice not in capsys.readouterr().out

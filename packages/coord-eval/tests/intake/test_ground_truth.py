@@ -122,3 +122,40 @@ def test_load_ground_truth_refuses_a_stated_id_that_equals_a_counted_one():
     instances = [Instance(image="a.jpg", objects=[]), Instance(image="b.jpg", image_id=0, objects=[])]
     with pytest.raises(InputError, match="image_id 0 occurs twice"):
         load_ground_truth(instances)
+
+
+def test_facts_that_are_stated_twice_are_compared(one_cat, tmp_path):
+    """The box against its outline, the area against the box, and the size against the image file."""
+    (row,) = one_cat["annotations"]
+    x, y, w, h = row["bbox"]
+    row["segmentation"] = [[x, y, x + w, y, x + w, y + h, x, y + h]]
+
+    def notes(**changes):
+        record = {**one_cat, "annotations": [{**row, **changes}]}
+        return [note for note in score(record, [], image_root=tmp_path).notes if "empty" not in note]
+
+    assert notes() == []
+    assert "boxes that are not those around their segmentation" in notes(bbox=[x, y, w / 2, h / 2])[0]
+    assert "states an area" in notes(area=w * h * 3)[0] and "states an area" in notes(area=0.1)[0]
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (50, 80)).save(tmp_path / one_cat["images"][0]["file_name"])
+    assert "1.jpg is 50 x 80, stated are 100 x 80" in notes()[0]
+
+
+@pytest.mark.parametrize(
+    ("tool", "content"),
+    [
+        ("SA-1B of SAM", '{"image": {"image_id": 1}, "annotations": [{"bbox": [1, 2, 3, 4], "predicted_iou": 0.9}]}'),
+        ("LabelMe XML", "<annotation><filename>a.jpg</filename><object><polygon/></object><polygon></annotation>"),
+        ("CVAT video XML", '<?xml version="1.0"?>\n<annotations><track id="0" label="car"></track></annotations>'),
+        ("DOTA", "imagesource:GoogleEarth\ngsd:0.1\n1 2 3 4 5 6 7 8 plane 0\n"),
+        ("DOTA", "1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0 plane 0\n"),
+        ("ICDAR", "377,117,463,117,465,130,378,130,Genaxis\n"),
+        ("KITTI", "Car 0.00 0 -1.57 614.2 181.7 727.3 284.7 1.57 1.73 4.15 1.00 1.75 13.22 1.62\n"),
+        ("WIDER FACE", "0--Parade/a.jpg\n1\n449 330 122 149 0 0 0 0 0 0\n"),
+    ],
+)
+def test_file_of_another_tool_is_named(tmp_path, tool, content):
+    (tmp_path / "file.txt").write_text(content)
+    with pytest.raises(InputError, match=f"file.txt: a file of {tool}, which is not read here"):
+        load_ground_truth(tmp_path / "file.txt")

@@ -1,6 +1,7 @@
 """Answers find their images and labels their categories."""
 
 import pytest
+from coco_document import coco
 
 from coord_eval import InputError, score, scored_objects
 
@@ -98,7 +99,7 @@ def test_join_takes_an_answer_for_each_label_that_was_asked_for(one_cat):
         score(one_cat, [{"image_id": 1, "text": box, "label": "cat"}] * 2)
 
 
-def test_join_places_the_boxes_of_tiles_in_their_image(coco):
+def test_join_places_the_boxes_of_tiles_in_their_image():
     truth = coco((1, 1, [110, 10, 50, 80]), size=(200, 100))
     answers = [
         {"image_id": 1, "text": "[]", "tile": [0, 0, 100, 100]},
@@ -129,3 +130,27 @@ def test_ignored_labels_given_as_one_text_are_one_label(instance, answer):
     assert evaluation.unknown_labels == {"no": 1}
     objects, dropped = scored_objects(record, ignored_labels="noise")
     assert ([item.desc for item in objects], dropped) == (["cat", "no"], {"ignored_label": 1})
+
+
+def test_data_set_as_predictions_is_joined_by_the_names_of_its_own_ids(coco_set):
+    """Images and categories that are numbered otherwise; ids count where there are no names."""
+    truth = {**coco_set, "annotations": [row for row in coco_set["annotations"] if not row.get("iscrowd")]}
+    ids = {key: [row["id"] for row in truth[key]] for key in ("images", "categories")}
+    other = {key: dict(zip(own, reversed(own), strict=True)) for key, own in ids.items()}
+    rows = [
+        {
+            **row,
+            "image_id": other["images"][row["image_id"]],
+            "category_id": other["categories"][row["category_id"]],
+            "score": 1.0,
+        }
+        for row in truth["annotations"]
+    ]
+    renamed = {key: [{**row, "id": other[key][row["id"]]} for row in truth[key]] for key in ids}
+    evaluation = score(truth, {**renamed, "annotations": rows})
+    assert evaluation["AP50"] == pytest.approx(1) and sum("names count" in note for note in evaluation.notes) == 2
+    assert score(truth, {"annotations": rows})["AP50"] < 0.5
+    for key, field in (("images", "file_name"), ("categories", "name")):
+        unknown = {**renamed, key: [{**row, field: f"other {row[field]}"} for row in renamed[key]]}
+        with pytest.raises(InputError, match=r"is 'other .*' there and '.*' in the ground truth"):
+            score(truth, {**unknown, "annotations": rows})

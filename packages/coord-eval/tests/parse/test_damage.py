@@ -1,6 +1,6 @@
 """One wrong character in a right answer of three boxes: a box that is lost is a drop."""
 
-import random
+import json
 import string
 
 import pytest
@@ -63,13 +63,6 @@ def damaged(text):
             yield from (text[:i] + other + text[i + 1 :], text[:i] + other + text[i:])
 
 
-def check(text):
-    answer = parse_answer(text)
-    assert len(answer) >= 3 or answer.dropped or answer.truncated, text
-    spans = [item.span for item in (*answer.objects, *answer.dropped)]
-    assert unread_numbers(text, 0, len(text), spans) == [], text
-
-
 @pytest.mark.parametrize("form", TEXTS)
 def test_undamaged_answer_has_its_boxes_and_no_drop(form):
     answer = parse_answer(TEXTS[form])
@@ -77,16 +70,13 @@ def test_undamaged_answer_has_its_boxes_and_no_drop(form):
 
 
 @pytest.mark.parametrize("form", TEXTS)
-def test_box_lost_to_one_character_is_said(form):
-    for text in random.Random(7).sample(list(damaged(TEXTS[form])), 300):
-        check(text)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", TEXTS)
-def test_box_lost_to_any_one_character_is_said(form):
-    for text in damaged(TEXTS[form]):
-        check(text)
+def test_box_lost_to_one_character_is_said(form, fuzz):
+    texts = list(damaged(TEXTS[form]))
+    for text in fuzz.draw.sample(texts, len(fuzz.times(len(texts)))):
+        answer = parse_answer(text)
+        assert len(answer) >= 3 or answer.dropped or answer.truncated, text
+        spans = [item.span for item in (*answer.objects, *answer.dropped)]
+        assert unread_numbers(text, 0, len(text), spans) == [], text
 
 
 @pytest.mark.parametrize(
@@ -99,7 +89,23 @@ def test_box_lost_to_any_one_character_is_said(form):
         ),
         ('[{\\"bbox_2d\\": [1, 2, 30, 40], \\"label\\": \\"pen\\"}]', ["pen"]),
         ("[{&quot;bbox_2d&quot;: [1, 2, 30, 40], &quot;label&quot;: &quot;pen&quot;}]", ["pen"]),
-        ("<|im_start|>user\nIs it [1, 2, 3, 4]?<|im_end|>\n<|im_start|>assistant\npen: [1, 2, 30, 40]", ["pen"]),
+        *(
+            (f"{asked}Is it [1, 2, 3, 4]?{answered}pen: [1, 2, 30, 40]", ["pen"])
+            for asked, answered in (
+                ("<|im_start|>user\n", "<|im_end|>\n<|im_start|>assistant\n"),
+                ("<|im_start|>assistant\n", "<|im_end|>\n<|im_start|>assistant\n"),
+                ("user\n", "\nassistant\n"),
+                ("USER: ", " ASSISTANT: "),
+                ("[INST] ", " [/INST] "),
+                ("### Instruction:\n", "\n\n### Response:\n"),
+                ("<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"),
+            )
+        ),
+        (json.dumps(json.dumps(json.dumps([{"bbox_2d": [1, 2, 30, 40], "label": 'a "red" pen'}]))), ['a "red" pen']),
+        ('{"text": "pen: [1, 2, 30, 40]\\ncup: [5, 6, 70, 80]"}', ["pen", "cup"]),
+        ("[{&#39;bbox_2d&#39;: [1, 2, 30, 40], &#39;label&#39;: &#39;pen&#39;}]", ["pen"]),
+        ("<answer>&lt;ref&gt;pen&lt;/ref&gt;&lt;box&gt;(1,2),(30,40)&lt;/box&gt;</answer>", ["pen"]),
+        ('"[{""bbox_2d"": [1, 2, 30, 40], ""label"": ""a """"red"""" pen""}]"', ['a "red" pen']),
         ('label,x1,y1,x2,y2\n"a ""red"" pen",1,2,30,40', ['a "red" pen']),
     ],
 )
@@ -117,3 +123,20 @@ def test_earlier_boxes_than_those_of_the_final_answer_are_a_drop():
     answer = parse_answer("First: pen [10, 20, 30, 40]\nFinal answer: pen [1, 2, 30, 40]")
     assert [item.bins for item in answer] == [(1, 2, 30, 40)]
     assert [drop.reason for drop in answer.dropped] == ["withdrawn"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "reasons"),
+    [
+        ('{"labels": ["pen"], "bboxes": [[1, 2, 30, 40], [5, 6, 70, 80]]}', 2, ["ambiguous"]),
+        ("A box in the form [x1, y1, x2, y2] such as [0, 0, 100, 100] is needed.", 0, ["ambiguous"]),
+        (
+            '[{"bbox": [0.1, 0.2, 0.3, 0.4], "label": "pen"}, {"bbox": [1, 2, 30, 40], "label": "cup"}]',
+            1,
+            ["ambiguous"],
+        ),
+    ],
+)
+def test_what_can_mean_two_things_is_a_drop(text, kept, reasons):
+    answer = parse_answer(text, scale=1000)
+    assert (len(answer), [drop.reason for drop in answer.dropped]) == (kept, reasons)

@@ -21,6 +21,8 @@ def labels(text):
         (f"A man in a hat{BOX}", "hat"),
         (f"{BOX} - a pen", "pen"),
         (f"\u043a\u043e\u0442 {BOX}.", "\u043a\u043e\u0442"),
+        (f"Voici les objets\u00a0: chat {BOX}", "chat"),
+        (f"Voici le chat: {BOX}", "Voici le chat"),
     ],
 )
 def test_few_words_of_a_sentence_are_a_marked_label(text, label):
@@ -35,6 +37,8 @@ def test_few_words_of_a_sentence_are_a_marked_label(text, label):
         f"The coordinates of the cat on the mat are: {BOX}",
         f"\u56fe\u4e2d\u6709\u4e00\u53ea\u732b,\u8fb9\u754c\u6846\u4e3a {BOX}\u3002",
         f"\u732b\u5728{BOX}",
+        f"Las coordenadas del gato son: {BOX}",
+        f"\u732b\u7684\u5750\u6807\u662f: {BOX}",
     ],
 )
 def test_sentence_without_such_words_gives_no_label_and_says_so(text):
@@ -42,7 +46,9 @@ def test_sentence_without_such_words_gives_no_label_and_says_so(text):
     assert label == "" and "no_label" in repairs and "label_from_sentence" in repairs
 
 
-@pytest.mark.parametrize("text", [f"cat: {BOX}", f"cat {BOX}", f"cat - {BOX}", f"- cat {BOX}", f"{BOX} cat"])
+@pytest.mark.parametrize(
+    "text", [f"cat: {BOX}", f"cat {BOX}", f"cat - {BOX}", f"- cat {BOX}", f"{BOX} cat", f"1. cat: {BOX}"]
+)
 def test_label_of_a_list_is_not_marked(text):
     assert labels(text) in ([("cat", ())], [("cat", ("label_trimmed",))])
 

@@ -86,3 +86,15 @@ def test_keys_of_keypoints_mean_nothing_where_boxes_are_read():
 def test_keypoints_in_plain_numbers_of_which_none_is_labelled_are_dropped(text, format):
     answer = parse_answer(text, format, scale=1000, geometry="keypoints")
     assert not answer.objects and [drop.reason for drop in answer.dropped] == ["no_coordinates"]
+
+
+@pytest.mark.parametrize("write", ['{{"coordinates": [{}], "label": "cat"}}', '{{"cat": [{}]}}', "cat: {}"])
+def test_pairs_are_points_or_boxes_by_what_their_numbers_can_mean(write):
+    """Never by whether their count is even: pairs that may be corners of several boxes are a drop."""
+    rising = ["[1, 2]", "[30, 40]", "[5, 6]", "[70, 80]"]
+    answer = parse_answer(write.format(", ".join(rising)))
+    assert (len(answer), [drop.reason for drop in answer.dropped]) == (0, ["ambiguous"])
+    assert len(parse_answer(write.format(", ".join(rising)), geometry="point")) == 4
+    falling = parse_answer(write.format(", ".join(reversed(rising))))
+    assert {item.geometry for item in falling} <= {"point"} and (len(falling) == 4 or falling.dropped)
+    assert [item.geometry for item in parse_answer(write.format(", ".join(rising[:2])))] == ["box"]

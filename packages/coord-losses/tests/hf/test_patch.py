@@ -137,6 +137,9 @@ def test_router_loss_of_a_mixture_is_added_where_it_is_asked_for(name, how):
     expected = 0.5 * outputs.aux_loss / 4
     if how == "argument":
         torch.testing.assert_close(added - model(**batch, denominators=denominators).loss, expected)
+    text.router_aux_loss_coef = 0.0
+    torch.testing.assert_close(model(**batch, **asked).loss, plain)
+    text.router_aux_loss_coef = 0.5
     # Hugging Face's own forward pass adds the same.
     unpatch(model)
     given = {key: batch[key] for key in ("input_ids", "attention_mask", "labels")}

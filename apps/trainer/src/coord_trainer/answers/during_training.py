@@ -20,9 +20,9 @@ from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import AP, answer_scores, scores_since_best
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
+from coord_trainer.model.attention import attend_to_whole_rows
 from coord_trainer.model.card import system_text
 from coord_trainer.model.checkpoint import LoadedCheckpoint
-from coord_trainer.model.packed_attention import attend_to_whole_rows
 
 _DRAWN_SIDE = 640
 """Longer side, in pixels, of the images for TensorBoard."""

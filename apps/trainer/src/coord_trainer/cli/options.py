@@ -76,7 +76,7 @@ def resolve_config(
         resolved = _as_trained(resolved, checkpoint)
     if resolved.model.download:
         os.environ["HF_HUB_OFFLINE"] = "0"  # read when Hugging Face's libraries are imported
-    if resolved.model.attention != "flash_attention_2":
+    if not resolved.model.attention.startswith("flash"):
         return resolved
     from coord_trainer.model.checkpoint import with_usable_attention
 

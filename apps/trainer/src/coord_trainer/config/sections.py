@@ -95,8 +95,10 @@ class ModelSection(Section):
     )
     download: bool = Field(False, description="allow network access, to download a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="number format of the weights")
-    attention: Literal["sdpa", "eager", "flash_attention_2"] = Field(
-        "sdpa", description="attention implementation; flash_attention_2 is replaced by sdpa where it cannot run"
+    attention: Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"] = Field(
+        "sdpa",
+        description="attention implementation; sdpa is PyTorch's, with its own flash-attention on a GPU in half "
+        "precision; flash_attention_2 and 3 need a package each, and are replaced by sdpa where they cannot run",
     )
     fused_head: bool = Field(
         True,
@@ -195,7 +197,9 @@ class DataSection(Section, ReadingRules):
         None, description="images with more pixels are reduced; the checkpoint's own limit when not given"
     )
     packing: bool = Field(
-        False, description="pack a rank's batch into one row without padding, in which each sample attends to itself"
+        False,
+        description="pack a rank's batch into one row without padding, in which each sample attends to itself; unlike "
+        "ms-swift's packing it needs no flash-attn",
     )
     preload: bool | None = Field(
         None, description="encode all samples once and keep them in memory; depends on their size when not given"
@@ -418,6 +422,11 @@ EVALUATION_RULES = (
         ("evaluation.ap_steps", "evaluation.images"),
         "there are no images to score during training; set evaluation.images to heldout or train",
     ),
+    Rule(
+        lambda c: bool(c.training.get("early_stop_interval")) and c.evaluation.images == "none",
+        ("training.early_stop_interval", "evaluation.images"),
+        "early stopping needs an evaluation loss; set evaluation.images to heldout or train, or leave it out",
+    ),
     *(
         Rule(
             lambda c, name=name: c.evaluation.ap_steps is not None and name in c.training,
@@ -457,7 +466,7 @@ EVALUATION_RULES = (
         "tokens are drafted by the form of answers with coordinate tokens; use plain",
     ),
     Rule(
-        lambda c: c.evaluation.speed != "plain" and c.model.attention == "flash_attention_2",
+        lambda c: c.evaluation.speed != "plain" and c.model.attention.startswith("flash"),
         ("evaluation.speed", "model.attention"),
         "answers of a batch that differ in length need a mask of their own; use sdpa, or plain",
     ),

@@ -1,8 +1,9 @@
 """Collates samples into padded or packed batches, with the token positions of their objects (`ObjectSlots`).
 
-A packed batch is one row without padding, for sdpa as well as flash-attention. transformers derives the sample
-boundaries from the position ids, which need four rows [text, time, height, width], the first restarting at 0 for each
-sample, and no attention mask. (With three rows, or a mask of ones, samples would attend to each other.)
+A packed batch is one row without padding, for sdpa as well as flash-attention, with the bounds of its samples.
+Without them transformers derives these from the position ids, which need four rows [text, time, height, width], the
+first restarting at 0 for each sample, and no attention mask. (With three rows, or a mask of ones, samples would attend
+to each other.) Bounds of images are passed as well, since the device would be asked for what the host knows here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from transformers.vision_utils import get_vision_cu_seqlens
 
 from coord_codec import CoordVocab
 from coord_losses.hf.collator import collate_with_objects
@@ -47,6 +49,9 @@ def collate_samples(
     names = [sample.pop("coord_sample", None) for sample in inputs]
     sources = [sample.pop("coord_source", None) for sample in inputs]
     batch = collate_with_objects(inputs, join, vocab)
+    if "image_grid_thw" in batch:
+        bounds = get_vision_cu_seqlens(batch["image_grid_thw"])
+        batch |= {"image_cu_seqlens": bounds, "image_max_seqlen": int(bounds.diff().max())}
     batch["coord_slots"] = batch.pop("objects")
     batch["coord_samples"] = [name for name in names if name is not None]
     batch["coord_sources"] = [source for source in sources if source is not None]
@@ -74,6 +79,9 @@ def pack(batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
     packed["labels"][:, starts] = -100
     rows_41T = [torch.cat([batch["text_position_ids"][None], batch["position_ids"]]) for batch in batches]
     packed["position_ids"] = torch.cat(rows_41T, dim=2)
+    bounds = torch.tensor([*starts, length], dtype=torch.int32)
+    packed |= {f"cu_seq_lens_{side}": bounds for side in "qk"}
+    packed |= {f"max_length_{side}": int(bounds.diff().max()) for side in "qk"}
     return packed, starts
 
 

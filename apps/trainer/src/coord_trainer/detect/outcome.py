@@ -161,6 +161,7 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
         line = f"boxes of a score below {threshold['min_score']:.4g} are left out: {fusion.get('below_threshold', 0):,}"
         if expected := threshold.get("expected"):
             line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
+            line += f" ({expected['note']})" if expected.get("note") else ""
             lines += [f"  {expected['note']}"] if expected.get("note") else []
         lines.append(line)
         for label, row in (threshold.get("expected") or {}).get("classes", {}).items():

@@ -20,9 +20,11 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
+from coord_trainer.families.registry import FAMILIES
+from coord_trainer.model.attention import attend_by_sample
 from coord_trainer.model.card import read_card, system_text
+from coord_trainer.model.patch_embedding import multiply_patches
 from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
-from coord_trainer.model.vision_tower import multiply_patches
 
 
 @dataclass(frozen=True)
@@ -59,10 +61,13 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     card = read_card(path)
     try:
         processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
-        end_answers_as_asked(processor)
+        family = FAMILIES.get(read_json(Path(source) / "config.json").get("model_type"))
+        end_answers_as_asked(processor, family.answer_end if family is not None else "")
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
             card.check_fingerprint(fingerprint, Path(source))
+            if adapter is not None:
+                card.check_base(Path(source))
             card.check_rendered_prompt(prompt_text(processor, card.system, card.prompt), Path(source))
         model = AutoModelForImageTextToText.from_pretrained(
             source,
@@ -71,6 +76,8 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
             local_files_only=True,
             trust_remote_code=False,
         )
+        if family := FAMILIES.get(model.config.model_type):
+            attend_by_sample(model, family.vision_tower)
     except InputError:
         raise
     except (OSError, ValueError, SafetensorError) as error:
@@ -117,17 +124,19 @@ def set_pixels(processor: Any, data: DataSection) -> None:
 
 def with_usable_attention(config: RunConfig) -> RunConfig:
     """Return `config` with sdpa if flash-attention is configured but cannot run, and print the reason."""
-    if config.model.attention != "flash_attention_2":
+    asked = config.model.attention
+    if not asked.startswith("flash"):
         return config
-    if find_spec("flash_attn") is None:
-        reason = "flash_attn is not installed"
+    package = "flash_attn" if asked == "flash_attention_2" else "flash_attn_interface"
+    if find_spec(package) is None:
+        reason = f"{package} is not installed"
     elif not torch.cuda.is_available():
         reason = "there is no GPU"
     elif config.model.dtype == "float32":
         reason = "it does not support float32, which is set in model.dtype"
     else:
         return config
-    say(f"model.attention: sdpa instead of flash_attention_2, since {reason}")
+    say(f"model.attention: sdpa instead of {asked}, since {reason}")
     return config.model_copy(update={"model": config.model.model_copy(update={"attention": "sdpa"})})
 
 

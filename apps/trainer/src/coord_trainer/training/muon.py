@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from coord_trainer.model.vision_tower import takes_patches
+from coord_trainer.model.patch_embedding import takes_patches
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 5

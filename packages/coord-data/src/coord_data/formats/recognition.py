@@ -104,7 +104,7 @@ def _refuse_several(source: Source, further: Mapping[str, str]) -> None:
     contents = {**further, **{row.name: row.title for row in rows}}
     if len(contents) > 1:
         listed, formats = " and ".join(contents.values()), " or ".join(contents)
-        raise InputError(f"{source.path}: holds {listed}; choose one of them with --format (data.format) {formats}")
+        raise InputError(f"{source.path}: holds {listed}; choose one of them with --format {formats}")
 
 
 def _fits(row: AnnotationFormat, source: Source) -> bool:

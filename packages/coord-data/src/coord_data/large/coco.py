@@ -18,7 +18,7 @@ import numpy as np
 from coord_codec import Category, InputError, Problem
 from coord_codec.boxes import OnBadBox, is_plain_box
 from coord_codec.coco.document import WITH_REFUSED
-from coord_codec.coco.reader import CROWDS, CocoReader
+from coord_codec.coco.reader import CROWDS, CocoReader, contradictions
 from coord_codec.coco.shapes import rotation
 from coord_codec.json_stream import stream_lists
 from coord_codec.records import UNCERTAIN
@@ -95,6 +95,7 @@ class _Annotations:
                 and _NUMBER.issuperset(map(type, (x, y, width, height, area or 0)))
                 and (type(number) is int or "id" not in record)
                 and ("attributes" not in record or not rotation(record))
+                and (crowd or not contradictions((x, y, width, height), area, record.get("segmentation")))
             ):
                 ints = array("q", (position, image, category, number or 0, flags))
                 self._floats.extend(array("d", (x, y, width, height, area or 0)))

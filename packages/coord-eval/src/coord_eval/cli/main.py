@@ -135,13 +135,13 @@ def score(
 
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
+        settings["image_root"] = images
         evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     options.refuse_for_results(predictions, settings, evaluation)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
     if report:
         written = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
     else:
-        out.mkdir(parents=True, exist_ok=True)
         written = out / "evaluation.json"
         write_text(written, evaluation.to_json())
     if export:
@@ -289,6 +289,7 @@ def expressions(
     predictions: Annotated[Path, typer.Option(metavar="P", help="predictions.jsonl in the same order.")],
     format: options.Format = "auto",
     scale: options.SetScale = None,
+    geometry: options.GeometryOfAnswers = "box",
     iou: options.Thresholds = [0.5],  # noqa: B006
     out: options.OutFolder = None,
     as_json: options.AsJson = False,
@@ -302,14 +303,15 @@ def expressions(
     from coord_eval.metrics.expressions import score_expression_files
 
     with options.Progress() as progress:
-        scores = score_expression_files(ground_truth, predictions, iou, format=format, scale=scale, progress=progress)
+        scores = score_expression_files(
+            ground_truth, predictions, iou, format=format, scale=scale, geometry=geometry, progress=progress
+        )
     _output(scores, expression_lines(scores), out and out / "expressions.json", as_json)
 
 
 def _output(scores: Any, lines: Iterable[str], file: Path | None, as_json: bool) -> None:
     text = json.dumps(scores.to_dict(), indent=2, allow_nan=False)
     if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, text + "\n")
     if as_json:
         print(text)

@@ -14,7 +14,7 @@ import typer
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_json_lines, read_text
 from coord_eval.cli import options
-from coord_eval.parse.answer import Answer
+from coord_eval.parse.answer import DROP_REASONS, Answer, without_points
 
 EXAMPLES_OF_PARSE = """\b
 examples:
@@ -31,6 +31,7 @@ def parse(
     image_size: Annotated[
         tuple[float, float] | None, typer.Option(metavar="W H", help="Image size for --scale pixels.")
     ] = None,
+    geometry: options.GeometryOfAnswers = "box",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for each answer.")] = False,
 ) -> None:
     """Parse answers and print their objects and drops.
@@ -43,9 +44,10 @@ def parse(
         raise InputError("--scale pixels: needs the size of the image; add --image-size W H")
     for name, text in _texts(file):
         try:
-            answer = parse_answer(text, format, scale=scale, image_size=image_size)
+            answer = parse_answer(text, format, scale=scale, image_size=image_size, geometry=geometry)
         except ValueError as error:
             raise InputError(str(error)) from error
+        answer = without_points(answer, geometry)
         if as_json:
             print(json.dumps({"answer": name, **asdict(answer)}))
         else:
@@ -64,6 +66,8 @@ def _answer_lines(name: str, answer: Answer, text: str) -> Iterator[str]:
         yield f"  {box}  {item.desc!r}  {state}"
     for drop in answer.dropped:
         yield f"  dropped: {drop.reason} at {drop.span[0]}..{drop.span[1]}: {text[slice(*drop.span)]!r:.80}"
+    if any(drop.reason == "point" for drop in answer.dropped):
+        yield f"  {DROP_REASONS['point']}"
 
 
 def _texts(path: Path) -> Iterator[tuple[str, str]]:

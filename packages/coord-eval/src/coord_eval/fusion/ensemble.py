@@ -127,7 +127,10 @@ def fuse_predictions(
     if any(is_text.values()):
         records = tuple(_answers(truth, known, fused, names.labels))
     else:
-        ids = {f"category_id {row.category_id}": row.category_id for row in rows_of_all if isinstance(row, CocoResult)}
+        results_of_all = [row for row in rows_of_all if isinstance(row, CocoResult)]
+        ids = {row.category or f"category_id {row.category_id}": row.category_id for row in results_of_all}
+        if len({*ids.values()}) < len(ids):
+            raise InputError("fuse: one category id has several names in these files; give them the same categories")
         records = tuple(_results(truth, fused, [ids[label] for label in names.labels]))
     return Ensemble(records, counts, tuple(notes))
 
@@ -142,12 +145,14 @@ def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[
         size = None
         if isinstance(row, Prediction) and row.width and row.height:
             size = (row.width, row.height)
-        image = row.image if isinstance(row, Prediction) else None
+        image = row.image
         if row.image_id is None:
             assert image is not None
             nameless[image] = nameless.get(image) or size
             continue
         image_id = ids.setdefault(str(row.image_id), row.image_id)  # "42" and 42 are one image
+        if isinstance(row, CocoResult) and image and names.get(image_id, image) not in ("", image):
+            raise InputError(f"fuse: image_id {image_id!r} is {names[image_id]!r} and {image!r}; number images alike")
         names[image_id] = names.get(image_id) or image or ""
         if size:
             sizes.setdefault(image_id, size)

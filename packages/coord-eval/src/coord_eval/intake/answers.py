@@ -20,7 +20,7 @@ from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
 from coord_eval.intake.predictions import CocoResult, Prediction, from_records, read_predictions
 from coord_eval.intake.scale import infer_scale
-from coord_eval.parse.answer import Answer
+from coord_eval.parse.answer import POINT_ADVICE, Answer, without_points
 from coord_eval.parse.parser import ReadAnswer, plain, read_answer
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
@@ -110,7 +110,7 @@ def parse_all(
         The parsed answers, and notes about how they were parsed.
     """
     notes: list[str] = []
-    scale, field = options.scale, STATED_IN.get(options.boxes)
+    scale, field, kind = options.scale, STATED_IN.get(options.boxes), geometry_of(options.geometry).name
     if scale == "infer":
         choice = infer_scale(ground_truth, predictions, images, options.format, options.grid)
         scale, notes = choice.scale, choice.lines()
@@ -139,9 +139,10 @@ def parse_all(
             # Sides with equal tokens can still have different expectations.
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
-            geometry=geometry_of(options.geometry).name,
+            geometry=kind,
         )
-        answer = without_labels(with_prompt_label(reading.answer, prediction.label), options.ignored_labels)
+        answer = without_points(with_prompt_label(reading.answer, prediction.label), kind)
+        answer = without_labels(answer, options.ignored_labels)
         return (answer if from_text else with_boxes_from(options.boxes, answer, prediction)), reading
 
     for prediction, image in zip(predictions, images, strict=True):
@@ -156,6 +157,8 @@ def parse_all(
     preferred = [name for name, _ in objects_by_format.most_common()]
     for i in ambiguous if preferred else ():
         answers[i], _ = parse(predictions[i], images[i], preferred)
+    if points := sum(drop.reason == "point" for answer in answers for drop in answer.dropped):
+        notes.append(f"{counted(points, 'point is', 'points are')} dropped, since boxes are scored: {POINT_ADVICE}")
     return answers, notes
 
 

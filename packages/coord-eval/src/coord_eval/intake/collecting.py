@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
+from coord_codec import InputError
 from coord_codec.counts import counted
+from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.answers import (
     AnswerSettings,
@@ -174,32 +177,81 @@ def collect_answers(
 
 def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) -> Collected:
     """Convert a COCO results list, keeping its pixels, categories and scores."""
-    index = ImageIndex(ground_truth)
-    # Results of other libraries may name their categories.
-    categories: dict[int | str, int] = {name: k for k, name in enumerate(ground_truth.categories)}
-    categories |= {category_id: k for k, category_id in enumerate(ground_truth.category_ids)}
+    images, categories, notes = _joined_by_name(ground_truth, results)
     table = _Table(len(ground_truth.categories))
     absent: list[str] = []
     ranks: dict[int, int] = {}
-    image_of = {image_id: index.by_id(image_id) for image_id in {result.image_id for result in results}}
-    for image_id, category_id, bbox, score in results:
-        image = image_of[image_id]
+    for image_id, category_id, bbox, score, image_name, category_name in results:
+        image = images[image_id, image_name]
         if image is None:
-            absent.append(repr(image_id))
+            absent.append(repr(image_name or image_id))
             continue
         rank = ranks[image] = ranks.get(image, -1) + 1
-        if (category := categories.get(category_id)) is not None:
+        if (category := categories[category_id, category_name]) is not None:
             table.rows.append((image, category, *bbox, score, rank))
         else:
-            table.add(image, None, "unknown", f"category_id {category_id}", bbox, score, rank)
+            table.add(image, None, "unknown", category_name or f"category_id {category_id}", bbox, score, rank)
     table.layers["exact"] += len(results) - len(absent) - table.layers["unknown"]
     check_any_known(len(results), absent, ground_truth)
     joined = JoinReport(len(ground_truth), len(ranks), 0, len(absent), tuple(dict.fromkeys(absent))[:5])
     empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"
-    notes = [] if results else [empty]
+    notes += [] if results else [empty]
     if len(results) > 1 and all(result.score == results[0].score for result in results):
         notes.append(f"all {len(results)} boxes have the score {results[0].score:g}, so that AP depends on their order")
     return table.finish("results", format_health([], []), joined, notes)
+
+
+_Places = dict[tuple[Any, str | None], int | None]
+
+
+def _joined_by_name(truth: GroundTruth, results: Sequence[CocoResult]) -> tuple[_Places, _Places, list[str]]:
+    """Return the index of each image and category of a results list, by name, else by id; and notes.
+
+    Raises:
+        InputError: if ids are known under other names, and no name is known: then neither says what is meant
+    """
+    index = ImageIndex(truth)
+    # Results of other libraries may name their categories in place of an id.
+    ids: dict[Any, int] = {name: k for k, name in enumerate(truth.categories)}
+    ids |= {category_id: k for k, category_id in enumerate(truth.category_ids)}
+    names = {normalize_label(name): k for k, name in enumerate(truth.categories)}
+    names |= {name: k for k, name in enumerate(truth.categories)}
+
+    def places_of(kind: str, own: Sequence[str], pairs: set[Any], by_id: Any, by_name: Any) -> _Places:
+        places: _Places = {}
+        odd, moved = "", 0
+        for key, name in pairs:
+            place = before = by_id(key)
+            if name and (place is None or own[place] not in ("", name)):
+                place = by_name(name)
+                if place is None and before is not None:
+                    if PurePath(own[before]).name == PurePath(name).name:
+                        place = before  # one of several files of that name
+                    else:
+                        odd = f"{kind} {key!r} is {name!r} there and {own[before]!r} in the ground truth"
+            places[key, name] = place
+            moved += None is not before != place
+        if odd and all(place is None for (_, name), place in places.items() if name):
+            raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
+        if moved:
+            notes.append(
+                f"{moved} of {len(pairs)} values of {kind} mean something else in the ground truth: names count"
+            )
+        return places
+
+    notes: list[str] = []
+    images, labels = ({(r.image_id, r.image) for r in results}, {(r.category_id, r.category) for r in results})
+    return (
+        places_of("image_id", truth.file_names, images, index.by_id, index.by_name),
+        places_of(
+            "category_id",
+            truth.categories,
+            labels,
+            ids.get,
+            lambda name: names.get(name, names.get(normalize_label(name))),
+        ),
+        notes,
+    )
 
 
 class _Table:

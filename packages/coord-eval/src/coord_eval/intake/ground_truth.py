@@ -24,7 +24,9 @@ from coord_codec import (
     shape_of,
 )
 from coord_codec.arguments import expect
+from coord_codec.coco.reader import NOT_AROUND
 from coord_codec.counts import counted
+from coord_codec.foreign import tool_of
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image
 from coord_eval.intake.predictions import plain_record
 
@@ -126,11 +128,19 @@ def load_ground_truth(
     if found := boxes_by_image(document, "ground truth"):
         document = as_coco(found)
     expect("ground truth", document, str, Path, Mapping, list, tuple)
-    annotations = read_annotations(
-        plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
-    )
-    if not lenient:
-        annotations.check(training=False)
+    try:
+        annotations = read_annotations(
+            plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
+        )
+        if not lenient:
+            annotations.check(training=False)
+    except InputError as error:
+        if isinstance(document, str | Path) and (tool := tool_of(document)):
+            known = (
+                f"{document}: a file of {tool}, which is not read here; convert it to COCO JSON or instance JSON lines"
+            )
+            raise InputError(known) from error
+        raise
     return _from_set(annotations, geometry)
 
 
@@ -145,12 +155,15 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
         notes.append(f"{counted(len(left_out), 'fault')} in the ground truth, the records are left out: {first}")
-    regular = table[:, 7] == 0
-    if disagreeing := int((regular & (table[:, 6] > 1.05 * table[:, 4] * table[:, 5] + 1)).sum()):
+    notes += [
+        f"{note}: {count}; metrics follow bbox" for note, count in annotations.notes.items() if note == NOT_AROUND
+    ]
+    box_N, regular = table[:, 4] * table[:, 5], table[:, 7] == 0
+    wrong = (table[:, 6] > 1.05 * box_N + 1) | (table[:, 6] < 0.005 * box_N)  # a mask is smaller, and never by so much
+    if disagreeing := int((regular & wrong).sum()):
         notes.append(
-            f"{counted(disagreeing, 'object states', 'objects state')} an area larger than their box: "
-            "metrics of small, medium and large objects "
-            "follow the stated area"
+            f"{counted(disagreeing, 'object states', 'objects state')} an area larger than their box, or below .5 % of "
+            "it: metrics of small, medium and large objects follow the stated area"
         )
     if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
         notes.append(f"{zero_area} ground-truth boxes have zero area and cannot be matched")

@@ -10,7 +10,7 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.intake.ground_truth import GroundTruth, ImageId
-from coord_eval.parse.answer import Answer, Drop, ParsedObject
+from coord_eval.parse.answer import Answer, ParsedObject, without
 from coord_eval.parse.formats import LISTS
 
 _SHOWN = 5
@@ -144,13 +144,10 @@ def as_labels(labels: str | Sequence[str]) -> tuple[str, ...]:
 def without_labels(answer: Answer, labels: str | Sequence[str]) -> Answer:
     """Drop the objects with one of these labels; an answer with no other objects or drops becomes empty."""
     labels = as_labels(labels)
-    left_out = [item for item in answer if item.desc in labels]
-    if not left_out:
+    kept = without(answer, lambda item: item.desc in labels, "ignored_label")
+    if kept is answer:
         return answer
-    kept = tuple(item for item in answer if item.desc not in labels)
-    drops = (*answer.dropped, *(Drop("ignored_label", item.span) for item in left_out))
-    status = answer.status if kept or answer.dropped else "empty"
-    return replace(answer, objects=kept, dropped=tuple(sorted(drops, key=lambda drop: drop.span)), status=status)
+    return replace(kept, status=answer.status if kept.objects or answer.dropped else "empty")
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,7 +14,15 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coord_codec.files import InputError, finite_numbers, identifier, parse_json_line, read_json, read_json_lines
+from coord_codec.files import (
+    InputError,
+    finite_numbers,
+    identifier,
+    parse_json_line,
+    read_json,
+    read_json_lines,
+    read_text,
+)
 from coord_eval.intake.library_boxes import boxes_by_image
 from coord_eval.parse.parser import plain
 
@@ -76,12 +85,17 @@ class StatedObject(NamedTuple):
 
 
 class CocoResult(NamedTuple):
-    """One box of a COCO results list: pixels `xywh` and a score. A tuple saves memory, since there may be millions."""
+    """One box of a COCO results list: pixels `xywh` and a score. A tuple saves memory, since there may be millions.
+
+    A data set as predictions names the image and the category of its ids too.
+    """
 
     image_id: int | str
     category_id: int | str
     bbox: tuple[float, ...]
     score: float
+    image: str | None = None
+    category: str | None = None
 
 
 def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
@@ -106,8 +120,7 @@ def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
     if kind == ".json":
         return from_records(read_json(path), str(path))
     if kind == ".csv":
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return from_records([_csv_record(row) for row in csv.DictReader(file)], str(path))
+        return from_records(list(_csv_records(path)), str(path))
     if kind == ".parquet":
         return from_records(_parquet_records(path), str(path))
     return _from_lines(list(read_json_lines(path)), str(path))
@@ -128,11 +141,28 @@ def _from_lines(lines: list[tuple[int, dict[str, Any]]], source: str) -> list[Pr
     return [_prediction(record, f"{source}, line {number}") for number, record in lines]
 
 
+def _csv_records(path: Path) -> Iterator[dict[str, Any]]:
+    text = read_text(path)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # an answer may be longer than 131,072 characters
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    columns = rows.fieldnames or []
+    if not {"text", "bbox"} & set(columns):
+        raise InputError(
+            f"{path}: expected the columns image_id (or image) and text, or image_id, category_id, bbox "
+            f'("[x, y, width, height]") and score, found {", ".join(columns):.80}'
+        )
+    for row in rows:
+        if None in row or None in row.values():
+            count = sum(cell is not None for cell in row.values()) + len(row.get(None, [None])) - 1  # type: ignore[call-overload]
+            raise InputError(f"{path}, line {rows.line_num}: expected {len(columns)} cells, found {count}; repair it")
+        yield _csv_record(row)
+
+
 def _csv_record(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of a CSV file: empty cells are missing; others than texts and names may be JSON."""
     record: dict[str, Any] = {}
     for key, cell in row.items():
-        if cell in (None, ""):
+        if cell == "":
             continue
         record[key] = cell
         if key not in ("text", "image", "finish_reason", "label"):
@@ -146,7 +176,11 @@ def _parquet_records(path: Path) -> list[dict[str, Any]]:
         from pyarrow import parquet
     except ImportError as error:
         raise InputError(f"{path}: parquet files need pyarrow; pip install pyarrow") from error
-    records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    try:
+        records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        fault = "no such file" if not path.exists() else str(error).splitlines()[0]
+        raise InputError(f"{path}: no readable Parquet file ({fault}); write it again") from error
     return records
 
 
@@ -171,13 +205,28 @@ def _records_of(source: Any, name: str) -> Any:
                 f"{name}: a COCO data set as predictions: expected a score in each annotation, found {lacking} of "
                 f"{len(rows)} without; add scores, or pass it as ground truth"
             )
-        return rows
+        image = _names(source.get("images"), "file_name", f"{name}, images")
+        category = _names(source.get("categories"), "name", f"{name}, categories")
+        named = [
+            {"image": image.get(row.get("image_id")), "category": category.get(row.get("category_id"))} for row in rows
+        ]
+        return [{**row, **names} for row, names in zip(rows, named, strict=True)]
     if all(isinstance(text, str) for text in source.values()):
         return [{"image_id": image, "text": text} for image, text in source.items()]
     raise InputError(
         f"{name}: expected a list of results or answers, or {{image_id: text}}, found an object with the keys "
         f"{', '.join(map(str, list(source)[:5]))}"
     )
+
+
+def _names(rows: Any, field: str, where: str) -> dict[Any, str]:
+    """Return the names of the images or categories of a data set by id."""
+    names: dict[Any, str] = {}
+    for row in rows if isinstance(rows, list | tuple) else ():
+        key, name = (row.get("id"), row.get(field)) if isinstance(row, Mapping) else (None, None)
+        if isinstance(name, str) and name and names.setdefault(identifier(key, f"{where}, id"), name) != name:
+            raise InputError(f"{where}: the id {key!r} is {names[key]!r} and {name!r}; ids must be unique")
+    return names
 
 
 def _is_nan(value: object) -> bool:
@@ -236,7 +285,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
     image_id, image = record.get("image_id"), record.get("image")
     if image_id is None and image is None:
         raise InputError(f"{where}, image_id: missing, and there is no image either; name the image")
-    if image is not None and not isinstance(image, str):
+    if image is not None and not (isinstance(image, str) and image.strip()):
         raise InputError(f"{where}, image: expected a file name, found {image!r:.80}")
     size = {}
     for key in ("width", "height", "input_width", "input_height"):
@@ -371,7 +420,7 @@ def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:
         and box[2] >= 0
         and box[3] >= 0
     ):
-        return CocoResult(image_id, category_id, tuple(box), score)
+        return CocoResult(image_id, category_id, tuple(box), score, *_named(record))
     return None
 
 
@@ -384,4 +433,10 @@ def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
         category_id=identifier(record.get("category_id"), f"{where}.category_id"),
         bbox=box,
         score=finite_numbers([record.get("score")], 1, f"{where}.score")[0],
+        **dict(zip(("image", "category"), _named(record), strict=True)),
     )
+
+
+def _named(record: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    image, category = record.get("image"), record.get("category")
+    return image if isinstance(image, str) else None, category if isinstance(category, str) else None

@@ -214,6 +214,7 @@ def score_expression_files(
     format: str | MarkerFamily = "auto",
     scale: Scale = None,
     grid: CoordGrid = CoordGrid(),
+    geometry: str = "box",
     resamples: int = 1000,
     seed: int = 0,
     progress: Progress | None = None,
@@ -229,6 +230,7 @@ def score_expression_files(
         format: format of the answers, see `coord_eval.parse_answer`
         scale: divisor of plain numbers, see `coord_eval.score`
         grid: grid of the coordinate tokens
+        geometry: `point` if the answers are points, which else are dropped
         resamples: number of resamples of the images for intervals, 0 for none
         seed: seed of the resamples
         progress: called with the name of a stage, the number of steps done and their total
@@ -257,7 +259,7 @@ def score_expression_files(
         _check_same_image(prediction, item)
     # Several phrases can share an image, so each line is treated as a separate image.
     lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
-    options = AnswerSettings(format=format, scale=scale, grid=grid)
+    options = AnswerSettings(format=format, scale=scale, grid=grid, geometry=geometry)
     answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
     answers, moved = _by_phrase(instances, answers)
     boxes = [[target.bbox for target in item.objects] for item in instances]

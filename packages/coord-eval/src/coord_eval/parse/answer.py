@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from coord_codec import GEOMETRIES
@@ -87,6 +87,7 @@ class Drop:
     span: tuple[int, int]
 
 
+POINT_ADVICE = "the geometry point (--geometry point) takes points"
 DROP_REASONS = {
     "wrong_arity": "an object with another number of coordinates than its geometry has",
     "invalid_coordinate": "a coordinate outside the grid, a wildcard or not a number",
@@ -99,9 +100,10 @@ DROP_REASONS = {
     "no_coordinates": "an object with a label and no coordinates",
     "unclosed_thought": "a text that ends inside its <think> part, whose content is not part of the answer",
     "second_geometry": "another shape of an object that has one already",
-    "ambiguous": "numbers that can be read in several ways",
+    "ambiguous": "numbers or labels that can be read in several ways: pairs as points or as corners of boxes",
     "withdrawn": "the part of a text before its final or corrected answer",
     "unread_numbers": "numbers of which neither the format nor a word beside them says what they are",
+    "point": f"a point where boxes are expected; {POINT_ADVICE}",
     "unrecognised": "words or numbers in no known format",
     "ignored_label": "an object with a label that is not to be scored",
 }
@@ -155,6 +157,26 @@ class Answer:
 
     def __len__(self) -> int:
         return len(self.objects)
+
+
+def without(answer: Answer, left_out: Callable[[ParsedObject], bool], reason: str) -> Answer:
+    """Return an answer in which some objects are drops with this reason."""
+    drops = [Drop(reason, item.span) for item in answer if left_out(item)]
+    if not drops:
+        return answer
+    return replace(
+        answer,
+        objects=tuple(item for item in answer if not left_out(item)),
+        dropped=tuple(sorted((*answer.dropped, *drops), key=lambda drop: drop.span)),
+        status="failed" if len(drops) == len(answer) else "partial",
+    )
+
+
+def without_points(answer: Answer, geometry: str) -> Answer:
+    """Return an answer whose points are drops if a geometry with an extent is expected: a point is no tiny box."""
+    if not GEOMETRIES[geometry].has_extent:
+        return answer
+    return without(answer, lambda item: item.geometry == "point", "point")
 
 
 def corners(order: str, unit: Sequence[float]) -> list[float]:

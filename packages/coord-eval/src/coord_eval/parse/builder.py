@@ -204,6 +204,8 @@ class AnswerBuilder:
                 self.ones |= max(numbers) <= 1
                 if own_scale is not None:
                     scale = Scale(own_scale, own_scale)
+        elif numbers[-1] <= 1 < scale.x and kind.is_box and max(numbers) <= 1 and any(n % 1 for n in numbers):
+            self.fractions = True
         if scale is self.scale:
             self.numbers_read = True
         self.read_scale = scale
@@ -226,6 +228,13 @@ class AnswerBuilder:
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""
+        if self.fractions and not self.scale.assumed:  # 0.1 among 100 is hardly a tenth of a thousandth
+            small = [item for item in self.objects if item.first_coord_index is None and max(item.bins) <= 1]
+            if len(small) < len(self.objects):
+                self.objects = [item for item in self.objects if item not in small]
+                self.dropped = sorted(
+                    [*self.dropped, *(Drop("ambiguous", item.span) for item in small)], key=lambda drop: drop.span[0]
+                )
         status: Status = "failed"
         if self.objects:
             status = "partial" if self.dropped else "ok"

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
+from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.line_items import ORDER_KEYS, stated_order
 from coord_eval.parse.record import (
     ACTIONS,
@@ -453,7 +454,7 @@ def _unescape(raw: str) -> str:
     if "\\" not in raw:
         return raw
     try:
-        quoted = raw.replace("\\'", "'")  # an escape of Python that is invalid in JSON
+        quoted = raw.replace(FILLER, "").replace("\\'", "'")  # an escape of Python that is invalid in JSON
         value = str(json.loads(f'"{quoted}"', strict=False))
     except ValueError:
         return raw

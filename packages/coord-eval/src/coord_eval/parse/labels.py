@@ -31,7 +31,7 @@ _SEPARATED = re.compile(r"[:=|\u2192\u27f6\u21d2\-\u2013\u2014~@]\W*$")
 """A mark between a label and its numbers."""
 _ROLE = re.compile(
     r"[\"'{]{0,3}(?:(?:my|the)\s+)?(?:assistant|ai|bot|model|answer|output|response|result|final answer|user|system"
-    r"|label|class|object|name|category)[\"']?\s*[:=]\s*|mark\s*:\s*[0-9]+\s+",
+    r"|text|content|label|class|object|name|category)[\"']?\s*[:=]\s*|mark\s*:\s*[0-9]+\s+",
     re.IGNORECASE,
 )
 _BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ('"', '"'), ("'", "'"))
@@ -50,7 +50,7 @@ _CLAUSE = re.compile(
     r"|\b(?:at|in|on|of|to|from|by|with|for|as|or|and|located|found|box|boxes|bbox|bboxes|bounding|coordinates?|coords"
     r"|positions?|locations?|regions?|area|points?|format|objects?|detections?|results?|image|corners?|rectangle)$"
     r"|^(?:\w+\s+)?(?:bounding\s+box|bbox|box|coordinates?|positions?|locations?|area|cent(?:er|re))\b.*\s(?:of|for|around)\s"
-    "|(?:\u5ea7\u6a19|\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846)[\u4e3a\u662f\u306f]?$",
+    "|co?ord[eio]n|koordin|\u043a\u043e\u043e\u0440\u0434|englobant|delimit|begrenz|\uc88c\ud45c|\uc704\uce58|\u5ea7\u6a19|\u5750\u6807|\u4f4d\u7f6e|\u8fb9\u754c\u6846|[\u4e3a\u662f\u4e8e\u306f]$",
     re.IGNORECASE,
 )
 """A word that no label contains, or with which none begins or ends."""
@@ -87,10 +87,10 @@ def clean_label(words: str, running: bool = False, after: bool = False) -> Label
     if "\n" in text:
         text = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     text = _EMPHASIS.sub("", text).strip()
-    listed, trimmed = _SEPARATED.search(text) is not None, False
+    listed, trimmed = int(_SEPARATED.search(text) is not None), False
     if (lead := _LEADING.match(text)) and lead.end():
         trimmed = any(c.isalnum() for c in lead[0])
-        listed |= lead[0].strip(" ,;.:=") != ""
+        listed += 2 * (lead[0].strip(" ,;.:=") != "")
         text = text[lead.end() :]
     if (role := _ROLE.match(text)) and role.end():
         trimmed, text = True, text[role.end() :]
@@ -108,16 +108,20 @@ def clean_label(words: str, running: bool = False, after: bool = False) -> Label
     )
 
 
-def _name_in_sentence(text: str, listed: bool, running: bool, after: bool) -> str | None:
-    """Return the few words of a sentence beside the numbers, "" where they are none; None for a label of its own."""
+def _name_in_sentence(text: str, listed: int, running: bool, after: bool) -> str | None:
+    """Return the few words of a sentence beside the numbers, "" where they are none; None for a label of its own.
+
+    `listed` is 1 for a mark between words and numbers, 2 and more for one before the words, as lists have it.
+    """
     article = _ARTICLE.search(text)
     pieces = [piece for piece in _BREAK.split(_ASIDE.sub(" ", text)) if piece.strip()] or [text]
     unspaced = _UNSPACED.search(text) is not None
     if _CLAUSE.search(text) is None and (
-        (listed and not (article and (article.start() == 0 or len(pieces) > 1)))
+        (listed and ": " not in text and not (article and (article.start() == 0 or len(pieces) > 1)))
         or not (listed or running or article or len(pieces) > 1 or unspaced or len(text.split()) >= _FEW)
     ):
-        return text if unspaced and len(text) > _FEW_CHARACTERS else None
+        long = len(text) > _FEW_CHARACTERS if unspaced else listed == 1 and len(text.split()) >= _FEW
+        return text if long else None
     if unspaced:
         return ""
     name = _AT.sub("", pieces[0 if after else -1].strip())

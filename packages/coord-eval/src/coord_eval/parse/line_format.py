@@ -61,6 +61,8 @@ _HOCR = re.compile(
 """A box among the properties of an element, as OCR writes it."""
 _UNREAD = re.compile(rf"(?:.*[^\w.])?{NUMBER}(?:[^\w\n]{{1,4}}{NUMBER}){{2,}}")
 """Numbers among words that are no label, and what stands before them."""
+_EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
+"""What stands before numbers that are an example of how a box is written."""
 _RUNNING = re.compile(r"\s*[^\W\d]|[\s*]*[.\u3002]\s*$")
 """What follows an item within a sentence."""
 
@@ -118,6 +120,7 @@ class LineParser:
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
+        text = text.replace("\\n", " \n")  # of a string
         self.text = _PIXELS.sub(_blank, text.translate(_WIDTHS))
         if "%" in text and _PERCENT.search(self.text, begin):
             self.text = _PERCENT.sub(lambda found: found[0].replace("%", " "), self.text)
@@ -308,6 +311,8 @@ class LineParser:
         made: list[_Entry] = []
         for i in reversed(range(len(items))) if after else range(len(items)):
             item = items[i]
+            if _EXAMPLE.search(names[i]):
+                item.kind = "example"
             label = labels[i + after] if item.label is None else Label(item.label)
             named = any(map(str.isalnum, label.text))
             if not made or named or label.repair:
@@ -402,7 +407,9 @@ class LineParser:
                 span, text, score = (start, item.end), entry.label.text, entry.score
                 builder.add_numbers(text, numbers, span, geometry, order, None, repairs, start_index, False, score)
             else:
-                builder.drop("unrecognised" if len(numbers) < 4 else "wrong_arity", start, item.end)
+                reason = "unrecognised" if len(numbers) < 4 else "wrong_arity"
+                two_ways = item.kind == "example" or (item.is_pair and len(numbers) > 4)
+                builder.drop("ambiguous" if two_ways else reason, start, item.end)
 
 
 _SIDES_OF_ROLE = {"centre": ("cx", "cy"), "size": ("w", "h")}
@@ -462,6 +469,8 @@ def _join_pairs(line: _Line) -> None:
 def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[tuple[Geometry, list[float]]]:
     """Divide the numbers of one item into shapes; "" is the geometry of numbers whose meaning is not certain."""
     flat = [number for group in groups for number in group]
+    if item.kind == "example":
+        return [("", flat)]
     if item.call and requested == "box" and item.kind != "box":
         if [len(group) for group in groups] == [4]:
             near, far = flat[:2], flat[2:]
@@ -477,7 +486,7 @@ def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[
         return split_shapes(groups, "any", requested)
     if groups and all(len(group) == 2 for group in groups):
         return _divide_pairs(item, groups, flat)
-    shapes = split_shapes(groups, "any", requested, pairs_are_boxes=False)
+    shapes = split_shapes(groups, "any", requested)
     return [
         (geometry if len(numbers) == 4 or geometry == "point" or _is_certain(numbers) else "", numbers)
         for geometry, numbers in shapes
@@ -486,16 +495,14 @@ def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[
 
 
 def _divide_pairs(item: Item, groups: list[list[float]], flat: list[float]) -> list[tuple[Geometry, list[float]]]:
-    """Divide pairs: a list of two corners is a box, other lists are points; elsewhere pairs are corners of boxes."""
+    """Divide pairs: two corners are a box, other pairs points, unless they may be the corners of several boxes."""
     if len(groups) == 1:
         return [("point" if item.certain else "", flat)]
     if item.nested:
         if len(groups) == 2 and proper_boxes(flat):
             return [("box", flat)]
         return [("point", group) for group in groups]
-    if len(groups) == 2 or (len(groups) % 2 == 0 and proper_boxes(flat)):
-        return [("box", flat[i : i + 4]) for i in range(0, len(flat), 4)]
-    return [("point" if len(groups) % 2 else "", group) for group in groups]
+    return split_shapes(groups, "any", "box")
 
 
 def _is_certain(numbers: Sequence[float]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, groupby
 from typing import Any, TypeVar
 
 from coord_codec import GEOMETRIES
@@ -115,71 +116,70 @@ def split_shapes(
     kind: Kind,
     requested: Geometry,
     value: Callable[[T], float] = lambda item: item,  # type: ignore[assignment,return-value]
-    pairs_are_boxes: bool = True,
 ) -> list[tuple[Geometry, list[T]]]:
     """Divide groups of numbers that stand together into shapes.
 
-    A shape may have a number of coordinates that its geometry does not have; it is a drop then.
+    A shape may have a number of coordinates that its geometry does not have; it is a drop then. The geometry "" is that
+    of numbers that can be read in two ways.
 
     Args:
         groups: the groups, each a list of numbers (or of anything that `value` makes a number of)
         kind: what the text says about their geometry
         requested: the geometry that the caller expects where the text says nothing
         value: returns the number of an item
-        pairs_are_boxes: whether four, six, ... pairs are two, three, ... boxes; else they are points
 
     Example:
         >>> split_shapes([[1, 2], [3, 4]], "any", "box"), split_shapes([[1, 2], [3, 4]], "any", "point")
         ([('box', [1, 2, 3, 4])], [('point', [1, 2]), ('point', [3, 4])])
     """
-    # Points of one list, and any outline, are what the caller expects if their number fits.
-    several = kind == "polygon" or (kind == "point" and {len(group) for group in groups} == {2} and len(groups) > 1)
-    outline = several and requested not in ("box", "point", "polygon" if kind == "polygon" else "")
-    if requested != "box" and (kind == "any" or (outline and all(map(GEOMETRIES[requested].fits, _counts(groups))))):
-        kind = requested
-    lengths = {len(group) for group in groups}
-    if lengths == {1} and len(groups) > 1:  # [[1], [2], [3], [4]]
-        groups, lengths = [[item for group in groups for item in group]], {len(groups)}
-    if kind == "point":
-        return [("point", list(group)) for group in groups]
+    if len(groups) > 1 and all(len(group) == 1 for group in groups):  # [[1], [2], [3], [4]]
+        groups = [list(chain(*groups))]
+    kind = _stated_or_requested(groups, kind, requested)
     if kind not in ("any", "box"):
-        expected = GEOMETRIES[kind]
-        alone = expected.fixed and expected.least == expected.step
-        if len(groups) > 1 and lengths == {expected.step} and not alone:  # one bracket for each x and y
-            flat = [item for group in groups for item in group]
-            length = expected.least if expected.fixed and len(flat) % expected.least == 0 else len(flat)
-            return [(kind, flat[i : i + length]) for i in range(0, len(flat), length)]
-        return [(kind, list(group)) for group in groups]
-    if lengths == {2} and kind == "any" and (len(groups) != 2) and (len(groups) % 2 or not pairs_are_boxes):
+        return [(kind, shape) for shape in _outlines(groups, kind)]
+    lengths = {len(group) for group in groups}
+    if lengths == {2} and kind == "any" and len(groups) != 2:
+        flat = list(chain(*groups))
+        if len(groups) % 2 == 0 and proper_boxes(list(map(value, flat))):
+            return [("", flat)]  # as many points, or half as many boxes
         return [("point", list(group)) for group in groups]
     if lengths == {1, 2} or (lengths == {2} and len(groups) % 2):  # corners of which some or parts of some are missing
         step = 2 if len(groups) % 2 == 0 else len(groups)
-        return [
-            ("box", [item for group in groups[i : i + step] for item in group]) for i in range(0, len(groups), step)
-        ]
+        return [("box", list(chain(*groups[i : i + step]))) for i in range(0, len(groups), step)]
     shapes: list[tuple[Geometry, list[T]]] = []
-    pair: list[T] = []
-    for group in groups:
-        items = list(group)
-        if len(items) == 2:
-            pair += items
-            if len(pair) == 4:
-                shapes.append(("box", pair))
-                pair = []
-            continue
-        if pair:
-            shapes.append(("point" if kind == "any" else "box", pair))
-            pair = []
-        shapes += _flat_shapes(items, kind, value)
-    if pair:
-        shapes.append(("point" if kind == "any" else "box", pair))
+    for paired, run in groupby(groups, lambda group: len(group) == 2):
+        if paired:  # corners of boxes; one that is left is a point
+            flat = list(chain(*run))
+            whole = len(flat) - len(flat) % 4
+            shapes += [("box", flat[i : i + 4]) for i in range(0, whole, 4)]
+            shapes += [("point" if kind == "any" else "box", flat[whole:])] if flat[whole:] else []
+        else:
+            shapes += [shape for group in run for shape in _flat_shapes(list(group), kind, value)]
     return shapes
 
 
-def _counts(groups: Sequence[Sequence[Any]]) -> list[int]:
-    """Return the number of coordinates of each outline: of all pairs together, or of each list."""
-    lengths = [len(group) for group in groups]
-    return [sum(lengths)] if set(lengths) == {2} else lengths
+def _stated_or_requested(groups: Sequence[Sequence[Any]], kind: Kind, requested: Geometry) -> Kind:
+    """Return the geometry that the text states, or what the caller expects if the text leaves it open."""
+    if requested == "box" or kind == "any":
+        return kind if requested == "box" else requested
+    # Points of one list, and any outline, are what the caller expects if their number fits.
+    pairs = {len(group) for group in groups} == {2}
+    several = kind == "polygon" or (kind == "point" and pairs and len(groups) > 1)
+    if not several or requested in ("point", "polygon" if kind == "polygon" else ""):
+        return kind
+    counts = [2 * len(groups)] if pairs else map(len, groups)
+    return requested if all(map(GEOMETRIES[requested].fits, counts)) else kind
+
+
+def _outlines(groups: Sequence[Sequence[T]], kind: Kind) -> list[list[T]]:
+    """Return the numbers of each shape other than a box: those of each list, or of the lists of x and y together."""
+    expected = GEOMETRIES[kind]
+    alone = expected.fixed and expected.least == expected.step
+    if alone or len(groups) < 2 or {len(group) for group in groups} != {expected.step}:
+        return list(map(list, groups))
+    flat = list(chain(*groups))
+    length = expected.least if expected.fixed and len(flat) % expected.least == 0 else len(flat)
+    return [flat[i : i + length] for i in range(0, len(flat), length)]
 
 
 def _flat_shapes(items: list[T], kind: Kind, value: Callable[[T], Any]) -> list[tuple[Geometry, list[T]]]:

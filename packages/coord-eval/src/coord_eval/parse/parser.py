@@ -28,14 +28,21 @@ _FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTI
 """A line of YAML."""
 _EMPTY_LIST = re.compile(r"\[\s*\]")
 _TURN = re.compile(
-    r"<\|im_start\|>assistant\b|<start_of_turn>model\b|<\|assistant\|>|<\|start_header_id\|>assistant<\|end_header_id\|>"
-    r"|^(?:user|human|question)\s?:(?s:.{0,4000}?)^(?:assistant|gpt|answer)\s?:",
+    r"<\|im_start\|>assistant\b|<start_of_turn>model\b|<\|turn>model\b|<[|\uff5c]assistant[|\uff5c]>|\[/INST\]"
+    r"|<\|start_header_id\|>assistant<\|end_header_id\|>|<\|im_assistant\|>\w{0,20}<\|im_middle\|>"
+    r"|^\W{0,5}(?:user|human|question|instruction)(?: ?:|$)(?s:.{0,4000}?)"
+    r"(?:^\W{0,5}(?:assistant|gpt|model|answer|response)(?: ?:|$)|\s(?-i:ASSISTANT:))",
     re.IGNORECASE | re.MULTILINE,
 )
 """The beginning of the answer in a text that repeats the question."""
 _FINAL = re.compile(r"^\W{0,4}(?:final|corrected|revised|updated)\s+answers?\W{0,4}:", re.IGNORECASE | re.MULTILINE)
 _FOUR = re.compile(r"[0-9](?:[^0-9\n]{1,12}[0-9.]+){3}")
-_NEXT_TURN = re.compile(r"<\|im_start\|>|<start_of_turn>|<\|user\|>|<\|start_header_id\|>")
+_NEXT_TURN = re.compile(
+    r"<\|im_(?:start|user)\|>|<start_of_turn>|<\|turn>|<[|\uff5c]user[|\uff5c]>|<\|start_header_id\|>|\[INST\]",
+    re.IGNORECASE,
+)
+_SPEAKS = ("ssistant", "SSISTANT", "nswer", "NSWER", "start_of_turn", "<|turn>", "/INST]", "esponse", "\nmodel")
+"""What a text contains that has turns, or a final answer."""
 _THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
 
@@ -145,7 +152,7 @@ class _Parse:
     """One text, and what does not depend on the format."""
 
     def __init__(self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool) -> None:
-        if "\\" in text or "&" in text:
+        if "\\" in text or "&" in text or '""' in text:
             text = without_escapes(text)
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units = token_units(grid)
@@ -153,7 +160,7 @@ class _Parse:
         thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads)) or "\u25c1" in text
         self.begin, self.end, self.thought = _answer_range(text) if thinks else (0, len(text), None)
         self.withdrawn: tuple[int, int] | None = None
-        if not ("ssistant" in text or "SSISTANT" in text or "nswer" in text or "sta" in self.heads):
+        if not any(map(text.__contains__, _SPEAKS)):
             return
         if (final := _FINAL.search(text, self.begin, self.end)) and _FOUR.search(text, final.end(), self.end):
             if _FOUR.search(text, self.begin, final.start()):
@@ -339,6 +346,8 @@ def candidate_formats(text: str, answer_range: tuple[int, int] | None = None, he
 
     formats = []
     for name, row in REGISTRY.items():
+        if row.heads and row.heads.isdisjoint(heads):
+            continue
         if row.keys or row.reader:
             if name == "json" and (has("{") or (has("[") and _EMPTY_LIST.search(text, begin, end))):
                 formats.append(name)

@@ -412,13 +412,13 @@ class _Part:
             if item.key in _NO_BOX:
                 continue
             shapes += [(item.key, shape) for shape in _shapes(item, "any", builder.geometry)]
-        boxes = [key for key, (_, numbers) in shapes if len(numbers) == arity]
+        boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
         if not boxes or (self.label is not None and len(boxes) > 1):
             return False
         last = None
         for key, (geometry, numbers) in shapes:
             if len(numbers) != arity:
-                builder.drop("wrong_arity", *span)
+                builder.drop("wrong_arity" if geometry else "ambiguous", *span)
                 continue
             builder.start_count += key != last
             last = key
@@ -446,7 +446,12 @@ class _Part:
             rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
             shapes = _shapes(item, "box" if rectangle else meaning.kind, builder.geometry)
             labels = self.labels if len(self.labels) == len(shapes) else [label] * len(shapes)
+            if labels is not self.labels and self.labels:
+                builder.drop("ambiguous", *span)  # which label belongs to which box
             for name, (geometry, group) in zip(labels, shapes, strict=True):
+                if not geometry:
+                    builder.drop("ambiguous", *span)
+                    continue
                 self._add(builder, name, geometry, group, meaning.row, span, partial)
 
     def _add(

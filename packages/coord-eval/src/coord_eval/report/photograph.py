@@ -7,13 +7,15 @@ formats that Pillow decodes itself are opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from coord_codec.images import ImageError, data_url, decode_image
+from coord_codec.counts import counted
+from coord_codec.images import ImageError, data_url, decode_image, image_facts
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,7 +27,9 @@ SHARPNESS = 1.5
 NOT_FOUND = "not found; name the folder of the images (--images, image_root)"
 OUTSIDE = "outside the folder of the images, not shown; name the folder that holds it (--images, image_root)"
 AMBIGUOUS = "found in several folders; name the folder of the images (--images, image_root)"
-NO_PILLOW = "Pillow is not installed: pip install coord-eval[report]"
+_SIZES = 200
+"""Number of images whose size is compared."""
+NO_PILLOW = "Pillow is not installed: pip install pillow"
 _MAX_FOLDERS = 100
 
 
@@ -72,6 +76,17 @@ def decoded(
     except (OSError, ValueError, RuntimeError):  # an invalid file name, or a cycle of symbolic links
         return None, NOT_FOUND
     return _read(path, at_most) if path else (None, problem)
+
+
+def size_notes(root: Path | None, names: Sequence[str], sizes: Iterable[Sequence[float]]) -> list[str]:
+    """Return a note on image files of another size than the ground truth states, of up to 200 evenly spread ones."""
+    wrong, step = [], -(-len(names) // _SIZES) or 1
+    for name, (width, height) in list(zip(names, sizes, strict=True))[::step] if root else ():
+        with suppress(ImageError, OSError, ValueError, RuntimeError):
+            if name and (path := _find(root, name)[0]) and (size := image_facts(path).size) != (width, height):
+                wrong.append(f"{name} is {size[0]} x {size[1]}, stated are {width:g} x {height:g}")
+    note = f"{counted(len(wrong), 'image file has', 'image files have')} another size than the ground truth states"
+    return [f"{note}: {wrong[0]}"] if wrong else []
 
 
 def scaled(image: Image.Image, pixels: tuple[int, int]) -> str:
