@@ -195,7 +195,10 @@ def run(files, forked):
     (block,) = COMMANDS.finditer(GUIDE)
     for line in block["text"].strip().splitlines():
         words = line.removeprefix("uv run ").removeprefix("python ").split()
-        small = ["model.tiny={hidden: 32, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}", "run.threads=1"]
+        small = [
+            "model.tiny={hidden: 32, heads: 4, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}",
+            "run.threads=1",
+        ]
         words += small if words[1:2] == ["train"] else []
         script = ROOT / words[0] if words[0].startswith("apps") else folder / words[0]
         done = forked(script, *words[1:], cwd=folder, PYTHONPATH=str(folder))

@@ -17,7 +17,7 @@ LIMIT = 40
 def config():
     from coord_trainer.config.run_config import check_run_config
 
-    tiny = {"hidden": 32, "ffn": 48, "vision_hidden": 32, "layers": 2, "vision_layers": 2}
+    tiny = {"hidden": 32, "heads": 4, "ffn": 48, "vision_hidden": 32, "layers": 2, "vision_layers": 2}
     return check_run_config(
         {
             "data": {"markers": "obj", "shapes": {"train": 8, "heldout": 3}},

@@ -83,7 +83,7 @@ def evaluate(groups, run, tmp_path):
     """Call `evaluate` with the last group's checkpoint; returns exit code, stderr, stdout and the answers."""
 
     def call(*words, checkpoint=None):
-        settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=32"]
+        settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=48"]
         settings.append("evaluation.max_new_tokens=24")
         place = checkpoint or list(groups.values())[-1][0].checkpoint
         answers = tmp_path / "scored" / "predictions.jsonl"

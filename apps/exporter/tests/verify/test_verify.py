@@ -46,8 +46,14 @@ def test_tolerance_follows_the_type(exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("forgotten", [EMBED, "lm_head.weight", "model.language_model.layers.1.mlp.down_proj.weight"])
+@pytest.mark.parametrize(
+    ("dtype", "forgotten"),
+    [
+        ("bfloat16", EMBED),
+        ("float32", "lm_head.weight"),
+        ("bfloat16", "model.language_model.layers.1.mlp.down_proj.weight"),
+    ],
+)
 def test_a_forgotten_tensor_is_noticed(exported, tmp_path, dtype, forgotten):
     base, adapter, out, _ = exported[dtype]
     shutil.copytree(out, tmp_path / "out")
@@ -137,8 +143,7 @@ def test_models_that_cannot_be_run(exported, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+@pytest.mark.parametrize(("target", "tied"), [("embed_tokens", True), ("lm_head", False)])
 def test_lora_on_a_table_of_a_16_bit_base_is_verified(bases, tmp_path, target, tied):
     """PEFT saves the table beside its factors, and merges a stored one in 16 bits: rounded twice."""
     make_adapter(tmp_path / "adapter", bases(tied), None, target_modules=[target, "q_proj"])

@@ -61,7 +61,7 @@ class TinyModelConfig(Section):
 
     hidden: PositiveInt = Field(96, description="hidden width of the language model")
     layers: PositiveInt = Field(3, description="layers of the language model")
-    heads: PositiveInt = Field(4, description="attention heads of language model and vision tower")
+    heads: PositiveInt = Field(3, description="attention heads of language model and vision tower")
     ffn: PositiveInt = Field(192, description="width of the language model's feed-forward layers")
     vision_hidden: PositiveInt = Field(96, description="hidden width of the vision tower")
     vision_layers: PositiveInt = Field(3, description="layers of the vision tower")
