@@ -26,7 +26,13 @@ import typer
 ROOT = Path(__file__).parents[1]
 HOSTS = {"node-a": "10.77.0.1", "node-b": "10.77.0.2"}
 TRAIN = ["custom.coord_soft_ce_w1.enabled=true", "evaluation.images=none", "run.threads=1", "training.report_to=[]"]
-TRAIN += ["model.tiny.hidden=32", "model.tiny.ffn=48", "model.tiny.layers=2", "training.logging_steps=1"]
+TRAIN += [
+    "model.tiny.hidden=32",
+    "model.tiny.heads=4",
+    "model.tiny.ffn=48",
+    "model.tiny.layers=2",
+    "training.logging_steps=1",
+]
 TRAIN += ["data.markers=obj", "training.per_device_train_batch_size=2", "training.gradient_accumulation_steps=1"]
 Try = StrEnum("Try", {name: name for name in ("normal", "other-data", "killed", "slurm")})
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from drawn_coco import write_coco
+from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[1]
 # Imported by Python itself at start: every look-up and every connection is refused and written down.
@@ -31,7 +32,7 @@ socket.socket.connect = guarded
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run of a few steps on COCO files, through the command line."""
+    """The first run with `--adapter offset`, cut short, on COCO files: a frozen model, LoRA and offsets."""
     folder = tmp_path_factory.mktemp("pass")
     train, heldout = folder / "train.json", folder / "heldout.json"
     write_coco(folder, train, "train", 12)
@@ -42,12 +43,12 @@ def finished(tmp_path_factory):
     environment = os.environ | {"PYTHONPATH": str(folder / "block"), "NETWORK_LOG": str(log)}
     environment.pop("HF_HUB_OFFLINE", None)
     words = [
-        "custom.coord_soft_ce_w1.enabled=true",
         f"data.annotations={train}",
         f"data.images={folder}",
         f"data.heldout_annotations={heldout}",
         f"data.heldout_images={folder}",
-        "model.tiny={hidden: 32, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}",
+        "evaluation.decoding={grammar: none}",
+        "model.tiny={hidden: 32, heads: 4, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}",
         "training.max_steps=4",
         "training.per_device_train_batch_size=4",
         "training.logging_steps=1",
@@ -56,7 +57,8 @@ def finished(tmp_path_factory):
         "run.threads=1",
         f"run.dir={folder / 'run'}",
     ]
-    command = [sys.executable, str(ROOT / "apps" / "trainer"), "train", *words]
+    config = ROOT / "apps" / "trainer" / "src" / "coord_trainer" / "first-run-offset.yaml"
+    command = [sys.executable, str(ROOT / "apps" / "trainer"), "train", "-c", str(config), *words]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder / "run", done, log, heldout
@@ -84,10 +86,23 @@ def test_the_run_folder_holds_what_the_contract_names(finished):
     assert manifest["status"] == "finished"
     assert manifest["data"]["train"]["digest"] != manifest["data"]["heldout"]["digest"]
     assert manifest["fingerprint"] and manifest["versions"]["ms-swift"] and manifest["seed"] == 0
-    assert (run / manifest["checkpoint"] / "model.safetensors").exists()
     last = done.stdout.strip().splitlines()
     assert str(run / "report.html") in last[-1]
     assert "AP50" in last[-3] and "mean IoU" in last[-3] and "parse" in last[-2]
+
+
+@pytest.mark.slow
+def test_adapter_of_the_run_holds_the_offsets_and_they_have_moved(finished):
+    run = finished[0]
+    manifest = json.loads((run / "manifest.json").read_text())
+    tensors = load_file(run / manifest["checkpoint"] / "adapter_model.safetensors")
+    # Not the ids, nor the table that a tied head does not have.
+    tensors = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point() and len(tensor)}
+    offsets = {name: tensor for name, tensor in tensors.items() if "coord_offset_adapter" in name}
+    assert sum(tensor.numel() for tensor in offsets.values()) == manifest["parameters"]["offsets"] > 0
+    assert all(tensor.any() for tensor in offsets.values())
+    assert not [name for name in tensors if name.endswith(("embed_tokens.weight", "lm_head.weight"))]
+    assert sum(tensor.numel() for tensor in tensors.values()) == manifest["parameters"]["trained"]
 
 
 @pytest.mark.slow
@@ -110,7 +125,7 @@ def test_the_log_names_every_term_for_training_and_evaluation(finished):
 def test_the_evaluation_command_alone_says_the_same(finished, tmp_path):
     run, _, _, heldout = finished
     files = ["--ground-truth", str(heldout), "--predictions", str(run / "predictions.jsonl")]
-    options = ["--markers", "qwen", "--max-objects", "30", "--out", str(tmp_path)]
+    options = ["--markers", "obj", "--max-objects", "30", "--out", str(tmp_path)]
     subprocess.run([sys.executable, "-m", "coord_eval", "score", *files, *options], check=True)
     found, written = (json.loads((folder / "evaluation.json").read_text()) for folder in (tmp_path, run))
     assert found == written and written["format"]["answers"] == 6

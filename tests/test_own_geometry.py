@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from coord_codec import GEOMETRIES, MARKERS, CoordGrid, Instance, encode_target, geometry_of
-from coord_codec.geometry import remove_geometry
+from coord_codec.geometry import register_geometry, remove_geometry
 from coord_eval import parse_answer, score
 
 ROOT = Path(__file__).parents[1]
@@ -37,10 +37,13 @@ def files(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ellipse(files):
     """The geometry, registered by importing the guide's file."""
+    built_in = GEOMETRIES.get("ellipse")
     spec = importlib.util.spec_from_file_location("ellipse", files / "ellipse.py")
     spec.loader.exec_module(importlib.util.module_from_spec(spec))
     yield geometry_of("ellipse")
-    if "ellipse" in GEOMETRIES:
+    if built_in is not None:
+        register_geometry(built_in, replace=True)
+    elif "ellipse" in GEOMETRIES:
         remove_geometry("ellipse")
 
 
@@ -192,7 +195,10 @@ def run(files, forked):
     (block,) = COMMANDS.finditer(GUIDE)
     for line in block["text"].strip().splitlines():
         words = line.removeprefix("uv run ").removeprefix("python ").split()
-        small = ["model.tiny={hidden: 32, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}", "run.threads=1"]
+        small = [
+            "model.tiny={hidden: 32, heads: 4, ffn: 48, vision_hidden: 32, layers: 2, vision_layers: 2}",
+            "run.threads=1",
+        ]
         words += small if words[1:2] == ["train"] else []
         script = ROOT / words[0] if words[0].startswith("apps") else folder / words[0]
         done = forked(script, *words[1:], cwd=folder, PYTHONPATH=str(folder))

@@ -1,11 +1,12 @@
 """Tries each member alone in a new environment, installed from wheels as its README says.
 
-    uv run python tools/alone.py [MEMBER ... | --changed] [--python 3.10] [--lowest] [--tests]
+    uv run python tools/alone.py [MEMBER ... | --changed] [--python 3.10] [--lowest] [--tests] [--wheels DIR]
 
 It installs the packages that the README's line names from newly built wheels, the rest from the index, imports every
 module, runs the program and, of a library, the README's Python. `--lowest` takes the lowest requirements, and `--tests`
 runs the tests of libraries with their group `test`. `--changed` tries the members that differ from the last common
-commit with the branch main, on main itself from the commit before. The exit code is 1 if anything failed.
+commit with the branch main, on main itself from the commit before. `--wheels` takes the wheels of a folder, built
+before, in place of new ones. The exit code is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -130,6 +131,7 @@ def main() -> int:
     parser.add_argument("--python", default=running_python(), help="version of Python")
     parser.add_argument("--lowest", action="store_true", help="take the lowest requirements")
     parser.add_argument("--tests", action="store_true", help="run the tests of libraries too")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels to take")
     options = parser.parse_args()
     if unknown := set(options.members) - {project["name"] for project in projects.values()}:
         parser.error(f"{min(unknown)}: expected members of the workspace")
@@ -143,7 +145,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="alone-") as scratch:
         dist = Path(scratch) / "dist"
         subprocess.run(["uv", "build", "--quiet", "--all-packages", "--wheel", "--out-dir", dist], cwd=ROOT, check=True)
-        wheels = {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in dist.glob("*.whl")}
+        found = [*dist.glob("*.whl"), *(options.wheels.resolve().glob("*.whl") if options.wheels else ())]
+        wheels = {wheel.name.partition("-")[0].replace("_", "-"): wheel for wheel in found}
         for folder, project in projects.items():
             if project["name"] not in wanted:
                 continue

@@ -3,7 +3,7 @@
     uv run python tools/release.py coord-eval
 
 It compares version, changelog, the ranges of siblings and tags with the tree. The exit code is 0 if nothing but the tag
-is missing, 1 if something is, 2 for wrong usage. Building, checking and publishing are uv's commands, which it prints.
+is missing, 1 if something is, 2 for wrong usage. The tag starts `.github/workflows/release.yml`.
 """
 
 from __future__ import annotations
@@ -90,9 +90,7 @@ def main() -> int:
     if needs:
         print("needs:", *needs, sep="\n  ")
         return 1
-    print(f"ready:\n  git tag -a {tag} -m '{name} {version}'")
-    out = f"dist/{tag}"
-    print(f"  uv build --package {name} --out-dir {out} && uvx check-wheel-contents {out}/*.whl && uv publish {out}/*")
+    print(f"ready:\n  git tag -a {tag} -m '{name} {version}' && git push origin {tag}")
     return 0
 
 

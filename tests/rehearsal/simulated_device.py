@@ -183,6 +183,8 @@ class SimulatedDevice(TorchFunctionMode):
         self._patches.enter_context(
             mock.patch.object(torch.optim.Optimizer, "_accelerator_graph_capture_health_check")  # asks the driver
         )
+        if captured := sys.modules.get("coord_trainer.answers.speed.passes"):  # a recording needs the driver
+            self._patches.enter_context(mock.patch.object(captured, "Captured", self._run_uncaptured))
         if files := sys.modules.get("safetensors.torch"):
             self._patches.enter_context(mock.patch.object(files, "safe_open", _open_tensors(files.safe_open)))
         # Threads that load weights would be outside this mode.
@@ -193,6 +195,17 @@ class SimulatedDevice(TorchFunctionMode):
         super().__exit__(*error)
         self._patches.close()
         _forget_devices()
+
+    def _run_uncaptured(self, run):
+        """Stand in for `Captured`: run the function itself, whose waits would fail its recording."""
+
+        def checked(*arguments, **settings):
+            before = self.waits.copy()
+            result = run(*arguments, **settings)
+            assert self.waits == before, f"waits within a CUDA graph: {self.waits - before}"
+            return result
+
+        return checked
 
     def waits_of(self, *packages: str) -> Counter[tuple[str, str]]:
         """Return the waits of lines of these packages, named as in `coord_losses`."""

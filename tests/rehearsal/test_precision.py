@@ -23,7 +23,7 @@ def steps(tmp_path_factory):
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.train import train_model
 
-    tiny = {"hidden": 32, "ffn": 48, "vision_hidden": 32, "layers": 1, "vision_layers": 1}
+    tiny = {"hidden": 32, "heads": 4, "ffn": 48, "vision_hidden": 32, "layers": 1, "vision_layers": 1}
     base = None
 
     def run(dtype, tuner, device=None):

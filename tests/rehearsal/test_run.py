@@ -18,7 +18,7 @@ STEPS, MICRO_BATCHES, LIMIT = 2, 2, 16
 CONFIG = {
     "data": {"markers": "obj", "packing": True, "shapes": {"train": 8, "heldout": 1}},
     "custom": {"coord_soft_ce_w1": {"enabled": True}, "coord_offset": {"enabled": True}},
-    "model": {"tiny": {"hidden": 32, "ffn": 48, "vision_hidden": 32, "layers": 1, "vision_layers": 1}},
+    "model": {"tiny": {"hidden": 32, "heads": 4, "ffn": 48, "vision_hidden": 32, "layers": 1, "vision_layers": 1}},
     "run": {"threads": 1, "gradient_norms": True},
     "evaluation": {
         "ap_steps": STEPS,

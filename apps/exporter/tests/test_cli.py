@@ -1,5 +1,6 @@
 """The command line as a user calls it: exit codes, messages, and what is imported."""
 
+import json
 import os
 import re
 import subprocess
@@ -23,19 +24,6 @@ def call(capsys, *arguments):
     return stopped.value.code, shown.out, shown.err
 
 
-def run_app(folder, *arguments):
-    """Run the app's folder in a process of its own: its result, and which heavy packages it loaded."""
-    code = (
-        "import atexit, runpy, sys\n"
-        f"atexit.register(lambda: print('HEAVY', *sorted({HEAVY} & set(sys.modules))))\n"
-        f"runpy.run_path({str(APP)!r}, run_name='__main__')\n"
-    )
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
-    *_, heavy = done.stdout.splitlines()
-    return done, set(heavy.split()[1:])
-
-
 @pytest.mark.slow
 def test_merge_tells_what_it_did(bases, tmp_path, capsys):
     make_adapter(tmp_path / "adapter", bases(True), "separate")
@@ -49,22 +37,41 @@ def test_merge_tells_what_it_did(bases, tmp_path, capsys):
     assert "16 of 52 tensors changed" in out and "warning: embedding and head differ after merging" in err
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["merge"],
-        ["merge", "base", "adapter", "out", "--colour"],
-        ["merge", "no-such", "adapter", "out"],
-        ["merge", "no-such", "adapter", "out", "--max-shard-size", "big"],
-        ["merge", "base", "adapter", "out", "--push", "me/model"],
-        ["expand-vocab", "no-such", "out"],
-        ["expand-vocab", "no-such", "out", "--init", "zeros"],
-    ],
-)
-def test_bad_usage_is_exit_code_2(tmp_path, arguments):
-    done, heavy = run_app(tmp_path, *arguments)
-    assert done.returncode == 2 and done.stderr and "Traceback" not in done.stderr
-    assert not heavy and not list(tmp_path.iterdir())
+BAD = [
+    ["merge"],
+    ["merge", "base", "adapter", "out", "--colour"],
+    ["merge", "no-such", "adapter", "out"],
+    ["merge", "no-such", "adapter", "out", "--max-shard-size", "big"],
+    ["merge", "base", "adapter", "out", "--push", "me/model"],
+    ["expand-vocab", "no-such", "out"],
+    ["expand-vocab", "no-such", "out", "--init", "zeros"],
+]
+EACH = f"""
+import contextlib, io, json, runpy, sys
+for words in json.loads(sys.argv[1]):
+    sys.argv, out, err = ["exporter", *words], io.StringIO(), io.StringIO()
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            runpy.run_path({str(APP)!r}, run_name="__main__")
+    except SystemExit as end:
+        heavy = sorted({HEAVY} & set(sys.modules))
+        print(json.dumps([end.code, out.getvalue(), err.getvalue(), heavy]))
+"""
+
+
+def test_bad_usage_is_exit_code_2_and_help_has_examples_and_neither_needs_torch(tmp_path):
+    helped = [[], ["merge"], ["expand-vocab"]]
+    words = json.dumps([*BAD, *([*command, "--help"] for command in helped)])
+    command = [sys.executable, "-c", EACH, words]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout.splitlines()
+    told = [json.loads(line) for line in lines]
+    for (code, _, err, heavy), arguments in zip(told[: len(BAD)], BAD, strict=True):
+        assert (code, heavy) == (2, []) and err and "Traceback" not in err, arguments
+    for (code, out, _, heavy), command in zip(told[len(BAD) :], helped, strict=True):
+        assert (code, heavy) == (0, []) and "Exit codes: 0 if" in out
+        assert f"Usage: uv run apps/exporter {' '.join(command)}" in out
+        assert not command or f"uv run apps/exporter {command[0]} " in out
+    assert not list(tmp_path.iterdir())
 
 
 def test_failed_export_is_exit_code_1(capsys, bases, tmp_path, monkeypatch):
@@ -81,20 +88,14 @@ def test_expand_vocab_refuses_a_seed_that_is_none(capsys, seed):
     assert code == 2 and "'--seed'" in err
 
 
-@pytest.mark.parametrize("command", [[], ["merge"], ["expand-vocab"]])
-def test_help_has_examples_and_exit_codes_and_needs_no_torch(tmp_path, command):
-    done, heavy = run_app(tmp_path, *command, "--help")
-    assert done.returncode == 0 and not heavy
-    assert "Exit codes: 0 if" in done.stdout
-    assert f"Usage: uv run apps/exporter {' '.join(command)}" in done.stdout
-    assert not command or f"uv run apps/exporter {command[0]} " in done.stdout
-
-
 @pytest.mark.slow
 def test_merge_builds_no_model(bases, adapters, tmp_path):
-    done, heavy = run_app(tmp_path, "merge", bases(False), adapters / "dora", "out", "--no-verify")
-    assert done.returncode == 0, done.stderr
-    assert heavy == {"torch"} and (tmp_path / "out" / "config.json").exists()
+    words = ["merge", str(bases(False)), str(adapters / "dora"), "out", "--no-verify"]
+    command = [sys.executable, "-c", EACH, json.dumps([words])]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    code, _, err, heavy = json.loads(done.stdout)
+    assert (code, heavy) == (0, ["torch"]), err
+    assert (tmp_path / "out" / "config.json").exists()
 
 
 @pytest.mark.slow

@@ -23,8 +23,10 @@ from coord_exporter import ExportError, InputError, convert, from_peft, to_peft
 IDS = torch.arange(300, 350)[None]
 
 
-@pytest.mark.parametrize(("tied", "offsets"), [(True, "tied"), (False, "tied"), (False, "separate")])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("tied", "offsets", "dtype"),
+    [(True, "tied", "bfloat16"), (False, "tied", "float32"), (False, "separate", "bfloat16")],
+)
 def test_plain_peft_reads_what_to_peft_writes_and_from_peft_gives_the_offsets_back(
     bases, tmp_path, tied, offsets, dtype
 ):

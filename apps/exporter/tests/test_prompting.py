@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 import torch
-from tiny_checkpoint import coord_vocab, make_adapter, merge_in, read_json, refused
+from safetensors.torch import save_file
+from tiny_checkpoint import EMBED, coord_vocab, make_adapter, merge_in, read_all, read_json, refused
 
-from coord_adapter import Drafts, read_drafts, save_drafts
+from coord_adapter import Drafts, read_drafts, save_drafts, weights_digest
 from coord_codec import CoordVocab
 
 
@@ -47,6 +48,18 @@ def test_fingerprint_of_a_card_is_checked_without_offsets_and_against_them(files
     make_adapter(files / "lora", bases(False))
     put_card(files / "lora", fingerprint=other)
     refused(files, f"fingerprint {other}: the base's tokenizer has", adapter=files / "lora")
+
+
+def test_merge_refuses_another_base_of_the_same_shapes(files):
+    put_card(files / "adapter", base=weights_digest(files / "base"))
+    assert not any("digest" in warning for warning in merge_in(files, files / "out").warnings)
+    tensors = read_all(files / "base")
+    tensors[EMBED][300:] += 1  # as expand-vocab with another seed
+    save_file(tensors, files / "base" / "model.safetensors", {"format": "pt"})
+    refused(files, "the adapter was trained on another base.*--force")
+    assert any("another base" in warning for warning in merge_in(files, files / "out", force=True).warnings)
+    (files / "adapter" / "coordexp.json").unlink()
+    assert any("names no digest of its base" in warning for warning in merge_in(files, files / "plain").warnings)
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,8 @@ def _served(model: Path, endpoint: str, name: str, concurrency: int) -> Detector
 
     config = as_trained(load_run_config(None, [], trains=False), locate_model(model))
     data = config.data
-    engine = EndpointEngine(
-        endpoint, name, data.prompt, None, data.markers, token_limit_without_tokenizer(config), concurrency=concurrency
-    )
+    limit = token_limit_without_tokenizer(config)
+    engine = EndpointEngine((endpoint,), name, data.prompt, None, data.markers, limit, concurrency=concurrency)
     return Detector(engine, config)
 
 

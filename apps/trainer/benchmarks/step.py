@@ -45,6 +45,7 @@ REAL_VOCABULARY = {
     "training.tuner_type": "lora",
     "training.target_modules": "[all-linear]",
     "model.tiny.hidden": 256,
+    "model.tiny.heads": 4,
 }
 LENGTHS = TINY | {"data.shapes.max_objects": 12, "data.shapes.max_side": 0.3, "data.shapes.min_side": 0.12}
 CASES = {"tiny": (TINY, None), "vocabulary": (REAL_VOCABULARY, 152_704), "lengths": (LENGTHS, None)}

@@ -29,7 +29,7 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
     ("words", "told"),
     [
         (["train", SOFT, "data.anotations=a.json"], "did you mean annotations?"),
-        (["train", SOFT, "data.annotations=a.json", "data.images=nowhere", "evaluation.images=train"], "data.images"),
+        (["train", SOFT, "data.annotations=a.json", "data.images=nowhere", "evaluation.images=train"], "at nowhere"),
         (["train", "custom.coord_objective.use_geom_loss=true"], "use_coordexp_loss"),
         (["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.images=train", "--strict"], "no area"),
         (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),

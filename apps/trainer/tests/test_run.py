@@ -49,6 +49,13 @@ def carry_out(settings, folder):
     return result, json.loads((folder / "manifest.json").read_text()), read_lines(folder)
 
 
+def test_view_that_does_not_suit_the_prompt_is_refused_before_anything_is_written(tmp_path):
+    asked = config(SOFT, data={"prompt": "the shape on the left"}, evaluation={"views": ["mirror"]})
+    with pytest.raises(InputError, match=r"evaluation\.views: mirror: .* names a side"):
+        carry_out(asked, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
     """Every group of phase 1, three steps of the same seed each; the last one answers."""
@@ -76,7 +83,7 @@ def evaluate(groups, run, tmp_path):
     """Call `evaluate` with the last group's checkpoint; returns exit code, stderr, stdout and the answers."""
 
     def call(*words, checkpoint=None):
-        settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=32"]
+        settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=48"]
         settings.append("evaluation.max_new_tokens=24")
         place = checkpoint or list(groups.values())[-1][0].checkpoint
         answers = tmp_path / "scored" / "predictions.jsonl"
@@ -161,8 +168,7 @@ def without_coord_tokens(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("style", ["markers", "json"])
-@pytest.mark.parametrize("tokenizer", ["with", "without"])
+@pytest.mark.parametrize(("style", "tokenizer"), [("markers", "with"), ("json", "without")])
 def test_numbers_as_text_are_trained_answered_and_scored(style, tokenizer, without_coord_tokens, tmp_path):
     model = {"path": without_coord_tokens} if tokenizer == "without" else {}
     result, manifest, lines = carry_out(config(PLAIN, data={"style": style}, model=model), tmp_path / "run")

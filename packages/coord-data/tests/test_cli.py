@@ -164,7 +164,7 @@ def test_duplicates_are_listed_shown_and_dropped(run, clean, tmp_path):
     ]
     assert listed["conflicting_boxes"]["pairs"] == [[names[1], "other.png"]]
     page = Path("runs/inspect/inspect.html").read_text()
-    assert all(page.count(f'alt="{name}"') for name in ("equal.png", "other.png", "copy.png", *names[:3]))
+    assert all(page.count(f'aria-label="{name}"') for name in ("equal.png", "other.png", "copy.png", *names[:3]))
     for option, left_out in (("exact", {"equal.png", "other.png"}), ("near", {"equal.png", "other.png", "copy.png"})):
         code, _, out = run("prepare", source.annotations, "--out", option, "--drop-duplicates", option)
         kept = [json.loads(line)["image"] for line in (tmp_path / option / "instances.jsonl").open()]

@@ -49,7 +49,7 @@ MISTAKES = {
         {"d/images/a.png": None, "d/labels/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
         ["d"],
         2,
-        "holds COCO JSON (instances.json) and YOLO labels; choose one of them with --format (data.format) coco or",
+        "holds COCO JSON (instances.json) and YOLO labels; choose one of them with --format coco or",
     ),
     "one of two formats in a folder": (
         {"d/a.png": None, "d/a.txt": "0 .5 .5 .2 .2", "d/classes.txt": "cat", "d/instances.json": coco()},
@@ -169,7 +169,7 @@ MISTAKES = {
         {"d/a.jsonl": record(image="../images/a.png")},
         ["d/a.jsonl"],
         2,
-        "data.allow_outside=true (prepare: --allow-outside)",
+        "allow that (--allow-outside)",
     ),
     "conversations without boxes": (
         {"a.jsonl": '{"messages": [{"role": "user", "content": "hi"}], "objects": {}}\n'},

@@ -203,3 +203,33 @@ def test_count_draws_images_by_a_seed(tmp_path):
     assert len(parts[0] + parts[1]) == 18
     with pytest.raises(InputError, match="--count: expected 1 to 30, the number of usable images, found 31"):
         drawn("d", count=31)
+
+
+@pytest.mark.parametrize("problem", [False, True])
+def test_annotations_without_a_box_are_refused(place, problem):
+    objects = [{"desc": "cat", "bbox": [0.5, 0.5, 0.1, 0.1]}] if problem else []
+    lines = [{"image": "images/a.png", "objects": []}, {"image": "images/a.png", "objects": objects}]
+    (place / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = "found none; the first problem: .*no area" if problem else "expected boxes, found none; check that these are"
+    with pytest.raises(InputError, match=told):
+        prepare([place / "a.jsonl"], place / "out", ReadingRules())
+    (place / "a.jsonl").write_text(json.dumps({**lines[0], "query": "a unicorn"}))
+    prepare([place / "a.jsonl"], place / "out", ReadingRules())
+
+
+def test_boxes_and_phrases_that_only_copies_have_are_joined(tmp_path):
+    for name in "ab":
+        picture(1).save(tmp_path / f"{name}.png")
+    near, other = [0.1, 0.1, 0.5, 0.5], [0.6, 0.6, 0.9, 0.9]
+    records = [("a", near, {}), ("b", [0.11, 0.1, 0.5, 0.5], {}), ("b", other, {}), ("b", other, {"query": "left cat"})]
+    lines = [{"image": f"{n}.png", "objects": [{"desc": "cat", "bbox": box}], **more} for n, box, more in records]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    prepare([tmp_path / "t.jsonl"], tmp_path / "out", ReadingRules(), drop_duplicates="exact", join_boxes=True)
+    written = read_instances(tmp_path / "out" / "instances.jsonl").instances
+    assert [(i.image, [list(o.bbox) for o in i.objects]) for i in written] == [
+        ("../a.png", [near, other]),
+        ("../a.png", [other]),
+    ]
+    assert written[1].query == "left cat"
+    with pytest.raises(InputError, match=r"--join-boxes .* add --drop-duplicates"):
+        prepare([tmp_path / "t.jsonl"], tmp_path / "x", ReadingRules(), join_boxes=True)

@@ -2,6 +2,8 @@ import contextlib
 import io
 import json
 import random
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from pycocotools.cocoeval import COCOeval
 
 from coord_codec import Instance, encode_target
 from coord_eval import COCO_KEYS
+
+sys.path.insert(0, str(Path(__file__).parent))
+from coco_builder import coco
 
 
 @pytest.fixture
@@ -96,24 +101,8 @@ def copied():
     return make_copies
 
 
-@pytest.fixture(scope="session")
-def coco():
-    """A function that makes a COCO set of objects: id of the image, id of the category, box."""
-
-    def make(*objects, names=("cat",), images=(1,), size=(100, 100)) -> dict:
-        return {
-            "images": [{"id": i, "file_name": f"{i}.jpg", "width": size[0], "height": size[1]} for i in images],
-            "categories": [{"id": k, "name": name} for k, name in enumerate(names, 1)],
-            "annotations": [
-                {"id": n, "image_id": i, "category_id": k, "bbox": box} for n, (i, k, box) in enumerate(objects, 1)
-            ],
-        }
-
-    return make
-
-
 @pytest.fixture
-def one_cat(coco) -> dict:
+def one_cat() -> dict:
     """A COCO set of one object in one image."""
     return coco((1, 1, [1, 2, 30, 40]), size=(100, 80))
 

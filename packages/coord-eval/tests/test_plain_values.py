@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from coco_builder import coco
 
 from coord_eval import parse_answer, score
 
@@ -45,7 +46,7 @@ def test_parse_answer_takes_scalars_as_scale_and_size(scale):
         assert parse_answer(TEXT, image_size=size).objects[0].box == (0.1, 0.1, 0.5, 0.5)
 
 
-def test_score_takes_arrays_of_log_probabilities(coco):
+def test_score_takes_arrays_of_log_probabilities():
     truth = coco((1, 1, [20, 10, 80, 40]), size=(200, 100))
     text = "<obj_start>cat<|coord_100|><|coord_100|><|coord_500|><|coord_500|><obj_end>"
     record = {"image_id": 1, "text": text, "coord_logprobs": np.full(4, -0.1), "desc_logprobs": [np.array([-0.2])]}

@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coord_adapter import weights_digest
 from coord_adapter.format import WEIGHTS_FILE, StoredOffsets, find_offsets, is_guard, offset_part
 from coord_codec.files import InputError
+from coord_exporter.checkpoint.folder import sha256_of
 from coord_exporter.checkpoint.read import (
     CARD_FILE,
     FLOATS,
@@ -143,6 +145,11 @@ class Adapter:
         """Content of coordexp.json beside the weights, empty without such a file."""
         path = self.folder / CARD_FILE
         return read_object(path) if path.is_file() else {}
+
+    def sources(self) -> dict:
+        """Return the adapter's name and digests, for the record of an export."""
+        files = {path.name: sha256_of(path) for path in (self.file.path, self.config.path)}
+        return {"name": self.name, "weights": weights_digest(self.folder)} | files
 
     def fingerprint(self) -> str | None:
         """Return the fingerprint stored in the adapter's card or with its offsets.

@@ -54,7 +54,12 @@ _Adapter = Annotated[
     ),
 ]
 _Out = Annotated[Path, typer.Argument(metavar="OUT", help="The folder to create; it is complete or does not appear.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace OUT if it was written by an export.")]
+_Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Replace OUT if it was written by an export, and take another base than the adapter's own."
+    ),
+]
 _ShardSize = Annotated[
     str | None,
     typer.Option(
@@ -97,12 +102,32 @@ def merge_command(
         str | None,
         typer.Option(help="The dtype of all weights: bfloat16, float16 or float32. Default: the dtypes of BASE."),
     ] = None,
+    keep_lora: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="LORA",
+            help="Merge only the rows of embedding and head, and write the LoRA as a plain adapter of OUT into this "
+            "folder, for servers that hold several adapters.",
+        ),
+    ] = None,
     quiet: _Quiet = False,
 ) -> None:
     """Merge LoRA, DoRA, saved modules and coordinate offsets into the weights."""
     started = time.monotonic()
     max_bytes = parse_size(max_shard_size)
-    report = merge(base, adapter, out, force=force, max_shard_size=max_bytes, verify=verify, quiet=quiet, dtype=dtype)
+    if keep_lora is not None and verify:
+        raise InputError("--verify: it compares whole merges, and --keep-lora leaves the LoRA out; use one of the two")
+    report = merge(
+        base,
+        adapter,
+        out,
+        force=force,
+        max_shard_size=max_bytes,
+        verify=verify,
+        quiet=quiet,
+        dtype=dtype,
+        keep_lora=keep_lora,
+    )
     _warn(report.warnings)
     if figures := report.verification:
         logits = ""

@@ -6,8 +6,6 @@ base are read. The adapter's other tensors are copied as bytes.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,22 +13,14 @@ from typing import TYPE_CHECKING
 from coord_adapter.format import GUARD_NAME, MODULE_NAME, SavedOffsets, offset_part, offset_tensors
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
-from coord_exporter.checkpoint.folder import adapter_companions, sha256_of, versions, write_json, write_record
+from coord_exporter.adapter_folder import write_adapter
 from coord_exporter.checkpoint.modules import named_as_modules
-from coord_exporter.checkpoint.read import (
-    FLOATS,
-    ITEM_BYTES,
-    StoredCheckpoint,
-    TensorInfo,
-    open_checkpoint,
-    read_object,
-)
-from coord_exporter.checkpoint.recipe import Recipe, copy_of, made_of, read_float, read_rows, torch_dtype
-from coord_exporter.checkpoint.staging import ExportError, check_out, check_space, staged
-from coord_exporter.checkpoint.write import OutFile, header_of, write_file
+from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo, open_checkpoint, read_object
+from coord_exporter.checkpoint.recipe import copy_of, made_of, read_float, read_rows, torch_dtype
+from coord_exporter.checkpoint.staging import check_out
 from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.plan import offset_steps, trained_ids
-from coord_exporter.vocabulary import Tables, check_fingerprint, find_tables
+from coord_exporter.vocabulary import Tables, check_base, check_fingerprint, find_tables
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +87,7 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
 
         return verify_rows(checkpoint, opened, open_adapter(stage)) if verify else {}
 
-    _write(opened, recipes, config, out, "to-peft", force, check)
+    write_adapter(opened, recipes, config, out, "to-peft", force, check)
     return ConvertReport(Path(out), len(offsets.ids), len(names), tuple(warnings))
 
 
@@ -146,7 +136,7 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
     config["modules_to_save"] = [*opened.config.modules_to_save, MODULE_NAME]
     if fingerprint is None:
         warnings.append("the adapter carries no fingerprint: the vocabulary of its offsets cannot be checked later")
-    _write(opened, recipes, config, out, "from-peft", force, lambda stage: {})
+    write_adapter(opened, recipes, config, out, "from-peft", force, lambda stage: {})
     return ConvertReport(Path(out), len(ids), 1 if head is None else 2, tuple(warnings))
 
 
@@ -159,6 +149,7 @@ def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredChec
     fingerprint = opened.fingerprint()
     if fingerprint is not None:
         warnings += check_fingerprint(base, fingerprint)
+    warnings += check_base(base, opened.card.get("base"), force)
     tables = find_tables(checkpoint)
     for name in (tables.embed, tables.head):
         if (weight := tables.source(checkpoint, name)).dtype not in FLOATS:
@@ -175,25 +166,3 @@ def _read_rows_of(weight: TensorInfo, ids: tuple[int, ...]) -> torch.Tensor:
     import torch
 
     return torch.cat([read_rows(weight, token_id, token_id + 1) for token_id in ids])
-
-
-def _write(
-    opened: Adapter, recipes: list[Recipe], config: dict, out: Path, kind: str, force: bool, verify: Callable
-) -> None:
-    recipes = sorted(recipes, key=lambda recipe: -ITEM_BYTES[recipe.dtype])  # so that each is aligned to its dtype
-    file = OutFile(opened.file.path.name, tuple(recipes), header_of(recipes, opened.file.metadata))
-    check_space(Path(out), file.size)
-    sources = {file.name: sha256_of(opened.file.path), opened.config.path.name: sha256_of(opened.config.path)}
-    entry = {"kind": kind, "adapter": {"name": opened.name} | sources, "versions": versions()}
-    try:
-        with staged(Path(out), force) as stage:
-            write_file(stage / file.name, file, lambda count: None)
-            write_json(stage / opened.config.path.name, config)
-            for name, path in adapter_companions(opened.folder).items():
-                (stage / name).parent.mkdir(exist_ok=True)
-                shutil.copyfile(path, stage / name)
-            if figures := verify(stage):
-                entry["verification"] = figures
-            write_record(stage, [entry])
-    except OSError as error:
-        raise ExportError(f"OUT {out}: {error.strerror or error}; nothing was written") from None

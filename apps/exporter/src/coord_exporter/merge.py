@@ -7,16 +7,20 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, open_adapter
-from coord_exporter.checkpoint.folder import Export, find_companions, history_of, sha256_of, write_export
-from coord_exporter.checkpoint.read import StoredCheckpoint, open_checkpoint
+from coord_exporter.adapter_folder import lora_modules, write_lora
+from coord_exporter.checkpoint.folder import Export, find_companions, history_of, write_export
+from coord_exporter.checkpoint.read import CARD_FILE, StoredCheckpoint, open_checkpoint
 from coord_exporter.checkpoint.staging import check_out
 from coord_exporter.inputs import find_adapter, find_folder
 from coord_exporter.model_card import BASE_CARD, write_card
 from coord_exporter.plan import MergePlan, plan_merge
 from coord_exporter.prompting import bring_card
-from coord_exporter.vocabulary import DTYPES, check_fingerprint, set_dtype, set_tied, with_one_tie
+from coord_exporter.vocabulary import DTYPES, check_base, check_fingerprint, set_dtype, set_tied, with_one_tie
 
 _VERIFIED_BYTES = 1 << 30  # bases up to this size are verified by default
+
+_VLLM_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+"""Sizes of attention heads that vLLM 0.32 runs on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ def merge(
     verify: bool | None = None,
     quiet: bool = False,
     dtype: str | None = None,
+    keep_lora: str | Path | None = None,
 ) -> MergeReport:
     """Merge a PEFT adapter (LoRA, DoRA, saved modules, coordinate offsets) into a plain checkpoint.
 
@@ -57,12 +62,15 @@ def merge(
         base: the checkpoint folder that the adapter was trained on, or a hub id in the local hub cache
         adapter: the adapter folder, a run folder, or a hub id
         out: the folder to create; it is complete or does not appear
-        force: whether to replace an existing folder that an export wrote
+        force: whether to replace an existing folder that an export wrote, and to merge into another base than the
+            one that the adapter names
         max_shard_size: bytes of tensors per file; None keeps the base's files
         verify: whether to compare every tensor with PEFT's, and for bases of up to 1 GiB also logits and greedy tokens;
             None does so for bases of up to 1 GiB only
         quiet: whether to show no progress
         dtype: "bfloat16", "float16" or "float32" for all weights; None keeps the base's dtypes
+        keep_lora: a second folder to create, with the LoRA of all layers but embedding and head as a plain adapter of
+            `out`, into which then only the rest is merged; nothing is verified
 
     Raises:
         InputError: if an exact merge of the inputs is not possible; nothing was written
@@ -77,24 +85,32 @@ def merge(
     warnings = check_out(out, (base_folder, adapter_folder), force)
     if chosen is not None:
         warnings.append(chosen)
+    if keep_lora is not None:
+        warnings += check_out(Path(keep_lora), (base_folder, adapter_folder, out), force)
     checkpoint = open_checkpoint(base_folder)
     opened = open_adapter(adapter_folder)
     source = _source_entry(checkpoint, opened)
 
     # The tensors and the files beside them.
-    plan = plan_merge(checkpoint, opened, dtype)
+    plan = plan_merge(checkpoint, opened, dtype, keep_lora=keep_lora is not None)
+    if keep_lora is not None:
+        lora_modules(checkpoint, opened)
+        verify = False
     companions, left_out = find_companions(checkpoint, opened.folder)
     warnings += [*plan.notes, *left_out]
     fingerprint = opened.fingerprint()
     if opened.offsets is not None or fingerprint is not None:
         warnings += check_fingerprint(base_folder, fingerprint)
+    warnings += check_base(base_folder, opened.card.get("base"), force)
     prompting_notes, rewritten = bring_card(opened, companions)
+    if keep_lora is not None:  # the card describes the model with its LoRA
+        companions.pop(CARD_FILE, None)
     if (base_card := companions.pop("README.md", None)) is not None:
         companions[BASE_CARD] = base_card
     config, config_notes = _config_of_out(checkpoint, plan, dtype)
-    warnings += [*prompting_notes, *config_notes]
-    entry = {"kind": "merge", "adapter": source, "fingerprint": fingerprint, "tied": plan.tied}
-    entry["changed_tensors"] = len(plan.changed)
+    warnings += [*prompting_notes, *config_notes, *_unserved_heads(config)]
+    entry = {"kind": "merge" if keep_lora is None else "rows", "adapter": source, "fingerprint": fingerprint}
+    entry |= {"tied": plan.tied, "changed_tensors": len(plan.changed)}
     facts = {"fingerprint": fingerprint, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
     card = write_card(checkpoint, str(base), opened, facts)
 
@@ -113,6 +129,8 @@ def merge(
         quiet=quiet,
         verify=check if verify or (verify is None and small) else None,
     )
+    if keep_lora is not None:
+        write_lora(checkpoint, opened, Path(keep_lora), out, force)
     return MergeReport(out, len(plan.changed), len(plan.recipes), plan.untied, tuple(warnings), verification)
 
 
@@ -122,12 +140,11 @@ def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
     Raises:
         InputError: if the adapter is already merged according to the base's record
     """
-    path = adapter.file.path
-    digest = sha256_of(path)
+    sources, name = adapter.sources(), adapter.file.path.name
     for entry in history_of(base.folder):
-        if entry.get("kind") == "merge" and entry.get("adapter", {}).get(path.name) == digest:
+        if entry.get("kind") == "merge" and entry.get("adapter", {}).get(name) == sources[name]:
             raise InputError(f"{adapter.folder}: is merged into {base.folder} already (according to its export.json)")
-    return {"name": adapter.name, path.name: digest, adapter.config.path.name: sha256_of(adapter.config.path)}
+    return sources
 
 
 def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -> tuple[dict, list[str]]:
@@ -137,6 +154,17 @@ def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -
         config = set_tied(config, False)
         notes.append("embedding and head differ after merging: lm_head.weight is written, tie_word_embeddings is false")
     return (config if dtype is None else set_dtype(config, dtype)), notes
+
+
+def _unserved_heads(config: dict) -> list[str]:
+    """Return a note if vLLM's CPU attention does not take the size of the attention heads."""
+    text = config.get("text_config", config)
+    hidden, heads = text.get("hidden_size"), text.get("num_attention_heads")
+    size = text.get("head_dim") or (hidden // heads if hidden and heads else None)
+    if size is None or size in _VLLM_HEADS:
+        return []
+    sizes = ", ".join(map(str, _VLLM_HEADS))
+    return [f"attention heads of {size}: vLLM on a CPU takes {sizes}, and stops at its first request with others"]
 
 
 def _verify(base: StoredCheckpoint, adapter: Adapter, stage: Path) -> tuple[dict, list[str]]:

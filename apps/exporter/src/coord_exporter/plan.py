@@ -43,13 +43,16 @@ class MergePlan:
         return self.was_tied and not self.tied
 
 
-def plan_merge(base: StoredCheckpoint, adapter: Adapter, dtype: str | None = None) -> MergePlan:
+def plan_merge(
+    base: StoredCheckpoint, adapter: Adapter, dtype: str | None = None, *, keep_lora: bool = False
+) -> MergePlan:
     """Plan how every output tensor is computed.
 
     Args:
         base: the base
         adapter: the adapter
         dtype: dtype of all weights; None keeps their dtypes
+        keep_lora: whether factors of layers other than embedding and head are left out, for an adapter of the output
 
     Raises:
         InputError: naming the tensor, if the adapter does not fit the base or cannot be merged exactly
@@ -76,6 +79,8 @@ def plan_merge(base: StoredCheckpoint, adapter: Adapter, dtype: str | None = Non
     # A tensor starts from the base's or from its replacement in the adapter, and the adapter's steps follow.
     sources = _sources(base, adapter, tables)
     steps = adapter_steps(base, adapter, tables)
+    if keep_lora:
+        steps = {name: steps[name] for name in (tables.embed, tables.head) if name in steps}
     recipes = {
         name: replace(copy_of(tensor), source=sources.get(name, tensor), steps=tuple(steps.get(name, ())))
         for name, tensor in base.tensors.items()
@@ -86,7 +91,8 @@ def plan_merge(base: StoredCheckpoint, adapter: Adapter, dtype: str | None = Non
 
     changed = [name for name, recipe in recipes.items() if recipe != _copy_in(base, name)]
     if not changed:
-        raise InputError(f"{adapter.file.path}: the adapter changes nothing in {base.folder}")
+        hint = "; without offsets it can be served beside it as it is" if keep_lora else ""
+        raise InputError(f"{adapter.file.path}: the adapter changes nothing in {base.folder}{hint}")
     for name in changed:
         if (found := recipes[name].dtype) not in FLOATS:
             raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {found}")

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from coord_adapter import weights_digest
 from coord_codec import MARKERS, CoordVocab, coord_tokens
 from coord_codec.files import InputError
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo, read_object
@@ -128,6 +129,30 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> list[str]:
             "adapter was trained on (expand-vocab makes it)"
         )
     return []
+
+
+def check_base(base: Path, named: object, force: bool) -> list[str]:
+    """Compare the digest of its base's weights that an adapter names with those of the base.
+
+    Args:
+        base: the checkpoint's folder
+        named: the digest in the adapter's card, None without one
+        force: whether another base is a warning and no error
+
+    Returns:
+        A warning if the comparison is not possible, or the base is another.
+
+    Raises:
+        InputError: if the base is another
+    """
+    if named is None:
+        return ["the adapter names no digest of its base: whether it was trained on this one is not checked"]
+    if named == (found := weights_digest(base)):
+        return []
+    other = f"{base}: has weights of the digest {found}, and the adapter was trained on another base, {named}"
+    if force:
+        return [other]
+    raise InputError(f"{other}; merge into the base of its training, or --force")
 
 
 @dataclass(frozen=True)

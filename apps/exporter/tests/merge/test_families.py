@@ -67,10 +67,11 @@ def greedy(model, ids):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("name", [*FAMILIES, "Qwen3VLMoe as published"])
-def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, name, tied):
+@pytest.mark.parametrize(("place", "name"), enumerate([*FAMILIES, "Qwen3VLMoe as published"]), ids=str)
+def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, place, name):
+    """Every second of them ties embedding and head."""
     name, _, published = name.partition(" as ")
+    tied = place % 2 == 1
     kind = make(name, tied, tmp_path / "base", bool(published))
     lora = {"r": 4, "lora_alpha": 12, "target_modules": "all-linear", "lora_dropout": 0.0}
     if name == "Qwen3VLMoe":
@@ -90,7 +91,7 @@ def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, name, tied):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["Qwen3VL", "Llava", "InternVL", "Gemma2"])
+@pytest.mark.parametrize("name", ["Llava", "InternVL", "Gemma2"])
 def test_two_tables_on_a_tied_base_are_verified_whatever_the_name_of_its_head(tmp_path, name):
     """The new head is stored beside its embedding, under a name that the base does not have."""
     kind = make(name, True, tmp_path / "base", dtype="bfloat16")

@@ -21,7 +21,7 @@ from tiny_checkpoint import (
     same_files,
 )
 
-from coord_adapter import load_adapter, save_as_trainable_tokens
+from coord_adapter import load_adapter, save_as_trainable_tokens, weights_digest
 from coord_exporter import InputError, merge
 
 
@@ -69,6 +69,25 @@ def test_merge_has_the_bits_of_peft(bases, tmp_path, tied, offsets, dora):
     config = read_json(tmp_path / "out" / "config.json")
     assert config["tie_word_embeddings"] is config["text_config"]["tie_word_embeddings"] is one
     assert report.untied is (tied and not one)
+
+
+@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
+def test_rows_merged_and_lora_kept_are_the_whole_merge(bases, tmp_path, tied):
+    base, adapter, rows, lora = bases(tied), tmp_path / "adapter", tmp_path / "rows", tmp_path / "lora"
+    make_adapter(adapter, base, "tied")
+    (adapter / "coordexp.json").write_text(json.dumps({"format": 1, "base": weights_digest(base)}))
+    merge_quietly(base, adapter, tmp_path / "whole")
+    report = merge_quietly(base, adapter, rows, keep_lora=lora)
+    assert report.changed == (1 if tied else 2) and not (rows / "coordexp.json").exists()
+    settings, kept = read_json(lora / "adapter_config.json"), read_all(lora)
+    assert not settings["modules_to_save"] and not settings["trainable_token_indices"]
+    assert all("lora_" in name for name in kept) and len(kept) < len(read_all(adapter))
+    loaded = PeftModel.from_pretrained(load(rows), lora)  # plain PEFT finds a place for each tensor
+    assert {name for name, _ in loaded.named_parameters() if "lora_" in name}
+    merge_quietly(rows, lora, tmp_path / "both")  # the adapter's card names the base with the rows
+    check_equal(tmp_path / "both", read_all(tmp_path / "whole"))
+    with pytest.raises(InputError, match="changes nothing"):
+        merge_quietly(rows, lora, tmp_path / "again", keep_lora=tmp_path / "same")
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])

@@ -3,11 +3,12 @@
 import re
 import shutil
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_checkpoint import EMBED, edit_tensors, make_adapter, read_all, read_json, shake
+from tiny_checkpoint import EMBED, edit_json, edit_tensors, make_adapter, merge_quietly, read_all, read_json, shake
 
 from coord_exporter import ExportError, merge, steps
 from coord_exporter.adapter import open_adapter
@@ -45,8 +46,14 @@ def test_tolerance_follows_the_type(exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("forgotten", [EMBED, "lm_head.weight", "model.language_model.layers.1.mlp.down_proj.weight"])
+@pytest.mark.parametrize(
+    ("dtype", "forgotten"),
+    [
+        ("bfloat16", EMBED),
+        ("float32", "lm_head.weight"),
+        ("bfloat16", "model.language_model.layers.1.mlp.down_proj.weight"),
+    ],
+)
 def test_a_forgotten_tensor_is_noticed(exported, tmp_path, dtype, forgotten):
     base, adapter, out, _ = exported[dtype]
     shutil.copytree(out, tmp_path / "out")
@@ -82,6 +89,32 @@ def test_a_changed_tensor_that_no_adapter_touches_is_noticed(exported, tmp_path)
         verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
 
 
+def test_a_tensor_of_the_base_that_the_export_lacks_is_noticed(exported, tmp_path):
+    base, adapter, out, _ = exported["bfloat16"]
+    shutil.copytree(out, tmp_path / "out")
+    name = "model.visual.merger.linear_fc1.weight"
+    save_file({n: t for n, t in read_all(out).items() if n != name}, tmp_path / "out" / "model.safetensors")
+    with pytest.raises(ExportError, match=rf"verify: {name} is missing in the export"):
+        verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
+
+
+def test_a_factor_on_disk_that_was_not_read_is_noticed(exported, tmp_path):
+    base, adapter, _, _ = exported["bfloat16"]
+    shutil.copytree(adapter, tmp_path / "read")
+    forgotten = "layers.1.mlp.down_proj"
+    edit_tensors(tmp_path / "read", lambda tensors: [tensors.pop(name) for name in [*tensors] if forgotten in name])
+    edit_json(tmp_path / "read" / "adapter_config.json", exclude_modules=rf".*{forgotten}")
+    merge_quietly(base, tmp_path / "read", tmp_path / "out")
+    whole = open_adapter(adapter)
+    read = tuple(tensor for tensor in whole.file.tensors if forgotten not in tensor.name)
+    with pytest.raises(ExportError, match=rf"verify: .*{forgotten}.* differs from PEFT's"):
+        verify_tensors(
+            open_checkpoint(base),
+            replace(whole, file=replace(whole.file, tensors=read)),
+            open_checkpoint(tmp_path / "out"),
+        )
+
+
 def test_changes_lost_in_rounding_are_told(bases, tmp_path):
     make_adapter(tmp_path / "adapter", bases(False), None)
     edit_tensors(tmp_path / "adapter", lambda tensors: [t.mul_(1e-4) for t in tensors.values()])
@@ -110,8 +143,7 @@ def test_models_that_cannot_be_run(exported, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+@pytest.mark.parametrize(("target", "tied"), [("embed_tokens", True), ("lm_head", False)])
 def test_lora_on_a_table_of_a_16_bit_base_is_verified(bases, tmp_path, target, tied):
     """PEFT saves the table beside its factors, and merges a stored one in 16 bits: rounded twice."""
     make_adapter(tmp_path / "adapter", bases(tied), None, target_modules=[target, "q_proj"])

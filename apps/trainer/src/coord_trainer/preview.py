@@ -17,6 +17,7 @@ from coord_codec.counts import counted
 from coord_losses import CoordObjective
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.config.without_effect import settings_without_effect
 from coord_trainer.console import say, swift_log, world_size
 from coord_trainer.data.load import load_training, train_of
 from coord_trainer.data.mixture import Mixture, MixtureSource
@@ -25,6 +26,7 @@ from coord_trainer.data.shapes import make_shapes
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, tiny_without_weights
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
+from coord_trainer.train import report_length
 
 _ENCODED = 256
 """Number of encoded samples, of which the longest form the simulated batch."""
@@ -41,6 +43,8 @@ def dry_run(config: RunConfig, ranks: int | None = None) -> dict[str, Any]:
         InputError: the run could not reach its first step.
     """
     check_model_path(config.model)
+    for line in settings_without_effect(config):
+        say(f"note: {line}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         mixture, train = _data(config, folder)
@@ -49,6 +53,8 @@ def dry_run(config: RunConfig, ranks: int | None = None) -> dict[str, Any]:
             update={"training": {k: v for k, v in config.training.items() if k != "deepspeed"}}
         )
         opened = open_run(without_shards, folder, base, evaluates=False, without_weights=True)
+        for source in mixture.sources:
+            report_length(config, opened, source)
         samples = config.data.shapes.train
         if config.data.given:
             samples = len(mixture)
@@ -113,13 +119,15 @@ def _simulate(config: RunConfig, opened: OpenRun, samples: Samples, ranks: int) 
     say(
         f"step: {counted(size, 'sample')} of up to {labels.shape[1]} tokens, {supervised} supervised rows, on each rank"
     )
-    if reason := opened.family.cannot.get("memory"):
-        say(f"memory: not simulated for {opened.family.name}: {reason}")
-        return {"groups": groups, "parameters": parameters}
     tables = [table for tables in offset_parameters(model).values() for table in tables]
     head, offsets = model.get_output_embeddings().weight, max((len(table) for table in tables), default=0)
     loss = measure_loss(objective, head, labels, slots, offsets)
-    step = simulate_step(model, opened.family, optimizer, batch, supervised, loss)
+    try:
+        step = simulate_step(model, opened.family, optimizer, batch, supervised, loss)
+    except Exception as error:  # of the model's own code: a forward pass that looks at values, which are not there
+        first = str(error).strip().partition("\n")[0]
+        say(f"memory: the step of {opened.family.name} cannot be simulated ({type(error).__name__}: {first})")
+        return {"groups": groups, "parameters": parameters}
 
     # Memory: DeepSpeed keeps float32 copies, and shards over the ranks.
     if config.training.get("deepspeed"):

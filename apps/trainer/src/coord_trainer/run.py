@@ -20,12 +20,15 @@ from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.score import report_on
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.config.without_effect import settings_without_effect
 from coord_trainer.console import first_rank_first, is_first, refuse_differences, refuse_loose_tasks, say, world_size
 from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.folder import cache_folder
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.train import train_model
+from coord_trainer.views.registry import check_views
+from coord_trainer.views.view import Question
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] =
     with Run(config, folder) as run:
         # Check: what needs neither data nor model.
         refuse_loose_tasks()
+        for line in settings_without_effect(config):
+            say(f"note: {line}")
         check_model_path(config.model)
         _ = config.custom.objective  # a plugin or a term that does not exist
         if config.run.threads:
@@ -62,6 +67,7 @@ def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] =
         with first_rank_first("data"):
             data = _load(config, folder, drawn)
             if is_first():
+                _check_views(config, data.scored)
                 findings = _inspect(config, data)
                 run.open_folder(data.facts())
             data = data.without_evidence()
@@ -108,6 +114,13 @@ def _load(config: RunConfig, folder: Path, drawn: Sequence[ImageSet]) -> RunData
             "images or start fewer ranks"
         )
     return data
+
+
+def _check_views(config: RunConfig, scored: ImageSet | None) -> None:
+    """Raise `InputError` if a view does not suit what the scored images will be asked."""
+    if scored is not None:
+        labels, data = tuple(scored.classes or scored.words), config.data
+        check_views(config.evaluation.views, Question(data.prompt, data.class_prompt, labels, data.geometry))
 
 
 def _inspect(config: RunConfig, data: RunData) -> list[Finding]:

@@ -109,7 +109,7 @@ def train_model(
 
     # Samples: what is too long is refused or reported before anything is encoded.
     for source in mixture.sources:
-        _report_long_samples(config, opened, source)
+        report_length(config, opened, source)
     samples = sample_set(config, opened, mixture, augments=True)
     workers = _report_samples(config, samples)
     scored_samples = None
@@ -198,7 +198,7 @@ def _answer_schedule(
     return AnswerSchedule(scorer, section.ap_steps, section.ap_patience)
 
 
-def _report_long_samples(config: RunConfig, opened: OpenRun, source: MixtureSource) -> None:
+def report_length(config: RunConfig, opened: OpenRun, source: MixtureSource) -> None:
     """Print which samples `training.max_length` truncates; raises an `InputError` if they may not be truncated."""
     limit = opened.longest_sample
     if source.images is not None:

@@ -71,13 +71,14 @@ class OneOrTwoPoints(Geometry):
 @pytest.mark.slow
 @pytest.mark.parametrize("markers", [2, 4])
 @pytest.mark.parametrize(("geometry", "lengths"), [(GEOMETRIES["point"], (2,)), (OneOrTwoPoints(), (2, 4))])
-def test_grammar_of_other_shapes_allows_their_numbers_of_coordinates_and_none_twice(markers, geometry, lengths):
-    """Against an enumeration of all answers of up to two shapes of a name."""
+def test_grammar_of_other_shapes_allows_their_numbers_of_coordinates_and_none_twice(markers, geometry, lengths, fuzz):
+    """Against an enumeration of all answers of up to two shapes of a name; some of their beginnings."""
     shapes = ["".join(digits) for n in lengths for digits in itertools.product("012", repeat=n)]
     objects = [f"Sw{'RB' * (markers == 4)}{shape}E" for shape in shapes]
     rules = grammar(markers, most=2, geometry=geometry, descriptions=[[0]])
-    for beginning, expected in continuations(objects, 99, 2).items():
-        assert allowed(rules, LETTERS[markers], beginning) == expected, beginning
+    expected = continuations(objects, 99, 2)
+    for beginning in fuzz.draw.sample(sorted(expected), len(fuzz.times(len(expected)))):
+        assert allowed(rules, LETTERS[markers], beginning) == expected[beginning], beginning
 
 
 @pytest.mark.parametrize("least", [1, 2])

@@ -72,6 +72,25 @@ def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit,
     assert_equal(answer_images(with_drafts, images[2:3], *asked, speed="exact"), expected[2:3])
 
 
+@pytest.mark.parametrize(("markers", "grammar"), [("obj", "none"), ("qwen", "names")])
+def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened, images, monkeypatch):
+    """Those of a GPU, which captures them, on a CPU."""
+    data = tiny_config(data={"markers": markers, "max_objects": 3}).data
+    asked = (images, data, Decoding(grammar=grammar), 60, NAMES if grammar == "names" else None)
+    expected = answer_images(opened, *asked)
+    shapes = set()
+    monkeypatch.setattr(of_checkpoint, "has_fixed_shapes", lambda checkpoint: True)
+    monkeypatch.setattr("coord_trainer.answers.generate.has_fixed_shapes", lambda checkpoint: True)
+    hook = opened.model.register_forward_pre_hook(
+        lambda module, args, given: shapes.add(tuple(given["attention_mask"].shape)), with_kwargs=True
+    )
+    assert_equal(answer_images(opened, *asked), expected)
+    hook.remove()
+    assert len({shape[2:] for shape in shapes if len(shape) == 4}) == 1  # tokens of a pass, positions it reads
+    drafting = replace(opened, drafts_SH=opened.model.get_input_embeddings().weight.detach()[[40, 50, 60]] * 1.5)
+    assert_equal(answer_images(drafting, *asked, speed="exact"), expected)
+
+
 def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images, monkeypatch, capsys):
     """Until enough answers have ended: then they draft for the rest."""
     monkeypatch.setattr(of_checkpoint, "DRAFTED_ROWS_ON_A_CPU", {"exact": 2, "fast": 3})

@@ -63,7 +63,7 @@ def test_weights_and_options_of_registered_terms_reach_the_objective(plugin):
         ({"extra_weights": {"distance": 0}}, "every weight of the coordinate terms"),
         ({"extra_weights": {"distance": 1}, "term_options": {"distance": {"x": 1}}}, "'distance' does not take"),
         ({"use_coord_ce": True, "label_smoothing": 1}, r"coord_objective\.label_smoothing: .*found 1"),
-        ({"extra_weights": {"box": 1}}, "the weight of 'box' is the field box_weight"),
+        ({"extra_weights": {"box": 1}}, "the weight of 'box' is custom.coord_objective.lambda_coord"),
         ({"extra_weights": {"distance": 1}, "plugins": ["nowhere.py"]}, "nowhere.py: no such file"),
         ({"extra_weights": {"distance": 1}, "plugins": ["no_such_module"]}, "ModuleNotFoundError"),
     ],

@@ -1,17 +1,22 @@
 """Contradictions between settings: every rule of every list names settings that exist."""
 
+import ast
 import math
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+import coord_trainer
 from coord_codec import InputError
 from coord_trainer.config.objective import CUSTOM_RULES
 from coord_trainer.config.reference import config_keys
 from coord_trainer.config.rules import Rule, first_contradiction
-from coord_trainer.config.run_config import check_run_config
+from coord_trainer.config.run_config import check_run_config, load_run_config
 from coord_trainer.config.sections import DATA_RULES, EVALUATION_RULES, RUN_RULES
 from coord_trainer.config.swift_arguments import TRAINING_RULES, argument_table
+from coord_trainer.config.without_effect import settings_without_effect
 
 RULES = {
     "custom": CUSTOM_RULES,
@@ -24,12 +29,27 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
 BOX = {"use_coordexp_loss": True, "use_geom_loss": True}
 
 
+KNOWN = {key.name.replace("[]", "") for key in config_keys()}
+KNOWN |= {name.rpartition(".")[0] for name in KNOWN} | {f"training.{name}" for name in argument_table()}
+
+
+def test_every_key_that_a_text_names_exists():
+    source = Path(coord_trainer.__file__).parent
+    named = re.compile(r"(?<![\w./-])(?:run|data|custom|training|evaluation)\.(?!json)[a-z_0-9.]*[a-z_0-9](?![\w-])")
+    texts = [
+        (file.name, node.value)
+        for file in source.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    texts += [(f"training.{row.name}", row.reason) for row in argument_table().values()]
+    assert {(place, key) for place, text in texts for key in named.findall(text) if key not in KNOWN} == set()
+
+
 @pytest.mark.parametrize("section", RULES)
 def test_rules_of_a_section_name_settings_that_exist_and_one_of_its_own(section):
-    known = {key.name.replace("[]", "") for key in config_keys()}
-    known |= {name.rpartition(".")[0] for name in known} | {f"training.{name}" for name in argument_table()}
     for rule in RULES[section]:
-        assert set(rule.keys) <= known, rule
+        assert set(rule.keys) <= KNOWN, rule
         assert any(key.split(".")[0] in (section, "training") for key in rule.keys), rule
 
 
@@ -94,6 +114,14 @@ def test_message_shows_every_key_with_its_value():
             ("run.gradient_norms", "training.deepspeed"),
         ),
         ({"run": {"on_nan": "skip"}, "training": {"deepspeed": "zero2"}}, ("run.on_nan", "training.deepspeed")),
+        (
+            {"training": {"freeze_llm": True, "freeze_vit": True, "freeze_aligner": True}},
+            ("training.freeze_llm", "training.freeze_vit", "training.freeze_aligner"),
+        ),
+        (
+            {"training": {"early_stop_interval": 3}, "evaluation": {"images": "none"}},
+            ("training.early_stop_interval", "evaluation.images"),
+        ),
         ({"training": {"save_strategy": "no"}}, ("training.save_strategy", "steps, epoch")),
         ({"training": {"save_strategy": False}}, ("training.save_strategy", "steps, epoch")),  # YAML's no
     ],
@@ -102,3 +130,51 @@ def test_broken_rule_is_refused_by_its_keys(sections, keys):
     with pytest.raises(InputError) as caught:
         check_run_config({"custom": SOFT} | sections, "test")
     assert all(key in str(caught.value) for key in keys)
+
+
+OBJECTIVE = "custom.coord_objective"
+
+
+@pytest.mark.parametrize(
+    ("sections", "keys"),
+    [
+        *(
+            (
+                {"custom": SOFT | {"coord_objective": {name: value}}},
+                (f"{OBJECTIVE}.{name}", f"{OBJECTIVE}.use_geom_loss"),
+            )
+            for name, value in {
+                "lambda_coord": 0.2,
+                "alpha_l1": 2,
+                "beta_giou": 2,
+                "expectation_temperature": 2,
+                "matching": "hungarian",
+            }.items()
+        ),
+        (
+            {"custom": {"coord_objective": BOX | {"lambda_coord_ce": 2}}},
+            (f"{OBJECTIVE}.lambda_coord_ce", "use_coord_ce"),
+        ),
+        ({"custom": {"coord_objective": BOX | {"term_options": {"soft_ce": {}}}}}, (f"{OBJECTIVE}.term_options",)),
+        ({"custom": {"coord_objective": BOX, "coord_soft_ce_w1": {"w1_weight": 2}}}, ("coord_soft_ce_w1.w1_weight",)),
+        ({"custom": {"coord_soft_ce_w1": {"enabled": True, "target_sigma": 100}}}, ("target_sigma", "target_truncate")),
+        ({"custom": SOFT | {"coord_offset": {"embed_lr": 1e-3}}}, ("coord_offset.embed_lr", "coord_offset.enabled")),
+        ({"evaluation": {"views": ["mirror"], "images": "none"}}, ("evaluation.views", "evaluation.images")),
+        (
+            {"training": {"warmup_steps": 20, "max_steps": 10}},
+            ("training.warmup_steps is 20", "training.max_steps is 10"),
+        ),
+        ({"training": {"learning_rate": 0}}, ("training.learning_rate is 0",)),
+        ({"training": {"vit_lr": 0.0, "optimizer": "multimodal"}}, ("training.vit_lr",)),
+    ],
+)
+def test_setting_without_effect_is_told_by_its_keys(sections, keys):
+    (line,) = settings_without_effect(check_run_config({"custom": SOFT} | sections, "test"))
+    assert all(key in line for key in keys)
+
+
+def test_settings_of_the_groups_that_are_compared_have_an_effect():
+    configs = Path(__file__).parents[4] / "configs"
+    for file in (configs / "phase1").glob("*.yaml"):
+        config = load_run_config(file, [], base=configs / "base" / "shapes.yaml")
+        assert settings_without_effect(config) == [], file

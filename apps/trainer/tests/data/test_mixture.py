@@ -110,7 +110,7 @@ def test_every_source_has_its_own_prompt_classes_root_and_augmentation(tmp_path)
     assert found[1] == {(f"<image>{data.prompt}", (40, 40))}
     assert {text for text, _ in found[2]} == {"What is 2 + 2?", "Be brief."}
     assert len(flipped) == 2  # mirrored and as it is
-    assert mixture.image_sets[1].annotations.notes["objects of other classes than data.classes names, left out"] == 3
+    assert mixture.image_sets[1].annotations.notes["objects of other classes than those asked for, left out"] == 3
 
 
 def given(record, **_):
@@ -142,7 +142,7 @@ def test_limit_takes_the_first_images_of_each_source_and_says_so(tmp_path):
         assert list(mine.instances) == list(whole.instances)[:count]
         assert (
             mine.digest != whole.digest
-            and mine.notes[-1] == f"the first {count} of {len(whole)} images are used (data.limit is {count})"
+            and mine.notes[-1] == f"the first {count} of {len(whole)} images are used (limit is {count})"
         )
     # What is scored when the training set is answered is what was trained on.
     path = sources[0]["annotations"]
@@ -286,11 +286,9 @@ def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     found = load_annotated(tmp_path / "a.json", DataSection(classes=("dog", "bird"), strict=True))
     assert [(category.id, category.name) for category in found.annotations.categories] == [(2, "dog"), (3, "bird")]
     assert found.classes == ("dog", "bird") and found.target_counts.tolist() == [2]
-    assert found.notes == ("data.classes names a class that these annotations do not have: bird",)
+    assert found.notes == ("the list of classes names a class that these annotations do not have: bird",)
     assert [row.category for row in found.ground_truth().tables.annotations] == [0, 0]
-    with pytest.raises(
-        InputError, match=r"data\.classes: expected classes of these annotations \(cat, dog\), found bird"
-    ):
+    with pytest.raises(InputError, match=r"classes: expected classes of these annotations \(cat, dog\), found bird"):
         load_annotated(tmp_path / "a.json", DataSection(classes=("bird",), strict=True))
 
 

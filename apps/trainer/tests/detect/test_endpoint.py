@@ -15,7 +15,7 @@ IMAGE = Image.new("RGB", (4, 4))
 
 def engine(url, **options):
     options = {"markers": "qwen", "max_new_tokens": 9, "retries": 2, "timeout": 5} | options
-    return EndpointEngine(url, "m", "find all", "be brief", **options)
+    return EndpointEngine((url,), "m", "find all", "be brief", **options)
 
 
 def token_steps():
@@ -134,3 +134,35 @@ def test_empty_text_is_an_answer_of_no_objects():
     with served(lambda number, request: (200, chat_reply("", []))) as (url, _):
         (record,) = engine(url).answer([IMAGE])
     assert (record["text"], record["coord_logprobs"], record["coord_quantiles"]) == ("", [], [])
+
+
+def test_servers_share_images_by_load_and_a_lost_one_costs_none(capsys):
+    import threading
+
+    lost, held = threading.Event(), threading.Event()
+
+    def slow(number, request):
+        held.wait(5)  # the others are answered by the second server
+        return (200, chat_reply(TEXT)) if not lost.is_set() else (None, None)
+
+    def fast(number, request):
+        if number == 5:
+            lost.set()
+            held.set()
+        return 200, chat_reply(TEXT)
+
+    with served(slow) as (first, to_first), served(fast) as (second, to_second):
+        both = EndpointEngine((first, second), "m", "find all", None, "qwen", 9, concurrency=2, timeout=9)
+        records = both.answer([IMAGE] * 8)
+        assert [record["text"] for record in records] == [TEXT] * 8
+        # One request was held by the first server and lost with it, and no other was sent there.
+        assert len(to_first) == 1 and len(to_second) == 8
+        both.report()
+    assert f"{first} did not answer 1 request, which the other servers took over" in capsys.readouterr().out
+
+
+def test_request_that_every_server_would_refuse_is_sent_to_one():
+    with served(lambda number, request: (404, {"error": {"message": "no model m"}})) as (first, to_first):
+        both = EndpointEngine((first, "http://127.0.0.1:9/v1"), "m", "find all", None, "qwen", 9)
+        (record,) = both.answer([IMAGE])
+    assert len(to_first) == 1 and "no model m" in record["error"] and "the path" not in record["error"]

@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 import torch
+import transformers
 from naive_varlen import naive_varlen_attn
 from PIL import Image
 from tiny_families import SYSTEM, build
@@ -69,7 +70,8 @@ def trained(bases, tmp_path_factory):
     def of(kind, packing=False):
         folder = tmp_path_factory.mktemp(kind) / "run"
         data = {"shapes": {"train": 4, "heldout": 2}, "packing": packing}
-        return folder, train_and_score(run_config(bases(kind), data=data), folder)
+        config = run_config(bases(kind), data=data, **({"evaluation": {"images": "none"}} if packing else {}))
+        return folder, train_and_score(config, folder)
 
     return of
 
@@ -161,7 +163,7 @@ def test_only_the_answer_is_supervised(kind, bases, tmp_path):
     messages = [{"role": "user", "content": "<image>find"}, {"role": "assistant", "content": "a square"}]
     labels = run.encode({"messages": messages, "images": [Image.new("RGB", (64, 64))]})["labels"]
     learnt = run.processor.tokenizer.decode([label for label in labels if label != -100])
-    assert learnt.rstrip("\n") == "a square" + ("<end_of_turn>" if kind == "gemma3" else "<|im_end|>")
+    assert learnt.rstrip("\n") == "a square" + FAMILIES[kind].answer_end
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -170,7 +172,9 @@ def test_family_is_planned(kind, bases, capsys):
 
     family, config = FAMILIES[kind], run_config(bases(kind))
     rates = {"vit_lr": 1e-5, "aligner_lr": 2e-5, "learning_rate": 3e-5}
-    if kind == "gemma3":  # its merger is a bare matrix, which has no adapter
+    if "merger" in family.cannot:
+        with pytest.raises(InputError, match=r"training\.aligner_lr: the merger of"):
+            dry_run(config.model_copy(update={"training": config.training | rates}))
         del rates["aligner_lr"]
     figures = dry_run(config.model_copy(update={"training": config.training | rates}))
     groups = {lr: [g["example"] for g in figures["groups"] if g["lr"] == lr] for lr in rates.values()}
@@ -179,16 +183,24 @@ def test_family_is_planned(kind, bases, capsys):
     assert any(f".{family.language_model}." in name for name in groups[3e-5]) and all(groups.values())
     told = capsys.readouterr().out
     assert figures["parameters"]["offsets"] > 0
-    assert figures["peak"] > figures["weights"] > 0 and "not simulated" not in told
+    assert figures["peak"] > figures["weights"] > 0 and "cannot be simulated" not in told
 
 
 def test_memory_of_a_family_that_cannot_be_simulated_is_left_out_of_the_plan(bases, monkeypatch, capsys):
     from coord_trainer.preview import dry_run
 
-    row = replace(FAMILIES["qwen3_vl"], cannot={"memory": "nobody has tried"})
-    monkeypatch.setitem(FAMILIES, "qwen3_vl", row)
+    model = transformers.models.qwen3_vl.modeling_qwen3_vl.Qwen3VLTextModel
+    monkeypatch.setattr(model, "forward", lambda self, **inputs: inputs["inputs_embeds"].max().item())
     assert "peak" not in dry_run(run_config(bases("qwen3_vl")))
-    assert "memory: not simulated for Qwen3-VL: nobody has tried" in capsys.readouterr().out
+    assert "memory: the step of Qwen3-VL cannot be simulated (" in capsys.readouterr().out
+
+
+def test_samples_that_are_too_long_are_refused_by_the_plan_as_by_the_run(bases):
+    from coord_trainer.preview import dry_run
+
+    config = run_config(bases("qwen3_vl"))
+    with pytest.raises(InputError, match=r"training\.max_length"):
+        dry_run(config.model_copy(update={"training": config.training | {"max_length": 45}}))
 
 
 def opened(base, folder, **sections):
@@ -223,13 +235,6 @@ def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, tmp_pat
     assert parts.language_model == [family.language_model, family.head]
     vision = model.get_submodule(family.vision_tower).config
     assert vision.patch_size in (family.patch_size, [family.patch_size] * 2)
-    if kind == "gemma3":
-        merge = vision.image_size / vision.patch_size / model.config.mm_tokens_per_image**0.5
-    elif kind == "internvl":
-        merge = 1 / model.config.downsample_ratio
-    else:
-        merge = vision.spatial_merge_size
-    assert merge == family.merge_size
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,11 +247,15 @@ def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, t
     for size in ((64, 64), (300, 25), (90, 160)):
         prompt = {"role": "user", "content": "<image>" + run.config.data.prompt}
         images = [Image.new("RGB", size)]
-        ids = run.encode({"messages": [prompt, {"role": "assistant", "content": "a"}], "images": images})["input_ids"]
+        sample = run.encode({"messages": [prompt, {"role": "assistant", "content": "a"}], "images": images})
+        ids = sample["input_ids"]
         assert len(ids) == lengths.around + lengths.image(*size) + lengths.answer("a")
-        if limited and max(size) < 4 * min(size):
-            side = FAMILIES[kind].patch_size * FAMILIES[kind].merge_size
-            assert 0 < ids.count(image_token) * side**2 <= 64 * 64
+        pixels = sample["pixel_values"].numel() / 3
+        if "image_grid_thw" in sample:
+            pixels = int(sample["image_grid_thw"].prod()) * FAMILIES[kind].patch_size ** 2
+        side = FAMILIES[kind].patch_size * FAMILIES[kind].merge_size
+        assert ids.count(image_token) * side**2 == pixels
+        assert not limited or max(size) >= 4 * min(size) or 0 < pixels <= 64 * 64
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -326,6 +335,14 @@ def test_checkpoint_that_is_taught_another_end_than_its_chat_template_writes_is_
         opened(base, tmp_path)
 
 
+def test_answer_ends_as_the_record_says_where_the_chat_template_writes_nothing_after_it(bases, tmp_path):
+    end = "{% if message.role != 'assistant' %}<|im_end|>\n{% endif %}{% endfor %}"
+    base = edited(bases("qwen3_vl"), tmp_path / "base", lambda text: text.replace("<|im_end|>\n{% endfor %}", end))
+    settings = json.loads((base / "tokenizer_config.json").read_text())
+    (base / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "<|endoftext|>"}))
+    assert opened(base, tmp_path).processor.tokenizer.eos_token == FAMILIES["qwen3_vl"].answer_end
+
+
 @pytest.mark.parametrize("kind", ["qwen3_vl", "gemma3"])
 def test_sample_that_is_cut_off_has_a_token_type_for_each_token(kind, bases, tmp_path):
     training = {
@@ -390,7 +407,7 @@ def test_second_record_of_a_model_type_is_refused():
 
 
 def test_record_with_an_unknown_refusal_is_refused():
-    with pytest.raises(ValueError, match="Mine: cannot: expected memory or packing or pixels or speed, found 'video'"):
+    with pytest.raises(ValueError, match="Mine: cannot: expected merger or packing or pixels or speed, found 'video'"):
         Family("Mine", "mine", swift_model="qwen3_vl", swift_template="qwen3_vl", cannot={"video": "no"})
 
 

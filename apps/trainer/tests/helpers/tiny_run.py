@@ -9,7 +9,7 @@ from pathlib import Path
 from coord_trainer.config.run_config import check_run_config
 
 HELPERS = Path(__file__).parent
-TINY = {"hidden": 32, "ffn": 48, "vision_hidden": 32, "layers": 2, "vision_layers": 2}
+TINY = {"hidden": 32, "heads": 4, "ffn": 48, "vision_hidden": 32, "layers": 2, "vision_layers": 2}
 BASE = {
     "data": {"markers": "obj", "shapes": {"train": 8, "heldout": 2}},
     "custom": {"coord_soft_ce_w1": {"enabled": True}},

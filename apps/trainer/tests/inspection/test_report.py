@@ -212,4 +212,4 @@ def test_inspect_names_classes_that_the_data_does_not_have(inspect, clean, tmp_p
     assert code == 0 and f"names a class that these annotations do not have: {known}t" in out
     assert "the findings are of all classes" in out
     code, err, _ = inspect(source.annotations, f"data.classes=[{known}t]")
-    assert code == 2 and "data.classes: expected classes of these annotations" in err
+    assert code == 2 and "classes: expected classes of these annotations" in err

@@ -11,7 +11,9 @@ from safetensors.torch import load_file, save_file
 from tiny_run import tiny_config
 from transformers import AutoModelForImageTextToText
 
+from coord_adapter import weights_digest
 from coord_codec import CoordVocab, InputError
+from coord_trainer.model.card import make_card
 from coord_trainer.model.checkpoint import offset_ids, open_checkpoint
 
 
@@ -42,6 +44,15 @@ def test_adapter_of_another_base_is_named(adapter):
     wider = {name: torch.cat([tensor, tensor], dim=int("lora_A" in name)) for name, tensor in load_file(file).items()}
     save_file({name: tensor.contiguous() for name, tensor in wider.items()}, file)
     with pytest.raises(InputError, match=r"adapter: .*size mismatch"):
+        open_checkpoint(adapter, tiny_config())
+
+
+def test_adapter_of_another_base_of_the_same_shapes_is_named(tiny_model, adapter):
+    card = make_card(tiny_config(), {}, None)
+    card.model_copy(update={"base": weights_digest(tiny_model)}).write(adapter)
+    open_checkpoint(adapter, tiny_config())
+    card.model_copy(update={"base": "another"}).write(adapter)
+    with pytest.raises(InputError, match=r"the adapter names another: another base"):
         open_checkpoint(adapter, tiny_config())
 
 

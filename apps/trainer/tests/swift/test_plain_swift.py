@@ -11,6 +11,8 @@ from plain_swift import groups_of
 from tiny_run import HELPERS, read_lines, tiny_config
 from transformers import TrainerCallback
 
+from coord_adapter import weights_digest
+
 pytest.importorskip("swift")
 CONFIG = tiny_config(
     data={"shapes": {"train": 12, "heldout": 2}},
@@ -41,6 +43,7 @@ def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
 
     from coord_trainer import train as stage
     from coord_trainer.data.shapes import draw_sets
+    from coord_trainer.model.card import read_card
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.pipeline import swift_arguments
 
@@ -64,6 +67,7 @@ def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "TrainingProgress", Record)
     result = stage.train_model(CONFIG, ours, base, train, None)
     assert result.new["parameters"]["offsets"] == 0
+    assert read_card(result.checkpoint).base == weights_digest(base)
 
     arguments = swift_arguments(CONFIG, plain, base, "qwen3_vl_coord", evaluates=False)
     (plain / "arguments.json").write_text(json.dumps(arguments))

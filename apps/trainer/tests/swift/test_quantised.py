@@ -22,7 +22,7 @@ def config(resume=False, images="heldout", **training):
     steps = {"max_steps": 3, "save_steps": 1, "logging_steps": 1, "per_device_train_batch_size": 2}
     return tiny_config(
         run={"resume": resume},
-        model={"tiny": {"hidden": 128, "ffn": 128, "vision_hidden": 128}},
+        model={"tiny": {"hidden": 128, "heads": 4, "ffn": 128, "vision_hidden": 128}},
         data={"shapes": {"train": 4, "heldout": 2}},
         custom={"coord_soft_ce_w1": {"enabled": True}, "coord_offset": {"enabled": True}},
         training=lora | steps | training,

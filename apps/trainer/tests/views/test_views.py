@@ -1,13 +1,16 @@
 """Every view shows what it says, and boxes and shapes return to where they are in the image."""
 
 import json
+import shutil
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 
 import coord_eval
+from coord_adapter import weights_digest
 from coord_codec import InputError, Object, encode_target
 from coord_codec.records import Instance
 from coord_eval import ScoredObject
@@ -20,7 +23,7 @@ from coord_trainer.checkpoints import is_complete, mark_complete
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.detect.calibrate import Seen, refuse_trained_images, write_calibration
 from coord_trainer.detect.image_sources import find_sources
-from coord_trainer.model.card import calibration_key, make_card, read_card
+from coord_trainer.model.card import CARD_FILE, calibration_key, make_card, read_card
 from coord_trainer.views.asking import looks_of
 from coord_trainer.views.mirror import Mirror
 from coord_trainer.views.registry import VIEWS, check_views, register_view, views_of
@@ -268,4 +271,24 @@ def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder,
     (found,) = detector(folder / "a.png")
     assert found.score == pytest.approx(0.5, abs=1e-3)  # half of 1, and a thousandth of the score itself
     plain = load_run_config(None, [], trains=False)
-    assert Detector(SeeingEngine(), plain).calibrated_as(checkpoint).calibration is None
+    without = Detector(SeeingEngine(), plain).calibrated_as(checkpoint)
+    assert without.calibration is None and "not calibrated" in without.uncalibrated and not detector.uncalibrated
+
+
+def test_calibration_is_refused_for_other_weights_and_kept_by_a_merge(tmp_path):
+    line = Calibration(((0.0, 0.0), (1.0, 0.5)), "constant", ThresholdCurve((), (), {}))
+    config = load_run_config(None, [], trains=False)
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder, value in ((one, 1), (other, 2)):
+        folder.mkdir()
+        save_file({"w": np.full(3, value)}, folder / "adapter_model.safetensors")
+    make_card(config, {}, None).write(one)
+    write_calibration(one, calibration_key(config.evaluation.decoding[0], []), line)
+    detector = Detector(SeeingEngine(), config)
+    assert detector.calibrated_as(one).calibration is not None
+    shutil.copy(one / CARD_FILE, other)
+    with pytest.raises(InputError, match="calibrations: expected one of these weights"):
+        detector.calibrated_as(other)
+    record = {"history": [{"kind": "merge", "adapter": {"weights": weights_digest(one)}}]}
+    (other / "export.json").write_text(json.dumps(record))
+    assert detector.calibrated_as(other).calibration is not None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from coord_adapter.drafts import DRAFTS_FILE, Drafts, read_drafts, save_drafts
 from coord_adapter.format import MODULE_NAME, SavedOffsets, read_offsets
 from coord_adapter.initial_rows import new_token_rows, smooth_rows, smooth_rows_2d
+from coord_adapter.weights import weights_digest
 from coord_codec import InputError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ __all__ = [
     "save_drafts",
     "smooth_rows",
     "smooth_rows_2d",
+    "weights_digest",
     "with_offset_modules",
 ]
 

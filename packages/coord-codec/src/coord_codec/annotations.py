@@ -17,13 +17,23 @@ from coord_codec.arguments import expect
 from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.document import is_coco, read_coco
 from coord_codec.coco.shapes import in_place_of
-from coord_codec.coco.tables import Category, CocoTables
+from coord_codec.coco.tables import Category, CocoTables, categories_named
 from coord_codec.counts import counted
 from coord_codec.files import BACKSLASHES, InputError, name_on_disk, parse_json_line
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.json_file import JsonFile
-from coord_codec.records import Instance, Object, Problem, parse_objects, parse_record, raise_for, with_uncertain
+from coord_codec.records import (
+    Instance,
+    Object,
+    Problem,
+    UniqueIds,
+    parse_objects,
+    parse_record,
+    raise_for,
+    raise_for_refused,
+    with_uncertain,
+)
 
 _GRID = CoordGrid()
 
@@ -144,11 +154,7 @@ def read_annotations(
         annotations = _from_records(source, on_bad_box, kind)
     annotations = replace(annotations if annotations.tables else _with_existing_names(annotations, root), root=root)
     if on_bad_box == "error":
-        refused = [problem for problem in annotations.problems if problem.is_box]
-        raise_for(
-            refused,
-            f"{counted(len(refused), 'object is', 'objects are')} refused; mend them, or let on_bad_box leave them out",
-        )
+        raise_for_refused(annotations.problems)
     if strict:
         annotations.check()
     return annotations
@@ -240,7 +246,7 @@ def _collect(records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, ki
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
     names: set[str] = set()
-    first_uses: dict[int | str, str] = {}  # where each image id first occurs
+    ids = UniqueIds()
     for record, where in records:
         if isinstance(record, Problem):
             problems.append(record)
@@ -252,20 +258,16 @@ def _collect(records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, ki
         problems += faults
         if instance is None:
             continue
-        if instance.image_id is not None:
-            first = first_uses.setdefault(instance.image_id, where)
-            if first is not where:
-                message = f"expected an id of its own, found {instance.image_id!r}, which {first} has already"
-                problems.append(Problem(where, "image_id", message))
-                continue
+        if repeated := ids.fault(instance.image_id, where):
+            problems.append(repeated)
+            continue
         names.update(obj.desc for obj in instance.objects)
         if kind is not None:
             instance, faults = _with_shapes(instance, where, kind, on_bad_box, notes)
             problems += faults
         if instance is not None:
             instances.append(instance)
-    categories = tuple(Category(number, name) for number, name in enumerate(sorted(names), start=1))
-    return AnnotationSet(tuple(instances), tuple(problems), categories, dict(+notes))
+    return AnnotationSet(tuple(instances), tuple(problems), categories_named(names), dict(+notes))
 
 
 def _with_shapes(

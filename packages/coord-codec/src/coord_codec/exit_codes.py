@@ -39,6 +39,8 @@ def exit_codes(*, quiet: bool = False) -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (FileExistsError, NotADirectoryError) as error:
         stop(f"error: {error.filename}: it is a file, or is below one; name another folder", 2)
+    except FileNotFoundError as error:
+        stop(f"error: {error.filename}: no such file or folder; check the path", 2)
     except PermissionError as error:
         stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)
     except OSError as error:

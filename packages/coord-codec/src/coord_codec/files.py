@@ -315,10 +315,11 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a UTF-8 text file atomically, see `atomic_write`.
+    """Write a UTF-8 text file atomically, see `atomic_write`; its folder is made if it is missing.
 
     Raises:
         OSError: if the file cannot be written; an existing file of that name stays as it was
     """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as file:
         file.write(text)

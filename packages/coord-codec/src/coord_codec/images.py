@@ -10,7 +10,7 @@
 | animation | its first frame |
 
 Only formats that Pillow decodes itself are opened, up to `MAX_PIXELS` pixels, since a small file can declare any number
-of them. Pillow (`pip install coord-eval[report]`) is imported with the first image.
+of them. Pillow (`pip install pillow`) is imported with the first image.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from coord_codec.boxes import Bins, OnBadBox, SmallBoxError, check_shown, is_plain_box, read_box, widened
+from coord_codec.counts import counted
 from coord_codec.files import InputError, parse_json_line
 from coord_codec.geometry import Shape, geometry_of
 from coord_codec.geometry.shape import InBins, read_shape
@@ -357,6 +358,37 @@ def raise_for(problems: Iterable[Problem], summary: str) -> None:
         rest = f"\nand {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
         listed = "\n".join(str(problem) for problem in problems[:_SHOWN])
         raise InputError(f"{summary}:\n{listed}{rest}")
+
+
+def raise_for_refused(problems: Iterable[Problem]) -> None:
+    """Raise an error if objects were refused, as `on_bad_box: error` asks.
+
+    Raises:
+        InputError: listing the first few of them
+    """
+    refused = [problem for problem in problems if problem.is_box]
+    fault = f"{counted(len(refused), 'object is', 'objects are')} refused, and on_bad_box is error"
+    raise_for(refused, f"{fault}; mend them, or let on_bad_box leave them out")
+
+
+class UniqueIds:
+    """Finds the records whose image id an earlier record has.
+
+    Example:
+        >>> ids = UniqueIds()
+        >>> ids.fault(7, "a.jsonl:1"), str(ids.fault(7, "a.jsonl:2"))
+        (None, 'a.jsonl:2: image_id: expected an id of its own, found 7, which a.jsonl:1 has already')
+    """
+
+    def __init__(self) -> None:
+        self._first_uses: dict[int | str, str] = {}
+
+    def fault(self, image_id: int | str | None, where: str) -> Problem | None:
+        """Return the problem of a record whose id is taken; None if it has an id of its own or none."""
+        first = where if image_id is None else self._first_uses.setdefault(image_id, where)
+        if first is where:
+            return None
+        return Problem(where, "image_id", f"expected an id of its own, found {image_id!r}, which {first} has already")
 
 
 def _problems_of(error: ValueError, where: str) -> list[Problem]:

@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from coord_codec import AnnotationSet, Category, InputError, Instance
+from coord_codec import Category, InputError, Instance, Problem
+from coord_codec.coco.tables import CocoTables
+from coord_data.records import Row
 
-OTHER = "objects of other classes than data.classes names, left out"
+_Record = TypeVar("_Record", Instance, Row)
+
+OTHER = "objects of other classes than those asked for, left out"
 
 
-def of_classes(instance: Instance, classes: Sequence[str] | None, notes: Counter[str]) -> Instance:
-    """Return the instance with only the objects of these classes, and count the others."""
+def of_classes(record: _Record, classes: Sequence[str] | None, notes: Counter[str]) -> _Record:
+    """Return the record with only the objects of these classes, and count the others."""
     if classes is None:
-        return instance
-    kept = tuple(target for target in instance.objects if target.desc in classes)
-    notes[OTHER] += len(instance.objects) - len(kept)
-    return instance.model_copy(update={"objects": kept}) if len(kept) < len(instance.objects) else instance
+        return record
+    names = record.desc if isinstance(record, Row) else [target.desc for target in record.objects]
+    kept = [n for n, name in enumerate(names) if name in classes]
+    notes[OTHER] += len(names) - len(kept)
+    if len(kept) == len(names):
+        return record
+    if isinstance(record, Row):
+        return record.of_objects(kept)
+    return record.model_copy(update={"objects": tuple(record.objects[n] for n in kept)})
+
+
+def usable(
+    records: Iterable[_Record],
+    faults: Iterable[Problem | None],
+    classes: Sequence[str] | None,
+    problems: list[Problem],
+    notes: Counter[str],
+) -> Iterator[_Record]:
+    """Yield the records whose image can be used, with only the objects of a class list.
+
+    Args:
+        records: the records as read
+        faults: why the image of each cannot be used; None if it can
+        classes: descriptions to keep; None for all
+        problems: extended by the faults
+        notes: updated with counts of notes
+    """
+    for record, fault in zip(records, faults, strict=True):
+        if fault is None:
+            yield of_classes(record, classes, notes)
+        else:
+            problems.append(fault)
 
 
 def class_categories(stated: Sequence[Category], classes: Sequence[str] | None, source: str) -> tuple[Category, ...]:
@@ -31,7 +64,7 @@ def class_categories(stated: Sequence[Category], classes: Sequence[str] | None, 
     by_name = {category.name: category for category in stated}
     if not by_name.keys() & set(classes):
         raise InputError(
-            f"{source}: data.classes: expected classes of these annotations ({', '.join(sorted(by_name)[:6])}), found "
+            f"{source}: classes: expected classes of these annotations ({', '.join(sorted(by_name)[:6])}), found "
             f"{', '.join(classes)}"
         )
     last = max((category.id for category in stated if isinstance(category.id, int)), default=0)
@@ -46,23 +79,16 @@ def absent_classes(stated: Sequence[Category], classes: Sequence[str] | None) ->
     if not (absent := [name for name in classes or () if name not in names]):
         return ()
     some = "a class" if len(absent) == 1 else f"{len(absent)} classes"
-    return (f"data.classes names {some} that these annotations do not have: {', '.join(absent)}",)
+    return (f"the list of classes names {some} that these annotations do not have: {', '.join(absent)}",)
 
 
-def select_classes(
-    annotations: AnnotationSet, classes: Sequence[str] | None, source: str, notes: Counter[str]
-) -> AnnotationSet:
-    """Return a set with only the objects, rows and categories of a class list; unchanged if it is None."""
-    if classes is None:
-        return annotations
-    categories = class_categories(annotations.categories, classes, source)
-    index = {category: number for number, category in enumerate(categories)}
-    new = {number: index[category] for number, category in enumerate(annotations.categories) if category in index}
-    tables = annotations.tables and replace(
-        annotations.tables,
-        annotations=tuple(
-            row._replace(category=new[row.category]) for row in annotations.tables.annotations if row.category in new
-        ),
-    )
-    instances = tuple(of_classes(instance, classes, notes) for instance in annotations.instances)
-    return replace(annotations, instances=instances, categories=categories, tables=tables)
+def tables_of_classes(
+    tables: CocoTables | None, stated: Sequence[Category], kept: Sequence[Category]
+) -> CocoTables | None:
+    """Return the rows of a COCO file with only the annotations of the categories `kept` of those that it states."""
+    if tables is None or stated == kept:
+        return tables
+    index = {category: number for number, category in enumerate(kept)}
+    new = {number: index[category] for number, category in enumerate(stated) if category in index}
+    rows = (row._replace(category=new[row.category]) for row in tables.annotations if row.category in new)
+    return replace(tables, annotations=tuple(rows))

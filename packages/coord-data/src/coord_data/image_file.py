@@ -198,14 +198,15 @@ def problem_of(
         return Problem(
             str(path),
             "width, height",
-            f"the file has {width} x {height} pixels; the ratio of its sides exceeds data.max_side_ratio="
-            f"{max_side_ratio:g}",
+            f"the file has {width} x {height} pixels; the ratio of its sides exceeds max_side_ratio={max_side_ratio:g}",
         )
     if None not in stated and stated != file.size:
         message = f"the annotations say {stated[0]} x {stated[1]} pixels, the file has {width} x {height}"
         if stated == file.stored_size:
             message += "; that is its size before the EXIF orientation is applied, which training does: remove the "
             message += "orientation from the file, or draw boxes on the upright image"
+        elif stated == (height, width):
+            message += ": width and height are exchanged"
         return Problem(str(path), "width, height", message)
     notes.update(file.notes)
     return None
@@ -288,8 +289,8 @@ def is_outside(path: Path, base: Path) -> bool:
 def outside_message(base: Path) -> str:
     """Return the error message for an image outside the folder `base`."""
     return (
-        f"lies outside the folder of the images {base}, by .. or a link; set data.allow_outside=true (prepare: "
-        "--allow-outside) if that is intended, or set data.images (--images) to the folder that its path is relative to"
+        f"lies outside the folder of the images {base}, by .. or a link; allow that (--allow-outside) if "
+        "it is intended, or name the folder that its path is relative to (--images)"
     )
 
 

@@ -137,7 +137,7 @@ class ImageIndex:
         if not matches:
             if name and (others := self._by_stem.get(_plain(name)[1].name)):
                 reason = f"not found, and {others[0]} lies in another folder; correct the path, or name with --images"
-                return Found(name, fault=f"image {name}: {reason} (data.images) the folder that it is relative to")
+                return Found(name, fault=f"image {name}: {reason} the folder that it is relative to")
             return Found(name)
         if len(matches) > 1:
             listed = " and ".join(matches[:3]) + (f" and {len(matches) - 3} more" if len(matches) > 3 else "")

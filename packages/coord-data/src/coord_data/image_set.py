@@ -21,16 +21,15 @@ from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, 
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
-from coord_codec.records import raise_for
-from coord_data.classes import absent_classes, class_categories, select_classes
+from coord_codec.records import raise_for_refused
+from coord_data.classes import absent_classes, class_categories, tables_of_classes, usable
 from coord_data.formats.coco import base_of
 from coord_data.formats.registry import open_source
 from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFile, ImageFolder, problem_of, where_it_is
-from coord_data.large.check import Rules
-from coord_data.large.records import Records
 from coord_data.large.store import Stream, keep_records, streams
 from coord_data.raw_boxes import RawBoxes
 from coord_data.reading import read_by
+from coord_data.records import Records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -134,7 +133,7 @@ class ImageSet:
         if count is None or count >= len(self):
             return self
         chosen = self.instances[:count]
-        used = f"the first {count:,} of {counted(len(self), 'image')} are used (data.limit is {count})"
+        used = f"the first {count:,} of {counted(len(self), 'image')} are used (limit is {count})"
         notes = (*self.notes, used)
         if self.evidence is not None:
             digest = _digest(chosen, self.evidence.folder)
@@ -194,26 +193,24 @@ def load_annotated(
         return _load_large(source, name, rules)
     evidence = gather_evidence(source, rules, name)
     loaded, root = evidence.annotations, evidence.root
-    notes = Counter(loaded.notes)
+    problems, notes = list(loaded.problems), Counter(loaded.notes)
     file_of = dict(zip(evidence.raw.files, evidence.files, strict=True))
-    problems, good = list(loaded.problems), []
-    for instance in loaded.instances:
-        file = file_of.get(instance.image) or evidence.folder.look_at(instance.image)
-        stated = instance.width, instance.height
-        if problem := problem_of(file, root / instance.image, stated, notes, rules.max_side_ratio):
-            problems.append(problem)
-        else:
-            good.append(instance)
-    _refuse(source.named, problems, len(good), rules, root)
-    usable = select_classes(loaded.select(good), rules.classes, str(source.named), notes)
-    usable = replace(usable, problems=tuple(problems), notes=dict(+notes))
-    for_user = (
-        *evidence.notes,
-        *_note_repeated(Records.of(usable.instances).repeated),
-        *absent_classes(loaded.categories, rules.classes),
+    faults = (
+        problem_of(
+            file_of.get(instance.image) or evidence.folder.look_at(instance.image),
+            root / instance.image,
+            (instance.width, instance.height),
+            notes,
+            rules.max_side_ratio,
+        )
+        for instance in loaded.instances
     )
-    digest = _digest(usable.instances, evidence.folder)
-    return ImageSet(name, usable, root, digest, notes=for_user, base=evidence.base, evidence=evidence)
+    kept = tuple(usable(loaded.instances, faults, rules.classes, problems, notes))
+    loaded = replace(loaded.select(kept), problems=tuple(problems), notes=dict(+notes))
+    found = _checked(source.named, loaded, rules)
+    for_user = (*evidence.notes, *_notes_on(loaded, rules))
+    digest = _digest(found.instances, evidence.folder)
+    return ImageSet(name, found, root, digest, notes=for_user, base=evidence.base, evidence=evidence)
 
 
 def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "train") -> Evidence:
@@ -236,25 +233,34 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     )
 
 
-def _note_repeated(repeated: Sequence[str]) -> tuple[str, ...]:
-    """Return a note if images have several records, each of which teaches that the others' objects are not there."""
-    if not repeated:
-        return ()
+def _notes_on(annotations: AnnotationSet, rules: ReadingRules) -> tuple[str, ...]:
+    """Return a note on images with several records, each of which denies the others' objects, and on absent classes."""
+    absent = absent_classes(annotations.categories, rules.classes)
+    if not (repeated := Records.of(annotations.instances).repeated):
+        return absent
     images = counted(len(repeated), "image has", "images have")
-    return (f"{images} several records, such as {repeated[0]}: merge them into one record per image",)
+    return (f"{images} several records, such as {repeated[0]}: merge them into one record per image", *absent)
 
 
-def _refuse(annotations: Path, problems: Sequence[Problem], good: int, rules: ReadingRules, root: Path) -> None:
-    """Raise an `InputError` if `strict` is set and there are problems, or if no usable image is left."""
+def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> AnnotationSet:
+    """Return usable records with the categories of a class list.
+
+    Raises:
+        InputError: `strict` is set and there are problems, no usable image is left, or no object is of the class list.
+    """
+    problems, root = annotations.problems, annotations.root
     if problems and rules.strict:
-        raise InputError(f"{problems[0]} ({counted(len(problems), 'such problem')}; data.strict is on)")
-    if not good:
+        raise InputError(f"{problems[0]} ({counted(len(problems), 'such problem')}; strict is on)")
+    if not annotations.instances:
         reason = f"; the first problem: {problems[0]}" if problems else ", as there are no records"
         missing = [problem.where for problem in problems if (problem.field, problem.message) == ("image", MISSING)]
-        where = where_it_is(os.path.relpath(missing[0], root), annotations) if missing else ""
+        where = where_it_is(os.path.relpath(missing[0], root), path) if missing else ""
         if missing and (where or rules.images is None):
-            where = f"; data.images (--images) names the folder that its paths are relative to{where}"
-        raise InputError(f"{annotations}: no usable image is left{reason}{where}")
+            where = f"; images (--images) names the folder that its paths are relative to{where}"
+        raise InputError(f"{path}: no usable image is left{reason}{where}")
+    categories = class_categories(annotations.categories, rules.classes, str(path))
+    tables = tables_of_classes(annotations.tables, annotations.categories, categories)
+    return replace(annotations, categories=categories, tables=tables)
 
 
 def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
@@ -262,20 +268,17 @@ def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
     path = source.path
     root, base = rules.images or path.parent, rules.images or base_of(path)
     where = None if rules.allow_outside else base
-    checks = Rules(root, where, rules.on_bad_box, rules.classes, rules.max_side_ratio)
     folders = (source.format, str(root.resolve()), str(base.resolve()))
     settings = (*folders, rules.on_bad_box, rules.allow_outside, rules.classes, rules.max_side_ratio)
-    store = keep_records(path, root, settings, Stream(path, source.format, checks, name))
+    store = keep_records(path, root, settings, Stream(path, source.format, root, where, rules, name))
     problems = tuple(Problem(**fault) for fault in store.facts["problems"])
     if rules.on_bad_box == "error":
-        refused = [problem for problem in problems if problem.is_box]
-        raise_for(refused, f"{counted(len(refused), 'object is', 'objects are')} refused; data.on_bad_box is error")
-    _refuse(path, problems, len(store.records), rules, root)
-    stated = [Category(*row) for row in store.facts["categories"]]
-    categories = class_categories(stated, rules.classes, str(path))
-    loaded = AnnotationSet(store.records, problems, categories, store.facts["notes"], root)
-    notes = (*_note_repeated(store.records.repeated), *absent_classes(stated, rules.classes))
-    return ImageSet(name, loaded, root, store.digest, notes=notes, base=base, part=store.part)
+        raise_for_refused(problems)
+    stated = tuple(Category(*row) for row in store.facts["categories"])
+    loaded = AnnotationSet(store.records, problems, stated, store.facts["notes"], root)
+    notes = _notes_on(loaded, rules)
+    found = _checked(path, loaded, rules)
+    return ImageSet(name, found, root, store.digest, notes=notes, base=base, part=store.part)
 
 
 def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:

@@ -7,8 +7,8 @@ from pathlib import Path
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_codec.geometry import geometry_of
+from coord_data.formats.annotation_format import Annotated
 from coord_data.formats.registry import FORMATS, open_source
-from coord_data.formats.table import Annotated
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -42,7 +42,7 @@ def read_by(path: Path | Source, rules: ReadingRules) -> Annotated:
         InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
     """
     if rules.images is not None and not rules.images.is_dir():
-        raise InputError(f"data.images: expected a folder of images, found nothing of that kind at {rules.images}")
+        raise InputError(f"images: expected a folder of images, found nothing of that kind at {rules.images}")
     if rules.read_as is not None and not geometry_of(rules.geometry).is_box:
         raise InputError(f"read_as {rules.read_as}: it applies to boxes, found geometry {rules.geometry}; read boxes")
     source = open_source(path, rules.format)

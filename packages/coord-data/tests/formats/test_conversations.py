@@ -63,7 +63,7 @@ def test_faults_of_marked_boxes_are_listed(tmp_path):
 
 @pytest.mark.parametrize("answer", ["The cat sleeps.", "cat <loc_100><loc_200><loc_300><loc_400>"])
 def test_conversations_without_boxes_are_named_as_such(tmp_path, answer):
-    with pytest.raises(InputError, match=r"conversations without boxes that are read .*bbox_2d.*<box>.*data.sources"):
+    with pytest.raises(InputError, match=r"conversations without boxes that are read .*bbox_2d.*<box>.*text alone"):
         read(tmp_path, {"image": "a.jpg", "conversations": [TURNS, {"from": "gpt", "value": answer}]})
 
 

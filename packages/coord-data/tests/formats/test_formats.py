@@ -53,7 +53,7 @@ def test_shape_is_read_as_its_box_where_boxes_are_wanted(tmp_path, name, geometr
 def test_point_is_refused_where_boxes_are_wanted(tmp_path, name, geometry):
     path = write(tmp_path, FORMATS[name].examples[geometry])
     (problem,) = read_source(path, format=name, on_bad_box="drop_box").annotations.problems
-    assert "data.geometry: point reads it" in problem.message
+    assert "the geometry point reads it" in problem.message
 
 
 def test_names_of_formats_are_those_of_the_table():

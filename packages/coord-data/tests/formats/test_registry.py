@@ -234,7 +234,7 @@ def test_refused_box_of_any_format_follows_on_bad_box(place, policy, left):
     assert [i.image for i in found.instances] == left
     assert [(p.where, p.is_box) for p in found.problems] == [(f"{path}: object 0", True)]
     assert "lies outside its image, which is 200 x 100 pixels" in found.problems[0].message
-    with pytest.raises(InputError, match=r"1 object is refused; data\.on_bad_box is error"):
+    with pytest.raises(InputError, match=r"1 object is refused, and on_bad_box is error"):
         read_source(place, on_bad_box="error")
 
 

@@ -50,8 +50,9 @@ def test_json_that_is_nobodys_is_told_by_its_keys(tmp_path, prepared):
 
 def test_instance_record_with_keys_of_its_own_is_read(tmp_path, prepared):
     Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
-    record = {"image": "a.png", "annotations": [], "tags": [], "size": 3, "objects": [], "annotator": 1}
+    box = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
+    record = {"image": "a.png", "annotations": [], "tags": [], "size": 3, "objects": [box], "annotator": 1}
     (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
     code, said = prepared("a.jsonl", "--out", "out")
     assert code == 0, said
-    assert "1 record, 0 boxes" in said
+    assert "1 record, 1 box" in said

@@ -55,8 +55,7 @@ def test_boxes_of_larger_objects_that_are_too_small_are_named():
     assert set(told_of_boxes(draft)[0]) == {"too_small"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05), (-0.03, 0.03)])
+@pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05)])
 def test_small_boxes_that_are_shifted_along_both_sides_are_one_shift(step):
     """Beside their objects, so that smaller boxes seem to fit better too."""
     found, _ = told_of_boxes(small_objects(40, 80, (640, 480)).moved(lambda b: np.add(b, (*step, *step))))
@@ -74,14 +73,11 @@ def test_shift_that_leaves_some_overlap_is_no_copy():
     assert set(found) == {"shifted"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", ["too_large, 20 %", "too_small, 20 %"])
-def test_copies_of_boxes_of_a_wrong_size_are_both(size):
-    found, _ = told_of_boxes(COCO["resized, .8"](COCO[size](replace(shapes(30), coco=True))))
-    assert set(found) == {"resized", size.partition(",")[0]}
+def test_copies_of_boxes_of_a_wrong_size_are_both():
+    found, _ = told_of_boxes(COCO["resized, .8"](COCO["too_large, 20 %"](replace(shapes(30), coco=True))))
+    assert set(found) == {"resized", "too_large"}
 
 
-@pytest.mark.slow
 def test_copies_in_another_order_that_overlap_their_objects_a_little_are_named():
     """So that edges of the objects lie below the wrong boxes too, with a z of 3.2 to 4.3."""
     rng, drawn = np.random.default_rng(0), shapes(300)
@@ -136,8 +132,7 @@ def test_images_that_are_read_in_another_way_than_the_others_are_counted(clean, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("coco", [True, False])
-@pytest.mark.parametrize("step", [(40, 0), (0, -30), (36, 36)])
+@pytest.mark.parametrize(("step", "coco"), [((40, 0), True), ((0, -30), True), ((36, 36), False)])
 def test_boxes_that_are_shifted_out_of_their_images_are_moved_back(clean, step, coco):
     """So many pixels in each image, whatever its size."""
     sizes = [(288, 216), (432, 216), (288, 360)] * len(clean.images)
@@ -165,7 +160,7 @@ def cells():
 
 @pytest.mark.slow
 @pytest.mark.shared
-@pytest.mark.parametrize("factor", [0.5, 0.9, 0.95])
+@pytest.mark.parametrize("factor", [0.9, 0.95])
 def test_scale_of_boxes_with_a_margin_is_told_to_the_per_cent(cells, factor):
     found, _ = told_of_boxes(cells.moved(lambda b: b * factor))
     assert {f.code for f in found.values() if f.severity != "note"} == {"resized"}
@@ -186,7 +181,7 @@ def test_shift_of_boxes_with_a_margin_is_told_to_some_pixels(cells, step):
 
 @pytest.mark.slow
 @pytest.mark.shared
-@pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05)])
+@pytest.mark.parametrize("step", [(0.04, -0.05)])
 def test_boxes_that_are_shifted_along_both_sides_are_no_copy(cells, step):
     """And stay in their images, so that neither order nor unit looks wrong."""
     found, meaning = told_of_boxes(cells.moved(lambda b: np.add(b, (*step, *step))))
@@ -195,7 +190,6 @@ def test_boxes_that_are_shifted_along_both_sides_are_no_copy(cells, step):
     assert found_step == pytest.approx(np.negative(step), abs=0.01)
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_pixels_of_a_copy_are_no_thousandths_in_another_order(cells):
     """YOLO labels in pixels of a larger copy: as thousandths from corners they fit a little, by chance."""
@@ -213,7 +207,6 @@ def test_boxes_of_a_padded_copy_are_named(clean, coco, side):
     assert np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max() < 0.03
 
 
-@pytest.mark.slow
 def test_choice_by_range_alone_says_so(clean):
     rng = np.random.default_rng(0)
     noise = {name: Image.fromarray(rng.integers(0, 255, (72, 96, 3), np.uint8)) for name in clean.images}
@@ -221,7 +214,6 @@ def test_choice_by_range_alone_says_so(clean):
     assert "not confirmed by the pixels" in found["norm1000"].evidence
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("images", [12, 40])
 def test_pixels_that_say_nothing_are_told(clean, images):
     part = COCO["mirrored"](replace(clean.subset(range(images)), coco=True))

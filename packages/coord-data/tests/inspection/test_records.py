@@ -7,6 +7,9 @@ import pytest
 from PIL import Image
 from planted import JSONL, DataSource, edit_records, examine, shapes, told
 
+from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
+from coord_data import load_annotated, source
+
 
 @pytest.fixture(scope="module")
 def clean():
@@ -100,7 +103,6 @@ def test_sizes_of_other_images_beside_boxes_that_fit_are_wrong_sizes(clean, tmp_
     assert told(source)[0] == {"size_mismatch"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("allowed", [False, True])
 def test_images_that_training_refuses_as_outside_are_named(clean, tmp_path, allowed):
     source = clean.write(tmp_path / "images")
@@ -109,13 +111,13 @@ def test_images_that_training_refuses_as_outside_are_named(clean, tmp_path, allo
     (tmp_path / "elsewhere/a.jsonl").write_text(lines)
     codes, found = told(DataSource(tmp_path / "elsewhere/a.jsonl", allow_outside=allowed))
     assert codes == (set() if allowed else {"unreadable_image"})
-    assert allowed or "data.allow_outside" in found.findings[0].evidence
+    assert allowed or "--allow-outside" in found.findings[0].evidence
 
 
-@pytest.mark.slow
 def test_sizes_of_other_images_mean_shuffled_names(clean, tmp_path):
-    grown = {n: i.resize((96 + 2 * k, 120)) for k, (n, i) in enumerate(clean.images.items())}
-    source = replace(clean, images=grown).write(tmp_path)
+    few = clean.subset(range(4))
+    grown = {n: i.resize((96 + 2 * k, 120)) for k, (n, i) in enumerate(few.images.items())}
+    source = replace(few, images=grown).write(tmp_path)
     names = [f"{n}" for n in grown]
     edit_records(source, lambda records: [r.update(image=names[k - 1]) for k, r in enumerate(records)])
     codes, _ = told(source)
@@ -153,8 +155,9 @@ def test_raw_numbers_are_all_read_where_a_description_holds_a_line_separator(cle
 
 @pytest.mark.slow
 def test_list_of_files_that_lost_a_row_means_shuffled_names(clean, tmp_path):
-    plain = {name: Image.new("RGB", (96 + 2 * k, 120), (k, 0, 0)) for k, name in enumerate(clean.images)}
-    source = replace(clean, images=plain).write(tmp_path)
+    few = clean.subset(range(12))  # of which a tenth may differ
+    plain = {name: Image.new("RGB", (96 + 2 * k, 120), (k, 0, 0)) for k, name in enumerate(few.images)}
+    source = replace(few, images=plain).write(tmp_path)
     names = list(plain)
 
     def lose_a_row(records):
@@ -165,3 +168,29 @@ def test_list_of_files_that_lost_a_row_means_shuffled_names(clean, tmp_path):
     edit_records(source, lose_a_row)
     (shuffled,) = [f for f in told(source)[1].findings if f.code == "shuffled"]
     assert "of other images" in shuffled.evidence
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_box_that_contradicts_the_outline_or_area_beside_it_is_a_finding(tmp_path, monkeypatch, size):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(source, "LARGE_BYTES", 0 if size == "large" else 10**9)
+    outline = [[10, 10, 50, 10, 50, 40, 10, 40]]
+    box, half = [10, 10, 40, 30], [5, 5, 20, 15]
+    facts = [
+        (box, outline, 1200),
+        (half, outline, 300),
+        (box, {"counts": [], "size": [48, 64]}, 2000),
+        (box, None, 900),
+    ]
+    rows = [
+        {"id": n, "image_id": 1, "category_id": 1, "bbox": b, "segmentation": outlines, "area": area}
+        for n, (b, outlines, area) in enumerate(facts)
+    ]
+    image = {"id": 1, "file_name": "a.png", "width": 64, "height": 48}
+    document = {"images": [image], "categories": [{"id": 1, "name": "cat"}], "annotations": rows}
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    Image.new("RGB", (64, 48)).save(tmp_path / "a.png")
+    counted = dict(load_annotated(tmp_path / "a.json").annotations.notes)
+    assert counted == {NOT_AROUND: 1, AREA_TOO_LARGE: 1}
+    findings = {f.code: f.count for f in examine(DataSource(tmp_path / "a.json")).findings}
+    assert findings["box_and_outline"] == findings["box_and_area"] == 1

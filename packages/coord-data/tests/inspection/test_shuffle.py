@@ -20,25 +20,22 @@ def rolled(draft, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [1, 7, 25])
+@pytest.mark.parametrize("rows", [0, 25])
 def test_boxes_of_a_neighbouring_row_are_named_in_a_set_of_many_images(rows):
-    draft = shapes(200)
-    assert codes(rolled(replace(draft, coco=True), rows)) == {"shuffled"}
-    assert codes(replace(draft, coco=True)) == set()
+    assert codes(rolled(replace(shapes(100), coco=True), rows)) == ({"shuffled"} if rows else set())
 
 
 @pytest.mark.slow
 def test_sample_of_a_large_set_holds_neighbours(tmp_path, monkeypatch):
     monkeypatch.setattr(raw_boxes, "SAMPLE", 100)
-    source = rolled(shapes(400), 1).write(tmp_path)
+    source = rolled(shapes(200), 1).write(tmp_path)
     found = examine(source, max_objects=30)
     assert [f.code for f in found.findings if f.severity == "error"] == ["shuffled"]
     assert sum(file.small is not None for file in found.files) <= 100
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("box", [(0, 0, 1, 1), (0, 0, 0.9, 0.9)])
-@pytest.mark.parametrize("images", [51, 56, 58])
+@pytest.mark.parametrize(("images", "box"), [(56, (0, 0, 1, 1)), (58, (0, 0, 0.9, 0.9))])
 def test_boxes_that_are_the_same_everywhere_are_not_shuffled(box, images):
     """Their fits differ by rounding alone, and so does chance."""
     draft = shapes(70).subset(range(images))

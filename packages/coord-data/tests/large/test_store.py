@@ -10,8 +10,8 @@ from coord_codec import InputError
 from coord_data import processes, source
 from coord_data.image_file import is_outside
 from coord_data.image_set import load_annotated
-from coord_data.large import check
-from coord_data.large.records import Records
+from coord_data.large import lines as large_lines
+from coord_data.records import Records
 from coord_data.rules import ReadingRules
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
@@ -67,7 +67,7 @@ def test_image_with_longer_sides_than_the_rules_allow_is_left_out_of_large_and_s
         monkeypatch.setattr(source, "LARGE_BYTES", 0 if large else 10**9)
         kept = {ratio: load_annotated(path, ReadingRules(max_side_ratio=ratio)) for ratio in (2.3, None)}
         assert [i.width for i in kept[2.3].instances] == [w for w in (i.width for i in kept[None].instances) if w <= 46]
-        assert any("exceeds data.max_side_ratio=2.3" in str(problem) for problem in kept[2.3].problems)
+        assert any("exceeds max_side_ratio=2.3" in str(problem) for problem in kept[2.3].problems)
 
 
 def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
@@ -83,7 +83,7 @@ def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
     found = load_annotated(path, data)
     assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
     assert dict(found.annotations.notes) == dict(small.annotations.notes)
-    assert found.notes == small.notes == ("data.classes names a class that these annotations do not have: a9",)
+    assert found.notes == small.notes == ("the list of classes names a class that these annotations do not have: a9",)
 
 
 def test_folders_are_followed_once_and_not_for_every_image(tmp_path, monkeypatch):
@@ -210,9 +210,9 @@ def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many,
 
 
 def test_refused_objects_of_a_large_file_are_an_error_when_asked(path, many):
-    with pytest.raises(InputError, match=r"2 objects are refused; data\.on_bad_box is error"):
+    with pytest.raises(InputError, match=r"2 objects are refused, and on_bad_box is error"):
         load_annotated(path, ReadingRules(on_bad_box="error"))
-    with pytest.raises(InputError, match=r"data\.strict is on"):
+    with pytest.raises(InputError, match=r"strict is on"):
         load_annotated(path, ReadingRules(strict=True))
 
 
@@ -221,7 +221,7 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
     (tmp_path / "a.json").write_text(json.dumps(document | {"categories": coco["categories"][:2]}))
     wanted = [load_annotated(file) for file in (path, tmp_path / "a.json")]
     monkeypatch.setattr(source, "LARGE_BYTES", 0)
-    monkeypatch.setattr(check, "PIECE", 1)
+    monkeypatch.setattr(large_lines, "PIECE", 1)
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
     forked = []
     submit = processes.ProcessPoolExecutor.submit

@@ -9,7 +9,7 @@ from typing import Any
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
 from coord_codec.counts import counted
-from coord_eval.calibration.calibration import Calibration
+from coord_eval.calibration.calibration import Calibration, reliability_with_intervals
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
 from coord_eval.fusion.detections import FusionRule, fuse_detections, fusion_note
@@ -176,7 +176,11 @@ def score(
     if not bootstrap:
         return evaluation
     drawn = resample(evaluation, bootstrap, seed, progress)
-    return evaluation.with_intervals(drawn.intervals(), few_objects_note(evaluation))
+    intervals = drawn.intervals()
+    if "ece" in intervals:
+        row = reliability_with_intervals(evaluation, bootstrap, seed)
+        intervals["ece"] |= {"low": row["low"], "high": row["high"]}
+    return evaluation.with_intervals(intervals, few_objects_note(evaluation))
 
 
 def _counts(truth: GroundTruth, collected: Collected) -> dict[str, int]:

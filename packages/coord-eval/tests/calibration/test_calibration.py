@@ -4,21 +4,20 @@ import json
 
 import numpy as np
 import pytest
+from coco_builder import coco
 from scipy.optimize import isotonic_regression
 
 from coord_eval import Calibration, InputError, ScoredObject, fit_calibration, score
 from coord_eval.calibration.knots import fit_knots, isotonic
 from coord_eval.cli.main import main
+from coord_eval.metrics.draws import sum_interval
 
 
 def generated(images, seed=0, labels=1, per_image=6):
     """A COCO set and results whose boxes are hits with the probability score², on an object each."""
     draw = np.random.default_rng(seed)
-    truth = {
-        "images": [{"id": i, "file_name": f"{i}.jpg", "width": 700, "height": 100} for i in range(images)],
-        "categories": [{"id": k, "name": f"label {k}"} for k in range(labels)],
-        "annotations": [],
-    }
+    names = {k: f"label {k}" for k in range(labels)}
+    truth = coco(names=names, images=range(images), size=(700, 100))
     results = []
     for image in range(images):
         for place in range(per_image):
@@ -103,7 +102,12 @@ def test_calibration_file_is_read_back(fitted, tmp_path):
     assert (values["rests_on"]["images"], values["rests_on"]["boxes"]) == (120, 720)
     for change, message in (
         ({"version": 2}, "version: expected a calibration of version 1, found 2"),
-        ({"knots": [[0.5, 0.6], [0.4, 0.7]]}, "knots: expected pairs of score and probability, both ascending"),
+        (
+            {"knots": [[0.5, 0.6], [0.4, 0.7]]},
+            r"knots: expected pairs of score and probability in \[0, 1\], both ascending",
+        ),
+        ({"knots": [[0.5, 1.6]]}, r"in \[0, 1\]"),
+        ({"thresholds": {**values["thresholds"], "intervals": []}}, "thresholds.intervals: expected 6 ends"),
         ({"knots": None}, "expected the fields that `coord-eval calibrate` writes"),
     ):
         with pytest.raises(InputError, match=message):
@@ -147,3 +151,30 @@ def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
     assert main(["score", *files, *report]) == 2
     assert "fuse them alike, or calibrate again" in capsys.readouterr().err
     assert main(["calibrate", *files, "--out", files[3]]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gap", [0.0, 0.02, 0.15])
+def test_interval_of_the_calibration_error_covers_the_error_itself(gap):
+    """In .9 of simulated sets or more; resamples around the error of the sample covered none of a true error of 0."""
+    draw, images, boxes = np.random.default_rng(3), 80, 6
+    covered = []
+    for _ in range(120):
+        score_ID = draw.random((images, boxes))
+        hit_ID = draw.random((images, boxes)) < np.clip(score_ID + np.where(score_ID < 0.5, gap, -gap), 0, 1)
+        in_bin_IDX = np.eye(10)[np.minimum(score_ID * 10, 9).astype(int)]
+        sums_IX = (in_bin_IDX * (score_ID - hit_ID)[..., None]).sum(axis=1)
+        count_IX = in_bin_IDX.sum(axis=1)
+        weights_BI = np.stack([np.bincount(draw.integers(0, images, images), minlength=images) for _ in range(200)])
+        draws_BX = weights_BI @ sums_IX / (weights_BI @ count_IX).sum(axis=1, keepdims=True)
+        low, high = sum_interval(sums_IX.sum(axis=0) / count_IX.sum(), draws_BX, count_IX.sum(axis=0))
+        covered.append(low <= gap <= high)
+    assert np.mean(covered) >= 0.9
+
+
+def test_fit_knots_joins_runs_of_equal_values_at_the_mean_score_of_their_boxes():
+    score_D = np.repeat([0.1, 0.2, 0.9], [40, 20, 40])
+    hit_D = np.repeat([True, False, True], [40, 20, 40])
+    (first, value), last = fit_knots(score_D, hit_D, 0.5, 0.0)
+    assert (first, value) == (pytest.approx((0.1 * 40 + 0.2 * 20) / 60), pytest.approx(2 / 3))
+    assert last == (pytest.approx(0.9), 1.0)

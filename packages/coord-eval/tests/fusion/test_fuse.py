@@ -205,6 +205,9 @@ CAT = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "score": 0.5}
         ({"views": [[{**CAT, "score": None}]]}, r"views\[0\]\[0\].score"),
         ({"views": [[{**CAT, "score": -0.1}]]}, r"views\[0\]\[0\].score: expected a number of at least 0"),
         ({"views": [[{"desc": "cat", "score": 1}]]}, r"views\[0\]\[0\].bbox_xyxy"),
+        ({"frame": (0, 1)}, "frame: expected a width and a height above 0"),
+        ({"regions": [(512, 0, 1024, 512)]}, r"regions\[0\]: .* lies outside the frame 1 x 1"),
+        ({"min_score": float("nan")}, "min_score: expected a finite number"),
         ({"views": [["cat"]]}, r"views\[0\]\[0\]: expected a ScoredObject or a record, found str"),
     ],
 )

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from coco_builder import coco
 
 from coord_codec import Instance
 from coord_eval import InputError, fuse, fuse_predictions, score
@@ -54,7 +55,7 @@ A = [answer(1, [("cat", [100, 100, 500, 500], 0.9), ("dog", [600, 600, 900, 900]
 B = [answer(1, [("Cat", [100, 100, 500, 600], 0.3)]), answer(3, [("cat", [0, 0, 1000, 1000], 0.8)])]
 
 
-def test_fuse_files_writes_answers_that_score_reads(coco, tmp_path, capsys):
+def test_fuse_files_writes_answers_that_score_reads(tmp_path, capsys):
     for name, records in (("a.jsonl", A), ("b.jsonl", B)):
         (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
     a, b, out = (str(tmp_path / name) for name in ("a.jsonl", "b.jsonl", "fused.jsonl"))

@@ -137,7 +137,6 @@ def test_infer_scale_finds_the_scale_that_was_used(coco_set, answers, scale):
     assert sum("mean best IoU" in note for note in inferred.notes) == 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["pixels", "input_pixels"])
 def test_assumed_scale_is_noted(coco_set, answers, scale):
     evaluation = score(coco_set, answers(scale))
@@ -257,7 +256,6 @@ def test_infer_scale_keeps_inexact_pixels(coco_set, answers, seed):
     assert any("scale pixels inferred" in note for note in score(coco_set, records, scale="infer").notes)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "names"), [(1000, ("1000.0", "999.0", "1024.0")), ("pixels", ("pixels",))])
 @pytest.mark.parametrize("seed", range(3))
 def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names, seed):

@@ -1,6 +1,7 @@
 """Answers find their images and labels their categories."""
 
 import pytest
+from coco_builder import coco
 
 from coord_eval import InputError, score, scored_objects
 
@@ -98,7 +99,7 @@ def test_join_takes_an_answer_for_each_label_that_was_asked_for(one_cat):
         score(one_cat, [{"image_id": 1, "text": box, "label": "cat"}] * 2)
 
 
-def test_join_places_the_boxes_of_tiles_in_their_image(coco):
+def test_join_places_the_boxes_of_tiles_in_their_image():
     truth = coco((1, 1, [110, 10, 50, 80]), size=(200, 100))
     answers = [
         {"image_id": 1, "text": "[]", "tile": [0, 0, 100, 100]},

@@ -4,18 +4,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from coco_builder import coco
 
 from coord_eval import InputError, load_ground_truth, score
 
-TRUTH = {
-    "images": [{"id": 3, "file_name": "a.jpg", "width": 99, "height": 99}, {"id": 5, "file_name": "b.jpg"}],
-    "categories": [{"id": 1, "name": "cat"}, {"id": 7, "name": "dog"}],
-    "annotations": [
-        {"id": 1, "image_id": 3, "category_id": 1, "bbox": [10, 10, 30, 40]},
-        {"id": 2, "image_id": 3, "category_id": 7, "bbox": [50, 50, 20, 20]},
-        {"id": 3, "image_id": 5, "category_id": 7, "bbox": [0, 0, 20, 20]},
-    ],
-}
+TRUTH = coco(
+    *((3, 1, [10, 10, 30, 40]), (3, 7, [50, 50, 20, 20]), (5, 7, [0, 0, 20, 20])),
+    names={1: "cat", 7: "dog"},
+    images=(3, 5),
+)
 RESULTS = [
     {"image_id": 3, "category_id": 1, "bbox": [10, 10, 30, 38], "score": 0.9},
     {"image_id": 3, "category_id": 1, "bbox": [60, 10, 30, 38], "score": 0.95},

@@ -1,6 +1,7 @@
 """Objects of one record, against what `score` makes of the same record."""
 
 import pytest
+from coco_builder import coco
 
 from coord_codec import InputError
 from coord_eval import score, scored_objects
@@ -19,7 +20,7 @@ RECORD = {
 
 
 @pytest.mark.parametrize("boxes", ["tokens", "expected"])
-def test_objects_are_those_that_an_evaluation_collects(boxes, coco):
+def test_objects_are_those_that_an_evaluation_collects(boxes):
     objects, dropped = scored_objects(RECORD, boxes=boxes)
     detections = score(
         coco((1, 1, [10, 0, 40, 50]), names=("cat", "dog"), size=(100, 200)), [RECORD], boxes=boxes

@@ -139,3 +139,34 @@ def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
     for faulty in ({"width": None}, {"objects": None}, {"objects": [{"desc": "cat"}]}):
         with pytest.raises(InputError, match=r"predictions\[0\], (fused|objects\[0\])"):
             score(truth, [record | {"fused": {}} | faulty])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "image_id,text\n1,a\n".encode("utf-16"), "not UTF-8 text"),
+        ("a.csv", b"image_id,text\n1,a,b\n", r"line 2: expected 2 cells, found 3"),
+        ("a.csv", b"image_id,category_id,bbox,score\n1,1\n", r"line 2: expected 4 cells, found 2"),
+        (
+            "a.csv",
+            b"image_id,category_id,x,y,width,height,score\n",
+            r"expected the columns .*bbox.*, found image_id, c",
+        ),
+        ("a.csv", None, "cannot be read"),
+        ("a.parquet", b"PAR1 and no more", "no readable Parquet file"),
+        ("a.jsonl", b'{"image": " ", "text": "[]"}', "line 1, image: expected a file name"),
+    ],
+)
+def test_file_that_cannot_be_read_is_one_line(tmp_path, name, content, message):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name}.*{message}") as raised:
+        read_predictions(tmp_path / name)
+    assert "\n" not in str(raised.value)
+
+
+def test_long_cell_of_a_csv_file_is_read(tmp_path):
+    (tmp_path / "a.csv").write_text(f"image_id,text\n1,{'a' * 200_000}\n")
+    assert len(read_predictions(tmp_path / "a.csv")[0].text) == 200_000

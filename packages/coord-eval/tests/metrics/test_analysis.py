@@ -2,8 +2,10 @@
 
 import json
 import math
+from functools import partial
 
 import pytest
+from coco_builder import coco
 
 from coord_eval import score
 from coord_eval.metrics.errors import BACKGROUND, ERROR_KINDS, UNKNOWN
@@ -11,14 +13,7 @@ from coord_eval.metrics.errors import BACKGROUND, ERROR_KINDS, UNKNOWN
 CAT, DOG = 1, 2
 
 
-def coco(objects, images=1, size=(400, 200)):
-    return {
-        "images": [{"id": i, "file_name": f"{i}.jpg", "width": size[0], "height": size[1]} for i in range(images)],
-        "categories": [{"id": CAT, "name": "cat"}, {"id": DOG, "name": "dog"}],
-        "annotations": [
-            {"id": n, "image_id": i, "category_id": k, "bbox": box} for n, (i, k, box) in enumerate(objects)
-        ],
-    }
+truth_of = partial(coco, names=("cat", "dog"), images=(0,), size=(400, 200))
 
 
 def results(*rows):
@@ -26,7 +21,7 @@ def results(*rows):
 
 
 A, B, C = [10, 10, 40, 40], [100, 100, 40, 40], [200, 20, 100, 100]
-TRUTH = coco([(0, CAT, A), (0, CAT, B), (0, DOG, C)])
+TRUTH = truth_of((0, CAT, A), (0, CAT, B), (0, DOG, C))
 
 
 def analysis(truth, *rows):
@@ -42,21 +37,21 @@ def test_macro_rates_are_the_mean_over_labels_with_objects():
 
 def test_f1_at_miou_is_the_mean_over_ten_thresholds():
     shifted = [A[0] + 4, *A[1:]]  # IoU 36/44 = .818: a hit at .5 to .8
-    found = analysis(coco([(0, CAT, A)]), (0, CAT, shifted, 1.0))["macro"]
+    found = analysis(truth_of((0, CAT, A)), (0, CAT, shifted, 1.0))["macro"]
     assert found["0.5:0.95"]["f1"] == pytest.approx(0.7)
     assert found["0.75"]["f1"] == 1.0
 
 
 def test_edge_bias_shows_a_shift_with_its_sign():
     shifted = [A[0] + 2, A[1] - 1, A[2], A[3] + 1]
-    bias = analysis(coco([(0, CAT, A)]), (0, CAT, shifted, 1.0))["edge_bias"]
+    bias = analysis(truth_of((0, CAT, A)), (0, CAT, shifted, 1.0))["edge_bias"]
     assert bias["pixels"] == pytest.approx({"x1": 2, "y1": -1, "x2": 2, "y2": 0})
     assert bias["bins"] == pytest.approx({"x1": 5, "y1": -5, "x2": 5, "y2": 0})
     assert bias["pairs"] == {"count": 1}
 
 
 def test_count_error_and_duplicates():
-    truth = coco([(0, CAT, A), (1, CAT, A), (1, CAT, B)], images=3)
+    truth = truth_of((0, CAT, A), (1, CAT, A), (1, CAT, B), images=range(3))
     twice = [(0, CAT, A, 0.9), (0, CAT, [11, 10, 40, 40], 0.8), (1, CAT, A, 0.9)]
     stray = (0, CAT, [300, 100, 40, 40], 0.9)
     assert analysis(truth, *twice, stray)["count"]["duplicates"] == 1
@@ -67,7 +62,7 @@ def test_count_error_and_duplicates():
 
 
 def test_count_error_of_exact_answers_is_0_where_objects_lie_in_a_crowd_region():
-    truth = coco([(0, CAT, A), (0, CAT, B), (0, CAT, [0, 0, 200, 200])])
+    truth = truth_of((0, CAT, A), (0, CAT, B), (0, CAT, [0, 0, 200, 200]))
     truth["annotations"][2]["iscrowd"] = 1
     lost_in_the_crowd = (0, CAT, [60, 60, 20, 20], 0.8)
     found = analysis(truth, (0, CAT, A, 0.9), (0, CAT, B, 0.9), lost_in_the_crowd)["count"]
@@ -75,7 +70,7 @@ def test_count_error_of_exact_answers_is_0_where_objects_lie_in_a_crowd_region()
 
 
 def test_breakdown_by_size_count_and_rank():
-    truth = coco([(0, CAT, [0, 0, 20, 20]), (0, CAT, A), (1, CAT, C)], images=3)
+    truth = truth_of((0, CAT, [0, 0, 20, 20]), (0, CAT, A), (1, CAT, C), images=range(3))
     found = analysis(truth, (0, CAT, A, 0.9), (0, CAT, C, 0.9), (1, CAT, C, 0.5), (2, CAT, C, 0.5))
     assert {k: v["recall"] for k, v in found["by_size"].items()} == {"small": 0.0, "medium": 1.0, "large": 1.0}
     assert found["by_object_count"]["2-3"] == pytest.approx({"images": 1, "precision": 0.5, "recall": 0.5, "f1": 0.5})
@@ -103,7 +98,7 @@ def test_expected_calibration_error():
     """Of four boxes at .95 three hit, of four at .15 one does: (|.95 - .75| + |.15 - .25|) / 2."""
     scores = [0.95] * 4 + [0.15] * 4
     hits = [True] * 3 + [False] + [True] + [False] * 3
-    truth = coco([(i, CAT, A) for i in range(8)], images=8)
+    truth = truth_of(*((i, CAT, A) for i in range(8)), images=range(8))
     rows = [(i, CAT, A if hit else C, s) for i, (s, hit) in enumerate(zip(scores, hits, strict=True))]
     found = analysis(truth, *rows)["reliability"]
     assert found["ece"] == pytest.approx(0.15)
@@ -160,13 +155,13 @@ def test_error_cost_is_the_ap50_gained_by_repairing_it():
 
 def test_error_cost_of_a_localisation_error_is_its_hit():
     off = (0, CAT, [A[0] + 20, *A[1:]], 0.9)
-    base = score(coco([(0, CAT, A)]), results(off))
+    base = score(truth_of((0, CAT, A)), results(off))
     assert base.coco["AP50"] == 0.0
     assert base.analysis["errors"]["localisation"] == {"count": 1, "cost": pytest.approx(1.0)}
 
 
 def test_analysis_of_empty_sets(coco_set):
-    for truth in (coco_set, {"images": [], "annotations": [], "categories": []}, coco([])):
+    for truth in (coco_set, {"images": [], "annotations": [], "categories": []}, truth_of()):
         found = score(truth, []).analysis
         json.dumps(found, allow_nan=False)
         assert found["count"]["duplicates"] == 0

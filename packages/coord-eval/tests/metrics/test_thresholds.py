@@ -36,7 +36,11 @@ def test_choose_takes_the_best_of_what_fits(curve):
     chosen = curve.choose(precision=target)
     assert chosen.precision >= target
     assert chosen.recall == max(recall for _, precision, recall, _ in curve.points if precision >= target)
-    assert "on other images the precision may be below" in chosen.note
+    assert "50% chance of it on other images" in curve.choose(precision=chosen.precision).note
+    careful = curve.choose(precision=target - 0.2, careful=True)
+    assert careful.intervals["precision"]["low"] >= target - 0.2 and "50%" not in careful.note
+    with pytest.raises(InputError, match="highest lower end of its interval is"):
+        curve.choose(precision=1, careful=True)
     target = curve.points[4][2]
     chosen = curve.choose(recall=target)
     assert chosen.recall >= target

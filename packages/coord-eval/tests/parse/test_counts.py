@@ -9,19 +9,12 @@ from hypothesis import strategies as st
 
 from coord_codec import int_to_token
 from coord_eval import parse_answer
-from coord_eval.parse.formats import REGISTRY
 
-PUBLISHED = [
-    pytest.param(row, published, id=f"{row.name}-{i}")
-    for row in REGISTRY.values()
-    for i, published in enumerate(row.published)
-]
 TOKEN = r"(?:coord_|loc_?|LOC_|patch_index_|[xy]_)?[0-9]+(?:\.[0-9]+)?"
 COORDINATE = re.compile(rf"<\|?{TOKEN}\|?>|(?<![A-Za-z0-9_.]){TOKEN}")
 
 
-@pytest.mark.parametrize(("row", "published"), PUBLISHED)
-def test_answer_without_one_of_its_numbers_has_as_many_objects_and_drops(row, published):
+def test_answer_without_one_of_its_numbers_has_as_many_objects_and_drops(published):
     for number in COORDINATE.finditer(published.text):
         text = published.text[: number.start()] + published.text[number.end() :]
         answer = parse_answer(text)
@@ -30,10 +23,10 @@ def test_answer_without_one_of_its_numbers_has_as_many_objects_and_drops(row, pu
             assert any(item.completeness == "repaired" for item in answer), text
 
 
-@pytest.mark.parametrize(("row", "published"), [p for p in PUBLISHED if p.values[0].name != "table"])
-def test_answer_three_times_has_three_times_the_objects(row, published):
-    answer = parse_answer(f"{published.text}\n" * 3)
-    assert (len(answer.objects), answer.dropped) == (3 * len(published.objects), ())
+def test_answer_three_times_has_three_times_the_objects(published):
+    if published.row.name != "table":
+        answer = parse_answer(f"{published.text}\n" * 3)
+        assert (len(answer.objects), answer.dropped) == (3 * len(published.objects), ())
 
 
 def tokens(box):

@@ -3,7 +3,6 @@
 import itertools
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -127,14 +126,3 @@ def test_parse_answer_equals_a_parser_by_splitting(fuzz):
         assert found == split_reference(text)
         objects += len(found)
     assert objects > len(fuzz.times(400))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "unit",
-    [*"{[\"\\'<9", '\\"', "<|coord_", START, f"{START}a", "<loc_1>", "(1,", "{[", '{"a":', "<think>", "=", "x=1, "],
-)
-def test_parse_answer_is_linear_in_the_text(unit):
-    """100,000 characters of the worst kind: a quadratic scan would take minutes."""
-    for format in FORMATS:
-        parse_answer(unit * (100_000 // len(unit)), format)

@@ -1,6 +1,9 @@
 """The table of metrics: what one row brings, for the built-in rows and for one of a user's own."""
 
 import json
+import re
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +22,7 @@ from coord_eval import (
     unregister_metric,
 )
 from coord_eval.cli.main import main
+from coord_eval.cli.summaries import evaluation_lines
 from coord_eval.report.metric_table import figure_of
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -40,6 +44,12 @@ def test_every_row_stands_in_the_json_and_in_the_readme(evaluation):
             assert row.name in place_of(row, values)
             key = f"analysis.{row.name}" if row.place == "analysis" else row.name
             assert f"| `{key}` | {row.documentation} |" in README
+    named = re.findall(
+        r"^\| `([\w.]+)` \|", README.split("| key in `evaluation.json` |")[1].split("\n\n")[0], re.MULTILINE
+    )
+    assert named
+    for key in named:
+        assert reduce(getitem, key.split("."), values) is not None
 
 
 def test_every_figure_is_resampled_and_every_resampled_number_is_a_figure(evaluation):
@@ -56,10 +66,9 @@ def test_every_figure_is_resampled_and_every_resampled_number_is_a_figure(evalua
     assert drawn.point["cost_missed"] == evaluation.analysis["errors"]["missed"]["cost"]
 
 
-@pytest.mark.parametrize("figure", [f for row in METRICS.values() for f in row.figures if "*" not in f.name], ids=str)
-def test_a_figure_is_prepared_alone_as_with_all_others(evaluation, figure):
-    alone = resample(evaluation, 2, metrics=[figure.name])
-    assert set(alone.point) == {figure.name}
+def test_a_figure_is_prepared_alone_as_with_all_others(evaluation):
+    for name in [figure.name for row in METRICS.values() for figure in row.figures if "*" not in figure.name]:
+        assert set(resample(evaluation, 2, metrics=[name]).point) == {name}
 
 
 @pytest.fixture
@@ -90,14 +99,38 @@ def test_registered_metric_appears_everywhere_from_one_row(missed, coco_set, noi
     report = evaluation.write_report(tmp_path / "report").read_text()
     assert report.count("missed_share") >= 2  # its own table, and the intervals
     worse = score(coco_set, results[::3])
-    comparison = compare({"all": evaluation, "third": worse}, resamples=50)
+    comparison = compare({"all": evaluation, "third": worse}, resamples=20)
     difference = comparison.differences["third"]["missed_share"]
     assert (difference.value > 0, difference.share_better, difference.p is not None) == (True, 0.0, True)
     (tmp_path / "t.json").write_text(json.dumps(coco_set))
     (tmp_path / "r.json").write_text(json.dumps(results))
     words = ["--ground-truth", str(tmp_path / "t.json"), "--predictions", str(tmp_path / "r.json")]
-    assert main(["score", *words, "--out", str(tmp_path / "out")]) == 0
+    assert main(["score", *words, "--out", str(tmp_path / "out"), "--no-report"]) == 0
     assert f"missed_share {expected:.3f}" in capsys.readouterr().out
+
+
+def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(coco_set, noisy_results, tmp_path):
+    def by_label(scored):
+        parts = {}
+        for k, name in enumerate(scored.truth.categories):
+            mine_N = ~scored.truth.crowd_N & (scored.truth.category_N == k)
+            parts[f"found_{name}"] = ratio_over_images(
+                scored.sum_objects(mine_N & (scored.matches.iou_N >= 0.5)), scored.sum_objects(mine_N)
+            )
+        return lambda weights_BI: {name: part(weights_BI) for name, part in parts.items()}
+
+    row = Metric(name="found", documentation="", measure=by_label, figures=(Figure("found_*", headline=True),))
+    register_metric(row)
+    try:
+        results = noisy_results(coco_set, 0)
+        both = {"all": score(coco_set, results, bootstrap=3), "third": score(coco_set, results[::3])}
+        comparison = compare(both, resamples=3)
+        assert any(line.startswith("found_red car") for line in evaluation_lines(both["all"]))
+        assert "; found_red car" in both["all"].write_report(tmp_path).read_text()
+        assert any("found_red car" in line for line in comparison.lines())
+        assert comparison.differences["third"]["found_red car"].p is not None
+    finally:
+        unregister_metric("found")
 
 
 def test_unregistered_metric_leaves_no_trace(evaluation):

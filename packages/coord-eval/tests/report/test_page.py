@@ -13,7 +13,7 @@ from coord_eval import ReportSection, oracle_predictions, score
 EVIL = "<script>alert(1)</script>\"'&\u202e\ud83d\0"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def evaluation():
     objects = [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}, {"desc": "dog", "bbox": [0.5, 0.5, 0.9, 0.9]}]
     truth = [
@@ -23,6 +23,12 @@ def evaluation():
     records[1]["text"] = records[1]["text"].replace("cat", EVIL)
     records[2]["text"] = ""
     return score(truth, records)
+
+
+@pytest.fixture(scope="module")
+def page(evaluation, tmp_path_factory):
+    """The file of a report."""
+    return evaluation.write_report(tmp_path_factory.mktemp("report"), title=EVIL)
 
 
 class Page(HTMLParser):
@@ -53,17 +59,16 @@ def drawn_images(text):
     return text.count('<svg class="overlay')
 
 
-def test_report_is_one_well_formed_file_with_its_own_script_and_no_references(evaluation, tmp_path):
-    path = evaluation.write_report(tmp_path, title=EVIL)
-    page = Page(path.read_text())
-    assert page.stack == []
-    assert page.outside == []
-    assert page.tags.count("script") == 1
-    assert drawn_images(path.read_text()) == 5
+def test_report_is_one_well_formed_file_with_its_own_script_and_no_references(page):
+    read = Page(page.read_text())
+    assert read.stack == []
+    assert read.outside == []
+    assert read.tags.count("script") == 1
+    assert drawn_images(page.read_text()) == 5
 
 
-def test_report_escapes_what_a_model_wrote(evaluation, tmp_path):
-    text = evaluation.write_report(tmp_path).read_text()
+def test_report_escapes_what_a_model_wrote(page):
+    text = page.read_text()
     assert text.count("<script") == 1
     assert "&lt;script&gt;" in text
     assert not set(text) & {"\u202e", "\0", "\ud83d"}
@@ -78,21 +83,21 @@ def test_report_breaks_long_labels_and_names_missing_ones(one_cat, tmp_path):
     assert "<td>(no label)</td><td class=n>1</td>" in text
 
 
-def test_report_numbers_are_those_of_the_evaluation(evaluation, tmp_path):
-    text = evaluation.write_report(tmp_path).read_text()
+def test_report_numbers_are_those_of_the_evaluation(evaluation, page):
+    text = page.read_text()
     assert f"<b>{evaluation.coco['AP']:.3f}</b>" in text
     assert f"<b>{evaluation.mean_iou:.3f}</b>" in text
     assert f"ceiling {evaluation.ceiling['AP']:.3f}" in text
 
 
-def test_report_names_each_curve_once(evaluation, tmp_path):
-    text = evaluation.write_report(tmp_path).read_text()
+def test_report_names_each_curve_once(page):
+    text = page.read_text()
     assert text.count(">IoU 0.75<") == 1
 
 
-def test_report_draws_recall_by_the_place_of_the_object(evaluation, tmp_path):
+def test_report_draws_recall_by_the_place_of_the_object(page):
     """Two of four cats at the upper left are found, and three of four dogs at the lower right."""
-    texts = re.findall(r">([^<>]+)</text>", evaluation.write_report(tmp_path).read_text())
+    texts = re.findall(r">([^<>]+)</text>", page.read_text())
     cells = [text for text in texts if text == "none" or re.fullmatch(r"\d\.\d\d \(\d+\)", text)]
     assert cells == ["0.50 (4)", *["none"] * 7, "0.75 (4)"]
 
@@ -115,9 +120,9 @@ def test_overlay_embeds_images_in_their_own_colours(evaluation, tmp_path):
     assert "<li>4 images, the first 2.png: not found" in text
 
 
-def test_overlay_draws_boxes_where_they_are(evaluation, tmp_path):
+def test_overlay_draws_boxes_where_they_are(page):
     """The image is 64 x 32 and drawn 480 wide: a box from .1 to .5 starts at 48, 24 and is 192 x 96."""
-    text = evaluation.write_report(tmp_path).read_text()
+    text = page.read_text()
     assert '<rect x="48.0" y="24.0" width="192.0" height="96.0" class="hit' in text
 
 
@@ -145,7 +150,6 @@ def test_report_shows_images_with_the_lowest_and_the_highest_f1(evaluation, tmp_
     assert drawn_images(evaluation.write_report(tmp_path, max_overlays=0).read_text()) == 0
 
 
-def test_report_has_the_permissions_of_any_file(evaluation, tmp_path):
-    path = evaluation.write_report(tmp_path)
+def test_report_has_the_permissions_of_any_file(page, tmp_path):
     (tmp_path / "other").write_text("")
-    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+    assert page.stat().st_mode == (tmp_path / "other").stat().st_mode

@@ -92,10 +92,10 @@ def test_figures_on_the_images_as_they_are(answered):
 @pytest.mark.slow
 def test_figures_on_drawn_images(answered, copied):
     """Naive reference: copy the drawn images and score all of them from the start."""
-    drawn = resample(score(*answered), resamples=4, seed=11).draws
+    drawn = resample(score(*answered), resamples=2, seed=11).draws
     draw = np.random.default_rng(11)
     images = len(answered[0]["images"])
-    for b in range(4):
+    for b in range(2):
         weights = np.bincount(draw.integers(0, images, images), minlength=images)
         expected = every_figure(*copied(*answered, weights), most_confused(answered))
         found = {name: draws[b] for name, draws in drawn.items() if not np.isnan(draws[b])}

@@ -4,31 +4,24 @@ import copy
 
 import numpy as np
 import pytest
+from coco_builder import coco
 
 NAMES = ("cat", "dog", "cow")
 
 
-def coco(images=120, seed=0):
+def simulated(images=120, seed=0):
     """Six objects an image on a grid, so that none overlaps another; sides of 40 to 90 pixels."""
     rng = np.random.default_rng(seed)
-    annotations = []
+    objects = []
     for image in range(images):
         for cell in range(6):
             w, h = rng.uniform(40, 90, 2)
             x, y = 200 * (cell % 3) + rng.uniform(0, 200 - w), 200 * (cell // 3) + rng.uniform(0, 200 - h)
-            box = [float(v) for v in (x, y, w, h)]
-            number = len(annotations)
-            category = int(rng.integers(1, 4))
-            annotations.append(
-                {"id": number + 1, "image_id": image, "category_id": category, "bbox": box, "iscrowd": 0}
-            )
-    for row in annotations:
-        row["area"] = row["bbox"][2] * row["bbox"][3]
-    return {
-        "images": [{"id": i, "file_name": f"{i}.png", "width": 600, "height": 400} for i in range(images)],
-        "categories": [{"id": k + 1, "name": name} for k, name in enumerate(NAMES)],
-        "annotations": annotations,
-    }
+            objects.append((image, int(rng.integers(1, 4)), [float(v) for v in (x, y, w, h)]))
+    truth = coco(*objects, names=NAMES, images={i: f"{i}.png" for i in range(images)}, size=(600, 400))
+    for row in truth["annotations"]:
+        row |= {"iscrowd": 0, "area": row["bbox"][2] * row["bbox"][3]}
+    return truth
 
 
 def answers(truth, seed=1, missed=0.03):
@@ -78,7 +71,7 @@ def spoil(truth, every=20):
 
 @pytest.fixture(scope="session")
 def clean():
-    return coco()
+    return simulated()
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from coco_builder import coco
 
 from coord_eval import InputError
 from coord_eval.cli.main import main
@@ -21,18 +22,12 @@ def files(tmp_path):
         CAT | {"id": 5, "category_id": 2, "bbox": [60, 10, 30, 30]},
         CAT | {"id": 6, "bbox": [5, 60, 20, 20]},
     ]
-    images = [
-        {"id": 1, "file_name": "a.png", "width": 100, "height": 100, "licence": "x"},
-        {"id": 2, "file_name": "b.png", "width": 100, "height": 100},
-    ]
-    document = {
+    document = coco(names=("cat", "dog"), images={1: "a.png", 2: "b.png"}) | {
         "info": {"year": 2026},
-        "images": images,
-        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
         "annotations": rows,
     }
-    coco = tmp_path / "coco.json"
-    coco.write_text(json.dumps(document))
+    document["images"][0]["licence"] = "x"
+    (tmp_path / "coco.json").write_text(json.dumps(document))
     objects = [
         {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.4], "note": "kept"},
         {"desc": "dog", "bbox": [0.6, 0.1, 0.9, 0.4]},
@@ -42,7 +37,7 @@ def files(tmp_path):
     untouched = '{"image":"b.png", "image_id":2,"width":100,"height":100,"objects":[]}'
     lines = tmp_path / "lines.jsonl"
     lines.write_text(json.dumps(line) + "\n" + untouched + "\n")
-    return {"coco": coco, "lines": lines}
+    return {"coco": tmp_path / "coco.json", "lines": lines}
 
 
 def decided(path, tmp_path, *choices, name="decisions.json"):
@@ -141,7 +136,15 @@ def test_faulty_decisions_exit_2_in_one_line_and_write_nothing(files, tmp_path, 
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document))
-    words = ["review", "apply", str(file), "--ground-truth", str(files["coco"]), "--out", str(tmp_path / "n.json")]
+    words = [
+        "review",
+        "apply",
+        str(file),
+        "--ground-truth",
+        str(files["coco"]),
+        "--out",
+        str(tmp_path / "new" / "n.json"),
+    ]
     assert main(words) == 2
     told = capsys.readouterr().err
     assert message in told and told.count("\n") == 1

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from coord_adapter.format import MODULE_NAME, is_guard, offset_part
 from coord_exporter.adapter import Adapter
 from coord_exporter.checkpoint.modules import empty_model, named_as_modules
-from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo
+from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
 from coord_exporter.checkpoint.recipe import read_float, read_rows, torch_dtype
 from coord_exporter.checkpoint.staging import ExportError
 from coord_exporter.verify import comparing
@@ -56,6 +56,8 @@ def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoi
     tables = find_tables(base)
     out = replace(out, modules={stored_head: tables.head} | base.modules)
 
+    if lost := _names_on_disk(base) - _names_on_disk(out):
+        raise ExportError(f"verify: {min(lost)} is missing in the export; nothing was written")
     compared, vanished, largest = set(), [], 0.0
     untouched = set(out.tensors)
     with warnings.catch_warnings(), torch.inference_mode(), comparing():
@@ -78,6 +80,17 @@ def verify_tensors(base: StoredCheckpoint, adapter: Adapter, out: StoredCheckpoi
                 f"verify: {name} differs from the base's, which PEFT does not change; nothing was written"
             )
     return {"compared": len(compared), "largest_error": largest, "vanished": vanished}
+
+
+def _names_on_disk(checkpoint: StoredCheckpoint) -> set[str]:
+    """Return the names of all tensors in a checkpoint's files, as the safetensors library reads them."""
+    from safetensors import safe_open
+
+    names: set[str] = set()
+    for file in checkpoint.files:
+        with safe_open(file.path, "pt") as stored:
+            names.update(stored.keys())
+    return names
 
 
 def _is_copy(before: TensorInfo, after: TensorInfo) -> bool:
@@ -143,6 +156,7 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
     from peft import PeftConfig, get_peft_model, set_peft_model_state_dict
     from peft.tuners.tuners_utils import BaseTunerLayer
     from peft.utils.other import AuxiliaryTrainingWrapper
+    from safetensors.torch import load_file
 
     config: Any = PeftConfig.from_pretrained(adapter.folder)
     if adapter.offsets is not None:
@@ -152,12 +166,15 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
     hollow = _hollow_out(model)
     tables = find_tables(base)
     tied = {tables.embed, tables.head} if tables.tied else set()
-    # In float32: beside its factors PEFT stores an adapted table in 16 bits, and would merge both in those.
-    stored = {tensor.name: tensor for tensor in adapter.file.tensors if offset_part(tensor.name) is None}
-    state = {name: read_float(tensor) for name, tensor in stored.items() if tensor.dtype in FLOATS}
+    # All that the file holds, whatever we have read of it. In float32: beside its factors PEFT stores an adapted table
+    # in 16 bits, and would merge both in those.
+    stored = load_file(adapter.file.path)
+    state = {name: value.float() for name, value in stored.items() if offset_part(name) is None}
     config.inference_mode = True
     peft_model = get_peft_model(model, config, low_cpu_mem_usage=True)
-    set_peft_model_state_dict(peft_model, state, low_cpu_mem_usage=True)
+    loaded = set_peft_model_state_dict(peft_model, state, low_cpu_mem_usage=True)
+    if unread := loaded.unexpected_keys:
+        raise ExportError(f"verify: PEFT does not load {unread[0]} of the adapter; nothing was written")
     inner = peft_model.base_model.model
     rows = _offset_rows(adapter, tables.embed, tables.head)
     layers: dict[str, Callable[[], dict[str, torch.Tensor]]] = {}

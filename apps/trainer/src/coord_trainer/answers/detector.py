@@ -19,7 +19,7 @@ from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
-from coord_trainer.model.card import follow_card, read_card
+from coord_trainer.model.card import calibration_key, follow_card, read_card
 from coord_trainer.views.asking import answer_views
 from coord_trainer.views.registry import check_views
 from coord_trainer.views.view import Question
@@ -67,6 +67,7 @@ class Detector:
         names: labels of the images, which the view `classes` asks for if `labels` is empty
         calibration: the map of scores to probabilities, None without one
         threshold: the least score of a box
+        uncalibrated: why a model that was calibrated has no calibration here; empty if it has, or never was
     """
 
     engine: Engine
@@ -76,6 +77,7 @@ class Detector:
     names: tuple[str, ...] = ()
     calibration: Calibration | None = None
     threshold: Threshold = field(default_factory=Threshold)
+    uncalibrated: str = ""
 
     @classmethod
     def load(
@@ -90,6 +92,7 @@ class Detector:
         precision: float | None = None,
         recall: float | None = None,
         speed: str | None = None,
+        calibrated: bool = True,
     ) -> Detector:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
 
@@ -103,6 +106,7 @@ class Detector:
             precision: the precision of the boxes that are kept, which a calibrated model turns into a least score
             recall: their recall, likewise; at most one of the three
             speed: `exact` or `fast` instead of that of the configuration; see `evaluation.speed`
+            calibrated: whether scores are those of the calibration that the model has, if any
 
         Raises:
             InputError: if there is no complete checkpoint, the configuration contradicts it, a label is invalid, a view
@@ -125,7 +129,8 @@ class Detector:
         loaded = open_checkpoint(folder, resolved)
         check_speed(loaded, resolved)
         detector = cls(LocalEngine(str(folder), loaded, resolved, 0), resolved, names=tuple(names))
-        detector = detector._with(resolved, allowed).calibrated_as(folder)
+        detector = detector._with(resolved, allowed)
+        detector = detector.calibrated_as(folder) if calibrated else detector
         return detector.with_threshold(min_score=min_score, precision=precision, recall=recall)
 
     def _with(self, free: RunConfig, allowed: frozenset[str]) -> Detector:
@@ -137,18 +142,24 @@ class Detector:
         tokenizer = self.engine.checkpoint.processor.tokenizer
         limit = config.evaluation.max_new_tokens or token_limit(config, tokenizer, names, of_run=False)
         engine = replace(self.engine, config=config, names=names, max_new_tokens=limit)
-        return replace(self, engine=engine, config=config, labels=allowed, free=free)
+        detector = replace(self, engine=engine, config=config, labels=allowed, free=free)
+        check_views(config.evaluation.views, detector.finish.question)
+        return detector
 
     def calibrated_as(self, folder: Path) -> Detector:
         """Return the detector with the calibration that the card in a checkpoint's folder has for its views.
 
         Raises:
-            InputError: if a view does not suit the question
+            InputError: if the calibration was fitted on other weights
         """
-        check_views(self.config.evaluation.views, self.finish.question)
         card = read_card(folder)
         section = self.config.evaluation
-        return replace(self, calibration=card and card.calibration_of(section.decoding[0], section.views, folder))
+        calibration = card and card.calibration_of(section.decoding[0], section.views, folder)
+        lacks = ""
+        if card and card.calibrations and calibration is None:
+            wanted = calibration_key(section.decoding[0], section.views)
+            lacks = f"scores are not calibrated: calibrated is {', '.join(card.calibrations)}, not {wanted}"
+        return replace(self, calibration=calibration, uncalibrated=lacks)
 
     def with_threshold(self, **asked: float | None) -> Detector:
         """Return the detector with a least score, from one of `min_score`, `precision` and `recall`.
@@ -165,7 +176,7 @@ class Detector:
         labels = self.labels or self.names
         limit = getattr(self.engine, "max_pixels", None) or data.max_pixels
         question = Question(data.prompt, data.class_prompt, tuple(sorted(labels)), data.geometry, limit)
-        return Finish(section.views, question, self.calibration, self.threshold)
+        return Finish(section.views, question, self.calibration, self.threshold, section.decoding[0].boxes)
 
     def __call__(self, image: Any) -> ImageDetections:
         """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.
@@ -250,10 +261,7 @@ class Detector:
             free = check_run_config(values, "asking", trains=False)
         allowed = self.labels if labels is None else frozenset(check_labels(labels))
         asking = self._with(free, allowed)
-        if views is not None:
-            return asking.calibrated_as(Path(self.engine.name))
-        check_views(free.evaluation.views, asking.finish.question)
-        return asking
+        return asking if views is None else asking.calibrated_as(Path(self.engine.name))
 
     @property
     def reading(self) -> dict[str, Any]:

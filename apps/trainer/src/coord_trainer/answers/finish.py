@@ -59,12 +59,14 @@ class Finish:
         question: what is asked
         calibration: the map of scores to probabilities; None without one
         threshold: the least score
+        boxes: how the boxes of answers are computed, which a calibration is for
     """
 
     views: tuple[str, ...] = ()
     question: Question = field(default_factory=lambda: Question(""))
     calibration: Calibration | None = None
     threshold: Threshold = Threshold()
+    boxes: str = "tokens"
 
     @property
     def changes(self) -> bool:
@@ -192,12 +194,15 @@ class Finish:
         if name == "min_score":
             return replace(self, threshold=Threshold(value, (name, value)))
         if self.calibration is None:
-            views = f" --views {','.join(self.views)}" if self.views else ""
+            words = [f"evaluation.decoding.boxes={self.boxes}"] * (self.boxes != "tokens")
+            words += [f"--views {','.join(self.views)}"] if self.views else []
             raise InputError(
-                f"{name}: the model's scores are not calibrated{' for these views' if views else ''}, so that no "
-                f"{name} can be promised; calibrate it first: uv run apps/trainer calibrate MODEL ANNOTATIONS{views}"
+                f"{name}: the model's scores are not calibrated{' for these boxes' if words else ''}, so that no "
+                f"{name} can be promised; calibrate it first: "
+                f"{' '.join(['uv run apps/trainer calibrate MODEL ANNOTATIONS', *words])}"
             )
-        chosen = self.calibration.choose(**{name: value})
+        wanted: dict[str, Any] = {name: value}
+        chosen = self.calibration.choose(**wanted)
         return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
 
 

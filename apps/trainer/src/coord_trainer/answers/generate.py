@@ -13,7 +13,7 @@ from coord_codec import CoordVocab, InputError
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
-from coord_trainer.answers.speed.of_checkpoint import decode_fast
+from coord_trainer.answers.speed.of_checkpoint import decode_fast, has_fixed_shapes
 from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.targets import marker_ids
@@ -64,7 +64,7 @@ def answer_images(
     prompt_length = inputs["input_ids"].shape[1]
     filled_to = data.noise_objects if decoding.filled else None
     grammar = grammar_of(tokenizer, data, decoding.grammar, prompt_length, max_new_tokens, names, filled_to)
-    if speed != "plain":
+    if speed != "plain" or has_fixed_shapes(checkpoint):
         found = decode_fast(checkpoint, inputs, data, max_new_tokens, grammar, names, decoding.filled, speed)
         pairs = zip(found.answers, found.statistics, strict=True)
         return [answer_record(checkpoint, ids, statistics, markers) for ids, statistics in pairs]

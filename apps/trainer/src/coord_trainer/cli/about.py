@@ -12,7 +12,7 @@ from coord_trainer.cli.options import load_libraries
 
 @app.command("config")
 def list_config(
-    prefix: Annotated[str, typer.Argument(help="A section, a key or its beginning, for example data.max.")] = "",
+    prefix: Annotated[str, typer.Argument(help="A section, a key or its beginning, for example data.augment.")] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables, one per section.")] = False,
 ) -> None:
     """List configuration keys with their type, default and meaning.

@@ -89,14 +89,18 @@ def predict(
     config: ConfigFile = None,
     images: Annotated[Path | None, typer.Option(help="The folder of the images of annotations.")] = None,
     endpoint: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Use an OpenAI-compatible server, for example http://localhost:8000/v1."),
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Use an OpenAI-compatible server, for example http://localhost:8000/v1; repeated, several servers of "
+            "the model share the images.",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--model", "--name", help="The model's name on the server of --endpoint.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Number of concurrent requests to the server; 8 if not given.")
+        int | None, typer.Option(min=1, help="Number of concurrent requests; 8 for each server if not given.")
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=1, help="Time limit of a request in seconds; 300 if not given.")
@@ -130,20 +134,20 @@ def predict(
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.detect.arguments import as_setting, check_options, check_settings, split_words
 
-    model, sources, settings = split_words(words, endpoint is not None)
+    model, sources, settings = split_words(words, bool(endpoint))
     settings += as_setting(views, speed)
     asked_threshold(min_score, precision, recall)
     served = {"--model": name, "--concurrency": concurrency, "--timeout": timeout, "--grammar": grammar}
-    check_options(sources, endpoint is not None, [word for word, value in served.items() if value is not None])
+    check_options(sources, bool(endpoint), [word for word, value in served.items() if value is not None])
     if timeout is not None and not timeout <= _LONGEST_REQUEST:  # also refuses nan
         raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {timeout}")
     resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
-    check_settings(settings, endpoint is not None, len(resolved.evaluation.decoding))
+    check_settings(settings, bool(endpoint), len(resolved.evaluation.decoding))
     from coord_trainer.answers.detector import check_labels
     from coord_trainer.checkpoints import locate_model
 
     labels = check_labels(label or ())
-    if endpoint is None:
+    if not endpoint:
         if model is not None:
             locate_model(model)  # its name is checked before the libraries are loaded
         load_libraries()
@@ -155,9 +159,9 @@ def predict(
         sources,
         out,
         images=images,
-        endpoint=endpoint,
+        endpoints=tuple(endpoint or ()),
         served_name=name,
-        concurrency=concurrency or 8,
+        concurrency=concurrency or 8 * max(len(endpoint or ()), 1),
         timeout=timeout or 300.0,
         exports=tuple(dict.fromkeys(form.value for form in export or ())),
         labels=labels,

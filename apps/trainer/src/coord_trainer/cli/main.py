@@ -44,7 +44,7 @@ Examples:
 
   uv run apps/trainer compare configs/phase1/*.yaml --seeds 3
 
-  uv run apps/trainer config data.max
+  uv run apps/trainer config data.augment
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_validator, model_validator
@@ -155,6 +156,7 @@ class CustomConfig(Section):
             return ObjectiveConfig(**self.weights, **shared, **of_soft_terms)
         except ValidationError as error:
             wrong = error.errors()[0]["msg"].removeprefix("Value error, ")
+            wrong = re.sub(r"the field (\w+)", lambda found: _WEIGHT_KEYS.get(found[1], "1, always"), wrong)
             raise InputError(f"custom.coord_objective.{wrong}") from None
 
     @property
@@ -165,6 +167,13 @@ class CustomConfig(Section):
         smoothing = objective.label_smoothing
         return terms + (f"; label smoothing {smoothing:g}" if smoothing else "")
 
+
+_WEIGHT_KEYS = {
+    "coord_ce_weight": "custom.coord_objective.lambda_coord_ce",
+    "box_weight": "custom.coord_objective.lambda_coord",
+    **{name: f"custom.coord_soft_ce_w1.{name}" for name in ("soft_ce_weight", "w1_weight", "gate_weight")},
+}
+"""The keys of the fields of `ObjectiveConfig`."""
 
 _TERM_FLAGS = {
     "custom.coord_soft_ce_w1.enabled": lambda custom: custom.coord_soft_ce_w1.enabled,

@@ -25,7 +25,7 @@ class Rule:
 
     def message(self, config: Any) -> str:
         """Return the message with the name and value of every setting."""
-        return f"{' but '.join(f'{key} {_shown(_value(config, key))}' for key in self.keys)}: {self.because}"
+        return f"{' but '.join(f'{key} {_shown(value_of(config, key))}' for key in self.keys)}: {self.because}"
 
 
 def first_contradiction(config: Any, *lists: Iterable[Rule]) -> str | None:
@@ -33,7 +33,8 @@ def first_contradiction(config: Any, *lists: Iterable[Rule]) -> str | None:
     return next((rule.message(config) for rules in lists for rule in rules if rule.when(config)), None)
 
 
-def _value(config: Any, key: str) -> Any:
+def value_of(config: Any, key: str) -> Any:
+    """Return the value of a dotted key; None for one that a mapping lacks."""
     for part in key.split("."):
         config = config.get(part) if isinstance(config, dict) else getattr(config, part)
     return config

@@ -115,10 +115,9 @@ def load_run_config(
         values = OmegaConf.to_container(merged, resolve=True)
     except OmegaConfBaseException as error:
         raise InputError(f"{file or 'command line'}: {_first_line(error)}") from None
-    for name in [name for name, value in flat_settings(values).items() if value == _LEFT_OPEN]:
+    left_open = [name for name, value in flat_settings(values).items() if value == _LEFT_OPEN]
+    for name in left_open:
         *path, key = name.split(".")
-        if needs_data and not (name == "data.annotations" and values["data"].get("sources")):
-            raise InputError(f"{file}: {name} has to be given, as this configuration is for own data: add {name}=PATH")
         section = values
         for part in path:
             section = section[part]
@@ -126,7 +125,11 @@ def load_run_config(
     sources = [] if file is None else [str(file)]
     if overrides or file is None:
         sources.append("command line")
-    return check_run_config(values, " and ".join(sources), trains)
+    config = check_run_config(values, " and ".join(sources), trains)  # a mistyped key is told before a missing one
+    for name in left_open:
+        if needs_data and not (name == "data.annotations" and config.data.sources):
+            raise InputError(f"{file}: {name} has to be given, as this configuration is for own data: add {name}=PATH")
+    return config
 
 
 def _settings_of(word: str) -> dict[str, Any]:
@@ -250,7 +253,8 @@ def read_yaml(file: Path) -> Any:
 def _read(file: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
     if not file.is_file():
         found = "expected a config file, found a folder" if file.is_dir() else "no such config file"
-        raise InputError(f"{file}: {found}")
+        beside = sorted(file.parent.glob("*.yaml")) if not file.is_dir() else []
+        raise InputError(f"{file}: {found}{did_you_mean(str(file), map(str, beside))}")
     if file.resolve() in seen:
         raise InputError(f"{file}: extends itself, through {' -> '.join(map(str, seen))}")
     values = read_yaml(file) or {}

@@ -61,7 +61,7 @@ class TinyModelConfig(Section):
 
     hidden: PositiveInt = Field(96, description="hidden width of the language model")
     layers: PositiveInt = Field(3, description="layers of the language model")
-    heads: PositiveInt = Field(4, description="attention heads of language model and vision tower")
+    heads: PositiveInt = Field(3, description="attention heads of language model and vision tower")
     ffn: PositiveInt = Field(192, description="width of the language model's feed-forward layers")
     vision_hidden: PositiveInt = Field(96, description="hidden width of the vision tower")
     vision_layers: PositiveInt = Field(3, description="layers of the vision tower")
@@ -421,6 +421,11 @@ EVALUATION_RULES = (
         lambda c: c.evaluation.ap_steps is not None and c.evaluation.images == "none",
         ("evaluation.ap_steps", "evaluation.images"),
         "there are no images to score during training; set evaluation.images to heldout or train",
+    ),
+    Rule(
+        lambda c: bool(c.training.get("early_stop_interval")) and c.evaluation.images == "none",
+        ("training.early_stop_interval", "evaluation.images"),
+        "early stopping needs an evaluation loss; set evaluation.images to heldout or train, or leave it out",
     ),
     *(
         Rule(

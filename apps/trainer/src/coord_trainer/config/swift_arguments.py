@@ -190,7 +190,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint that names the most similar of the `known` words; empty if none is similar."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), n=1)
+    known = list(known)
+    initials = [name for name in known if "".join(part[:1] for part in name.split("_")) == word]  # lr
+    near = get_close_matches(word, known, n=1) or initials
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -345,9 +347,24 @@ def _vocabulary_with_dora(config: Any) -> bool:
     return bool(config.training.get("use_dora")) and bool(names & {"lm_head", "embed_tokens"})
 
 
+def trains_in_full(config: Any) -> bool:
+    """Return whether all weights are trained, and no adapter."""
+    return (config.training.get("tuner_type") or ("lora" if config.custom.coord_offset.enabled else "full")) == "full"
+
+
 def _float16_without_float32(config: Any) -> bool:
-    tuner = config.training.get("tuner_type") or ("lora" if config.custom.coord_offset.enabled else "full")
-    return config.model.dtype == "float16" and tuner == "full" and not config.training.get("deepspeed")
+    return config.model.dtype == "float16" and trains_in_full(config) and not config.training.get("deepspeed")
+
+
+_PARTS = ("freeze_llm", "freeze_vit", "freeze_aligner")
+
+
+def _nothing_is_trained(config: Any) -> bool:
+    given = config.training
+    named = [given.get(name) for name in ("trainable_parameters", "trainable_parameters_regex")]
+    if not trains_in_full(config):
+        named = [given.get("target_regex"), "all-linear" not in (given.get("target_modules") or ["all-linear"])]
+    return all(given.get(name) for name in _PARTS) and not any(named)
 
 
 TRAINING_RULES = (
@@ -367,6 +384,11 @@ TRAINING_RULES = (
         ("model.dtype", "training.tuner_type"),
         "weights in float16 cannot be updated, since small gradients vanish and scaled ones overflow; use bfloat16 or "
         "float32, LoRA (whose weights are in float32), or training.deepspeed, which keeps a float32 copy",
+    ),
+    Rule(
+        _nothing_is_trained,
+        tuple(f"training.{name}" for name in _PARTS),
+        "nothing is left to train; leave one of them out",
     ),
 )
 """Contradictions of the section `training` with others, and of the two settings that end training."""

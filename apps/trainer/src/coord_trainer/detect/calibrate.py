@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from coord_adapter import weights_digest
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
@@ -59,7 +60,7 @@ def calibrate_model(
     refuse_trained_images(sources, trained_images(folder))
 
     # Answers, with scores as they are: kept beside the card until the calibration is written.
-    detector = replace(Detector.load(model, config, sources.labels), calibration=None)
+    detector = Detector.load(model, config, sources.labels, calibrated=False)
     stamps = {source.name: file_stamp(source.path) for source in sources.images}
     file = replace(begin(folder / "calibration.jsonl", session_settings(detector)), stamps=stamps)
     records, _ = answer_into(file, detector, sources.images, config.evaluation.batch_size)
@@ -83,7 +84,8 @@ def write_calibration(folder: Path, key: str, calibration: Calibration) -> None:
     """Add a calibration to the card in a checkpoint's folder, atomically; all else in it stays."""
     path = folder / CARD_FILE
     values = read_json(path)
-    values["calibrations"] = {**values.get("calibrations", {}), key: calibration.to_dict()}
+    fitted = {"weights": weights_digest(folder), **calibration.to_dict()}
+    values["calibrations"] = {**values.get("calibrations", {}), key: fitted}
     write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Client of an OpenAI-compatible server (vLLM, SGLang, `swift deploy`), with the prompt that the checkpoint expects.
+"""Client of OpenAI-compatible servers (vLLM, SGLang, `swift deploy`), with the prompt that the checkpoint expects.
 
 Log-probabilities of tokens are turned into the fields of a local prediction. A server returns only the most likely
 tokens of each position (`top_logprobs`, at most 20): mean, spread and quantiles of a coordinate are computed from the
@@ -24,11 +24,16 @@ from urllib.parse import urlsplit
 from PIL import Image
 
 from coord_codec import CoordGrid, InputError, is_coord_token, token_to_int
+from coord_codec.counts import counted
 from coord_codec.vocab import marker_family
 from coord_trainer.config.decoding import QUANTILE_LEVELS
+from coord_trainer.console import say
+from coord_trainer.detect.servers import Servers
 
 _KEY = "OPENAI_API_KEY"
 _TOP = 20
+_TEMPORARY = (408, 409, 429)
+"""Status codes, beside 5xx, of requests that another server may answer."""
 _BROKEN_OFF = ("abort", "content_filter", "error")
 """Finish reasons of an answer that the server aborted, as opposed to one that reached the length limit."""
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
@@ -37,11 +42,11 @@ _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 @dataclass(frozen=True)
 class EndpointEngine:
-    """Sends concurrent requests to a server; a request that fails affects only its image.
+    """Sends concurrent requests to one or several servers of a model; a request that fails affects only its image.
 
     Args:
-        url: URL of the API, usually ending in /v1
-        name: name of the model on the server
+        urls: URLs of the API, usually ending in /v1; the server with the fewest requests gets the next
+        name: name of the model on each server
         prompt: the user's message
         system: the system message, or None
         markers: the family of object markers, None for JSON
@@ -54,7 +59,7 @@ class EndpointEngine:
         chat_template_kwargs: settings of the server's chat template, without which it would ask with another prompt
     """
 
-    url: str
+    urls: tuple[str, ...]
     name: str
     prompt: str
     system: str | None
@@ -68,11 +73,22 @@ class EndpointEngine:
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
-    def _client(self) -> Any:
+    def _clients(self) -> dict[str, Any]:
         from openai import OpenAI
 
         key = os.environ.get(_KEY) or "none"
-        return OpenAI(base_url=self.url, api_key=key, timeout=self.timeout, max_retries=self.retries)
+        return {
+            url: OpenAI(base_url=url, api_key=key, timeout=self.timeout, max_retries=self.retries) for url in self.urls
+        }
+
+    @cached_property
+    def _servers(self) -> Servers:
+        return Servers(self.urls)
+
+    def report(self) -> None:
+        """Print which servers did not answer so that others had to."""
+        for url, count in self._servers.moved.items():
+            say(f"  {url} did not answer {counted(count, 'request')}, which the other servers took over")
 
     def answer(
         self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
@@ -85,31 +101,48 @@ class EndpointEngine:
             return list(pool.map(lambda image: self._request(image, message), images))
 
     def _request(self, image: Image.Image, prompt: str) -> dict[str, Any]:
-        from openai import APIStatusError, OpenAIError
+        from openai import APIConnectionError, OpenAIError
 
         content = [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": prompt}]
         messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
         if self.system:
             messages.insert(0, {"role": "system", "content": self.system})
+        tried: list[str] = []
+        while True:
+            with self._servers.least_busy(tried) as url:
+                tried.append(url)
+                is_last = len(tried) == len(self.urls)
+                try:
+                    return self._ask(url, messages, self.retries if is_last else 0)
+                except OpenAIError as error:
+                    is_lost, status = isinstance(error, APIConnectionError), getattr(error, "status_code", 0)
+                    if is_last or not (is_lost or status in _TEMPORARY or status >= 500):
+                        return _error(f"{url}{_reason(error)}")
+            self._servers.move_on(url, is_lost)
+
+    def _ask(self, url: str, messages: list[dict[str, Any]], retries: int) -> dict[str, Any]:
+        """Return a server's answer.
+
+        Raises:
+            OpenAIError: if it does not answer, or refuses
+        """
         settings = {"chat_template_kwargs": dict(self.chat_template_kwargs)} if self.chat_template_kwargs else {}
         try:
-            reply = self._client.chat.completions.create(
-                model=self.name,
-                messages=messages,
-                max_tokens=self.max_new_tokens,
-                temperature=0,
-                logprobs=True,
-                top_logprobs=_TOP,
-                extra_body={"skip_special_tokens": False, "spaces_between_special_tokens": False}
-                | settings
-                | dict(self.constraint),
+            reply = (
+                self._clients[url]
+                .with_options(max_retries=retries)
+                .chat.completions.create(
+                    model=self.name,
+                    messages=messages,
+                    max_tokens=self.max_new_tokens,
+                    temperature=0,
+                    logprobs=True,
+                    top_logprobs=_TOP,
+                    extra_body={"skip_special_tokens": False, "spaces_between_special_tokens": False}
+                    | settings
+                    | dict(self.constraint),
+                )
             )
-        except APIStatusError as error:
-            hint = "; the path of the API is missing, which often ends in /v1" if error.status_code == 404 else ""
-            return _error(f"{self.url} answered {error.status_code}: {_short(error.message)}{hint}")
-        except OpenAIError as error:
-            cause = f" ({_short(str(error.__cause__))})" if error.__cause__ is not None else ""
-            return _error(f"{self.url}: {type(error).__name__}: {_short(str(error))}{cause}")
         except ValueError as error:
             return _error(f"the reply is no JSON: {_short(str(error))}")
         try:
@@ -230,6 +263,16 @@ def _data_url(image: Image.Image) -> str:
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=1)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _reason(error: Any) -> str:
+    """Return why a request failed, to be written behind the URL."""
+    if (status := getattr(error, "status_code", None)) is None:
+        cause = f" ({_short(str(error.__cause__))})" if error.__cause__ is not None else ""
+        return f": {type(error).__name__}: {_short(str(error))}{cause}"
+    is_path = status == 404 and "model" not in error.message  # else the server knows no model of this name
+    hint = "; the path of the API is missing, which often ends in /v1" if is_path else ""
+    return f" answered {status}: {_short(error.message)}{hint}"
 
 
 def _error(reason: str) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def _print_answers(
     found = counted(boxes, "box", "boxes")
     say(f"{answers}, {found}: {request.out / 'predictions.jsonl'}")
     thoughts = sum("</think>" in record["text"] for record in good)
-    if thoughts and request.endpoint and detector.engine.chat_template_kwargs:
+    if thoughts and request.endpoints and detector.engine.chat_template_kwargs:
         say(
             f"  {counted(thoughts, 'answer')} began with thoughts, which training did not show: the server seems to "
             f"ignore chat_template_kwargs={json.dumps(dict(detector.engine.chat_template_kwargs))}"
@@ -131,10 +131,11 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
 
 def _finish(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Write boxes.json if boxes are not those of the answers alone; return what was fused and left out, in lines."""
+    lacks = [detector.uncalibrated] if detector.uncalibrated else []
     if detector.finish.changes:
-        return _finish_lines(detector.finish.write_counts(request.out, records))
+        return lacks + _finish_lines(detector.finish.write_counts(request.out, records))
     remove_made(request.out, [BOXES_FILE])
-    return []
+    return lacks
 
 
 def _finish_lines(record: Mapping[str, Any]) -> list[str]:
@@ -160,6 +161,7 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
         line = f"boxes of a score below {threshold['min_score']:.4g} are left out: {fusion.get('below_threshold', 0):,}"
         if expected := threshold.get("expected"):
             line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
+            line += f" ({expected['note']})" if expected.get("note") else ""
             lines += [f"  {expected['note']}"] if expected.get("note") else []
         lines.append(line)
         for label, row in (threshold.get("expected") or {}).get("classes", {}).items():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-_REFUSED = {"packing", "memory", "pixels", "speed"}
+_REFUSED = {"merger", "packing", "pixels", "speed"}
 """Keys of `Family.cannot`."""
 
 
@@ -25,6 +25,7 @@ class Family:
             its own around them
         placeholder_token: the token that stands for an image in a prompt; None for `image_token`
         vision_end: text after the placeholder
+        answer_end: token that ends an answer, also where the chat template writes nothing after it
         vision_tower: name of the vision tower's module in the model
         merger: name of the module that projects merged patches to the language model's width, in the tower or beside it
         language_model: name of the language model's module
@@ -35,8 +36,8 @@ class Family:
         native_markers: family of object markers that pretrained checkpoints know; None for none
         system: system message that the published chat template adds if none is given; None for none
         empty_thought: text that begins an answer without thoughts; empty for models that do not think
-        cannot: what the family cannot do, with the reason: `packing`, `memory` (of a step in the dry run), `pixels`
-            (limits of the image size), `speed` (drafted tokens)
+        cannot: what the family cannot do, with the reason: `packing`, `pixels` (limits of the image size), `speed`
+            (drafted tokens), `merger` (an adapter on that module)
         image_inputs: what the image processor outputs for the model, of all images of a batch one after the other
         token_types: name of the model's input that is 1 at image tokens and 0 elsewhere; None for none
 
@@ -53,6 +54,7 @@ class Family:
     image_token: str = "<|image_pad|>"
     placeholder_token: str | None = None
     vision_end: str = "<|vision_end|>"
+    answer_end: str = "<|im_end|>"
     vision_tower: str = "model.visual"
     merger: str = "model.visual.merger"
     language_model: str = "model.language_model"

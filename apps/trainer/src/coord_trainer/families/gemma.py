@@ -19,6 +19,7 @@ ROWS = (
         placeholder_token="<start_of_image>",
         image_token="<image_soft_token>",
         vision_end="",
+        answer_end="<end_of_turn>",
         image_inputs=("pixel_values",),
         token_types="token_type_ids",
         vision_tower="model.vision_tower",
@@ -32,6 +33,7 @@ ROWS = (
                 "packing": "its attention within images does not tell where the samples of a row begin; set "
                 "data.packing=false",
                 "speed": "its layers of sliding windows cannot go back to before a rejected draft",
+                "merger": "it is a bare matrix, which takes no adapter",
                 "pixels": "its image processor resizes every image to one square",
             }
         ),

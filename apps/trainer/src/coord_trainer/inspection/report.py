@@ -30,7 +30,7 @@ from coord_trainer.inspection.page import model_page
 from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
 _SCORED = 2000  # images at most from which the ceilings are computed
-FINDINGS_VERSION = 10
+FINDINGS_VERSION = 11
 """Incremented when the same data gives other findings than before."""
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from coord_adapter import weights_digest
 from coord_codec import CoordGrid
 from coord_codec.files import InputError, read_json, read_text, write_text
 from coord_trainer.checkpoints import CARD_FILE
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects", "noise_objects")
 """Settings of the section `data` that the card states under the same names."""
+
+_EXPORT = "export.json"
+"""The record of a checkpoint that `coord-exporter` wrote; it names the weights of the adapter."""
 
 _PACKAGES = ("coord-trainer", "coord-codec", "coord-adapter", "transformers", "peft", "ms-swift", "torch")
 
@@ -66,9 +70,11 @@ class ModelCard(_Part):
         decoding: name of the run's first decoding
         grid: of the coordinates
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
+        base: `coord_adapter.weights_digest` of the base that an adapter was trained on; None for a whole model
         versions: of the packages that wrote the checkpoint
         calibrations: maps of scores to probabilities, as `coord_eval.Calibration.to_dict` writes them, by
-            `calibration_key`; empty until `calibrate` was called
+            `calibration_key`, with the digest of the `weights` that they were fitted on; empty until `calibrate` was
+            called
     """
 
     format: Literal[1] = 1
@@ -88,6 +94,7 @@ class ModelCard(_Part):
     decoding: str
     grid: GridSize
     fingerprint: str | None = None
+    base: str | None = None
     versions: dict[str, str] = {}
     calibrations: dict[str, dict[str, Any]] = {}
 
@@ -99,10 +106,17 @@ class ModelCard(_Part):
         """Return the calibration for boxes of a decoding, and for the same views; None if there is none.
 
         Raises:
-            InputError: if it is damaged
+            InputError: if it is damaged, or was fitted on other weights than those of the checkpoint
         """
         if (found := self.calibrations.get(calibration_key(decoding, views))) is None:
             return None
+        record = read_json(folder / _EXPORT) if (folder / _EXPORT).is_file() else {}
+        merged = [entry.get("adapter", {}).get("weights") for entry in record.get("history", ())[-1:]]
+        if found.get("weights") not in (expected := [weights_digest(folder), *merged]):
+            raise InputError(
+                f"{folder / CARD_FILE}: calibrations: expected one of these weights ({expected[0]}), found one that "
+                f"was fitted on others ({found.get('weights')}); calibrate again (uv run apps/trainer calibrate)"
+            )
         from coord_eval import Calibration
 
         return Calibration.from_dict(found, f"{folder / CARD_FILE}: calibrations")
@@ -118,6 +132,14 @@ class ModelCard(_Part):
             raise InputError(
                 f"{where}: its tokenizer has the fingerprint {found}, the checkpoint's {CARD_FILE} names "
                 f"{self.fingerprint}: other coordinate tokens, ids or markers; use the tokenizer that it was saved with"
+            )
+
+    def check_base(self, base: Path) -> None:
+        """Raise `InputError` if a base has other weights than the one that the adapter was trained on."""
+        if self.base is not None and self.base != (found := weights_digest(base)):
+            raise InputError(
+                f"{base}: its weights have the digest {found}, the {CARD_FILE} of the adapter names {self.base}: "
+                "another base; restore the one of its training"
             )
 
     def check_rendered_prompt(self, found: str, where: Path) -> None:

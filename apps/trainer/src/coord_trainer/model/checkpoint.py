@@ -61,10 +61,13 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     card = read_card(path)
     try:
         processor = AutoProcessor.from_pretrained(source, local_files_only=True, trust_remote_code=False)
-        end_answers_as_asked(processor)
+        family = FAMILIES.get(read_json(Path(source) / "config.json").get("model_type"))
+        end_answers_as_asked(processor, family.answer_end if family is not None else "")
         vocab, fingerprint = _vocabulary(config, processor.tokenizer)
         if card is not None:
             card.check_fingerprint(fingerprint, Path(source))
+            if adapter is not None:
+                card.check_base(Path(source))
             card.check_rendered_prompt(prompt_text(processor, card.system, card.prompt), Path(source))
         model = AutoModelForImageTextToText.from_pretrained(
             source,

@@ -103,20 +103,21 @@ def prompt_tokens(
     )
 
 
-def end_answers_as_asked(processor: Any) -> None:
+def end_answers_as_asked(processor: Any, answer_end: str) -> None:
     """Make the token that the chat template writes after an answer the tokenizer's end, in memory.
 
     Answers are generated until the tokenizer's end. Qwen's is the end of a turn; that of Gemma is the end of a text,
-    which the model would not generate after an answer. A template that writes no token there changes nothing.
+    which the model would not generate after an answer.
 
     Args:
         processor: of the checkpoint, with a chat template
+        answer_end: of the model's family, for a chat template that writes nothing there; empty for no change
     """
     tokenizer, answer = processor.tokenizer, "0123456789"
     turns = (("user", "?"), ("assistant", answer))
     messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
     text = processor.apply_chat_template(messages, tokenize=False)
-    after = tokenizer(text.rpartition(answer)[2], add_special_tokens=False)["input_ids"]
+    after = tokenizer(text.rpartition(answer)[2] or answer_end, add_special_tokens=False)["input_ids"]
     if after and after[0] in tokenizer.added_tokens_decoder:
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(after[0])
 

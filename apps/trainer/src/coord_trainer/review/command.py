@@ -59,6 +59,7 @@ class _Answered:
     judged: Judged
     reading: dict[str, Any]
     calibration: Calibration | None
+    uncalibrated: str
 
 
 def review_annotations(request: ReviewRequest, config: RunConfig, training: RunConfig | None = None) -> Review | None:
@@ -106,6 +107,7 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     predictions = [record for part in parts for record in part.predictions]
     if all(record["finish_reason"] == "error" for record in predictions):
         raise RunError(f"no image could be answered; the first: {predictions[0].get('error')}")
+    notes += dict.fromkeys(part.uncalibrated for part in parts if part.uncalibrated)
     notes += _on_unjudged([part.judged for part in parts])
     for note in notes:
         say(f"  {note}")
@@ -122,6 +124,8 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
         calibration=calibration,
         least=request.least,
     )
+    for note in found.notes:
+        say(f"  {note}")
     found = replace(found, notes=(*notes, *found.notes))
     model = f"{request.folds} folds" if request.model is None else request.model.resolve().name
     facts = {"model": model, "annotations": request.annotations}
@@ -143,7 +147,7 @@ def _ask(request: ReviewRequest, config: RunConfig, model: Path, records: Sequen
         predictions = list(answered.records)
     forcing = Forcing(detector.engine.checkpoint, detector.config, frozenset(sources.labels))
     judged = judge(forcing, records, out, depends_on)
-    return _Answered(predictions, judged, detector.reading, detector.calibration)
+    return _Answered(predictions, judged, detector.reading, detector.calibration, detector.uncalibrated)
 
 
 def _in_order(likelihoods: Sequence[LabelLikelihood], records: Sequence[Record]) -> list[LabelLikelihood]:

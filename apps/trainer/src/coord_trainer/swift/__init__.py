@@ -46,22 +46,6 @@ Pipeline and arguments:
 Model and template:
     swift.model:register_model(model_meta)
         adds our model entry | swift's `qwen3_vl` would run code from a checkpoint
-    swift.model:MODEL_MAPPING["qwen3_vl"]
-        our model entry is a copy of it | Qwen3-VL cannot be loaded
-    swift.model:MODEL_MAPPING["qwen3_vl_moe"]
-        the same for mixture-of-experts models | Qwen3-VL-30B-A3B is saved as a dense model
-    swift.model:MODEL_MAPPING["qwen3_5"]
-        the same for Qwen3.5 | Qwen3.5 cannot be loaded
-    swift.model:MODEL_MAPPING["qwen3_5_moe"]
-        the same for its mixture-of-experts models | Qwen3.5-MoE cannot be loaded
-    swift.model:MODEL_MAPPING["qwen2_5_vl"]
-        the same for Qwen2.5-VL | Qwen2.5-VL cannot be loaded
-    swift.model:MODEL_MAPPING["qwen2_vl"]
-        the same for Qwen2-VL | Qwen2-VL cannot be loaded
-    swift.model:MODEL_MAPPING["internvl"]
-        the same for InternVL3 | InternVL3 cannot be loaded
-    swift.model:MODEL_MAPPING["gemma3_vision"]
-        the same for Gemma 3 | Gemma 3 cannot be loaded
     swift.model.model_arch:MultiModelKeys(arch_name)
         the name of the arrangement of a model's parts | no model entry can be registered
     transformers.models.qwen3_vl.modeling_qwen3_vl:Qwen3VLModelOutputWithPast
@@ -72,18 +56,6 @@ Model and template:
         downloads a checkpoint before anything of it is read | the config of a hub id may execute code
     swift.template:register_template(template_meta)
         adds our template | swift's hard-coded image ids are used
-    swift.template:TEMPLATE_MAPPING["qwen3_vl"]
-        our template is a copy of it | no samples of Qwen3-VL can be encoded
-    swift.template:TEMPLATE_MAPPING["qwen3_5"]
-        the same for Qwen3.5 | no samples of Qwen3.5 can be encoded
-    swift.template:TEMPLATE_MAPPING["qwen2_5_vl"]
-        the same for Qwen2.5-VL | no samples of Qwen2.5-VL can be encoded
-    swift.template:TEMPLATE_MAPPING["qwen2_vl"]
-        the same for Qwen2-VL | no samples of Qwen2-VL can be encoded
-    swift.template:TEMPLATE_MAPPING["internvl_hf"]
-        the same for InternVL3 | no samples of InternVL3 can be encoded
-    swift.template:TEMPLATE_MAPPING["gemma3_vision"]
-        the same for Gemma 3 | no samples of Gemma 3 can be encoded
     swift.template.template_meta:TemplateMeta(template_type, template_cls, default_system, stop_words)
         replaced in that copy | no samples can be encoded
     swift.template.template_meta:TemplateMeta(non_thinking_prefix)

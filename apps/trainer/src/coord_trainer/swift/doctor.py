@@ -20,6 +20,7 @@ from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_trainer.config.swift_arguments import argument_table
 from coord_trainer.console import say
+from coord_trainer.families.registry import FAMILIES
 
 _SHOWN = ("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "datasets")
 _NAME = re.compile(
@@ -64,9 +65,14 @@ class Seam:
 
 
 def read_seams() -> tuple[Seam, ...]:
-    """Return the rows of the table."""
+    """Return the rows of the table, and those of what the record of each model family names."""
     rows = re.findall(r"^ {4}(\S.*)\n {8}(.*) \| (.*)$", coord_trainer.swift.__doc__ or "", re.MULTILINE)
-    return tuple(Seam(*row) for row in rows)
+    seams = {name: Seam(name, why, without) for name, why, without in rows}
+    for family in FAMILIES.values():
+        for table, key in (("model:MODEL", family.swift_model), ("template:TEMPLATE", family.swift_template)):
+            name = f'swift.{table}_MAPPING["{key}"]'
+            seams.setdefault(name, Seam(name, "our own entry is a copy of it", f"{family.name} cannot be trained"))
+    return tuple(seams.values())
 
 
 def _set_on_instances(value: type) -> set[str]:

@@ -14,7 +14,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 from transformers import TrainerCallback
 
-from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter
+from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter, weights_digest
 from coord_codec import CoordVocab, InputError
 from coord_data.image_set import ImageSet
 from coord_losses import CoordObjective
@@ -22,6 +22,7 @@ from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.answers.speed.of_checkpoint import check_speed_of_family
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
+from coord_trainer.config.swift_arguments import trains_in_full
 from coord_trainer.console import say, set_single_rank_environment, swift_log, world_size
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.lengths import Lengths
@@ -114,7 +115,11 @@ class OpenRun:
         rendered = prompt_text(processor, system, self.config.data.prompt)
         is_default = rendered == prompt_text(processor, system, self.config.data.prompt, settings={})
         settings = {} if is_default else prompt_settings(processor.chat_template)
-        return make_card(self.config, dict(processor.image_processor.size), fingerprint, rendered, settings)
+        card = make_card(self.config, dict(processor.image_processor.size), fingerprint, rendered, settings)
+        arguments = self.pipeline.args
+        return card.model_copy(
+            update={"base": weights_digest(arguments.model) if arguments.tuner_type == "lora" else None}
+        )
 
     @property
     def longest_sample(self) -> int:
@@ -281,7 +286,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
 
     # Processor: limits of the image size, the end of an answer, coordinate tokens and markers.
     set_pixels(pipeline.processor, config.data)
-    end_answers_as_asked(pipeline.processor)
+    end_answers_as_asked(pipeline.processor, family.answer_end)
     tokenizer = pipeline.processor.tokenizer
     vocab, markers = _vocab(tokenizer, config, base), marker_ids(config.data, tokenizer)
     if config.custom.coord_offset.enabled:
@@ -334,6 +339,9 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     for name in ("min_pixels", "max_pixels"):
         if getattr(config.data, name) is not None and (reason := family.cannot.get("pixels")):
             raise InputError(f"data.{name}: {family.name} has no limits of the image size: {reason}; leave it out")
+    by_lora = not trains_in_full(config) and config.training.get("aligner_lr") is not None
+    if by_lora and (reason := family.cannot.get("merger")):
+        raise InputError(f"training.aligner_lr: the merger of {family.name} is not trained by LoRA: {reason}")
     check_speed_of_family(config, family)
     if config.evaluation.speed == "fast":
         raise InputError(

@@ -23,6 +23,9 @@ from coord_codec.records import Problem
 NOT_AROUND = "boxes that are not those around their segmentation"
 _SAME_BOX = 0.7
 """IoU from which a box is that around its outlines, which annotators draw a little inside or outside it."""
+AREA_TOO_LARGE = "areas that are larger than their box"
+_ROUNDED = 1.05
+"""How far an area may exceed its box: that of a mask never does, but sides may be rounded."""
 CROWDS = "crowd regions, which are not training targets"
 
 _LONGEST_NUMBER = 19
@@ -214,8 +217,8 @@ class CocoReader:
         (area_px,) = (width * height,) if area is None else finite_numbers([area], 1, "area")
         if area_px < 0:
             raise InputError(f"area: expected at least 0, found {area_px:g}")
-        if not iscrowd and not degrees and not _encloses((x, y, width, height), record.get("segmentation")):
-            self._notes[NOT_AROUND] += 1
+        if not iscrowd and not degrees:
+            self._notes.update(contradictions((x, y, width, height), area_px, record.get("segmentation")))
         row = CocoAnnotation(image, category, (x, y, width, height), area_px, bool(iscrowd), False)
         return row, area is not None
 
@@ -266,8 +269,20 @@ class CocoReader:
         return corners
 
 
+def contradictions(bbox_xywh: Sequence[float], area: float | None, segmentation: Any) -> list[str]:
+    """Return what a box contradicts that its annotation states besides, as names of notes."""
+    found = []
+    if area is not None and area > _ROUNDED * (bbox_xywh[2] + 1) * (bbox_xywh[3] + 1):
+        found.append(AREA_TOO_LARGE)
+    if segmentation and not _encloses(bbox_xywh, segmentation):
+        found.append(NOT_AROUND)
+    return found
+
+
 def _encloses(bbox_xywh: Sequence[float], segmentation: Any) -> bool:
     """Return whether a box is about the one around some outlines; true as well if there are none that can be read."""
+    if not isinstance(segmentation, (list, tuple)):  # a mask
+        return True
     try:
         outlines = [outline for outline in segmentation if len(outline) >= 6]
         xs, ys = ([f(f(outline[axis::2]) for outline in outlines) for f in (min, max)] for axis in (0, 1))
@@ -276,4 +291,4 @@ def _encloses(bbox_xywh: Sequence[float], segmentation: Any) -> bool:
     x, y, width, height = bbox_xywh
     common = max(min(x + width, xs[1]) - max(x, xs[0]), 0) * max(min(y + height, ys[1]) - max(y, ys[0]), 0)
     union = width * height + (xs[1] - xs[0]) * (ys[1] - ys[0]) - common
-    return common >= _SAME_BOX * union
+    return bool(common >= _SAME_BOX * union)

@@ -5,7 +5,7 @@ Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,16 @@ class Category(NamedTuple):
 
     id: ImageId
     name: str
+
+
+def categories_named(names: Iterable[str]) -> tuple[Category, ...]:
+    """Return the categories of records that state names alone: sorted, with ids from 1.
+
+    Example:
+        >>> categories_named({"dog", "cat"})
+        (Category(id=1, name='cat'), Category(id=2, name='dog'))
+    """
+    return tuple(Category(number, name) for number, name in enumerate(sorted(names), start=1))
 
 
 class CocoImage(NamedTuple):

@@ -7,21 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from coord_codec import (
-    AnnotationSet,
-    Category,
-    CoordGrid,
-    Geometry,
-    InputError,
-    Instance,
-    Object,
-    Problem,
-    Shape,
-    geometry_of,
-)
+from coord_codec import AnnotationSet, CoordGrid, Geometry, InputError, Instance, Object, Problem, Shape, geometry_of
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box, widened
 from coord_codec.coco.shapes import coco_shape
-from coord_codec.records import check_description, with_uncertain
+from coord_codec.coco.tables import categories_named
+from coord_codec.records import UniqueIds, check_description, with_uncertain
 from coord_data.raw import RawImage, RawObject, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
@@ -30,7 +20,7 @@ _NOMINAL = (1000, 1000)
 """Size of an image whose size is unknown, for shapes in fractions."""
 
 IGNORED = "regions that are not training targets and are ignored in scoring"
-REFUSED = "images left out with an object that was refused (data.on_bad_box: drop_image)"
+REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
 
 
 def collect(
@@ -48,14 +38,13 @@ def collect(
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
     instances: list[Instance] = []
-    first_uses: dict[int | str, str] = {}
+    ids = UniqueIds()
     for raw in reading.images:
         name = _relative(raw.name, reading.root)
         fault = raw.fault or ("" if name else "expected the path of an image, found none")
-        if raw.image_id is not None and first_uses.setdefault(raw.image_id, raw.where) is not raw.where:
-            fault = f"image id {raw.image_id!r} is already used at {first_uses[raw.image_id]}"
-        if fault:
-            problems.append(Problem(raw.where, "", fault))
+        repeated = ids.fault(raw.image_id, raw.where)
+        if repeated or fault:
+            problems.append(repeated or Problem(raw.where, "", fault))
             continue
         notes.update(raw.notes)
         size = raw.size or image_size(name)
@@ -67,8 +56,7 @@ def collect(
         id_field = {"image_id": raw.image_id} if raw.image_id is not None else {}
         fields = {"image": name, "width": width, "height": height, **id_field, **raw.extra, "objects": objects}
         instances.append(with_uncertain(Instance.model_construct(**fields), refused))
-    names = sorted({o.desc for instance in instances for o in instance.objects})
-    categories = tuple(Category(n, name) for n, name in enumerate(names, start=1))
+    categories = categories_named({o.desc for instance in instances for o in instance.objects})
     return AnnotationSet(tuple(instances), tuple(problems), categories, dict(notes), reading.root)
 
 
@@ -136,7 +124,7 @@ def _place(stated: RawObject, size: tuple[int, int] | None, kind: Geometry, note
 
 def _point(stated: RawObject, extent: tuple[float, float], kind: Geometry) -> dict[str, Any]:
     if not kind.fits(2) or kind.named:
-        raise InputError(f"a point, found where a {kind.name} is wanted; data.geometry: point reads it")
+        raise InputError(f"a point, found where a {kind.name} is wanted; the geometry point reads it")
     x, y = stated.corners_xyxy[0] / extent[0], stated.corners_xyxy[1] / extent[1]
     if not (0 <= x <= 1 and 0 <= y <= 1):
         raise InputError(f"({stated.corners_xyxy[0]:g}, {stated.corners_xyxy[1]:g}) lies outside its image")

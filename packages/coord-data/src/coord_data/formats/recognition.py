@@ -10,7 +10,7 @@ from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_data.formats import tools
-from coord_data.formats.table import FORMATS, OWN, AnnotationFormat
+from coord_data.formats.annotation_format import FORMATS, OWN, AnnotationFormat
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.source import Source
 
@@ -104,7 +104,7 @@ def _refuse_several(source: Source, further: Mapping[str, str]) -> None:
     contents = {**further, **{row.name: row.title for row in rows}}
     if len(contents) > 1:
         listed, formats = " and ".join(contents.values()), " or ".join(contents)
-        raise InputError(f"{source.path}: holds {listed}; choose one of them with --format (data.format) {formats}")
+        raise InputError(f"{source.path}: holds {listed}; choose one of them with --format {formats}")
 
 
 def _fits(row: AnnotationFormat, source: Source) -> bool:

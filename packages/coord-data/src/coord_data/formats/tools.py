@@ -46,7 +46,7 @@ def advice(source: Source) -> str:
     if _is_plain_conversation(source):
         return (
             f"conversations without boxes that are read ({', '.join(MARKS)}, or <bbox> with `objects`); write instance "
-            "JSONL, or train on their text as `conversations` of data.sources"
+            "JSONL, or train on their text alone"
         )
     candidates: tuple[Set[Any], ...] = (source.record.keys(),) if source.record is not None else source.keys
     for keys, tool, what_to_do in _TOOLS:

@@ -146,6 +146,7 @@ def examination_of(
     same_images = duplicates.duplicate_images(raw.files, files, annotations.instances)
     findings += [*records.duplicate_boxes(raw), *same_images, *names.class_names(raw)]
     findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
+    findings += [] if explained else records.contradicted(annotations, raw)
     leak_roots = None
     if isinstance(heldout, HeldOut):
         leak_roots = (root, heldout.root)

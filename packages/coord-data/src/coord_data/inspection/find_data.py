@@ -48,7 +48,7 @@ def find_data(path: Path, images: Path | None = None) -> FoundData:
         InputError: `images` is no folder.
     """
     if images is not None and not images.is_dir():
-        raise InputError(f"--images (data.images): expected a folder of images, found none at {images}")
+        raise InputError(f"--images: expected a folder of images, found none at {images}")
     if (path / TRAIN).is_file():
         path /= TRAIN
     if images is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import AnnotationSet
+from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.image_file import MISSING, ImageFile, where_it_is
@@ -26,7 +27,7 @@ def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Pa
     message = f"{len(faults)} of {counted(len(files), 'image')} cannot be used, and left out with the boxes"
     missing_name = next((name for name, fault in faults if fault == MISSING), None)
     hint = where_it_is(missing_name, annotations) if missing_name is not None else ""
-    fix = f"check --images (data.images), or replace the files{hint and f'; the first is found with --images{hint}'}"
+    fix = f"check --images, or replace the files{hint and f'; the first is found with --images{hint}'}"
     return [Finding("unreadable_image", severity, message, evidence, len(faults), fix)]
 
 
@@ -98,10 +99,10 @@ def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
         f"({raw.files[int(counts_I.argmax())]})"
     )
     message = (
-        f"{beyond} of {counted(len(raw), 'object')} are beyond data.max_objects={max_objects}, and left out of training"
+        f"{beyond} of {counted(len(raw), 'object')} are beyond max_objects={max_objects}, and left out of training"
     )
     severity: Severity = "error" if beyond >= 0.25 * len(raw) else "warning"
-    return [Finding("too_many_objects", severity, message, evidence, beyond, f"data.max_objects={counts_I.max()}")]
+    return [Finding("too_many_objects", severity, message, evidence, beyond, f"max_objects={counts_I.max()}")]
 
 
 def one_off(raw: RawBoxes) -> list[Finding]:
@@ -125,6 +126,26 @@ def no_boxes(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
     message = f"none of {counted(len(raw.files), 'image')} has a box: the model would learn to answer nothing"
     evidence = f"the first: {raw.files[0]}"
     return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are complete")]
+
+
+def contradicted(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
+    """Report boxes of a COCO file that contradict the outline or the area which it states for the same object."""
+    facts = (
+        (
+            NOT_AROUND,
+            "box_and_outline",
+            "not around the outline of the same object",
+            "write the box around the outline",
+        ),
+        (AREA_TOO_LARGE, "box_and_area", "smaller than the area of their object", "correct the box or the area"),
+    )
+    evidence = "stated twice in the annotations; training and scoring follow bbox"
+    findings = []
+    for note, code, how, fix in facts:
+        if count := annotations.notes.get(note, 0):
+            message = f"{count} of {counted(len(raw), 'box is', 'boxes are')} {how}"
+            findings.append(Finding(code, by_share(count, len(raw)), message, evidence, count, fix))
+    return findings
 
 
 def refused(annotations: AnnotationSet, explained: bool, raw: RawBoxes) -> list[Finding]:

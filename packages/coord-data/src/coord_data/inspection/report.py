@@ -69,7 +69,7 @@ def say_classes(examination: Examination, classes: Sequence[str] | None, source:
     class_categories(stated, classes, source)
     for note in absent_classes(stated, classes):
         _LOG.info(f"note: {note}")
-    _LOG.info("note: the findings are of all classes of the file, also of those that data.classes leaves out")
+    _LOG.info("note: the findings are of all classes of the file, also of those that the list of classes leaves out")
 
 
 def refuse(findings: Sequence[Finding], strict: bool, where: str) -> None:

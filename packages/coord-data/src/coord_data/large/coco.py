@@ -18,12 +18,12 @@ import numpy as np
 from coord_codec import Category, InputError, Problem
 from coord_codec.boxes import OnBadBox, is_plain_box
 from coord_codec.coco.document import WITH_REFUSED
-from coord_codec.coco.reader import CROWDS, CocoReader
+from coord_codec.coco.reader import CROWDS, CocoReader, contradictions
 from coord_codec.coco.shapes import rotation
 from coord_codec.json_stream import stream_lists
 from coord_codec.records import UNCERTAIN
 from coord_data.large.part import CocoPart
-from coord_data.large.records import Row
+from coord_data.records import Row
 
 _NUMBER = frozenset({int, float})
 _CROWD, _AREA, _ID = 1, 2, 4  # flags
@@ -95,6 +95,7 @@ class _Annotations:
                 and _NUMBER.issuperset(map(type, (x, y, width, height, area or 0)))
                 and (type(number) is int or "id" not in record)
                 and ("attributes" not in record or not rotation(record))
+                and (crowd or not contradictions((x, y, width, height), area, record.get("segmentation")))
             ):
                 ints = array("q", (position, image, category, number or 0, flags))
                 self._floats.extend(array("d", (x, y, width, height, area or 0)))

@@ -21,15 +21,17 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from coord_codec import Category, InputError, Problem
+from coord_codec.coco.tables import categories_named
 from coord_codec.files import read_json, write_text
 from coord_codec.geometry import geometry_of
+from coord_data.classes import usable
 from coord_data.formats.registry import open_source
-from coord_data.image_file import look_at
-from coord_data.large.check import Checked, Rules, check_images, check_lines, pieces
+from coord_data.image_file import look_at, look_inside, problem_of
 from coord_data.large.coco import stream_coco
+from coord_data.large.lines import pieces, stream_lines
 from coord_data.large.part import CocoPart, LinesPart
-from coord_data.large.records import Records, Row, write_records
 from coord_data.processes import in_processes
+from coord_data.records import Records, Row, write_records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -37,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 STREAMED = ("jsonl", "coco")
 """Formats whose large files are streamed into an Arrow file."""
 
-_VERSION = "5"
+_VERSION = "6"
 """To be increased with every change of the rules for leaving out records or of the file layout."""
 
 
@@ -74,72 +76,72 @@ def is_large(annotations: Path | Source, rules: ReadingRules) -> Source | None:
 
 
 class Stream:
-    """Streams a file's valid records and collects its problems.
+    """Streams a file's usable records, and collects the problems of the others.
 
     Args:
         path: path of the file
         kind: format of the file
-        rules: settings that decide which records are left out
+        root: folder of its images
+        base: folder that they must lie in; None for any
+        rules: how it is read
         name: name of the set, for the progress bar
     """
 
-    def __init__(self, path: Path, kind: str, rules: Rules, name: str) -> None:
-        self._path, self._rules, self._name = path, rules, name
+    def __init__(self, path: Path, kind: str, root: Path, base: Path | None, rules: ReadingRules, name: str) -> None:
+        self._path, self._root, self._base, self._rules, self._name = path, root, base, rules, name
         self._problems: list[Problem] = []
+        self._image_problems: list[Problem] = []
         self._notes: Counter[str] = Counter()
         self._names: set[str] = set()
         self._categories: Sequence[Category] | None = None
         self.part: CocoPart | LinesPart = CocoPart() if kind == "coco" else LinesPart()
 
     def rows(self, file: IO[bytes]) -> Iterator[Row]:
-        """Check the file, which is open at its beginning, and its images, and yield the valid records.
+        """Read the file, which is open at its beginning, check its images, and yield the usable records.
 
         Raises:
             InputError: a COCO file is not JSON or lacks one of its lists.
             RunError: a process that checks records was killed.
         """
-        checked = (
-            self._check_coco(file, self.part) if isinstance(self.part, CocoPart) else self._check_lines(file, self.part)
-        )
-        with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
-            for count, piece in checked:
-                bar.update(count)
-                self._problems += piece.problems
-                self._notes += piece.notes
-                self._names |= piece.names
-                yield from piece.rows
-
-    def _check_coco(self, file: IO[bytes], part: CocoPart) -> Iterator[tuple[int, Checked]]:
-        rules = self._rules
-
-        def sizes(name: str) -> tuple[int, int] | None:
-            return look_at(rules.root / name, decode=False).size
-
-        collected = self._problems, self._notes
-        self._categories, rows = stream_coco(file, self._path, rules.on_bad_box, *collected, sizes, part, rules.root)
-        to_check, kept = tee(pieces(rows))
+        to_check, kept = tee(pieces(self._read(file)))
         images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
-        results = in_processes(partial(check_images, rules=rules), images)
-        for (_, (faults, notes)), piece in zip(results, kept, strict=True):
-            result = Checked(notes=notes)
-            for row, fault in zip(piece, faults, strict=True):
-                result.take(row, fault, rules)
-            yield len(piece), result
+        check = partial(_check_images, root=self._root, base=self._base, max_side_ratio=self._rules.max_side_ratio)
+        with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
+            for (_, (faults, notes)), piece in zip(in_processes(check, images), kept, strict=True):
+                bar.update(len(piece))
+                self._notes += notes
+                yield from usable(piece, faults, self._rules.classes, self._image_problems, self._notes)
 
-    def _check_lines(self, file: IO[bytes], part: LinesPart) -> Iterator[tuple[int, Checked]]:
-        lines_of: dict[int | str, int] = {}
-        lines = pieces((number, line) for number, line in enumerate(file, start=1) if line.strip())
-        for piece, result in in_processes(partial(check_lines, path=self._path, rules=self._rules), lines):
-            part.see(piece)
-            duplicates = {n: first_line for i, n in result.ids if (first_line := lines_of.setdefault(i, n)) != n}
-            yield len(piece), check_lines(piece, self._path, self._rules, duplicates) if duplicates else result
+    def _read(self, file: IO[bytes]) -> Iterator[Row]:
+        read_by = self._path, self._rules.on_bad_box, self._problems, self._notes
+        if isinstance(self.part, LinesPart):
+            return stream_lines(file, *read_by, self._names, self.part, self._root)
+
+        def image_size(name: str) -> tuple[int, int] | None:
+            return look_at(self._root / name, decode=False).size
+
+        self._categories, rows = stream_coco(file, *read_by, image_size, self.part, self._root)
+        return rows
 
     @property
     def facts(self) -> dict[str, Any]:
         """Problems, counts of notes, and categories; complete once all records were read."""
-        listed = [asdict(problem) for problem in self._problems]
-        categories = list(enumerate(sorted(self._names), start=1)) if self._categories is None else self._categories
+        listed = [asdict(problem) for problem in (*self._problems, *self._image_problems)]
+        categories = categories_named(self._names) if self._categories is None else self._categories
         return {"problems": listed, "notes": dict(+self._notes), "categories": list(categories)}
+
+
+def _check_images(
+    images: Sequence[tuple[str, int | None, int | None]], root: Path, base: Path | None, max_side_ratio: float | None
+) -> tuple[list[Problem | None], Counter[str]]:
+    """Return the problem (or None) of each image, given as path, stated width and stated height, and note counts."""
+    notes: Counter[str] = Counter()
+    paths = [root / name for name, _, _ in images]
+    faults = [
+        problem_of(look_inside(path, base, decode=False), path, (width, height), notes, max_side_ratio)
+        for path, (_, width, height) in zip(paths, images, strict=True)
+    ]
+    return faults, notes
 
 
 def keep_records(path: Path, root: Path, settings: Sequence[Any], stream: Stream) -> Store:

@@ -27,7 +27,7 @@ from coord_eval.intake.digests import digest_of_detections, digest_of_truth
 from coord_eval.intake.objects import ScoredObject
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.detection import BINS, are_probabilities, calibration
-from coord_eval.metrics.draws import draw_weights, interval
+from coord_eval.metrics.draws import draw_weights, interval, sum_interval
 from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Calibration:
         fused: the rule by which near-duplicates were fused before, as `score(fuse=...)` takes it; None without one
         rests_on: `images`, `boxes`, `hits`, `iou` of a hit, digests of `ground_truth` and `predictions` and `seed`, and
             what the caller added
-        reliability: `before` and `after`: `ece` with its 95 % interval over images, and `bins`, rows `from, to, boxes,
-            mean score, share of hits, low, high`. `after` is cross-validated: each image by a map of the others
+        reliability: `before` and `after`: `ece`, the 95 % interval of the error itself, and `bins`, rows `from, to,
+            boxes, mean score, share of hits, low, high`. `after` is cross-validated: each image by a map of the others
         thresholds: precision and recall against the threshold of a calibrated score, cross-validated as well
     """
 
@@ -125,13 +125,15 @@ class Calibration:
             note = f"{note}, which are these very ones: see the cross-validated reliability in the calibration instead"
         return replace(detections, scores_D=self(detections.scores_D, labels)), note
 
-    def choose(self, *, precision: float | None = None, recall: float | None = None) -> Threshold:
+    def choose(
+        self, *, precision: float | None = None, recall: float | None = None, careful: bool = False
+    ) -> Threshold:
         """Return the threshold of calibrated scores for a precision or recall, else for the best F1.
 
         Raises:
             InputError: if it cannot be reached
         """
-        return self.thresholds.choose(precision=precision, recall=recall)
+        return self.thresholds.choose(precision=precision, recall=recall, careful=careful)
 
     def check(self, score_source: str, fused: str | None = None) -> None:
         """Check that the map is for scores of this source.
@@ -183,7 +185,9 @@ class Calibration:
                 rests_on=values["rests_on"],
                 reliability=values["reliability"],
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except InputError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(
                 f"{where}: expected the fields that `coord-eval calibrate` writes, found {error}"
             ) from error
@@ -221,8 +225,11 @@ class Calibration:
 
 def _knots(rows: Any, where: str) -> Knots:
     table = [finite_numbers(row, 2, where) for row in rows]
-    if not table or any(a[0] >= b[0] or a[1] > b[1] for a, b in pairwise(table)):
-        raise InputError(f"{where}: expected pairs of score and probability, both ascending, found {str(rows)[:80]}")
+    ascending = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(table))
+    if not table or not ascending or not all(0 <= value <= 1 for row in table for value in row):
+        raise InputError(
+            f"{where}: expected pairs of score and probability in [0, 1], both ascending, found {str(rows)[:80]}"
+        )
     return tuple((score, probability) for score, probability in table)
 
 
@@ -348,11 +355,11 @@ def reliability_with_intervals(scored: Scored, resamples: int = 200, seed: int =
     measure, images = calibration(scored), len(scored.truth)
     own = measure(np.ones((1, images), np.int32))
     draws = [measure(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
-    ece_B, hits_BX = (np.concatenate([draw[key] for draw in draws]) for key in ("ece", "hits"))
+    gaps_BX, hits_BX = (np.concatenate([draw[key] for draw in draws]) for key in ("gaps", "hits"))
     bins = []
     for b in range(BINS):
         if boxes := int(own["boxes"][0, b]):
             row = interval(float(own["hits"][0, b]), hits_BX[:, b], share=True)
             bins.append([b / BINS, (b + 1) / BINS, boxes, float(own["score"][0, b]), *row.values()])
-    bounds = interval(float(own["ece"][0]), ece_B, share=True)
-    return {"ece": bounds["value"], "low": bounds["low"], "high": bounds["high"], "bins": bins}
+    low, high = sum_interval(own["gaps"][0], gaps_BX, own["boxes"][0])
+    return {"ece": float(own["ece"][0]), "low": low, "high": high, "bins": bins}

@@ -142,7 +142,6 @@ def score(
     if report:
         written = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
     else:
-        out.mkdir(parents=True, exist_ok=True)
         written = out / "evaluation.json"
         write_text(written, evaluation.to_json())
     if export:
@@ -313,7 +312,6 @@ def expressions(
 def _output(scores: Any, lines: Iterable[str], file: Path | None, as_json: bool) -> None:
     text = json.dumps(scores.to_dict(), indent=2, allow_nan=False)
     if file:
-        file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, text + "\n")
     if as_json:
         print(text)

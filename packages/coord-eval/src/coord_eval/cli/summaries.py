@@ -9,7 +9,7 @@ from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.html import number
 from coord_eval.metrics.expressions import ExpressionScores
 from coord_eval.metrics.lvis import LvisScores
-from coord_eval.report.metric_table import all_shown, headline
+from coord_eval.report.metric_table import all_shown, figure_of
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
@@ -29,7 +29,7 @@ def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:
             yield f"repaired: {repairs}"
     yield from join_lines(evaluation)
     for name, row in evaluation.intervals.items():
-        if name in headline():
+        if figure_of(name).headline:
             yield f"{name:9} {row['value']:.4f}  95 % interval {row['low']:.4f} to {row['high']:.4f}"
 
 

@@ -100,7 +100,8 @@ class Comparison:
     def lines(self) -> Iterator[str]:
         """Yield a summary: the headline metrics of each run, its differences from the first one, and the verdict."""
         first, *others = self.metrics
-        shown = [name for name in headline() if all(name in row for row in self.metrics.values())]
+        common = (name for name in self.metrics[first] if all(name in row for row in self.metrics.values()))
+        shown = [name for name in common if figure_of(name).headline]
         for run in () if others and max(map(len, self.runs.values()), default=1) == 1 else self.metrics:
             yield f"{run}, mean over {counted(len(self.runs[run]), 'seed')}"
             yield from (f"  {name:9} {with_seeds(self.metrics[run][name], 4)}" for name in shown)
@@ -190,7 +191,9 @@ def compare(
     notes: tuple[str, ...] = tuple(few_objects_note(groups[first][0]))
     if len(set(sources.values())) > 1:
         notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
-    p_values = {name: exchange_p_values(groups[first], groups[name], resamples, seed, headline()) for name in others}
+    figures = [dict.fromkeys(headline(run)) for group in groups.values() for run in group]
+    tested = [name for name in figures[0] if all(name in of_run for of_run in figures)]
+    p_values = {name: exchange_p_values(groups[first], groups[name], resamples, seed, tested) for name in others}
     return Comparison(
         metrics={name: _with_seeds_of(run.intervals(), by_seed[name]) for name, run in drawn.items()},
         differences={

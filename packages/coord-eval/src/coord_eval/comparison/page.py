@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from coord_codec.counts import counted, fixed
 from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
 from coord_eval.report.changed import changed_images
-from coord_eval.report.metric_table import figure_of, headline
+from coord_eval.report.metric_table import figure_of
 from coord_eval.report.page import headline_first
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError, forest_plot
@@ -81,7 +81,7 @@ def _differences(comparison: Comparison, run: str) -> str:
         )
         for name, d in differences.items()
     }
-    shares = {n: d for n, d in differences.items() if n in headline() and figure_of(n).is_share}
+    shares = {n: d for n, d in differences.items() if figure_of(n).headline and figure_of(n).is_share}
     points = {name: (d.value, d.low, d.high) for name, d in shares.items()}
     caption = "differences of the headline metrics with their paired 95 % intervals; coloured where 0 lies outside"
     try:

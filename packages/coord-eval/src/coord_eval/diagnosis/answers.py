@@ -34,6 +34,7 @@ from coord_eval.parse.answer import POINT_ADVICE, Answer
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed automatically."""
 _PLAUSIBLE, _CLEARLY = (0.4, 1.25)  # and its ratio to that of the boxes as scored
+_LOW, _LOOKED_AT = 0.3, 200  # AP below which a diagnosis may be proposed, and number of answers that are looked at
 _SLIGHTLY = 0.005  # gain of mean best IoU from which an interpretation is mentioned
 _LABELS_MATTER = 5  # factor of `NEAR_ZERO`: the class-agnostic AP from which the labels are the fault
 _LISTED, _LABELS_LISTED = 3, 5
@@ -84,7 +85,7 @@ def diagnose_loaded(
     """Return the notes of `diagnose` for predictions that are loaded, with the settings of `coord_eval.score`."""
     ap = evaluation.coco["AP"]
     if not force and not 0 <= ap < NEAR_ZERO:
-        return []
+        return _proposal(evaluation, predictions, settings, labels) if force is None and NEAR_ZERO <= ap < _LOW else []
     truth = evaluation.truth
     settings = replace(settings, boxes="tokens", scale=RAW_SCALE, geometry="box")
     if not evaluation.counts["objects"]:
@@ -115,6 +116,27 @@ def diagnose_loaded(
         return [*lines, f"diagnosis: the way they are read fits best ({len(interpretations)} tried)"]
     gain = f"{ap_text(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {own:.3f}"
     return [*lines, f"diagnosis: {best.text} fits slightly better, too little to be sure: {gain}"]
+
+
+def _proposal(
+    evaluation: Evaluation, predictions: Loaded, settings: AnswerSettings, labels: LabelSettings
+) -> list[str]:
+    """Return a note that proposes a diagnosis if some answers fit the objects far better in another interpretation."""
+    truth = evaluation.truth
+    settings = replace(settings, boxes="tokens", scale=RAW_SCALE, geometry="box")
+    few = predictions[:: -(-len(predictions) // _LOOKED_AT) or 1]
+    raw = _raw_numbers(truth, few, settings, labels, evaluation.score_source)
+    if not len(raw.numbers_B4):
+        return []
+    best = interpretations_by_fit(truth, raw)[0]
+    seen_D = np.isin(evaluation.detections.image_D, raw.detections.image_D)
+    image_d, boxes_d4 = evaluation.detections.image_D[seen_D], evaluation.detections.boxes_D4[seen_D]
+    own = mean_best_iou(truth, image_d, LAYOUTS["xywh"](boxes_d4) / np.tile(truth.sizes_I2[image_d], 2))
+    if best.fit < max(_PLAUSIBLE, _CLEARLY * own):
+        return []
+    return [
+        f"diagnosis: {best.text} fits better (mean best IoU {best.fit:.3f}, not {own:.3f}); --diagnose shows its AP"
+    ]
 
 
 def learnt_nothing(evaluation: Evaluation) -> bool:

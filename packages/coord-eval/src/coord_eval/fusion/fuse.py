@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
@@ -118,6 +119,8 @@ def fuse(
         >>> fused.members, fused.counts["views"][0]["merged"]
         ((((0, 0), (1, 0)),), 1)
     """
+    if min(finite_numbers(list(frame), 2, "frame")) <= 0:
+        raise InputError(f"frame: expected a width and a height above 0, found {frame!r:.80}")
     given = [[_scored(value, f"views[{v}][{i}]") for i, value in enumerate(objects)] for v, objects in enumerate(views)]
     boxes = [[LabelledBox(o.desc, o.box, o.score) for o in objects] for objects in given]
     fused, counts = fuse_boxes(
@@ -147,6 +150,10 @@ def fuse_boxes(
     threshold = DEFAULT_IOU if iou is None else iou
     if not 0 <= threshold <= 1:
         raise InputError(f"iou: expected a number from 0 to 1, found {iou!r:.80}")
+    if not math.isfinite(min_score):
+        raise InputError(f"min_score: expected a finite number, found {min_score!r:.80}")
+    if method == "wbf" and any(not 0 <= box.score < math.inf for boxes in views for box in boxes):
+        raise InputError("score: expected finite numbers of at least 0, since wbf weighs boxes by them; use nms")
     shares = _weights(weights, len(views), method)
     places = _regions(regions, len(views), frame)
     by_label: dict[Hashable, list[_Item]] = {}
@@ -200,6 +207,11 @@ def _regions(
         x1, y1, x2, y2 = whole if region is None else finite_numbers(list(region), 4, f"regions[{view}]")
         if x2 <= x1 or y2 <= y1:
             raise InputError(f"regions[{view}]: expected x1 < x2 and y1 < y2, found {[x1, y1, x2, y2]}")
+        if x1 >= whole[2] or y1 >= whole[3] or x2 <= 0 or y2 <= 0:
+            raise InputError(
+                f"regions[{view}]: {[x1, y1, x2, y2]} lies outside the frame {whole[2]:g} x {whole[3]:g}; name the "
+                "frame in the unit of the boxes"
+            )
         places.append((x1, y1, x2, y2))
     return places
 

@@ -26,6 +26,7 @@ from coord_codec import (
 from coord_codec.arguments import expect
 from coord_codec.coco.reader import NOT_AROUND
 from coord_codec.counts import counted
+from coord_codec.foreign import tool_of
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image
 from coord_eval.intake.predictions import plain_record
 
@@ -127,11 +128,19 @@ def load_ground_truth(
     if found := boxes_by_image(document, "ground truth"):
         document = as_coco(found)
     expect("ground truth", document, str, Path, Mapping, list, tuple)
-    annotations = read_annotations(
-        plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
-    )
-    if not lenient:
-        annotations.check(training=False)
+    try:
+        annotations = read_annotations(
+            plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
+        )
+        if not lenient:
+            annotations.check(training=False)
+    except InputError as error:
+        if isinstance(document, str | Path) and (tool := tool_of(document)):
+            known = (
+                f"{document}: a file of {tool}, which is not read here; convert it to COCO JSON or instance JSON lines"
+            )
+            raise InputError(known) from error
+        raise
     return _from_set(annotations, geometry)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,7 +14,15 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from coord_codec.files import InputError, finite_numbers, identifier, parse_json_line, read_json, read_json_lines
+from coord_codec.files import (
+    InputError,
+    finite_numbers,
+    identifier,
+    parse_json_line,
+    read_json,
+    read_json_lines,
+    read_text,
+)
 from coord_eval.intake.library_boxes import boxes_by_image
 from coord_eval.parse.parser import plain
 
@@ -111,8 +120,7 @@ def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
     if kind == ".json":
         return from_records(read_json(path), str(path))
     if kind == ".csv":
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return from_records([_csv_record(row) for row in csv.DictReader(file)], str(path))
+        return from_records(list(_csv_records(path)), str(path))
     if kind == ".parquet":
         return from_records(_parquet_records(path), str(path))
     return _from_lines(list(read_json_lines(path)), str(path))
@@ -133,11 +141,29 @@ def _from_lines(lines: list[tuple[int, dict[str, Any]]], source: str) -> list[Pr
     return [_prediction(record, f"{source}, line {number}") for number, record in lines]
 
 
+def _csv_records(path: Path) -> Iterator[dict[str, Any]]:
+    text = read_text(path)
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # an answer may be longer than 131,072 characters
+    rows = csv.reader(io.StringIO(text, newline=""))
+    columns = next(rows, [])
+    if not {"text", "bbox"} & set(columns):
+        raise InputError(
+            f"{path}: expected the columns image_id (or image) and text, or image_id, category_id, bbox "
+            f'("[x, y, width, height]") and score, found {", ".join(columns):.80}'
+        )
+    for cells in filter(None, rows):
+        if len(cells) != len(columns):
+            raise InputError(
+                f"{path}, line {rows.line_num}: expected {len(columns)} cells, found {len(cells)}; repair it"
+            )
+        yield _csv_record(dict(zip(columns, cells, strict=True)))
+
+
 def _csv_record(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of a CSV file: empty cells are missing; others than texts and names may be JSON."""
     record: dict[str, Any] = {}
     for key, cell in row.items():
-        if cell in (None, ""):
+        if cell == "":
             continue
         record[key] = cell
         if key not in ("text", "image", "finish_reason", "label"):
@@ -151,7 +177,11 @@ def _parquet_records(path: Path) -> list[dict[str, Any]]:
         from pyarrow import parquet
     except ImportError as error:
         raise InputError(f"{path}: parquet files need pyarrow; pip install pyarrow") from error
-    records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    try:
+        records: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        fault = "no such file" if not path.exists() else str(error).splitlines()[0]
+        raise InputError(f"{path}: no readable Parquet file ({fault}); write it again") from error
     return records
 
 
@@ -256,7 +286,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
     image_id, image = record.get("image_id"), record.get("image")
     if image_id is None and image is None:
         raise InputError(f"{where}, image_id: missing, and there is no image either; name the image")
-    if image is not None and not isinstance(image, str):
+    if image is not None and not (isinstance(image, str) and image.strip()):
         raise InputError(f"{where}, image: expected a file name, found {image!r:.80}")
     size = {}
     for key in ("width", "height", "input_width", "input_height"):

@@ -57,7 +57,7 @@ def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
     try:
         import supervision as sv
     except ImportError as error:
-        raise InputError("supervision is not installed; pip install coord-eval[supervision]") from error
+        raise InputError("supervision is not installed; pip install supervision") from error
     ground_truth, detections = _in_pixels(evaluation), evaluation.detections
     names = np.array([*ground_truth.categories, *detections.unknown], dtype=object)
     result = {}

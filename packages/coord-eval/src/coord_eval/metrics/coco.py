@@ -292,7 +292,7 @@ def _backend(name: str) -> tuple[type, type]:
     try:
         from faster_coco_eval import COCO, COCOeval_faster
     except ImportError as error:
-        raise InputError(f"backend {name}: not installed; pip install coord-eval[fast]") from error
+        raise InputError(f"backend {name}: not installed; pip install faster-coco-eval") from error
     return COCO, COCOeval_faster
 
 

@@ -185,8 +185,8 @@ def calibration(scored: Scored) -> Measure:
     intervals, weighted by their numbers of boxes.
 
     Returns:
-        A measure with `ece` [B] and `boxes`, mean `score` and share of `hits` of each interval [B, 10], NaN where
-        empty.
+        A measure with `ece` [B] and, of each interval [B, 10], its signed part of it (`gaps`), `boxes`, mean `score`
+        and share of `hits`, NaN where empty.
     """
     scores_D, hit_D = scored.detections.scores_D, scored.ranked.hit_TD[0]
     bin_D = np.minimum((scores_D * BINS).astype(int), BINS - 1)
@@ -199,9 +199,10 @@ def calibration(scored: Scored) -> Measure:
 
     def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         s = weighted(weights_BI, sums)
-        gaps_B = np.abs(s["score"] - s["hits"]).sum(axis=1)
+        gaps_BX = ratio(s["score"] - s["hits"], s["boxes"].sum(axis=1, keepdims=True))
         return {
-            "ece": ratio(gaps_B, s["boxes"].sum(axis=1)),
+            "ece": np.abs(gaps_BX).sum(axis=1),
+            "gaps": gaps_BX,
             "boxes": s["boxes"],
             "score": ratio(s["score"], s["boxes"]),
             "hits": ratio(s["hits"], s["boxes"]),

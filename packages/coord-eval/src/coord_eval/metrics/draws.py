@@ -46,6 +46,33 @@ def interval(value: float, draws_B: np.ndarray, share: bool = False) -> dict[str
     return {"value": value, "low": max(low, 0.0) if share else low, "high": min(high, 1.0) if share else high}
 
 
+def sum_interval(gap_X: np.ndarray, draws_BX: np.ndarray, weight_X: np.ndarray) -> tuple[float, float]:
+    """Return the 95 % interval of the true sum of absolute gaps, of which that of a sample is too large.
+
+    The sum of a sample contains the noise of every gap, so that resamples around it miss a small true sum. The interval
+    has the true sums with which samples exceed this one's sum, and fall below it, in more than 2.5 % of cases, if the
+    true gaps are proportional to `weight_X` and their noise is that of the resamples. The sum of the sample may lie
+    above it.
+
+    Args:
+        gap_X: the gaps of the sample
+        draws_BX: those of its resamples
+        weight_X: number of boxes of each gap
+    """
+    noise_BX, share_X = draws_BX - gap_X, weight_X / weight_X.sum()
+    found = float(np.abs(gap_X).sum())
+
+    def fitting(quantile: float) -> float:
+        low, high = 0.0, 1.0
+        for _ in range(12):
+            middle = (low + high) / 2
+            is_below = np.quantile(np.abs(middle * share_X + noise_BX).sum(axis=1), quantile) < found
+            low, high = (middle, high) if is_below else (low, middle)
+        return low if low else 0.0
+
+    return fitting((1 + CONFIDENCE) / 2), fitting((1 - CONFIDENCE) / 2)
+
+
 def draw_weights(images: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """Yield the number of times [B, I] that each image is drawn in some resamples, until there are enough."""
     rng = np.random.default_rng(seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -61,7 +62,8 @@ class Threshold:
         f1: their harmonic mean
         intervals: 95 % intervals over images of the three, as `low` and `high`
         classes: the same of each category
-        note: what one should know, such as that the interval of the wanted precision goes below it; empty for nothing
+        note: the chance that other images have the wanted precision or recall, and from which score on it is all but
+            sure; empty where none was wanted
     """
 
     value: float
@@ -101,12 +103,17 @@ class ThresholdCurve:
     intervals: tuple[tuple[float, ...], ...]
     classes: Mapping[str, Mapping[str, Any]]
 
-    def choose(self, *, precision: float | None = None, recall: float | None = None) -> Threshold:
+    def choose(
+        self, *, precision: float | None = None, recall: float | None = None, careful: bool = False
+    ) -> Threshold:
         """Return the threshold with the highest recall at a precision, the highest precision at a recall, or best F1.
+
+        A threshold with the wanted precision on these images misses it on about half of all other sets.
 
         Args:
             precision: the least precision
             recall: the least recall; neither of them for the best F1
+            careful: choose a threshold at which the lower end of the 95 % interval reaches what is wanted
 
         Raises:
             InputError: if both are given, or what is wanted cannot be reached; the message says what can
@@ -124,14 +131,16 @@ class ThresholdCurve:
         name, wanted = ("precision", precision) if precision is not None else ("recall", recall)
         assert wanted is not None
         own, other = (1, 2) if name == "precision" else (2, 1)
-        fits = np.nonzero(table[:, own] >= wanted)[0]
+        reached_P = np.array(self.intervals)[:, 2 * own - 2] if careful else table[:, own]
+        fits = np.nonzero(reached_P >= wanted)[0]
         if not len(fits):
-            best = table[int(table[:, own].argmax())]
+            best, most = table[int(reached_P.argmax())], reached_P.max()
+            bound = "highest lower end of its interval is" if careful else "highest is"
             raise InputError(
-                f"threshold: a {name} of {wanted:g} cannot be reached: the highest is {best[own]:.3f}, at a score of "
+                f"threshold: a {name} of {wanted:g} cannot be reached: the {bound} {most:.3f}, at a score of "
                 f"{best[0]:.4g}, with a {_RATES[other - 1]} of {best[other]:.3f}; ask for less"
             )
-        return self._at(int(fits[table[fits, other].argmax()]), f"{name}={wanted:g}")
+        return self._at(int(fits[table[fits, other].argmax()]), f"{name}={wanted:g}", careful)
 
     def at(self, threshold: float) -> Threshold:
         """Return what a threshold gives: the values of the highest point of the curve that is not above it."""
@@ -140,19 +149,29 @@ class ThresholdCurve:
             raise InputError(f"threshold: no box has a score of at least {threshold:g}")
         return self._at(below[-1], f"score={threshold:g}")
 
-    def _at(self, i: int, wanted: str) -> Threshold:
+    def _at(self, i: int, wanted: str, careful: bool = False) -> Threshold:
         value, precision, recall, f1 = self.points[i]
         bounds = self.intervals[i]
         intervals = {rate: {"low": bounds[2 * r], "high": bounds[2 * r + 1]} for r, rate in enumerate(_RATES)}
-        name = wanted.partition("=")[0]
-        note = ""
-        if name in ("precision", "recall") and intervals[name]["low"] < (target := float(wanted.partition("=")[2])):
-            note = (
-                f"on other images the {name} may be below {target:g}: its 95 % interval begins at "
-                f"{intervals[name]['low']:.3f}"
-            )
+        name, _, number = wanted.partition("=")
+        note = "" if name not in ("precision", "recall") else self._chance(i, name, float(number), careful)
         classes = {label: _class_rates(row, i) for label, row in self.classes.items()}
         return Threshold(value, wanted, precision, recall, f1, intervals, classes, note)
+
+    def _chance(self, i: int, name: str, wanted: float, careful: bool) -> str:
+        """Return how probable it is that all images together have a precision or recall, and the careful threshold."""
+        r = _RATES.index(name)
+        low, high = self.intervals[i][2 * r : 2 * r + 2]
+        spread = max((high - low) / (2 * _NORMAL), 1e-9)
+        note = f"{NormalDist().cdf((self.points[i][1 + r] - wanted) / spread):.0%} chance of it on other images"
+        if careful or low >= wanted:
+            return note
+        asked: dict[str, Any] = {name: wanted}
+        try:
+            value = self.choose(**asked, careful=True).value
+        except InputError:
+            return f"{note}; no threshold is sure to have it"
+        return f"{note}; from a score of {value:.4g} on its interval lies above {wanted:g}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, which `from_dict` reads."""
@@ -166,7 +185,13 @@ class ThresholdCurve:
     def from_dict(cls, values: Mapping[str, Any]) -> ThresholdCurve:
         """Return the curve that `to_dict` wrote."""
         points = tuple((float(t), float(p), float(r), float(f)) for t, p, r, f in values["points"])
-        return cls(points, tuple(tuple(map(float, row)) for row in values["intervals"]), dict(values["classes"]))
+        intervals = tuple(tuple(map(float, row)) for row in values["intervals"])
+        if list(map(len, intervals)) != [2 * len(_RATES)] * len(points):
+            raise InputError(
+                f"thresholds.intervals: expected {2 * len(_RATES)} ends for each of {len(points)} points, found "
+                f"{len(intervals)} rows; calibrate again"
+            )
+        return cls(points, intervals, dict(values["classes"]))
 
 
 def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> ThresholdCurve:

@@ -41,7 +41,7 @@ _NEXT_TURN = re.compile(
     r"<\|im_(?:start|user)\|>|<start_of_turn>|<\|turn>|<[|\uff5c]user[|\uff5c]>|<\|start_header_id\|>|\[INST\]",
     re.IGNORECASE,
 )
-_SPEAKS = re.compile(r"assistant|answer|<start_of_turn|<\|turn>|/INST\]|response|^model", re.IGNORECASE | re.MULTILINE)
+_SPEAKS = ("ssistant", "SSISTANT", "nswer", "NSWER", "start_of_turn", "<|turn>", "/INST]", "esponse", "\nmodel")
 """What a text contains that has turns, or a final answer."""
 _THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
@@ -160,7 +160,7 @@ class _Parse:
         thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads)) or "\u25c1" in text
         self.begin, self.end, self.thought = _answer_range(text) if thinks else (0, len(text), None)
         self.withdrawn: tuple[int, int] | None = None
-        if not _SPEAKS.search(text):
+        if not any(map(text.__contains__, _SPEAKS)):
             return
         if (final := _FINAL.search(text, self.begin, self.end)) and _FOUR.search(text, final.end(), self.end):
             if _FOUR.search(text, self.begin, final.start()):
@@ -346,6 +346,8 @@ def candidate_formats(text: str, answer_range: tuple[int, int] | None = None, he
 
     formats = []
     for name, row in REGISTRY.items():
+        if row.heads and row.heads.isdisjoint(heads):
+            continue
         if row.keys or row.reader:
             if name == "json" and (has("{") or (has("[") and _EMPTY_LIST.search(text, begin, end))):
                 formats.append(name)

@@ -1,1 +1,1 @@
-"""Builds HTML reports: single files without scripts or external resources."""
+"""Builds HTML reports: single files without external resources."""

@@ -418,10 +418,16 @@ def figure_of(name: str) -> Figure:
     raise InputError(f"metric: no metric has a figure {name!r}")
 
 
-def headline() -> tuple[str, ...]:
-    """Return the names of the figures that are shown first, out of about a hundred."""
-    return tuple(figure.name for row in _table.values() for figure in row.figures if figure.headline)
+def headline(scored: Scored) -> Iterator[str]:
+    """Yield the names of the figures that are shown first, out of about a hundred, also of those named by the data."""
+    for row in _table.values():
+        for figure in row.figures:
+            if figure.headline and "*" in figure.name:
+                numbers = row.numbers(scored)(np.ones((1, len(scored.truth)), np.int32))
+                yield from filter(figure.covers, numbers)
+            elif figure.headline:
+                yield figure.name
 
 
-HEADLINE = headline()
+HEADLINE = tuple(figure.name for row in _ROWS for figure in row.figures if figure.headline)
 """The built-in figures that are shown first."""

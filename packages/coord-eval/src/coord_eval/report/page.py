@@ -19,7 +19,7 @@ from coord_eval.metrics.metric import Metric
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
 from coord_eval.report.images import choose_images, f1_of_images, images_html
-from coord_eval.report.metric_table import all_metrics, headline
+from coord_eval.report.metric_table import all_metrics, figure_of, headline
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError
 
@@ -134,9 +134,8 @@ def _intervals(evaluation: Evaluation) -> str:
 
 def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]) -> str:
     """Return a table of the headline metrics and a folded one of the others; `rows` has the row of each metric."""
-    names = headline()
-    first = [row for name, row in rows.items() if name in names]
-    others = [row for name, row in rows.items() if name not in names]
+    first = [row for name, row in rows.items() if figure_of(name).headline]
+    others = [row for name, row in rows.items() if not figure_of(name).headline]
     more = f"<details><summary>all metrics</summary>{table(head, others)}</details>" if others else ""
     return table(head, first) + more if rows else ""
 
@@ -163,7 +162,7 @@ def figures_html(evaluation: Evaluation) -> str:
     if not evaluation.has_boxes:
         return ""
     parts = []
-    for name in headline():
+    for name in headline(evaluation):
         value, row = evaluation[name], evaluation.intervals.get(name)
         if np.isnan(value):
             continue

@@ -35,7 +35,7 @@ class MatplotlibMissingError(InputError):
     """A chart was asked for and matplotlib, which draws it, is not installed."""
 
     def __init__(self) -> None:
-        super().__init__("charts need matplotlib, which is not installed: pip install coord-eval[report]")
+        super().__init__("charts need matplotlib, which is not installed: pip install matplotlib")
 
 
 @dataclass

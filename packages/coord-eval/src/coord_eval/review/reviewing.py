@@ -99,6 +99,12 @@ def review(
         notes.append(f"labels are drawn as {', '.join(truth.drawn)}, and judged by their bounding boxes")
     if not len(detections):
         notes.append("no answer has a box: every label is judged by its absence alone")
+    elif (detections.category_D >= len(truth.categories)).all():
+        answered, labelled = (", ".join(names[:3]) for names in (list(detections.unknown), list(truth.categories)))
+        notes.append(
+            f"no answer has the name of a label: answers say {answered}, labels {labelled}; the model was trained on "
+            "others, and these suspicions mean nothing"
+        )
     index_N = places_in_images(truth.image_N)
     records = read_likelihoods(likelihoods) if isinstance(likelihoods, (str, Path)) else likelihoods
     surprise = None

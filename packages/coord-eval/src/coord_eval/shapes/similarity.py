@@ -66,7 +66,7 @@ def outline_iou(found_D: Sequence[Points], true_G: Sequence[Points]) -> np.ndarr
     try:
         import shapely
     except ImportError as error:
-        raise InputError("outline_iou needs shapely, which is not installed: pip install coord-eval[shapes]") from error
+        raise InputError("outline_iou needs shapely, which is not installed: pip install shapely") from error
     iou = np.zeros((len(found_D), len(true_G)))
     predicted, true = ([shapely.Polygon(points) for points in shapes] for shapes in (found_D, true_G))
     for d, found in enumerate(predicted):

@@ -24,59 +24,50 @@ class RaggedCache(Cache):
 
     Args:
         filled: the cache after the prompt, which is emptied
-
-    Attributes:
-        start_B: number of tokens that each row keeps; set before each pass
+        capacity: size of buffers that keep their place and are read whole, as passes of fixed shape need; None for
+            buffers that grow and are read as far as they are filled
 
     Raises:
         InputError: the model has layers whose state cannot go back to before a rejected draft.
     """
 
-    def __init__(self, filled: Cache) -> None:
+    def __init__(self, filled: Cache, capacity: int | None = None) -> None:
         if wrong := next((layer for layer in filled.layers if type(layer) is not DynamicLayer), None):
             raise InputError(
                 f"evaluation.speed: the model has a {type(wrong).__name__}, which cannot go back to before a rejected "
                 "draft; use evaluation.speed: plain"
             )
-        rows, _, length, _ = filled.layers[0].keys.shape
-        self.start_B = torch.full((rows,), length, device=filled.layers[0].keys.device)
+        self.capacity = capacity
         layers = []
         for layer in filled.layers:
-            layers.append(_RaggedLayer(layer.keys, layer.values))
+            layers.append(_RaggedLayer(layer.keys, layer.values, capacity))
             layer.keys = layer.values = None  # so that there is one copy of the prompts, and not two
         super().__init__(layers=layers)
 
-    def begin(self, starts: list[int], width: int) -> int:
-        """Set where each row writes its next `width` tokens; returns the number of positions that the pass reads."""
-        device = self.start_B.device
-        self.start_B = torch.tensor(starts, device=device)
-        length = max(starts) + width
-        place: Any = slice(starts[0], length)
-        if len(set(starts)) > 1:
-            place = self.start_B[:, None] + torch.arange(width, device=device)
+    def begin(self, place: slice | torch.Tensor, length: int) -> None:
+        """Set where the next pass writes, one slice of all rows or positions [B, W], and how much it reads."""
         for layer in self.layers:
             layer.begin(place, length)
-        return length
 
-    def keep(self, rows: list[int]) -> None:
+    def keep(self, index_R: torch.Tensor) -> None:
         """Drop all rows but these."""
-        index = torch.tensor(rows, device=self.start_B.device)
         for layer in self.layers:
-            layer.keys, layer.values = layer.keys[index], layer.values[index]
+            layer.keys, layer.values = layer.keys[index_R], layer.values[index_R]
 
 
 class _RaggedLayer(CacheLayerMixin):
     is_sliding = False
 
-    def __init__(self, keys_BASD: torch.Tensor, values_BASD: torch.Tensor) -> None:
+    def __init__(self, keys_BASD: torch.Tensor, values_BASD: torch.Tensor, capacity: int | None) -> None:
         super().__init__()
-        self.keys, self.values = keys_BASD, values_BASD
+        self.keys, self.values = (
+            buffer if capacity is None else _grown(buffer, capacity) for buffer in (keys_BASD, values_BASD)
+        )
         self.place: Any = slice(0)
         self.length = keys_BASD.shape[2]
         self.is_initialized = True
 
     def begin(self, place: Any, length: int) -> None:
-        """Set where the next pass writes and how many positions it reads."""
         self.place, self.length = place, length
         if length > self.keys.shape[2]:
             self.keys, self.values = (_grown(buffer, length + _GROWTH) for buffer in (self.keys, self.values))

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from coord_trainer.answers.speed.forced import ForcedTokens, Place
+from coord_trainer.answers.speed.forced import LONGEST_DRAFT, ForcedTokens, Place
 from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.model.token_statistics import read_statistics, token_statistics
 
@@ -45,6 +45,7 @@ class Rules:
             only equal ones
         drafted_rows: the most answers of a pass with draft embeddings; None for any number
         free_scores: compute `log_p` from the logits before the grammar
+        fixed_shapes: whether passes have fixed shapes, see `Passes`
     """
 
     end_id: int
@@ -53,6 +54,7 @@ class Rules:
     tolerance: int = 0
     drafted_rows: int | None = None
     free_scores: bool = False
+    fixed_shapes: bool = False
 
 
 @dataclass
@@ -103,7 +105,8 @@ def decode(
         drafts_SH: the draft embeddings; None drafts no coordinates from them
     """
     first, _ = forced.draft(Place())
-    passes = Passes(model, inputs, first, rules.pad_id)
+    widest = 2 * LONGEST_DRAFT + (0 if drafts_SH is None else len(drafts_SH))
+    passes = Passes(model, inputs, first, rules.pad_id, rules.max_new_tokens + widest if rules.fixed_shapes else None)
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
     verifier = _Verifier(forced, rules, grammar, len(rows))
     present, logits_BWV = rows, passes.logits_BWV

@@ -19,7 +19,7 @@ from coord_trainer.config.sections import DataSection
 
 _NAME = "NAME"
 _COORDINATE = re.compile(r"<\|coord_\d+\|>")
-_LONGEST_DRAFT = 32
+LONGEST_DRAFT = 32
 """The most tokens that are drafted at once."""
 
 
@@ -92,6 +92,11 @@ class ForcedTokens:
         sides = shape.least if shape.fixed else None
         return cls(ids(head), ids(before), ids(between), ids(rest[-1]), sides, vocab, spelled)
 
+    @classmethod
+    def none(cls, vocab: CoordVocab) -> ForcedTokens:
+        """Return those of answers of which nothing is known: nothing is drafted."""
+        return cls((), (), (), (), None, vocab)
+
     @property
     def stride(self) -> int:
         """Number of tokens from one coordinate to the next."""
@@ -120,7 +125,7 @@ class ForcedTokens:
         """
         drafted: list[int] = []
         left = list(coordinates)
-        while len(drafted) < _LONGEST_DRAFT:
+        while len(drafted) < LONGEST_DRAFT:
             token = left.pop(0) if place.part == "side" and left else self._fixed(place)
             if token is None:
                 break

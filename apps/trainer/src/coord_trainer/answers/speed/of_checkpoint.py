@@ -73,6 +73,13 @@ def _drafted_rows(checkpoint: LoadedCheckpoint, speed: str) -> int | None:
     return DRAFTED_ROWS_ON_A_CPU[speed] if checkpoint.model.device.type == "cpu" else None
 
 
+def has_fixed_shapes(checkpoint: LoadedCheckpoint) -> bool:
+    """Return whether a checkpoint answers by passes of fixed shapes: on a GPU, if its family can go back a token."""
+    family = FAMILIES.get(checkpoint.model.config.model_type)
+    can = checkpoint.vocab is not None and family is not None and "speed" not in family.cannot
+    return can and checkpoint.model.device.type == "cuda"
+
+
 def report_drafts(checkpoint: LoadedCheckpoint) -> None:
     """Print in how many of the passes so far draft embeddings were left out, if they were in any."""
     drafted = checkpoint.drafted
@@ -105,24 +112,26 @@ def decode_fast(
         grammar: restricts the answers; None for none
         names: the only allowed descriptions; None for any
         free_scores: compute `log_p` from the logits before the grammar
-        speed: `exact` or `fast`
+        speed: `evaluation.speed`; `plain` drafts nothing
     """
-    tokenizer = checkpoint.processor.tokenizer
-    assert checkpoint.vocab is not None  # a rule of the configuration
+    tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
+    assert vocab is not None  # a rule of the configuration
+    plain = speed == "plain"
     found = decode(
         checkpoint.model,
         inputs,
-        ForcedTokens.for_tokenizer(tokenizer, data, checkpoint.vocab, names),
+        ForcedTokens.none(vocab) if plain else ForcedTokens.for_tokenizer(tokenizer, data, vocab, names),
         Rules(
             end_id=tokenizer.eos_token_id,
             pad_id=tokenizer.pad_token_id,
             max_new_tokens=max_new_tokens,
             tolerance=FAST_TOLERANCE if speed == "fast" else 0,
-            drafted_rows=_drafted_rows(checkpoint, speed),
+            drafted_rows=None if plain else _drafted_rows(checkpoint, speed),
             free_scores=free_scores,
+            fixed_shapes=has_fixed_shapes(checkpoint),
         ),
         grammar,
-        checkpoint.drafts_SH,
+        None if plain else checkpoint.drafts_SH,
     )
     checkpoint.drafted.update({"passes": found.passes, "without drafts": found.without_drafts})
     return found

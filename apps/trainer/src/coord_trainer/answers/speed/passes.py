@@ -1,5 +1,8 @@
 """`Passes`: forward passes of a model over several tokens of each row, rows of different lengths.
 
+On a GPU a pass over few tokens costs as long as launching its operations takes. So there the passes have fixed shapes,
+over buffers that keep their place, and those of each shape are captured as a CUDA graph.
+
 Shapes: B rows, T tokens of the padded prompt, W tokens of a pass, S positions of the cache or draft embeddings,
 V vocabulary, H hidden size.
 """
@@ -12,6 +15,7 @@ from typing import Any
 import torch
 
 from coord_trainer.answers.speed.cache import RaggedCache
+from coord_trainer.answers.speed.captured import Captured
 
 
 class Passes:
@@ -22,6 +26,8 @@ class Passes:
         inputs: of the prompts, padded on the left
         first: tokens that are fed with each prompt, as a draft of the beginning of its answer
         pad_id: stands for tokens that a row does not have
+        longest: the most positions that answers and drafts take behind the prompt, for passes of fixed shapes; None for
+            passes that are as wide and as long as they have to be
 
     Attributes:
         logits_BWV: what the prompt and the tokens of `first` are followed by, W = 1 + their number
@@ -29,7 +35,7 @@ class Passes:
         count: number of passes behind the prompt
     """
 
-    def __init__(self, model: Any, inputs: Any, first: Sequence[int], pad_id: int) -> None:
+    def __init__(self, model: Any, inputs: Any, first: Sequence[int], pad_id: int, longest: int | None = None) -> None:
         self.model, self._pad = model, pad_id
         self.count = 0
         ids_BT = inputs["input_ids"]
@@ -38,7 +44,9 @@ class Passes:
         given = lengthened(inputs, {"input_ids": first_BF, "attention_mask": torch.ones_like(first_BF)})
         output = model(**given, use_cache=True, logits_to_keep=1 + len(first))
         self.logits_BWV = output.logits
-        self._cache = RaggedCache(output.past_key_values)
+        self._capacity = None if longest is None else self.prompt_length + len(first) + longest
+        self._cache = RaggedCache(output.past_key_values, self._capacity)
+        self._captured = Captured(self._pass) if ids_BT.is_cuda and longest is not None else None
         attended_BT = inputs.get("attention_mask", torch.ones_like(ids_BT)).bool()
         self._attended_BT = None if bool(attended_BT.all()) else attended_BT
         self._shift_B, self._axes = position_shift(model, attended_BT)
@@ -58,15 +66,51 @@ class Passes:
         self.count += 1
         device = self._shift_B.device
         width = max(map(len, tokens))
+        if self._capacity is not None:
+            width = _fixed_width(width)
         ids_BW = torch.tensor([[*row, *[self._pad] * (width - len(row))] for row in tokens], device=device)
-        given: dict[str, Any] = {"input_ids": ids_BW}
         lengths_B1 = torch.tensor([[len(row)] for row in tokens], device=device)
+        start_B = torch.tensor(starts, device=device)
+        if drafts_SH is not None:
+            width += len(drafts_SH)
+        if self._captured is not None:
+            return self._captured(ids_BW, lengths_B1, start_B, drafts_SH, stride=stride)
+        if self._capacity is None:
+            length = max(starts) + width
+            place = slice(starts[0], length) if len(set(starts)) == 1 else None
+            return self._pass(ids_BW, lengths_B1, start_B, drafts_SH, stride, place, length)
+        return self._pass(ids_BW, lengths_B1, start_B, drafts_SH, stride)
+
+    def _pass(
+        self,
+        ids_BW: torch.Tensor,
+        lengths_B1: torch.Tensor,
+        start_B: torch.Tensor,
+        drafts_SH: torch.Tensor | None,
+        stride: int,
+        place: slice | None = None,
+        length: int | None = None,
+    ) -> torch.Tensor:
+        """Run a pass, all of whose shapes follow from those of its arguments and which reads nothing back.
+
+        Args:
+            ids_BW: each row's own tokens and padding
+            lengths_B1: number of its own tokens
+            start_B: number of tokens that each row keeps
+            drafts_SH: see `__call__`
+            stride: see `__call__`
+            place: where all rows write, if they write at the same positions
+            length: number of positions that the pass reads; None for all
+        """
+        width, device = ids_BW.shape[1], ids_BW.device
+        given: dict[str, Any] = {"input_ids": ids_BW}
         if drafts_SH is not None:
             embedded_BWH = self.model.get_input_embeddings()(ids_BW)
             given = {"inputs_embeds": _with_drafts(embedded_BWH, lengths_B1, drafts_SH)}
             width += len(drafts_SH)
-        length = self._cache.begin(starts, width)
-        at_BW = self._cache.start_B[:, None] + torch.arange(width, device=device)
+        at_BW = start_B[:, None] + torch.arange(width, device=device)
+        length = length or self._capacity
+        self._cache.begin(at_BW if place is None else place, length)
         position_BW = at_BW + self._shift_B[:, None]
         if stride > 1:
             draft_BW = torch.arange(width, device=device) - lengths_B1
@@ -77,11 +121,13 @@ class Passes:
 
     def keep(self, rows: list[int]) -> None:
         """Drop all rows but these from the passes to come."""
-        index = torch.tensor(rows, device=self._shift_B.device)
-        self._cache.keep(rows)
-        self._shift_B = self._shift_B[index]
+        index_R = torch.tensor(rows, device=self._shift_B.device)
+        self._cache.keep(index_R)
+        self._shift_B = self._shift_B[index_R]
         if self._attended_BT is not None:
-            self._attended_BT = self._attended_BT[index]
+            self._attended_BT = self._attended_BT[index_R]
+        if self._captured is not None:
+            self._captured = Captured(self._pass)
 
     def _mask(self, at_BW: torch.Tensor, length: int) -> torch.Tensor:
         """Return which of the cache's positions each token attends to, [B, 1, W, S]."""
@@ -89,6 +135,11 @@ class Passes:
         if self._attended_BT is not None:
             mask_BWS[..., : self.prompt_length] &= self._attended_BT[:, None]
         return attention_mask(self.model, mask_BWS)
+
+
+def _fixed_width(tokens: int) -> int:
+    """Return the width of passes over so many tokens, a power of two, so that few widths are captured."""
+    return 1 << (tokens - 1).bit_length()
 
 
 def position_shift(model: Any, attended_BT: torch.Tensor) -> tuple[torch.Tensor, int | None]:

@@ -11,7 +11,7 @@ Shapes: I images, N boxes, n boxes of a sample, K moves; boxes are corners in [0
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -25,6 +25,8 @@ SIGNIFICANT = 3.0
 _REACH = 0.01  # distance up to which an edge counts, as a fraction of the longer side; at least one pixel
 _LEVELS = 200  # number of ranks: their sums along a side of 320 pixels fit into 16 bits
 _BORDER = 0.01  # distance from the image border up to which a side is ignored, as a fraction of the image
+_AT_ONCE = 4000  # boxes of several moves that are measured together: more would leave the processor's cache
+_LEAST = 5  # images from which evidence can be significant
 _MOVES, _OTHERS = 8, 4  # random moves of each box, and other images, to compare with
 
 
@@ -95,13 +97,18 @@ class EdgeMaps:
             count = count + inside[..., 0] + inside[..., 1]
         return np.where(count > 0, total / np.maximum(count, 1) / _LEVELS, np.nan)
 
-    def contrast(self, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-        """Return the edge strength along each box minus that of moved copies of the box; NaN for impossible boxes."""
-        moved_NK4 = boxes_N4[:, None] + _moves(len(boxes_N4))
-        strengths_NK = self.along(np.concatenate([boxes_N4[:, None], moved_NK4], axis=1), image_N[:, None])
-        own_N, elsewhere_NK = strengths_NK[:, 0], strengths_NK[:, 1:]
-        elsewhere_NK[(moved_NK4.min(axis=2) < 0) | (moved_NK4.max(axis=2) > 1)] = np.nan
-        return np.where(is_inside(boxes_N4), own_N - _nan_mean(elsewhere_NK, 1), np.nan)
+    def contrast(self, boxes: np.ndarray, images: np.ndarray) -> np.ndarray:
+        """Return the edge strength along each box minus that of moved copies of the box; NaN for impossible boxes.
+
+        Args:
+            boxes: the boxes [N, 4], or several moves of them [..., N, 4]
+            images: index of the image of each box [N], or several images of each [..., N]
+        """
+        moved = boxes[..., None, :] + _moves(boxes.shape[-2])
+        strengths = self.along(np.concatenate([boxes[..., None, :], moved], axis=-2), images[..., None])
+        leaves = (moved.min(axis=-1) < 0) | (moved.max(axis=-1) > 1)
+        elsewhere = _nan_mean(np.where(leaves, np.nan, strengths[..., 1:]), -1)
+        return np.where(is_inside(boxes), strengths[..., 0] - elsewhere, np.nan)
 
     def evidence(self, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
         """Return the contrast of each image's boxes minus their contrast on other images; NaN without boxes."""
@@ -110,16 +117,18 @@ class EdgeMaps:
             return own_I
         rng = np.random.default_rng(1)
         steps = rng.integers(1, len(self), _OTHERS)
-        others = [self.by_image(self.contrast(boxes_N4, (image_N + s) % len(self)), image_N) for s in steps]
-        above_I: np.ndarray = own_I - _nan_mean(np.stack(others, axis=1), 1)
+        others_SI = self.by_image(self.contrast(boxes_N4, (image_N + steps[:, None]) % len(self)), image_N)
+        above_I: np.ndarray = own_I - _nan_mean(others_SI, 0)
         return above_I
 
-    def by_image(self, values_N: np.ndarray, image_N: np.ndarray) -> np.ndarray:
-        """Return the mean of the finite values of each image; NaN where there is none."""
-        finite = np.isfinite(values_N)
-        sums = np.bincount(image_N[finite], values_N[finite], len(self))
-        counts = np.bincount(image_N[finite], minlength=len(self))
-        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+    def by_image(self, values: np.ndarray, image_N: np.ndarray) -> np.ndarray:
+        """Return the mean of the finite values [..., N] of each image [..., I]; NaN where there is none."""
+        shape = (*values.shape[:-1], len(self))
+        size, finite = math.prod(shape), np.isfinite(values)
+        rows = np.arange(math.prod(shape[:-1])).reshape(*shape[:-1], 1)
+        cells = (rows * len(self) + image_N)[finite]
+        sums, counts = np.bincount(cells, values[finite], size), np.bincount(cells, minlength=size)
+        return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,11 @@ class Sample:
     image_n: np.ndarray
 
     @property
+    def says_nothing(self) -> bool:
+        """Whether there are so few images that no evidence is significant, see `z_value`."""
+        return len(self.maps) < _LEAST
+
+    @property
     def size_n2(self) -> np.ndarray:
         """Width and height in pixels of the thumbnail of each box."""
         sizes_n2: np.ndarray = np.stack([self.maps.widths_I, self.maps.heights_I], axis=1)[self.image_n]
@@ -151,29 +165,40 @@ class Sample:
         """Return the evidence of each image, from the boxes of the whole set."""
         return self.maps.evidence(boxes_N4[self.rows_n], self.image_n)
 
-    def contrast(self, boxes_N4: np.ndarray) -> np.ndarray:
-        """Return the mean contrast of each image, which is cheaper than `evidence`; see `EdgeMaps.contrast`."""
-        return self.maps.by_image(self.maps.contrast(boxes_N4[self.rows_n], self.image_n), self.image_n)
+    def contrast(self, boxes: np.ndarray) -> np.ndarray:
+        """Return the mean contrast of each image, which is cheaper than `evidence`; see `EdgeMaps.contrast`.
 
-    def onset(self, boxes_N4: np.ndarray, clear: bool = False) -> np.ndarray:
+        Several moves of the boxes may be given at once, [..., N, 4], which gives [..., I].
+        """
+        return self.maps.by_image(self.maps.contrast(boxes[..., self.rows_n, :], self.image_n), self.image_n)
+
+    def several(self, moves: Sequence[np.ndarray], measure: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return the `contrast` or `onset` of several moves of the boxes, [K, I], of as many at once as is fast."""
+        at_once = max(1, _AT_ONCE // max(1, len(self.rows_n)))
+        found = [measure(np.stack(moves[k : k + at_once])) for k in range(0, len(moves), at_once)]
+        return np.concatenate(found) if found else np.zeros((0, len(self.maps)))
+
+    def onset(self, boxes: np.ndarray, clear: bool = False) -> np.ndarray:
         """Return for each image the edge strength along its boxes minus that a tenth of the box size outside them.
+
+        Several moves of the boxes may be given at once, [..., N, 4], which gives [..., I].
 
         It is largest if boxes are neither too large nor too small, for round objects too. For small objects a tenth is
         less than the width of an edge, so that larger boxes seem to fit better; `clear` measures outside the edge.
         """
-        boxes_n4 = boxes_N4[self.rows_n]
-        distance_n2 = 0.1 * (boxes_n4[:, 2:] - boxes_n4[:, :2])
+        chosen = boxes[..., self.rows_n, :]
+        distance = 0.1 * (chosen[..., 2:] - chosen[..., :2])
         if clear:
-            distance_n2 = np.maximum(distance_n2, (_reach(self.size_n2.max(axis=1, keepdims=True)) + 2) / self.size_n2)
-        outside_n4 = boxes_n4 + np.concatenate([-distance_n2, distance_n2], axis=1)
-        own_n, outside_n = (self.maps.along(b.clip(0, 1), self.image_n) for b in (boxes_n4, outside_n4))
-        return self.maps.by_image(own_n - outside_n, self.image_n)
+            distance = np.maximum(distance, (_reach(self.size_n2.max(axis=1, keepdims=True)) + 2) / self.size_n2)
+        outside = chosen + np.concatenate([-distance, distance], axis=-1)
+        own, beyond = self.maps.along(np.stack([chosen, outside]).clip(0, 1), self.image_n)
+        return self.maps.by_image(own - beyond, self.image_n)
 
 
-def is_inside(boxes_N4: np.ndarray, margin: float = 0.01) -> np.ndarray:
-    """Return which boxes have a positive area and lie inside the image."""
-    area = (boxes_N4[:, 0] < boxes_N4[:, 2]) & (boxes_N4[:, 1] < boxes_N4[:, 3])
-    inside: np.ndarray = area & (boxes_N4.min(axis=1) >= -margin) & (boxes_N4.max(axis=1) <= 1 + margin)
+def is_inside(boxes: np.ndarray, margin: float = 0.01) -> np.ndarray:
+    """Return which boxes [..., 4] have a positive area and lie inside the image."""
+    area = (boxes[..., 0] < boxes[..., 2]) & (boxes[..., 1] < boxes[..., 3])
+    inside: np.ndarray = area & (boxes.min(axis=-1) >= -margin) & (boxes.max(axis=-1) <= 1 + margin)
     return inside
 
 
@@ -183,7 +208,7 @@ def z_value(values_I: np.ndarray) -> float:
     Student's t is converted to z by Wallace's approximation (1959), so that few images need a larger t.
     """
     values = values_I[np.isfinite(values_I)]
-    if len(values) < 5 or not values.std():
+    if len(values) < _LEAST or not values.std():
         return 0.0
     freedom = len(values) - 1
     t = float(values.mean() / (values.std(ddof=1) / math.sqrt(len(values))))

@@ -239,7 +239,7 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
 
 def _first_that_fits(search: Search, *finders: Callable[[], Meaning | None]) -> Fit | None:
     """Return the first meaning that fits the pixels clearly once its boxes are fitted in size."""
-    for find in finders:
+    for find in () if search.sample.says_nothing else finders:
         found = find()
         if found is not None and (best := fitted(found, search.sample)).beats(search.own, SCAN_SIGNIFICANT):
             return best, found

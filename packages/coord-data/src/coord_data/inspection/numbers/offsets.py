@@ -88,6 +88,8 @@ class Offset:
 
 def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
     """Return the move that increases the onset at the sides of the boxes most; None if no increase is significant."""
+    if sample.says_nothing:
+        return None
     before_I = sample.onset(boxes_N4)
     before = _mean(before_I)
     offsets = []
@@ -103,7 +105,7 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
 
     for kind in kinds:
         steps_KD = kind.steps_KD
-        onset_KI = np.stack([sample.onset(kind.move(boxes_N4, step_D)) for step_D in steps_KD])
+        onset_KI = sample.several([kind.move(boxes_N4, step_D) for step_D in steps_KD], sample.onset)
         z_K = np.array([z_value(onset_I - before_I) for onset_I in onset_KI])
         better = [
             k
@@ -150,7 +152,7 @@ def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:
     Otherwise a wrong move that places some sides of too large or too small boxes on edges would seem to fit better
     than the right one.
     """
-    return max(_mean(sample.onset(inflate(boxes_N4, size))) for size in (1.0, *_TRIED_SIZES))
+    return max(map(_mean, sample.onset(np.stack([inflate(boxes_N4, size) for size in (1.0, *_TRIED_SIZES)]))))
 
 
 def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:

@@ -5,6 +5,7 @@ Shapes: I images, N boxes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -44,18 +45,24 @@ def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, s
     return read_as(sample, layout, "copy", corners_of_copy(raw, layout, copy, sizes_I2), copy)
 
 
+def _fits(
+    candidates: Sequence[np.ndarray], sample: Sample, compared: Callable[[np.ndarray], np.ndarray] = np.asarray
+) -> list[float]:
+    """Return how clearly the boxes of each candidate, as they are `compared`, fit; minus infinity if impossible."""
+    possible = [k for k, boxes_N4 in enumerate(candidates) if not is_impossible(boxes_N4)]
+    fits = [-np.inf] * len(candidates)
+    contrasts_KI = sample.several([compared(candidates[k]) for k in possible], sample.contrast)
+    for k, contrast_I in zip(possible, contrasts_KI, strict=True):
+        fits[k] = z_value(contrast_I)
+    return fits
+
+
 def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, tightness: float = 1.0) -> Meaning | None:
     """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best.
 
     Boxes are compared in `tightness` times their size, since copies of boxes that are too large fit none of the pixels.
     """
     subsample = sample.subsample(_SCANNED)
-
-    def fit(layout: str, copy: Copy) -> float:
-        corners_N4 = corners_of_copy(raw, layout, copy, sizes_I2)
-        if is_impossible(corners_N4):
-            return -np.inf
-        return z_value(subsample.contrast(inflate(TURNS[turn](corners_N4), tightness)))
 
     candidates = []
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
@@ -66,9 +73,10 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, ti
             continue
         for kind in KINDS[: OF_ONE_SIZE if one_size else None]:
             base = far / float(np.median(sizes_I2)) if kind == "times" else far
-            candidates += [
-                (fit(layout, Copy(kind, v)), layout, kind, v) for v in (base * np.geomspace(0.7, 2.5, 60)).tolist()
-            ]
+            values = (base * np.geomspace(0.7, 2.5, 60)).tolist()
+            copies = [corners_of_copy(raw, layout, Copy(kind, value), sizes_I2) for value in values]
+            fits = _fits(copies, subsample, lambda corners_N4: inflate(TURNS[turn](corners_N4), tightness))
+            candidates += [(fit, layout, kind, value) for fit, value in zip(fits, values, strict=True)]
     if not candidates or max(candidates)[0] == -np.inf:
         return None
     _, layout, kind, near = max(candidates)
@@ -96,10 +104,6 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
     subsample, size_N2 = sample.subsample(_SCANNED), sizes_I2[image_N]
     candidates = []
 
-    def fit(shift: Shift) -> float:
-        boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
-        return -np.inf if is_impossible(boxes_N4) else z_value(subsample.contrast(boxes_N4))
-
     def fit_closely(shift: Shift) -> float:
         boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
         return -np.inf if is_impossible(boxes_N4) else best_onset(boxes_N4, subsample)
@@ -117,8 +121,8 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
             for x in np.arange(low[0], high[0] + step[0], step[0]).tolist()
             for y in np.arange(low[1], high[1] + step[1], step[1]).tolist()
         ]
-
-        best = max(shifts, key=fit)
+        fits = _fits([shift_boxes(own.boxes_N4, shift, size_N2) for shift in shifts], subsample)
+        best = shifts[int(np.argmax(fits))]
         side = np.median(unit_N2, axis=0)
         for k, axis in enumerate("xyxy"):
             near = getattr(best, axis) + side[k % 2] * _NEARBY

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from coord_codec import AnnotationSet, InputError
-from coord_codec.counts import counted
+from coord_codec import AnnotationSet
+from coord_codec.records import raise_for_refused
 from coord_data.formats.collect import collect
 from coord_data.raw import Reading
 from coord_data.source import Source
@@ -121,10 +121,8 @@ class AnnotationFormat:
         if read_as is not None:
             reading = reread(reading, read_as, folder.size)
         annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry)
-        if rules.on_bad_box == "error" and (refused := [p for p in annotations.problems if p.is_box]):
-            raise InputError(
-                f"{refused[0]} ({counted(len(refused), 'object is', 'objects are')} refused; data.on_bad_box is error)"
-            )
+        if rules.on_bad_box == "error":
+            raise_for_refused(annotations.problems)
         raw = raw_of_reading(reading, self.name)
         return Annotated(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
 
