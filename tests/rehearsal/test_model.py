@@ -10,7 +10,7 @@ from simulated_device import SimulatedDevice, move, on_device, watch_backward
 pytest.importorskip("swift")
 
 OURS = ("coord_losses", "coord_codec", "coord_adapter", "coord_trainer")
-LIMIT = 40
+LIMIT = 24
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,6 @@ def opened(folder, config):
 
 DECODINGS = {
     "free": {"grammar": "none"},
-    "markers": {"grammar": "markers"},
     "names": {"grammar": "names"},
     "best_iou": {"grammar": "markers", "boxes": "best_iou"},
     "json": {"grammar": "names"},

@@ -237,19 +237,20 @@ def test_expanded_base_takes_an_adapter(tmp_path):
 
 @pytest.mark.slow
 def test_real_qwen_vocabulary(qwen_base, tmp_path):
-    old = load_tokenizer(qwen_base)
-    assert len(old) == 151_669 and old.convert_tokens_to_ids("</think>") == 151_668
+    from tokenizers import Tokenizer
+
     report = expand_vocab(qwen_base, tmp_path / "out", markers=True, quiet=True)
-    new = load_tokenizer(tmp_path / "out")
-    ids = ["<|coord_*|>", "<|coord_0|>", "<|coord_999|>", "<obj_start>", "<obj_end>"]
-    assert new.convert_tokens_to_ids(ids) == [151_669, 151_670, 152_669, 152_670, 152_671]
+    old, new = (Tokenizer.from_file(str(folder / "tokenizer.json")) for folder in (qwen_base, tmp_path / "out"))
+    assert old.get_vocab_size() == 151_669 and old.token_to_id("</think>") == 151_668
+    tokens = ["<|coord_*|>", "<|coord_0|>", "<|coord_999|>", "<obj_start>", "<obj_end>"]
+    assert [new.token_to_id(token) for token in tokens] == [151_669, 151_670, 152_669, 152_670, 152_671]
     # 267 ids (the wildcard and 266 coordinates) lie in the padding of the published checkpoints.
     assert (report.reused, report.rows_before, report.rows_after) == (267, 151_936, 152_704)
     before, after = read_all(qwen_base)[EMBED], read_all(tmp_path / "out")[EMBED]
     assert torch.equal(after[:151_669], before[:151_669]) and not torch.equal(after[151_669], before[151_669])
     text = "Ein Foto, 猫 <|vision_start|> x=7\n<|object_ref_start|>cat<|object_ref_end|>"
-    assert new.encode(text) == old.encode(text)
-    assert new.encode(f"{text}<|coord_12|>cat") == [*old.encode(text), 151_682, *old.encode("cat")]
+    assert new.encode(text).ids == old.encode(text).ids
+    assert new.encode(f"{text}<|coord_12|>cat").ids == [*old.encode(text).ids, 151_682, *old.encode("cat").ids]
 
 
 def test_expand_vocab_states_one_tie_where_the_base_states_two(tmp_path):

@@ -10,6 +10,20 @@ DATA_HELPERS = Path(__file__).parents[3] / "packages" / "coord-data" / "tests" /
 sys.path[:0] = [str(HELPERS), str(DATA_HELPERS)]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def undrawn_charts():
+    """Charts of reports are their legend alone: drawing takes half of a tiny run; `test_full_pass.py` draws them."""
+    from coord_eval.report import plot
+
+    def legends(figure, alt):
+        words = [text.get_text() for part in figure.subfigs for box in part.legends for text in box.get_texts()]
+        return f'<svg class="chart">{"".join(f"<text>{word}</text>" for word in words)}</svg>'
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plot, "_svg", legends)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
     """The folder of the tiny Qwen3-VL of `tiny_config()`, with random weights; not to be changed."""

@@ -1,4 +1,4 @@
-"""The plug-ins of the guide, as it shows them, in ms-swift and in TRL: ten steps of a tiny model each."""
+"""The plug-ins of the guide, as it shows them, in ms-swift and in TRL: a few steps of a tiny model each."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_plug_in_of_ms_swift(tiny_model, rows, tmp_path):
         "num_generations": 4,
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 1,
-        "max_steps": 10,
+        "max_steps": 3,
         "max_completion_length": 16,
         "temperature": 1.0,
         "beta": 0.0,
@@ -84,7 +84,7 @@ def test_plug_in_of_ms_swift(tiny_model, rows, tmp_path):
     }
     result = rlhf_main([word for name, value in given.items() for word in (f"--{name}", str(value))])
     logged = [line["rewards/CoordF1/mean"] for line in result["log_history"] if "rewards/CoordF1/mean" in line]
-    assert len(logged) == 10 and all(0 <= value <= 1 for value in logged)
+    assert len(logged) == 3 and all(0 <= value <= 1 for value in logged)
 
 
 def test_plug_in_of_trl(tiny_model, rows, tmp_path):
@@ -97,5 +97,5 @@ def test_plug_in_of_trl(tiny_model, rows, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "rewards.json").read_text())
-    assert len(found["steps"]) == 10 and all(0 <= value <= 1 for values in found["steps"] for value in values)
+    assert len(found["steps"]) == 3 and all(0 <= value <= 1 for values in found["steps"] for value in values)
     assert found["right"] == [1.0], "the markers of the target text were lost"

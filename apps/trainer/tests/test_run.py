@@ -168,8 +168,7 @@ def without_coord_tokens(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("style", ["markers", "json"])
-@pytest.mark.parametrize("tokenizer", ["with", "without"])
+@pytest.mark.parametrize(("style", "tokenizer"), [("markers", "with"), ("json", "without")])
 def test_numbers_as_text_are_trained_answered_and_scored(style, tokenizer, without_coord_tokens, tmp_path):
     model = {"path": without_coord_tokens} if tokenizer == "without" else {}
     result, manifest, lines = carry_out(config(PLAIN, data={"style": style}, model=model), tmp_path / "run")

@@ -40,11 +40,10 @@ def test_input_grads_enabled_before_the_install_change_no_gradient():
 @pytest.mark.slow
 def test_compiled_model_gives_equal_logits_and_gradients():
     expected, expected_logits = gradients(peft_model()), logits(peft_model())
-    model = peft_model()
-    compiled = torch.compile(model, backend="aot_eager")
-    torch.testing.assert_close(logits(compiled), expected_logits, rtol=1e-4, atol=1e-4)
-    compiled.train()
-    compiled(**batch(), labels=batch()["input_ids"]).loss.backward()
+    model = peft_model().train()  # without dropout
+    out = torch.compile(model, backend="aot_eager")(**batch(), labels=batch()["input_ids"])
+    torch.testing.assert_close(out.logits, expected_logits, rtol=1e-4, atol=1e-4)
+    out.loss.backward()
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
@@ -108,8 +107,8 @@ def test_autocast_gradients_reach_the_float32_tables():
         assert table.grad.abs().sum() > 0
 
 
-def movement(base_dtype, table_dtype, steps=200, lr=1e-5):
-    """How far the tables went in 200 steps from the same non-zero start, [K, H] in float64."""
+def movement(base_dtype, table_dtype, steps=60, lr=1e-5):
+    """How far the tables went in sixty steps from the same non-zero start, [K, H] in float64."""
     model = tiny(dtype=base_dtype)
     model.requires_grad_(False)
     adapter = install_coord_offset_adapter(model, range(40, 80), dtype=table_dtype)
@@ -126,7 +125,7 @@ def movement(base_dtype, table_dtype, steps=200, lr=1e-5):
 
 
 @pytest.mark.slow
-def test_two_hundred_bfloat16_steps_follow_float32():
+def test_sixty_bfloat16_steps_follow_float32():
     expected = movement(torch.float32, "auto")
     kept = movement(torch.bfloat16, "auto")
     lost = movement(torch.bfloat16, "bfloat16")

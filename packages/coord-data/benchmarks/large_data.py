@@ -96,7 +96,7 @@ def memory():
 
 def shared(records):
     """Return the resident megabytes of the mapped records, and this process's share while another one reads them."""
-    read = "import sys; from coord_data.large.records import Records; r = Records.open(sys.argv[1]); list(map(id, r))"
+    read = "import sys; from coord_data.records import Records; r = Records.open(sys.argv[1]); list(map(id, r))"
     words = [sys.executable, "-c", f"{read}; print(flush=True); input()", str(records.path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         other.stdout.readline()
@@ -119,7 +119,7 @@ def rules(folder, records):
     from coord_codec.records import parse_objects
     from coord_data.large.coco import _Annotations
     from coord_data.large.lines import plain_row
-    from coord_data.large.records import row_of
+    from coord_data.records import row_of
 
     lines = write(folder / "lines", records).read_bytes().splitlines()
     document = json.loads(write(folder / "coco", records, coco=True).read_text())

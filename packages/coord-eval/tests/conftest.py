@@ -14,7 +14,7 @@ from coord_codec import Instance, encode_target
 from coord_eval import COCO_KEYS
 
 sys.path.insert(0, str(Path(__file__).parent))
-from coco_document import coco
+from coco_builder import coco
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 from coord_eval import parse_answer, score
 

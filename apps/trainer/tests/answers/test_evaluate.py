@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from coco_document import IMAGE, coco_document
 from PIL import Image
 from tiny_run import tiny_config
 
@@ -38,12 +39,11 @@ def test_annotations_that_are_refused_leave_no_folder(evaluate, tmp_path):
 
 
 def test_held_out_images_are_scored_without_the_ones_that_were_trained_on(evaluate, tmp_path):
-    truth = {"categories": [{"id": 1, "name": "cat"}], "images": [], "annotations": []}
     for n in range(2):
-        Image.new("RGB", (64, 48), (40 * n, 9, 9)).save(tmp_path / f"{n}.png")
-        truth["images"].append({"id": n, "file_name": f"{n}.png", "width": 64, "height": 48})
-        truth["annotations"].append({"id": n, "image_id": n, "category_id": 1, "bbox": [2, 2, 20, 30], "area": 600})
-    (tmp_path / "a.json").write_text(json.dumps(truth))
+        Image.new("RGB", (64, 64), (40 * n, 9, 9)).save(tmp_path / f"{n}.png")
+    boxes = [{"image_id": n, "bbox": [2, 2, 20, 30]} for n in range(2)]
+    images = [IMAGE | {"id": n, "file_name": f"{n}.png"} for n in range(2)]
+    (tmp_path / "a.json").write_text(json.dumps(coco_document(boxes, images)))
     given = ("data.annotations=elsewhere.json", "data.heldout_annotations=a.json", "data.heldout_images=.")
     code, told, out = evaluate(*given)
     assert code in (0, None), told

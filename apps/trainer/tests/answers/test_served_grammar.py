@@ -136,8 +136,8 @@ def test_shapes_of_noise_are_whole_and_none_comes_twice(tokenizer, name, style):
             scores[:, form.vocab.first_id : form.vocab.first_id + 2] += 30
             return processor(ids, scores)
 
-        answers = answers_of_noise(tokenizer, few_bins, 60, 130)
-        assert len(answers) == 60
+        answers = answers_of_noise(tokenizer, few_bins, 15, 130)
+        assert len(answers) == 15
         for ids in answers:
             found = parse_answer(tokenizer.decode(ids), geometry=name)
             assert not [drop for drop in found.dropped if drop.reason != "no_area"], tokenizer.decode(ids)
@@ -174,8 +174,8 @@ def answers_of_noise(tokenizer, processor, count, steps):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("markers", "style"), WAYS)
-def test_a_thousand_answers_of_noise_are_whole(tokenizer, markers, style):
-    """Whole by the parser, with area, without duplicates, in the served language of both engines; a third a way."""
+def test_answers_of_noise_are_whole(tokenizer, markers, style):
+    """Whole by the parser, with area, without duplicates, in the served language of both engines."""
     form = AnswerForm.for_tokenizer(tokenizer, markers, style=style, names=NAMES, max_objects=3)
     accepts = [engine(tokenizer, form) for engine in (lark_matcher, ebnf_matcher)]
     processors = [MatchedGrammar(tokenizer, form, prompt_length=0)]
@@ -183,8 +183,8 @@ def test_a_thousand_answers_of_noise_are_whole(tokenizer, markers, style):
         limits = {"descriptions": NAMES, "max_objects": 3, "max_new_tokens": 60}
         processors.append(CoordGrammar.for_tokenizer(tokenizer, markers, prompt_length=0, **limits))
     for processor in processors:
-        answers = answers_of_noise(tokenizer, processor, 334, 110 if style == "json" else 60)
-        assert len(answers) == 334
+        answers = answers_of_noise(tokenizer, processor, 80, 110 if style == "json" else 60)
+        assert len(answers) == 80
         for ids in answers:
             assert all(accept(ids) for accept in accepts)
             text = tokenizer.decode(ids)

@@ -144,13 +144,12 @@ def test_comparison_of_two_groups_leaves_one_report_and_keeps_everything_the_sec
     forks = SimpleNamespace(**(vars(subprocess) | {"Popen": forked_popen}))
     monkeypatch.setattr("coord_trainer.comparison.run.subprocess", forks)
     words = [
-        "training.max_steps=4",
-        "training.save_steps=2",
-        "training.eval_steps=2",
+        "training.max_steps=1",
         "training.logging_steps=1",
-        "training.per_device_train_batch_size=4",
-        "data.shapes.train=16",
-        "data.shapes.heldout=6",
+        "training.per_device_train_batch_size=2",
+        "data.shapes.train=4",
+        "data.shapes.heldout=2",
+        "evaluation.max_new_tokens=24",
         "evaluation.decoding=[{grammar: none},{grammar: markers}]",
         *(f"model.tiny.{name}={size}" for name, size in TINY.items()),
     ]

@@ -1,7 +1,6 @@
 """The whole of `predict` on a server or a rule: what is told, scored and left out, and how it stops."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from coco_document import coco_document
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
 
 from coord_trainer.config.run_config import load_run_config
@@ -175,7 +175,7 @@ def test_answers_of_a_server_are_collected_and_scored_without_pytorch(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path, sent, code):
+def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(run, tmp_path, sent, code):
     make_images(tmp_path / "photos", a=(4, 4), b=(4, 4), c=(4, 4))
     hangs = [True]
 
@@ -185,9 +185,10 @@ def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path
         return 200, chat_reply(TEXT)
 
     with served(reply) as (url, requests):
-        words = [sys.executable, str(TRAINER), "predict", "photos", "--out", "found", "--no-draw"]
+        words = ["predict", "photos", "--out", "found", "--no-draw"]
         words += ["--endpoint", url, "--model", "m", "--concurrency", "2"]
-        with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        command = [sys.executable, str(TRAINER), *words]
+        with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
             deadline = time.monotonic() + 90
             answers = tmp_path / "found" / "predictions.jsonl"
             while not (answers.is_file() and answers.stat().st_size and len(requests) > 2):
@@ -199,7 +200,7 @@ def test_stop_is_at_once_while_a_server_hangs_and_the_next_call_goes_on(tmp_path
         assert ("1 image was answered into" in told) == (sent == signal.SIGINT)
         (first,) = answers.read_text().splitlines()
         hangs[0] = False
-        subprocess.run(words, cwd=tmp_path, check=True, env=os.environ, timeout=120)
+        assert not run(*words)[0]
         lines = answers.read_text().splitlines()
         assert len(lines) == 3 and first in lines
 
@@ -226,11 +227,9 @@ def test_ids_of_categories_are_those_of_the_annotations(tmp_path):
 
     make_images(tmp_path / "data", a=(40, 20))
     box = {"id": 1, "image_id": 9, "category_id": 7, "bbox": [10, 10, 20, 7.5], "area": 150, "iscrowd": 0}
-    names = [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]
     image = {"id": 9, "file_name": "a.png", "width": 40, "height": 20}
-    (tmp_path / "data" / "t.json").write_text(
-        json.dumps({"images": [image], "categories": names, "annotations": [box]})
-    )
+    document = coco_document([box], [image]) | {"categories": [{"id": 7, "name": "cat"}, {"id": 3, "name": "dog"}]}
+    (tmp_path / "data" / "t.json").write_text(json.dumps(document))
     finish(detector(), tmp_path, (str(tmp_path / "data" / "t.json"),), exports=("coco",))
     for truth in (tmp_path / "data" / "t.json", tmp_path / "out" / "coco.json"):
         coco = COCO(str(truth))

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.shared]
 
 APPS = Path(__file__).parents[3]
 PROMPT = "Describe all objects in the image with their bounding boxes."
-COUNT, TOKENS = 4, 24
+COUNT, STEPS, TOKENS = 2, 6, 12
 FULL = bool(os.environ.get("COORDEXP_FULL"))
 KINDS = list(FAMILIES) if FULL else ["qwen3_5", "gemma3"]
 """All of them take minutes: `COORDEXP_FULL=1`, or `bash .ci/run --full`."""
@@ -42,7 +42,7 @@ TRAINED = (
     "training.learning_rate=0.02",
     "training.lr_scheduler_type=constant",
     "training.logging_steps=1",
-    "training.save_steps=10",
+    f"training.save_steps={STEPS // 2}",
     "evaluation.images=train",
     f"evaluation.max_new_tokens={TOKENS}",
     "evaluation.decoding={grammar: none}",
@@ -53,7 +53,7 @@ TRAINED = (
 
 @pytest.fixture(scope="module")
 def photographs(shared_dir, tmp_path_factory):
-    """Annotations of four photographs, and the folder of these images alone."""
+    """Annotations of a few photographs, and the folder of these images alone."""
     folder = tmp_path_factory.mktemp("photographs")
     document = json.loads((shared_dir / "coco_permissive33" / "instances.json").read_text())
     document["images"] = document["images"][:COUNT]
@@ -94,17 +94,17 @@ def whole(photographs, done, tmp_path_factory):
         told = {"expanded": done("exporter", "expand-vocab", folder / "bare", folder / "base", "--markers")}
         tuner = f"training.use_dora={str(kind not in WITH_LORA).lower()}"
         words = (*TRAINED, tuner, *data, f"model.path={folder / 'base'}")
-        told["planned"] = done("trainer", "train", "--dry-run", *words, "training.max_steps=20")
+        told["planned"] = done("trainer", "train", "--dry-run", *words, f"training.max_steps={STEPS}")
         told["inspected"] = done(
             "trainer", "inspect", photographs / "instances.json", "--images", photographs / "images",
             "--model", folder / "base", "--out", folder / "inspected", "data.markers=obj", TRAINED[0],
         )  # fmt: skip
         unasked = (f"run.dir={folder / 'straight'}", "evaluation.images=none")
-        done("trainer", "train", *words, *unasked, "training.max_steps=20")
+        done("trainer", "train", *words, *unasked, f"training.max_steps={STEPS}")
         words = (*words, f"run.dir={folder / 'run'}")
-        done("trainer", "train", *words, "training.max_steps=10", "evaluation.images=none")
-        done("trainer", "train", *words, "training.max_steps=20", "run.resume=true")
-        adapter = folder / "run" / "checkpoints" / "checkpoint-20"
+        done("trainer", "train", *words, f"training.max_steps={STEPS // 2}", "evaluation.images=none")
+        done("trainer", "train", *words, f"training.max_steps={STEPS}", "run.resume=true")
+        adapter = adapter_of(folder / "run")
         told["merged"] = done("exporter", "merge", folder / "base", adapter, folder / "merged", "--verify")
         ask = (photographs / "images", "--no-draw", "--out")
         free = (f"evaluation.max_new_tokens={TOKENS}", "evaluation.decoding={grammar: none}")
@@ -126,12 +126,12 @@ def test_family_from_base_to_export(kind, whole, photographs):
     folder, told = whole(kind)
     # Before training: rows are added, the plan and the page of what the model receives are made.
     assert "1,003 tokens added" in told["expanded"]  # the coordinates, the wildcard and two markers
-    assert "20 steps of 2 samples" in told["planned"]
+    assert f"{STEPS} steps of 2 samples" in told["planned"]
     page = (folder / "inspected" / "inspect.html").read_text()
     assert f"{FAMILIES[kind].image_token.replace('<', '&lt;').replace('>', '&gt;')} x " in page
-    # Training learnt, and went on from step 10 as if it had never stopped.
+    # Training learnt, and went on as if it had never stopped.
     losses = losses_of(folder / "run")
-    assert sorted(losses) == list(range(1, 21)) and losses[20] < losses[1]
+    assert sorted(losses) == list(range(1, STEPS + 1)) and losses[STEPS] < losses[1]
     assert losses == losses_of(folder / "straight")
     weights, others = (load_file(adapter_of(folder / run) / "adapter_model.safetensors") for run in ("run", "straight"))
     assert weights.keys() == others.keys() and all(torch.equal(weights[name], others[name]) for name in weights)
@@ -155,7 +155,7 @@ def test_family_from_base_to_export(kind, whole, photographs):
 
 
 def adapter_of(run):
-    return run / "checkpoints" / "checkpoint-20"
+    return run / "checkpoints" / f"checkpoint-{STEPS}"
 
 
 def losses_of(run):

@@ -1,4 +1,4 @@
-"""Ten steps of TRL's GRPO with the plug-in of the guide: MODEL FOLDER; the folder has rows.json and coord_trl.py."""
+"""Three steps of TRL's GRPO with the plug-in of the guide: MODEL FOLDER; the folder has rows.json and coord_trl.py."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ GRPOTrainer(
         output_dir=str(folder / "out"),
         num_generations=4,
         per_device_train_batch_size=4,
-        max_steps=10,
+        max_steps=3,
         max_completion_length=16,
         logging_steps=1,
         save_strategy="no",

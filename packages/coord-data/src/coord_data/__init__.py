@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from coord_data.finding import Finding
+    from coord_data.formats.annotation_format import AnnotationFormat, Example
     from coord_data.formats.registry import format_table, open_source, register_reader
-    from coord_data.formats.table import AnnotationFormat, Example
     from coord_data.image_file import ImageFile, look_at
     from coord_data.image_set import Evidence, ImageSet, gather_evidence, load_annotated
     from coord_data.inspection.examine import Examination, examine
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "coord_data.raw": ("RawImage", "RawObject", "Reading"),
     "coord_data.formats.registry": ("format_table", "open_source", "register_reader"),
-    "coord_data.formats.table": ("AnnotationFormat", "Example"),
+    "coord_data.formats.annotation_format": ("AnnotationFormat", "Example"),
     "coord_data.image_file": ("ImageFile", "look_at"),
     "coord_data.image_set": ("Evidence", "ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from coord_codec import Category, InputError, Instance, Problem
 from coord_codec.coco.tables import CocoTables
-from coord_data.large.records import Row
+from coord_data.records import Row
 
 _Record = TypeVar("_Record", Instance, Row)
 

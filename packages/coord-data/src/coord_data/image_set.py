@@ -26,10 +26,10 @@ from coord_data.classes import absent_classes, class_categories, tables_of_class
 from coord_data.formats.coco import base_of
 from coord_data.formats.registry import open_source
 from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFile, ImageFolder, problem_of, where_it_is
-from coord_data.large.records import Records
 from coord_data.large.store import Stream, keep_records, streams
 from coord_data.raw_boxes import RawBoxes
 from coord_data.reading import read_by
+from coord_data.records import Records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 

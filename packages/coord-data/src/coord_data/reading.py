@@ -7,8 +7,8 @@ from pathlib import Path
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_codec.geometry import geometry_of
+from coord_data.formats.annotation_format import Annotated
 from coord_data.formats.registry import FORMATS, open_source
-from coord_data.formats.table import Annotated
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 

@@ -23,7 +23,7 @@ def format_name(value: str) -> str:
 
 
 Format = Annotated[str, AfterValidator(format_name)]
-"""Name of an annotation format, a row of `coord_data.formats.table.FORMATS`, or `auto`."""
+"""Name of an annotation format, a row of `coord_data.formats.annotation_format.FORMATS`, or `auto`."""
 
 
 class ReadingRules(ObjectRules):

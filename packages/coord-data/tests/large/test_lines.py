@@ -6,7 +6,7 @@ import numpy as np
 
 from coord_codec.records import parse_objects
 from coord_data.large.lines import plain_row
-from coord_data.large.records import instance_of, row_of
+from coord_data.records import instance_of, row_of
 
 _TYPED = [0, 1, 0.0, 1.0, 0.25, 0.5, 0.5005, True, None, "<|coord_100|>", "x", float("nan"), -0.1, 1e-7, [0.1], 12, ""]
 

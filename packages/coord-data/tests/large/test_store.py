@@ -11,7 +11,7 @@ from coord_data import processes, source
 from coord_data.image_file import is_outside
 from coord_data.image_set import load_annotated
 from coord_data.large import lines as large_lines
-from coord_data.large.records import Records
+from coord_data.records import Records
 from coord_data.rules import ReadingRules
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from coco_document import coco
+from coco_builder import coco
 from scipy.optimize import isotonic_regression
 
 from coord_eval import Calibration, InputError, ScoredObject, fit_calibration, score

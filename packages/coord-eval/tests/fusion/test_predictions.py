@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 from coord_codec import Instance
 from coord_eval import InputError, fuse, fuse_predictions, score

@@ -1,7 +1,7 @@
 """Answers find their images and labels their categories."""
 
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 from coord_eval import InputError, score, scored_objects
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 from coord_eval import InputError, load_ground_truth, score
 

@@ -1,7 +1,7 @@
 """Objects of one record, against what `score` makes of the same record."""
 
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 from coord_codec import InputError
 from coord_eval import score, scored_objects

@@ -5,7 +5,7 @@ import math
 from functools import partial
 
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 from coord_eval import score
 from coord_eval.metrics.errors import BACKGROUND, ERROR_KINDS, UNKNOWN

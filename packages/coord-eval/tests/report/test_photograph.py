@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 from coord_eval import score
 from coord_eval.cli.main import main

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 BLOCKED = """
 import sys

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 NAMES = ("cat", "dog", "cow")
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from coco_document import coco
+from coco_builder import coco
 
 from coord_eval import InputError
 from coord_eval.cli.main import main

@@ -65,8 +65,7 @@ def test_the_readable_form_asks_once_and_selecting_rows_once(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["fused", "readable"])
-@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize(("form", "trained"), [("fused", False), ("readable", True)])
 def test_torch_compile_leaves_the_objective_alone(form, trained):
     """One graph break for the call: what stands before and after it is compiled, values and gradients are exact."""
     hidden, weight, targets, slots = problem(9, 3, VOCAB, 90, 4)

@@ -201,7 +201,8 @@ class Finish:
                 f"{name} can be promised; calibrate it first: "
                 f"{' '.join(['uv run apps/trainer calibrate MODEL ANNOTATIONS', *words])}"
             )
-        chosen = self.calibration.choose(**{name: value})
+        wanted: dict[str, Any] = {name: value}
+        chosen = self.calibration.choose(**wanted)
         return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from coord_codec import read_annotations
 from coord_codec.files import read_json
-from coord_data.formats.table import Annotated, AnnotationFormat, Example
+from coord_data.formats.annotation_format import Annotated, AnnotationFormat, Example
 from coord_data.source import Source
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from coord_codec import InputError, Instance, read_annotations
 from coord_codec.coco.document import is_coco
 from coord_codec.records import ABSENT, with_uncertain
+from coord_data.formats.annotation_format import Annotated, AnnotationFormat, Example
 from coord_data.formats.coco import folder_of
-from coord_data.formats.table import Annotated, AnnotationFormat, Example
 from coord_data.source import Source
 
 if TYPE_CHECKING:

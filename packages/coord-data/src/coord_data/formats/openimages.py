@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from coord_codec.files import InputError
-from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.image_paths import Found, ImageIndex, find_root
 from coord_data.raw import RawImage, RawObject, Reading, csv_rows, number
 from coord_data.source import Source

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, number
 from coord_data.source import Source
 

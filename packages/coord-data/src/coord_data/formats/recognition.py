@@ -10,7 +10,7 @@ from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_data.formats import tools
-from coord_data.formats.table import FORMATS, OWN, AnnotationFormat
+from coord_data.formats.annotation_format import FORMATS, OWN, AnnotationFormat
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.source import Source
 

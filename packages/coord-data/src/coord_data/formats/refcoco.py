@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError, read_annotations
-from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.image_paths import find_root
 from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list
 from coord_data.source import Source

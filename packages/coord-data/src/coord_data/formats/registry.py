@@ -7,8 +7,16 @@ from collections.abc import Mapping
 from coord_codec.arguments import expect
 from coord_codec.files import InputError
 from coord_data.formats import coco, csv_table, lvis, openimages, qwen, refcoco, swift, vg, voc, yolo
+from coord_data.formats.annotation_format import (
+    FORMATS,
+    AnnotationFormat,
+    Example,
+    Read,
+    Recognise,
+    register_format,
+    remove_format,
+)
 from coord_data.formats.recognition import open_source
-from coord_data.formats.table import FORMATS, AnnotationFormat, Example, Read, Recognise, register_format, remove_format
 
 __all__ = ["FORMATS", "format_table", "open_source", "register_reader", "remove_format"]
 

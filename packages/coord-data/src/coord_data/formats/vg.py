@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from coord_codec.files import InputError
-from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.image_paths import Found, ImageIndex, find_root
 from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, image_size, number
 from coord_data.source import Source

@@ -30,7 +30,7 @@ from defusedxml.ElementTree import parse
 from coord_codec.coco.shapes import rotated_corners
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
-from coord_data.formats.table import AnnotationFormat, Example
+from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.raw import RawImage, RawObject, Reading, around, image_size, number
 from coord_data.source import Source

@@ -29,6 +29,7 @@ from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
 from coord_codec.geometry.base import pairs
 from coord_codec.geometry.polygon import find_crossing
+from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
 from coord_data.formats.label_files import (
     Labelled,
@@ -38,7 +39,6 @@ from coord_data.formats.label_files import (
     label_folders,
     labels_without_image,
 )
-from coord_data.formats.table import AnnotationFormat, Example
 from coord_data.image_paths import image_files
 from coord_data.raw import RawImage, RawObject, Reading, around, number
 from coord_data.source import Source

@@ -1,1 +1,1 @@
-"""Large annotation files go in; records that are checked once and then memory-mapped from an Arrow file come out."""
+"""Large annotation files go in; checked records in an Arrow file come out."""

@@ -23,7 +23,7 @@ from coord_codec.coco.shapes import rotation
 from coord_codec.json_stream import stream_lists
 from coord_codec.records import UNCERTAIN
 from coord_data.large.part import CocoPart
-from coord_data.large.records import Row
+from coord_data.records import Row
 
 _NUMBER = frozenset({int, float})
 _CROWD, _AREA, _ID = 1, 2, 4  # flags

@@ -14,8 +14,8 @@ from coord_codec.boxes import OnBadBox
 from coord_codec.files import BACKSLASHES, name_on_disk, parse_json_line
 from coord_codec.records import UniqueIds, is_plain, parse_objects
 from coord_data.large.part import LinesPart
-from coord_data.large.records import Row, row_of
 from coord_data.processes import in_processes
+from coord_data.records import Row, row_of
 
 PIECE = 512
 """Number of records that a process checks at a time."""

@@ -30,8 +30,8 @@ from coord_data.image_file import look_at, look_inside, problem_of
 from coord_data.large.coco import stream_coco
 from coord_data.large.lines import pieces, stream_lines
 from coord_data.large.part import CocoPart, LinesPart
-from coord_data.large.records import Records, Row, write_records
 from coord_data.processes import in_processes
+from coord_data.records import Records, Row, write_records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 

@@ -131,7 +131,8 @@ def _calibration_lines(calibration: Calibration) -> Iterator[str]:
             f"calibration error {title}: {row['ece']:.3f}; that of more images lies in "
             f"[{row['low']:.3f}, {row['high']:.3f}]"
         )
-    for wanted in ({"precision": 0.9}, {"recall": 0.95}, {}):
+    asked: tuple[dict[str, Any], ...] = ({"precision": 0.9}, {"recall": 0.95}, {})
+    for wanted in asked:
         title = ", ".join(f"{name} {value:g}" for name, value in wanted.items()) or "best F1"
         try:
             threshold = calibration.choose(**wanted)

@@ -125,7 +125,7 @@ def _proposal(
     truth = evaluation.truth
     settings = replace(settings, boxes="tokens", scale=RAW_SCALE, geometry="box")
     few = predictions[:: -(-len(predictions) // _LOOKED_AT) or 1]
-    raw = _raw_numbers(truth, few, settings, labels, evaluation.score_source)  # type: ignore[arg-type]
+    raw = _raw_numbers(truth, few, settings, labels, evaluation.score_source)
     if not len(raw.numbers_B4):
         return []
     best = interpretations_by_fit(truth, raw)[0]

@@ -166,8 +166,9 @@ class ThresholdCurve:
         note = f"{NormalDist().cdf((self.points[i][1 + r] - wanted) / spread):.0%} chance of it on other images"
         if careful or low >= wanted:
             return note
+        asked: dict[str, Any] = {name: wanted}
         try:
-            value = self.choose(**{name: wanted}, careful=True).value  # type: ignore[arg-type]
+            value = self.choose(**asked, careful=True).value
         except InputError:
             return f"{note}; no threshold is sure to have it"
         return f"{note}; from a score of {value:.4g} on its interval lies above {wanted:g}"

@@ -167,7 +167,7 @@ def _stated_or_requested(groups: Sequence[Sequence[Any]], kind: Kind, requested:
     several = kind == "polygon" or (kind == "point" and pairs and len(groups) > 1)
     if not several or requested in ("point", "polygon" if kind == "polygon" else ""):
         return kind
-    counts = [2 * len(groups)] if pairs else map(len, groups)
+    counts = [2 * len(groups)] if pairs else list(map(len, groups))
     return requested if all(map(GEOMETRIES[requested].fits, counts)) else kind
 
 

@@ -80,8 +80,10 @@ def decoded(
 
 def size_notes(root: Path | None, names: Sequence[str], sizes: Iterable[Sequence[float]]) -> list[str]:
     """Return a note on image files of another size than the ground truth states, of up to 200 evenly spread ones."""
+    if root is None:
+        return []
     wrong, step = [], -(-len(names) // _SIZES) or 1
-    for name, (width, height) in list(zip(names, sizes, strict=True))[::step] if root else ():
+    for name, (width, height) in list(zip(names, sizes, strict=True))[::step]:
         with suppress(ImageError, OSError, ValueError, RuntimeError):
             if name and (path := _find(root, name)[0]) and (size := image_facts(path).size) != (width, height):
                 wrong.append(f"{name} is {size[0]} x {size[1]}, stated are {width:g} x {height:g}")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coord_codec import Instance
-from coord_data.large.records import Records, row_of, write_records
+from coord_data.records import Records, row_of, write_records
 from coord_trainer.data.lengths import Lengths, longer_than
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
