@@ -37,12 +37,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out slow tests unless they are asked for: by `-m`, by `--full`, or by name (`FILE::TEST`, `-k`)."""
+    """Leave out slow tests and real servers unless asked for: by `-m`, by `--full`, or by name (`FILE::TEST`, `-k`)."""
     if config.getoption("--full"):
         os.environ[FULL] = "1"
     named = config.option.keyword or any("::" in word for word in config.args)
     if not (os.environ.get(FULL) or config.option.markexpr or named):
-        config.option.markexpr = "not slow"
+        config.option.markexpr = "not slow and not server"
     os.environ.setdefault(SEED, str(random.randrange(10**6)))  # before the workers start
     # Machines are shared and noisy: how long an example takes says nothing about the code.
     examples = 100 if os.environ.get(FULL) else 5
