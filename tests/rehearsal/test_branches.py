@@ -13,6 +13,8 @@ from simulated_device import SimulatedDevice, on_device
 ROOT = Path(__file__).parents[2]
 ASKS = re.compile(r"cuda\.(is_available|device_count|get_device_name)|\.is_cuda|\.type == \"cuda\"")
 PLACES = {
+    "coord_trainer/answers/speed/of_checkpoint.py": "test_model answers by passes of fixed shapes",
+    "coord_trainer/answers/speed/passes.py": "test_model runs what a CUDA graph would record; none is here",
     "coord_trainer/cli/options.py": "test_deepspeed_is_told_of_the_gpu",
     "coord_trainer/model/attention.py": "test_rows_in_half_precision_reach_the_kernel_of_a_gpu",
     "coord_trainer/model/checkpoint.py": "test_run loads a checkpoint to the device; flash-attention is not here",

@@ -94,12 +94,12 @@ def test_waits_of_a_run_are_as_few_as_stated(runs):
         "coord_trainer/data/batches.py": 2 * batches,  # pixels and targets of the first four are hashed
         "coord_trainer/training/metrics.py": batches,  # gradient norms of the terms, which were asked for
         "coord_losses/hf/metrics.py": STEPS + evaluated + 1,  # of a log line, and of a checkpoint
-        "coord_trainer/answers/generate.py": answered,  # tokens
+        "coord_trainer/answers/speed/passes.py": answered,  # whether prompts are padded
         "coord_trainer/model/token_statistics.py": answered,  # and what was recorded of them
     }
     assert {name: waits.pop(name, 0) for name in of_a_batch} == of_a_batch
-    # The grammar reads each token, as transformers does; ids are read once, and an adapter when it is loaded.
-    assert waits.pop("coord_trainer/answers/grammar/markers.py") <= answered * LIMIT
+    # The tokens of each pass are read at once; ids are read once, and an adapter when it is loaded.
+    assert waits.pop("coord_trainer/answers/speed/decode.py") <= answered * LIMIT
     assert waits.keys() == {"coord_losses/fused/head.py", "coord_adapter/tables.py"}
     assert waits["coord_losses/fused/head.py"] == 1
 
