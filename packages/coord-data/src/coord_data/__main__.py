@@ -1,5 +1,11 @@
-"""`python -m coord_data`: the same as the `coord-data` command."""
+"""`python -m coord_data` and the `coord-data` command."""
 
-from coord_data.cli import main
+import sys
 
-main()
+try:
+    from coord_data.cli import main
+except KeyboardInterrupt:  # from here on the command line answers an interrupt itself
+    sys.exit(130)
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ Shapes: I images, N boxes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -204,8 +205,12 @@ def _mirrored_and_other_order_unit_or_size(search: Search) -> Decision | None:
 
 
 def _only_possible_range(search: Search) -> Decision | None:
-    """Decide by the range of the numbers, without the pixels, where the declared meaning is impossible."""
-    if search.own.inside >= IMPOSSIBLE or not search.alternatives:
+    """Decide by the range of the numbers, without the pixels, where the declared meaning is impossible.
+
+    Of a few boxes some that are wrong make no meaning impossible: the share inside has to be low beyond its own error.
+    """
+    error = 0.5 / math.sqrt(max(len(search.own.boxes_N4), 1))
+    if search.own.inside + error >= IMPOSSIBLE or not search.alternatives:
         return None
     return min(search.alternatives, key=lambda meaning: _range_rank(meaning, search.own)), False
 
