@@ -9,7 +9,7 @@ draft embeddings draft nothing that is right: with them all coordinates are reje
 two bounds. Passes of ours are captured as CUDA graphs on a GPU; plain and grammar go through transformers' `generate`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Annotated
 
@@ -49,50 +49,50 @@ def main(
             (start,), (name_end, box_start), (), (box_end, start), 4, geometry.vocab, DescriptionTrie([NAME])
         )
         drafts_SH = torch.randn(3, geometry.hidden, device=device, dtype=torch.bfloat16) * 0.02
-    rows = []
-    for size in batches:
-        ids_BT = torch.tensor([prompt(side)] * size, device=device)
-        inputs = {
-            "input_ids": ids_BT,
-            "attention_mask": torch.ones_like(ids_BT),
-            "mm_token_type_ids": (ids_BT == IMAGE).int(),
-            **image_inputs(size, side, device),
-        }
-        inputs["pixel_values"] = inputs["pixel_values"].to(torch.bfloat16)
 
-        def generate(new: int, processors: tuple = (), inputs: dict = inputs) -> torch.Tensor:
-            return model.generate(
-                **inputs, max_new_tokens=new, min_new_tokens=new, do_sample=False, logits_processor=list(processors)
-            )
+    def rows() -> Iterator[list[object]]:
+        for size in batches:
+            ids_BT = torch.tensor([prompt(side)] * size, device=device)
+            inputs = {
+                "input_ids": ids_BT,
+                "attention_mask": torch.ones_like(ids_BT),
+                "mm_token_type_ids": (ids_BT == IMAGE).int(),
+                **image_inputs(size, side, device),
+            }
+            inputs["pixel_values"] = inputs["pixel_values"].to(torch.bfloat16)
 
-        new = boxes * TOKENS_PER_BOX
-        ways: dict[str, tuple[int, Callable[[], object]]] = {
-            "prompt alone": (1, partial(generate, 1)),
-            "plain": (new, partial(generate, new)),
-        }
-        passes = {"plain": new, "grammar": new}
-        if CoordGrammar is not None:
-            rules = {"prompt_length": ids_BT.shape[1], "descriptions": [NAME], "min_objects": boxes}
-            grammar = CoordGrammar(geometry.vocab, MARKERS, END, words, **rules)
-            found = generate(new, (grammar,))[:, ids_BT.shape[1] :]
-            assert int((found == MARKERS[-1]).sum()) == size * boxes
-            ways["grammar"] = (new, partial(generate, new, (grammar,)))
+            def generate(new: int, processors: tuple = (), inputs: dict = inputs) -> torch.Tensor:
+                return model.generate(
+                    **inputs, max_new_tokens=new, min_new_tokens=new, do_sample=False, logits_processor=list(processors)
+                )
 
-            for name, known, drafts, tolerance in (
-                ("captured, grammar", ForcedTokens.none(geometry.vocab), None, 0),
-                ("drafted, without drafts", forced, None, 0),
-                ("drafted, no draft right", forced, drafts_SH, 0),
-                ("drafted, all drafts right", forced, drafts_SH, len(geometry.vocab.ids)),
-            ):
-                each = Rules(END, PAD, new, tolerance, fixed_shapes=device == "cuda")
-                drafted = partial(decode, model, inputs, known, each, grammar, drafts)
-                passes[name], ways[name] = drafted().passes, (new, drafted)
-        for name, (count, answer) in ways.items():
-            note(f"generation: {name}, batch {size}")
-            found = cost(answer, device, repeats=3, warm_up=1)
-            per_second = f"{size * boxes / found.seconds:,.1f}" if count == new else ""
-            rows.append(
-                [
+            new = boxes * TOKENS_PER_BOX
+            ways: dict[str, tuple[int, Callable[[], object]]] = {
+                "prompt alone": (1, partial(generate, 1)),
+                "plain": (new, partial(generate, new)),
+            }
+            passes = {"plain": new, "grammar": new}
+            if CoordGrammar is not None:
+                rules = {"prompt_length": ids_BT.shape[1], "descriptions": [NAME], "min_objects": boxes}
+                grammar = CoordGrammar(geometry.vocab, MARKERS, END, words, **rules)
+                found = generate(new, (grammar,))[:, ids_BT.shape[1] :]
+                assert int((found == MARKERS[-1]).sum()) == size * boxes
+                ways["grammar"] = (new, partial(generate, new, (grammar,)))
+
+                for name, known, drafts, tolerance in (
+                    ("captured, grammar", ForcedTokens.none(geometry.vocab), None, 0),
+                    ("drafted, without drafts", forced, None, 0),
+                    ("drafted, no draft right", forced, drafts_SH, 0),
+                    ("drafted, all drafts right", forced, drafts_SH, len(geometry.vocab.ids)),
+                ):
+                    each = Rules(END, PAD, new, tolerance, fixed_shapes=device == "cuda")
+                    drafted = partial(decode, model, inputs, known, each, grammar, drafts)
+                    passes[name], ways[name] = drafted().passes, (new, drafted)
+            for name, (count, answer) in ways.items():
+                note(f"generation: {name}, batch {size}")
+                found = cost(answer, device, repeats=3, warm_up=1)
+                per_second = f"{size * boxes / found.seconds:,.1f}" if count == new else ""
+                yield [
                     size,
                     name,
                     f"{found.seconds:.3f}",
@@ -102,11 +102,11 @@ def main(
                     megabytes(found.extra_bytes),
                     f"{found.syncs / count:.1f}",
                 ]
-            )
-            release(device)
+                release(device)
+
     tell(
         "batch | decoding | s | ms a token | boxes/s | passes a box | extra MB | host waits a token",
-        rows,
+        rows(),
         f"{boxes} boxes of {TOKENS_PER_BOX} tokens, a prompt of {len(prompt(side))} tokens",
     )
 

@@ -124,7 +124,7 @@ def answer(boxes_M4: Tensor, names: list[list[int]], vocab: CoordVocab) -> list[
 
 def packed_batch(
     samples: int, objects: int, side: int, vocab: CoordVocab, device: str
-) -> tuple[dict[str, Tensor], Tensor, ObjectSlots]:
+) -> tuple[dict[str, Tensor | int], Tensor, ObjectSlots]:
     """Return samples packed into one row: the model's inputs, labels [1, T] and the objects.
 
     Positions count all tokens, also those of images, and restart at each sample, which separates them for transformers.
@@ -151,4 +151,10 @@ def packed_batch(
         "position_ids": torch.tensor(positions, device=device).expand(4, 1, -1),
         **image_inputs(samples, side, device),
     }
+    patches = (side // PATCH) ** 2
+    text = torch.tensor([*starts, len(ids)], dtype=torch.int32, device=device)
+    image = torch.arange(0, (samples + 1) * patches, patches, dtype=torch.int32, device=device)
+    longest = int(text.diff().max())
+    inputs |= {"cu_seq_lens_q": text, "cu_seq_lens_k": text, "max_length_q": longest, "max_length_k": longest}
+    inputs |= {"image_cu_seqlens": image, "image_max_seqlen": patches}
     return inputs, labels_1T.to(device), slots.to(device)

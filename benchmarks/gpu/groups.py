@@ -10,6 +10,7 @@ Images are drawn on the device from the seed of their batch, so that batches are
 
 import math
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
@@ -243,19 +244,24 @@ def main(
     task = Task(quick, device)
     epochs = 1 if quick else epochs
     each = minutes / len(groups) / seeds
-    rows = []
-    for seed in range(seeds):
-        for name in groups:
-            note(f"group {name}, seed {seed}")
-            model, epochs, seconds = train(task, GROUPS[name], epochs, each if not rows else 0, seed)
-            parameters = sum(p.numel() for p in model.parameters())
-            found = evaluate(task, model)
-            figures = (found.coco["AP"], found.coco["AP50"], found.mean_iou, found.mean_iou_class_agnostic)
-            rows.append([name, seed, f"{epochs:.1f}", f"{seconds:.0f}", *(f"{x:.3f}" for x in figures)])
+
+    def rows() -> Iterator[list[object]]:
+        reached = None
+        for seed in range(seeds):
+            for name in groups:
+                note(f"group {name}, seed {seed}")
+                limit = each if reached is None else 0
+                model, reached, seconds = train(task, GROUPS[name], reached or epochs, limit, seed)
+                found = evaluate(task, model)
+                figures = (found.coco["AP"], found.coco["AP50"], found.mean_iou, found.mean_iou_class_agnostic)
+                parameters = sum(p.numel() for p in model.parameters())
+                texts = (f"{parameters:,}", f"{reached:.1f}", f"{seconds:.0f}", *(f"{x:.3f}" for x in figures))
+                yield [name, seed, *texts]
+
     tell(
-        "group | seed | epochs | s of training | AP | AP50 | mean IoU | mean IoU, any label",
-        rows,
-        f"{parameters:,} parameters, {task.train:,} images of {task.size} x {task.size}, 1-{task.most} shapes",
+        "group | seed | parameters | epochs | s of training | AP | AP50 | mean IoU | mean IoU, any label",
+        rows(),
+        f"{task.train:,} images of {task.size} x {task.size}, 1-{task.most} shapes",
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import Annotated
 
 import torch
@@ -116,11 +117,11 @@ def megabytes(count: int | None) -> str:
 
 
 def tell(columns: str, rows: Iterable[Iterable[object]], title: str = "") -> None:
-    """Print a Markdown table; the columns' names are separated by `|`."""
+    """Print a Markdown table, each row when it is measured; the columns' names are separated by `|`."""
     names = [name.strip() for name in columns.split("|")]
-    lines = [names, ["---"] * len(names), *([str(cell) for cell in row] for row in rows)]
     print(f"\n{title}\n" if title else "")
-    print("\n".join(f"| {' | '.join(line)} |" for line in lines), flush=True)
+    for line in chain([names, ["---"] * len(names)], rows):
+        print(f"| {' | '.join(map(str, line))} |", flush=True)
 
 
 def note(text: str) -> None:
@@ -130,7 +131,7 @@ def note(text: str) -> None:
 
 def machine(device: str) -> str:
     """Return device, driver and versions in one line."""
-    names = ("torch", "transformers", "peft", "liger-kernel", "cut-cross-entropy", "flash-attn", "ms-swift")
+    names = ("torch", "transformers", "peft", "liger-kernel", "cut-cross-entropy", "quack-kernels", "ms-swift")
     found = [f"Python {platform.python_version()}", *(f"{n} {v}" for n in names if (v := _version(n)))]
     if device == "cpu":
         return f"CPU, {torch.get_num_threads()} threads; " + ", ".join(found)

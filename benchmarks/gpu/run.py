@@ -5,13 +5,14 @@
 Needs about 25 minutes on one H200; every item can be run by itself. For a machine without network pack.py gathers the
 checkout and its wheels. `--device cpu --quick` tries the commands without a GPU. The output of an item that fails or
 takes too long is kept, and the next item starts. With `--out` the page is written after each item, and the same command
-continues after the items that have finished.
+continues after the items that have finished; the rows of an item that is being measured are in a file beside it.
 """
 
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -57,7 +58,8 @@ def main(
         command = [sys.executable, *ITEMS[name]]
         if name != "exactness":
             command += ["--device", device.value, *(["--quick"] if quick else [])]
-        text, wrong = measure(command, 60 * MINUTES[name])
+        rows = out.with_name(f"{out.name}.{name}") if out is not None else Path(os.devnull)
+        text, wrong = measure(command, 60 * MINUTES[name], rows)
         failed += [name] if wrong else []
         sections[name] = f"## {name}\n\n{text}\n{wrong or FINISHED}\n"
         print(sections[name], flush=True)
@@ -66,23 +68,33 @@ def main(
             part = out.with_name(f"{out.name}.part")
             part.write_text("\n".join(ordered), encoding="utf-8")
             part.replace(out)
+            rows.unlink()
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         raise typer.Exit(1)
 
 
-def measure(command: list[str], seconds: int) -> tuple[str, str]:
-    """Return the output of an item, and what went wrong; empty if nothing did."""
+def measure(command: list[str], seconds: int, rows: Path) -> tuple[str, str]:
+    """Return the output of an item, and what went wrong; empty if nothing did. Each row goes to a file at once."""
     offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    begun = time.monotonic()
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=seconds, check=False, env=offline
-        )
-    except subprocess.TimeoutExpired as error:
-        return (error.stdout or b"").decode(errors="replace"), f"Stopped after {seconds / 60:g} minutes."
-    wrong = f"Failed with exit code {done.returncode}." if done.returncode else ""
-    return f"{done.stdout}\n{time.monotonic() - begun:.0f} s", wrong
+    begun, lines, wrong = time.monotonic(), [], ""
+    with (
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=offline) as item,
+        rows.open("w") as file,
+    ):
+        stop = threading.Timer(seconds, item.kill)
+        stop.start()
+        for line in item.stdout:
+            lines.append(line)
+            file.write(line)
+            file.flush()
+        stopped = not stop.is_alive()
+        stop.cancel()
+    if stopped:
+        wrong = f"Stopped after {seconds / 60:g} minutes."
+    elif item.returncode:
+        wrong = f"Failed with exit code {item.returncode}."
+    return f"{''.join(lines)}\n{time.monotonic() - begun:.0f} s", wrong
 
 
 def finished_sections(page: str) -> dict[str, str]:

@@ -5,11 +5,12 @@
 The weights are random in bfloat16, with rank-16 LoRA on the text model's linear layers, offsets of the thousand
 coordinate ids and AdamW; samples of one 512 x 512 image are packed into one row. The loss on full logits is that of
 transformers. Both variants alternate on one model. "No loss" is the same step with the sum of hidden states in place
-of head and loss. Where coord_trainer is installed, the peak that `train --dry-run` computes stands beside the measured
-one. `apps/trainer/benchmarks/step.py` compares with the step of ms-swift, where that is installed.
+of head and loss. Where coord_trainer is installed, attention and patch embedding are the trainer's, and the peak that
+`train --dry-run` computes stands beside the measured one. `apps/trainer/benchmarks/step.py` compares with the step of
+ms-swift, where that is installed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
@@ -70,6 +71,14 @@ def no_loss(model: nn.Module, inputs: dict, *_: object) -> Tensor:
 def adapted(geometry: Geometry, device: str, attention: str) -> nn.Module:
     """Build the model with LoRA and offsets."""
     base = build(geometry, device, torch.bfloat16, attention).train()
+    try:
+        from coord_trainer.model.attention import attend_by_sample
+        from coord_trainer.model.patch_embedding import multiply_patches
+    except ImportError as error:
+        note(f"attention of transformers: {error}")
+    else:
+        multiply_patches(base)
+        attend_by_sample(base, packed=True)
     install_coord_offset_adapter(base, geometry.vocab.ids)
     return get_peft_model(base, LoraConfig(**with_offset_modules({"r": 16, "target_modules": LAYERS})))
 
@@ -88,7 +97,8 @@ def planned(geometry: Geometry, attention: str, batch: tuple, checkpointing: boo
         model.enable_input_require_grads()
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, foreach=False, fused=False)
-    inputs, labels_1T, slots = {name: x.cpu() for name, x in batch[0].items()}, batch[1].cpu(), batch[2].to("cpu")
+    inputs = {name: x.cpu() for name, x in batch[0].items() if isinstance(x, Tensor)}
+    labels_1T, slots = batch[1].cpu(), batch[2].to("cpu")
     objective = CoordObjective(ObjectiveConfig.soft(), geometry.vocab)
     head = model.get_output_embeddings().weight
     loss = measure_loss(objective, head, labels_1T, slots, len(geometry.vocab.ids))
@@ -120,24 +130,26 @@ def main(
         "ours, all terms": our_loss(ObjectiveConfig.mixed(box_weight=1.0), geometry.vocab),
         "no loss": no_loss,
     }
-    rows = []
-    for checkpointing in (False, True):
-        if checkpointing:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        first = None
-        for name, loss in losses.items():
-            note(f"step: {name}, checkpointing {checkpointing}")
 
-            def step(loss: Callable[..., Tensor] = loss) -> None:
-                loss(model, *batch).backward()
-                optimizer.step()
-                optimizer.zero_grad()
+    def rows() -> Iterator[list[object]]:
+        for checkpointing in (False, True):
+            if checkpointing:
+                model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            first = None
+            for name, loss in losses.items():
+                note(f"step: {name}, checkpointing {checkpointing}")
 
-            found = cost(step, device, repeats=5)
-            first = first or found
-            plan = planned(geometry, attention, batch, checkpointing) if name == SOFT else None
-            rows.append(
-                [
+                def step(loss: Callable[..., Tensor] = loss) -> None:
+                    with torch.autocast(device, torch.bfloat16):  # as the trainer does: PEFT's LoRA is in float32
+                        value = loss(model, *batch)
+                    value.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+                found = cost(step, device, repeats=5)
+                first = first or found
+                plan = planned(geometry, attention, batch, checkpointing) if name == SOFT else None
+                yield [
                     name,
                     "yes" if checkpointing else "no",
                     f"{found.seconds * 1e3:.1f}",
@@ -148,12 +160,12 @@ def main(
                     megabytes(found.extra_bytes),
                     found.syncs,
                 ]
-            )
-            release(device)
+                release(device)
+
     tell(
         "loss | gradient checkpointing | ms a step | of transformers' | tokens/s | peak MB | planned MB | "
         "above weights and optimizer | host waits",
-        rows,
+        rows(),
         f"{sum(p.numel() for p in model.parameters()):,} parameters, {attention}, one row of {tokens:,} tokens "
         f"({samples} samples of {objects} objects), {supervised:,} of them supervised",
     )

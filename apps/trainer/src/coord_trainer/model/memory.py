@@ -2,7 +2,8 @@
 
 A dispatch mode counts the bytes of every live tensor. The model's own modules run, with their adapters, gradient
 checkpointing and number formats, except for two substitutes: attention, since sdpa and flash-attention never keep the
-scores, and head and loss, whose memory is measured on the real objective at two small hidden widths.
+scores but in each layer the mask of padded rows, and head and loss, whose memory is measured on the real objective at
+two small hidden widths.
 
 Shapes: B samples, T tokens, P patches, N supervised rows, H hidden, V vocabulary.
 """
@@ -13,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -167,24 +169,27 @@ class _Loss(torch.autograd.Function):
 
 
 class _Attention(torch.autograd.Function):
-    """Substitute for sdpa and flash-attention that saves inputs, output and one number per row."""
+    """Substitute for sdpa and flash-attention that saves inputs, mask, output and one number per row."""
 
     @staticmethod
-    def forward(ctx, q_BATD: Tensor, k_BATD: Tensor, v_BATD: Tensor) -> Tensor:
+    def forward(ctx, q_BATD: Tensor, k_BATD: Tensor, v_BATD: Tensor, masked: bool) -> Tensor:
         out_BATD = torch.empty_like(q_BATD)
-        ctx.save_for_backward(q_BATD, k_BATD, v_BATD, out_BATD, q_BATD.new_empty(q_BATD.shape[:-1]))
+        # sdpa turns a mask of transformers into numbers of its own in each layer
+        mask_B1TT = q_BATD.new_empty(len(q_BATD), 1, q_BATD.shape[2], k_BATD.shape[2]) if masked else None
+        ctx.save_for_backward(q_BATD, k_BATD, v_BATD, out_BATD, q_BATD.new_empty(q_BATD.shape[:-1]), mask_B1TT)
         return out_BATD
 
     @staticmethod
     def backward(ctx, _) -> tuple[Tensor, ...]:
-        return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
+        return *(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3]), None
 
 
-def _simulate_attention(module, query, key, value, attention_mask=None, **_):
+def _simulate_attention(module, query, key, value, attention_mask=None, *, padded=False, **_):
     groups = query.shape[1] // key.shape[1]
     if groups > 1:  # sdpa on the CPU repeats keys and values for grouped heads
         key, value = (tensor.repeat_interleave(groups, dim=1) for tensor in (key, value))
-    return _Attention.apply(query, key, value).transpose(1, 2).contiguous(), None
+    masked = padded and module.is_causal  # a vision tower takes image by image
+    return _Attention.apply(query, key, value, masked).transpose(1, 2).contiguous(), None
 
 
 _PRODUCTS = (
@@ -235,12 +240,13 @@ def simulate_step(
         model: on the meta device, with or without PEFT
         family: of the model
         optimizer: of its trained parameters
-        batch: `input_ids` [B, T] and what the model takes of images, such as `pixel_values` [P, D] and
-            `image_grid_thw` [images, 3]; values are used of the grid alone
+        batch: `input_ids` [B, T], `attention_mask` of padded rows and what the model takes of images, such as
+            `pixel_values` [P, D] and `image_grid_thw` [images, 3]; values are used of mask and grid alone
         rows: number of supervised rows, N
         loss: memory of head and loss
     """
-    AttentionInterface.register(_SIMULATED, _simulate_attention)
+    padded = not batch.get("attention_mask", torch.ones(1)).all()
+    AttentionInterface.register(_SIMULATED, partial(_simulate_attention, padded=padded))
     core = model.get_base_model() if hasattr(model, "get_base_model") else model
     vision, text = core.get_submodule(family.vision_tower), core.get_submodule(family.language_model)
     head = core.get_submodule(family.head)
