@@ -63,11 +63,14 @@ def imports_in(path):
             yield from (alias.name for alias in node.names)
 
 
-GRAPH = {
-    name: {target for target in imported(path) if target in SOURCES and target != name}
-    for name, path in SOURCES.items()
-    if path.name != "__init__.py"  # it hands out names of the modules below it: no arrow of the structure
-}
+@cache
+def graph_of_files():
+    """The modules that each module imports; no `__init__.py`, which hands out names of the modules below it."""
+    return {
+        name: {target for target in imported(path) if target in SOURCES and target != name}
+        for name, path in SOURCES.items()
+        if path.name != "__init__.py"
+    }
 
 
 def circles(graph):
@@ -94,7 +97,7 @@ def test_packages_import_only_what_lies_below_them(package):
 
 
 def test_files_import_each_other_in_no_circle():
-    assert circles(GRAPH) == set()
+    assert circles(graph_of_files()) == set()
 
 
 def beside(name, target):
@@ -108,8 +111,8 @@ def beside(name, target):
 
 def test_folders_import_each_other_in_no_circle():
     """Neither with all that lies below them (beside `training`, `answers.speed` counts as `answers`) nor without."""
-    place = {name: folder if "." in (folder := name.rpartition(".")[0]) else name for name in GRAPH}
-    arrows = [(name, target) for name, targets in GRAPH.items() for target in targets]
+    place = {name: folder if "." in (folder := name.rpartition(".")[0]) else name for name in graph_of_files()}
+    arrows = [(name, target) for name, targets in graph_of_files().items() for target in targets]
     whole = [beside(name, target) for name, target in arrows]
     alone = [(place[name], place[target]) for name, target in arrows if target in place]
     for pairs in (whole, alone):
