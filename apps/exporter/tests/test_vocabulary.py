@@ -34,7 +34,7 @@ def test_fingerprint_of_any_marker_family_is_known(bases, tmp_path, spelling):
     markers = MARKERS["qwen"].ids(make_tokenizer()) if spelling == "ids" else spelling
     make_adapter(tmp_path / "adapter", bases(True), "tied", fingerprint=coord_vocab().fingerprint(markers=markers))
     report = merge_quietly(bases(True), tmp_path / "adapter", tmp_path / "out")
-    assert not report.warnings
+    assert not [warning for warning in report.warnings if "fingerprint" in warning]
 
 
 def test_fingerprint_or_tokenizer_missing_is_a_warning(tmp_path):

@@ -15,7 +15,7 @@ import coord_codec
 ROOT = Path(__file__).parents[1]
 PACKAGE = Path(coord_codec.__file__).parent  # as imported: the sources, or a wheel's
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-OTHER_NUMBERS = {128, 180, 1e6}  # vertices, degrees
+OTHER_NUMBERS = {128, 180, 1e6, 8192}  # vertices, degrees, bytes
 HEAVY = "torch", "numpy", "transformers", "pydantic", "pandas", "PIL"
 
 

@@ -479,7 +479,9 @@ class _Part:
                 else:
                     order = "yx"
         start_index = builder.start_count - 1
-        if unit:
+        if unit and len(unit) < len(group):  # tokens and numbers in one shape
+            builder.drop("invalid_coordinate", *span)
+        elif unit:
             builder.add_tokens(
                 label,
                 numbers,
