@@ -94,6 +94,10 @@ def test_tiles_are_as_large_as_the_model_sees_unreduced():
     assert tiles.looks(600, 300, Question("?", max_pixels=65536))[0].crop == (0, 0, 256, 256)
 
 
+def test_enlarged_image_may_have_so_many_more_pixels():
+    assert [look.pixels for look in views_of(["scale:2"])[0].looks(600, 300, Question("?"))] == [4]
+
+
 @pytest.mark.parametrize(
     ("word", "told"),
     [

@@ -204,7 +204,8 @@ def _rules(**values: Any) -> ReadingRules:
     except ValidationError as error:
         fault = error.errors()[0]
         option = "--" + "-".join(map(str, fault["loc"])).replace("_", "-")
-        raise InputError(f"{option}: {fault['msg'].removeprefix('Value error, ')}") from None
+        message = fault["msg"].removeprefix("Value error, ").removeprefix(f"{option}: ")
+        raise InputError(f"{option}: {message}") from None
 
 
 def must_not_exist(out: Path) -> None:

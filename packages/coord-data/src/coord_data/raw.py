@@ -156,3 +156,14 @@ def as_json(value: Any) -> str:
 def as_list(value: Any) -> list[Any]:
     """Return a list as it is, None as an empty list, and any other value as a list with that value."""
     return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def query_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the question of a record as a further key; none where it is a template with placeholders.
+
+    Example:
+        >>> query_of({"query": "the red cat"}), query_of({"query": "<image>Find <ref-object>"})
+        ({'query': 'the red cat'}, {})
+    """
+    query = record.get("query")
+    return {"query": query} if isinstance(query, str) and query.strip() and "<" not in query else {}

@@ -17,17 +17,19 @@ from typing import Literal
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.layouts import LAYOUTS, TURNS
+from coord_codec.layouts import COMMON_INPUTS, LAYOUTS, TURNS, resized_sizes
 
 PER_IMAGE = {"unit": 1.0, "percent": 100.0, "norm1000": 1000.0, "norm999": 999.0}
 """Width and height of every image in the units that are relative to the image."""
 UNITS = ("pixels", "stated", *PER_IMAGE)
 """Names of the units: pixels of the files, pixels of the sizes that the annotations state, and those of `PER_IMAGE`."""
 
-Kind = Literal["times", "square", "padded", "longer", "area"]
+Kind = Literal["times", "square", "padded", "longer", "area", "input28", "input32"]
 KINDS: tuple[Kind, ...] = ("times", "square", "padded", "longer", "area")
 OF_ONE_SIZE = 3
 """Number of these kinds, from the first, that differ if all images have the same size."""
+INPUTS = {f"input{factor}": (factor, low) for factor, low, _ in COMMON_INPUTS}
+"""Side of a token's square and least pixels of the copies that models receive, whose `value` is the most pixels."""
 _FRACTIONS = 10
 """Side below which numbers are fractions of an image instead of pixels."""
 
@@ -38,15 +40,16 @@ class Copy:
 
     Attributes:
         kind: meaning of `value`: factor `times` the size of the files; side of a `square` that each image fills; side
-            of a `padded` square with the image at its centre; `longer` side; or side of a square of the same `area`
-        value: the factor, or the side in pixels
+            of a `padded` square with the image at its centre; `longer` side; side of a square of the same `area`; or
+            the most pixels of an image as models receive it, with sides that are multiples of 28 or 32
+        value: the factor, the side in pixels, or the pixels
     """
 
     kind: Kind
     value: float
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.value:.5g}"
+        return f"{self.kind}:{self.value:.0f}" if self.kind in INPUTS else f"{self.kind}:{self.value:.5g}"
 
     @property
     def words(self) -> str:
@@ -60,6 +63,8 @@ class Copy:
             return "a square with the image at its centre"
         if self.kind == "times":
             return f"{self.value:.3g} times the size of the files"
+        if self.kind in INPUTS:
+            return f"at most {self.value:,.0f} pixels, as a model receives them: multiples of {INPUTS[self.kind][0]}"
         if self.value < _FRACTIONS:
             return f"{self.value:.3g} times the fractions of the images"
         side = f"{self.value:.0f}"
@@ -79,6 +84,10 @@ class Copy:
         """
         if self.kind == "square":
             return np.full_like(sizes_I2, self.value)
+        if self.kind in INPUTS:
+            resized_I2, known_I = sizes_I2.copy(), np.isfinite(sizes_I2).all(axis=1)
+            resized_I2[known_I] = resized_sizes(sizes_I2[known_I], *INPUTS[self.kind], int(self.value))
+            return resized_I2
         divisor = {
             "times": 1.0,
             "padded": sizes_I2.max(axis=1, keepdims=True),
@@ -159,8 +168,8 @@ class Change:
 
 _WORDS = (
     f"an order ({', '.join(LAYOUTS)}), a unit ({', '.join(UNITS)}, or the side of a copy such as square:640, "
-    "padded:640, longer:640, area:640, times:0.5), mirrored, upside-down, rotated:90, scaled:0.95, enlarged:1.1, "
-    "moved-left:12px (or -right, -up, -down; or 2%)"
+    "padded:640, longer:640, area:640, times:0.5, input28:1003520), mirrored, upside-down, rotated:90, scaled:0.95, "
+    "enlarged:1.1, moved-left:12px (or -right, -up, -down; or 2%)"
 )
 _WORD = re.compile(r"(?P<name>[a-z0-9-]+)(?::(?P<value>[0-9.]+(?:e-?[0-9]+)?)(?P<unit>px|%)?)?")
 
@@ -262,7 +271,7 @@ def _copy_or_change(word: str) -> Copy | Change:
     except ValueError:
         number = 0.0
     if number > 0:
-        if name in KINDS and unit is None:
+        if (name in KINDS or name in INPUTS) and unit is None:
             return Copy(name, number)
         if name in _DIRECTIONS and unit is not None:
             return Change(name, number if unit == "px" else number / 100, unit == "px")

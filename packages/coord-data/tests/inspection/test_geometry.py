@@ -8,6 +8,7 @@ import pytest
 from PIL import Image, ImageDraw
 from planted import COCO, SHARED_DATA, Draft, centred, padded, read, shapes, sized, told_of_boxes, told_reading
 
+from coord_codec.layouts import resized_sizes
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
 from coord_data.inspection.records import one_off
@@ -246,3 +247,18 @@ def test_shift_of_all_boxes_by_the_margin_of_a_padded_copy_is_told_as_that(clean
     corners = tuple(np.add(b, (0.01, 0, 0.01, 0)) for b in clean.corners)
     found, _ = told_of_boxes(replace(padded(replace(clean, images=large, corners=corners), 320.0), coco=True))
     assert set(found) == {"padded"}
+
+
+@pytest.mark.parametrize("limits", [(28, 56 * 56, 384 * 384), (32, 256 * 256, 448 * 448)])
+def test_pixels_of_images_as_models_receive_them_are_a_reading(limits):
+    """Where some images alone exceed the limit, so that no factor is that of all."""
+    large, small = small_objects(40, 80, (640, 480)), small_objects(30, 60, (256, 192))
+    images = {f"{kind}{name}": i for kind, d in (("l", large), ("s", small)) for name, i in d.images.items()}
+    right = (*large.corners, *small.corners)
+    sizes_I2 = np.array([image.size for image in images.values()], np.float64)
+    ratios_I2 = resized_sizes(sizes_I2, *limits) / sizes_I2
+    numbers = tuple(corners * np.tile(ratio, 2) for corners, ratio in zip(right, ratios_I2, strict=True))
+    found, meaning = told_of_boxes(Draft(images, numbers, tuple(("x",) * len(c) for c in right), coco=True))
+    assert set(found) == {"resized"}
+    assert str(told_reading(found["resized"]).unit) == f"input{limits[0]}:{limits[2]}"
+    np.testing.assert_allclose(meaning.boxes_N4, np.concatenate(right), atol=1e-6)

@@ -165,8 +165,8 @@ def calibration_key(decoding: Decoding, views: Sequence[str]) -> str:
     """Return the key of a calibration: how boxes are read, and the views that are fused.
 
     Example:
-        >>> calibration_key(Decoding(grammar="markers", boxes="best_iou"), ["mirror"])
-        'best_iou mirror'
+        >>> calibration_key(Decoding(grammar="markers", boxes="best_iou"), ["mirror", "classes"])
+        'best_iou classes mirror'
     """
     return " ".join((decoding.boxes, *sorted(views)))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, number
+from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, number, query_of
 from coord_data.source import Source
 
 _KEYS = ("bbox_2d", "point_2d")
@@ -106,7 +106,7 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
         yield RawImage(names[0], where, fault=fault)
         return
     boxes = [_box(o, f"{where}: bbox_2d {i}") for i, o in enumerate(o for objects in parsed_answers for o in objects)]
-    yield RawImage(names[0].removeprefix("file://"), where, boxes)
+    yield RawImage(names[0].removeprefix("file://"), where, boxes, extra=query_of(record))
 
 
 def _in_markers(text: str, name: str) -> list[Any]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, number
+from coord_data.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, number, query_of
 from coord_data.source import Source
 
 _UNITS: dict[str, tuple[Unit, float]] = {
@@ -78,7 +78,8 @@ def _images(record: Any, where: str) -> Iterator[RawImage]:
         return
     boxes = list(_boxes(record, objects, where, indices))
     for position, name in enumerate(names):
-        yield RawImage(name, where, [box for index, box in boxes if index == position])
+        of_image = [box for index, box in boxes if index == position]
+        yield RawImage(name, where, of_image, extra=query_of(record))
 
 
 def _of_captions(objects: list[Mapping[str, Any]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from coord_codec.layouts import LAYOUTS
+from coord_codec.layouts import COMMON_INPUTS, LAYOUTS
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_data.inspection.numbers.meaning import (
     AS_GOOD,
@@ -35,7 +35,7 @@ from coord_data.inspection.numbers.offsets import KINDS
 from coord_data.inspection.numbers.scan import SCAN_SIGNIFICANT, find_copy, find_shift, read_as_copy
 from coord_data.inspection.numbers.shuffle import Placed
 from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import Copy
+from coord_data.read_as import INPUTS, Copy
 
 IMPOSSIBLE = 0.7
 """Share of boxes inside their images below which the range of the numbers alone may decide."""
@@ -118,10 +118,28 @@ class Search:
             return []
         return [turned(self.own, turn, self.sample) for turn in (2, 3, 4, 6, 8)]
 
+    @cached_property
+    def inputs(self) -> list[Meaning]:
+        """The numbers in pixels of images as models receive them, for limits that some images alone exceed.
+
+        Where all images exceed a limit, the scan finds copies of its area.
+        """
+        area_I = self.sizes_I2[np.isfinite(self.sizes_I2).all(axis=1)].prod(axis=1)
+        if self.raw.unit != "pixels" or not len(area_I):
+            return []
+        copies = (
+            Copy(kind, high)
+            for kind, limits in INPUTS.items()
+            for *own, high in COMMON_INPUTS
+            if tuple(own) == limits and area_I.min() <= high < area_I.max()
+        )
+        read = (read_as_copy(self.raw, self.own.layout, copy, self.sizes_I2, self.sample) for copy in copies)
+        return [meaning for meaning in read if not is_impossible(meaning.boxes_N4)]
+
     @property
     def known(self) -> list[Meaning]:
         """All meanings that need no scan."""
-        return [*self.alternatives, *self.padded, *self.turns]
+        return [*self.alternatives, *self.padded, *self.inputs, *self.turns]
 
     @cached_property
     def fitted_padded(self) -> list[Fit]:
