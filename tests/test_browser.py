@@ -265,6 +265,7 @@ class OneBox:
         return ImageDetections((DetectedObject(EVIL, (8, 6, 40, 30), 0.5),), image.size, EVIL, "stop", image=image)
 
 
+@pytest.mark.slow
 def test_demo_draws_the_boxes_of_an_uploaded_image(browser, tmp_path):
     gradio = pytest.importorskip("gradio", reason="the demo's page needs gradio: uv sync --extra demo")
     Image.new("RGB", (80, 60), "white").save(tmp_path / "a.png")

@@ -52,6 +52,7 @@ def test_every_public_name_is_in_the_reference(site, package):
     assert set(module.__all__) - headings == set()
 
 
+@pytest.mark.slow
 def test_reference_of_config_keys_is_what_the_command_prints():
     command = [sys.executable, str(ROOT / "apps/trainer"), "config", "--markdown"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -151,6 +151,7 @@ def test_importing_a_package_loads_no_more_than_it_promises(package):
     assert set(loaded) <= LOADED.get(package, set())
 
 
+@pytest.mark.slow
 def test_records_of_large_files_import_all_of_arrow_that_they_use():
     """Training on large files reads them before any library that imports `pyarrow.compute` too."""
     code = "import coord_data.records as records; print(records.pa.compute.__name__)"
@@ -161,6 +162,7 @@ def test_records_of_large_files_import_all_of_arrow_that_they_use():
 PROGRAMS = {name: entry for member in MEMBERS.values() for name, entry in member.get("scripts", {}).items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_say_what_they_do_without_torch(program):
     module, _, function = PROGRAMS[program].partition(":")

@@ -86,6 +86,7 @@ def test_answers_wait_for_the_tokens_of_each_pass_and_thrice_a_batch(name, folde
     assert sum(waits.values()) == 3, waits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["free", "names"])
 def test_drafted_answers_mix_no_devices(name, folder, config, images):
     expected = answers(opened(folder, config), config, images[1], name)

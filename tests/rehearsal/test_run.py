@@ -62,6 +62,7 @@ def runs(tmp_path_factory):
     return expected, found, device
 
 
+@pytest.mark.slow
 def test_the_whole_run_mixes_nothing_and_has_the_numbers_of_the_cpu(runs):
     (_, expected, answers, facts), (_, found, found_answers, found_facts), device = runs
     assert not device.mismatches
@@ -76,6 +77,7 @@ def test_the_whole_run_mixes_nothing_and_has_the_numbers_of_the_cpu(runs):
     assert found_facts["first_batches"] == facts["first_batches"]
 
 
+@pytest.mark.slow
 def test_waits_of_a_run_are_as_few_as_stated(runs):
     _, _, device = runs
     waits = Counter()

@@ -59,6 +59,7 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.slow
 def test_bad_usage_is_exit_code_2_and_help_has_examples_and_neither_needs_torch(tmp_path):
     helped = [[], ["merge"], ["expand-vocab"]]
     words = json.dumps([*BAD, *([*command, "--help"] for command in helped)])

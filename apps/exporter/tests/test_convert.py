@@ -23,6 +23,7 @@ from coord_exporter import ExportError, InputError, convert, from_peft, to_peft
 IDS = torch.arange(300, 350)[None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tied", "offsets", "dtype"),
     [(True, "tied", "bfloat16"), (False, "tied", "float32"), (False, "separate", "bfloat16")],

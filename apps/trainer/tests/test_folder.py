@@ -269,6 +269,7 @@ def test_explain_full_disk_leaves_other_errors_alone(tmp_path):
         raise RuntimeError("write: No space left on device")
 
 
+@pytest.mark.slow
 def test_second_run_on_a_folder_is_refused_while_the_first_is_at_work(tmp_path):
     folder = tmp_path / "run"
     refuse_second_run(folder)

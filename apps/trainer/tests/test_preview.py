@@ -45,6 +45,7 @@ def test_dry_run_gives_the_rates_and_parameters_of_the_run(capsys):
     assert told.index("peak") < told.index("embed_lr") and "position_side" not in told
 
 
+@pytest.mark.slow
 def test_dry_run_of_lora_alone_has_one_group_since_all_of_it_decays():
     pytest.importorskip("swift")
     from coord_trainer.preview import dry_run

@@ -93,6 +93,7 @@ def evaluate(groups, run, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_checkpoint_is_asked_as_it_was_trained(groups, evaluate):
     result, manifest, _ = list(groups.values())[-1]
     card = read_card(result.checkpoint)
@@ -104,6 +105,7 @@ def test_checkpoint_is_asked_as_it_was_trained(groups, evaluate):
     assert answers == (result.folder / "predictions.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_configuration_that_contradicts_the_checkpoint_is_exit_code_2(groups, evaluate):
     code, error, _, answers = evaluate("data.markers=qwen", "training.system=Other.")
     assert (code, answers) == (2, None)
@@ -111,6 +113,7 @@ def test_configuration_that_contradicts_the_checkpoint_is_exit_code_2(groups, ev
     assert len(error.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_whole_checkpoint_of_another_vocabulary_is_exit_code_2(groups, evaluate, tmp_path):
     copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "other")
     read_card(copied).model_copy(update={"fingerprint": "0123456789abcdef"}).write(copied)
@@ -119,6 +122,7 @@ def test_whole_checkpoint_of_another_vocabulary_is_exit_code_2(groups, evaluate,
     assert "0123456789abcdef: other coordinate tokens, ids or markers" in error.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_checkpoint_whose_chat_template_was_edited_is_exit_code_2(groups, evaluate, tmp_path):
     copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "edited")
     template = copied / "chat_template.jinja"
@@ -128,6 +132,7 @@ def test_checkpoint_whose_chat_template_was_edited_is_exit_code_2(groups, evalua
     assert "its chat template asks with another prompt" in error and "it has 'Hello. " in error
 
 
+@pytest.mark.slow
 def test_checkpoint_without_a_card_is_asked_as_the_configuration_says(groups, evaluate, tmp_path):
     result = list(groups.values())[-1][0]
     copied = shutil.copytree(result.checkpoint, tmp_path / "bare")

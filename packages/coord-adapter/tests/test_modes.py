@@ -49,6 +49,7 @@ def test_compiled_model_gives_equal_logits_and_gradients():
             torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_hooks_compile_without_a_graph_break():
     model = prepared()
 

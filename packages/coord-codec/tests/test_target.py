@@ -112,6 +112,7 @@ def read_back(text, style, form, markers):
     return found
 
 
+@pytest.mark.slow
 @given(
     instances(),
     st.sampled_from(["markers", "json"]),

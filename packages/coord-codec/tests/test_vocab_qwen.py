@@ -44,6 +44,7 @@ def qwen3():
     return tokenizer
 
 
+@pytest.mark.slow
 def test_the_specifications_ids(qwen3):
     assert qwen3.convert_tokens_to_ids("<|endoftext|>") == 151_643
     assert qwen3.convert_tokens_to_ids("</think>") == 151_668
@@ -57,6 +58,7 @@ def test_the_specifications_ids(qwen3):
     assert MARKERS["obj"].ids(qwen3) == (152_670, 152_671)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("markers", MARKERS)
 def test_marked_text_survives_the_tokenizer(qwen3, markers):
     vocab, marker_ids = CoordVocab.from_tokenizer(qwen3), MARKERS[markers].ids(qwen3)
@@ -82,6 +84,7 @@ def test_json_text_survives_the_tokenizer(qwen3):
     assert [o.bins for o in find_layout(quoted, vocab).objects] == BINS
 
 
+@pytest.mark.slow
 def test_a_whole_conversation_and_its_labels_agree(qwen3):
     vocab, marker_ids = CoordVocab.from_tokenizer(qwen3), MARKERS["qwen"].ids(qwen3)
     prompt = qwen3.encode("<|im_start|>user\nDescribe all objects.<|im_end|>\n<|im_start|>assistant\n")

@@ -108,6 +108,7 @@ def test_held_out_set_that_is_named_is_compared(run, clean, tmp_path):
     assert {finding["code"] for finding in findings()} == {"leakage"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["data", "data/data.yaml"])
 def test_inspect_compares_with_what_a_data_yaml_holds_out(run, clean, tmp_path, source):
     draft = replace(clean, layout=centred)
@@ -215,6 +216,7 @@ def test_typing_error_in_a_class_name_is_found_beside_the_frequent_one(run, clea
     assert finding["severity"] == "warning" and "'truvk' (3)" in finding["evidence"] and finding["count"] == 3
 
 
+@pytest.mark.slow
 def test_command_needs_no_torch_and_help_no_numpy():
     code = """
 import sys

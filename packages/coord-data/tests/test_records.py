@@ -16,6 +16,7 @@ def dumped(instances):
     return [instance.model_dump(exclude_unset=True) for instance in instances]
 
 
+@pytest.mark.slow
 def test_records_are_mapped_and_a_copy_maps_the_same_file(tmp_path):
     instances = [Instance(image=f"{n}.png", objects=[BOX] * (n % 3)) for n in range(10_000)]
     assert write_records(tmp_path / "a.arrow", map(row_of, instances)) == 10_000

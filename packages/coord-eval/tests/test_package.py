@@ -16,6 +16,7 @@ import coord_eval.html
 from coord_eval.parse.formats import FORMATS, REGISTRY
 
 
+@pytest.mark.slow
 def test_score_loads_no_torch():
     code = (
         "import sys\n"

@@ -48,6 +48,7 @@ def check_equal(out, expected):
     assert expected.keys() - found.keys() <= {HEAD}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 @pytest.mark.parametrize("offsets", [None, "tied", "separate"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -289,6 +290,7 @@ def test_merge_gives_the_same_bytes_again(sharded, tmp_path):
     assert same_files(tmp_path / "one", tmp_path / "other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_dtype_is_that_of_all_weights_and_of_the_configuration(bases, adapters, tmp_path, dtype):
     merge(bases(False), adapters / "offsets", tmp_path / "out", dtype=dtype, verify=True, quiet=True)

@@ -115,6 +115,7 @@ def test_a_factor_on_disk_that_was_not_read_is_noticed(exported, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_changes_lost_in_rounding_are_told(bases, tmp_path):
     make_adapter(tmp_path / "adapter", bases(False), None)
     edit_tensors(tmp_path / "adapter", lambda tensors: [t.mul_(1e-4) for t in tensors.values()])
@@ -142,6 +143,7 @@ def test_models_that_cannot_be_run(exported, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["base"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("target", "tied"), [("embed_tokens", True), ("lm_head", False)])
 def test_lora_on_a_table_of_a_16_bit_base_is_verified(bases, tmp_path, target, tied):

@@ -51,6 +51,7 @@ def test_held_out_images_are_scored_without_the_ones_that_were_trained_on(evalua
     assert len((tmp_path / "scored" / "predictions.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["load_scored", "predict_images", "report_on"])
 def test_evaluation_that_stopped_at_any_stage_goes_on(evaluate, monkeypatch, tmp_path, stage):
     def stops(*args, **options):
@@ -104,6 +105,7 @@ def test_single_checkpoint_is_evaluated_with_the_settings_of_a_run_that_scores_a
     assert not (tmp_path / "scored" / "convergence.json").exists()
 
 
+@pytest.mark.slow
 def test_threshold_keeps_boxes_of_its_score_alone(evaluate, tmp_path):
     code, told, _ = evaluate("--precision", "0.9")
     assert code == 2 and "calibrate it first" in told

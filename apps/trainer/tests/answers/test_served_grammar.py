@@ -197,6 +197,7 @@ def test_answers_of_noise_are_whole(tokenizer, markers, style):
                 assert len(json.loads(re.sub(r"<\|coord_(\d+)\|>", r"\1", text))) == len(objects)
 
 
+@pytest.mark.slow
 def test_beams_may_change_places(tokenizer):
     form = AnswerForm.for_tokenizer(tokenizer, "obj", names=NAMES, max_objects=3)
     processor, fresh = (MatchedGrammar(tokenizer, form, prompt_length=0) for _ in range(2))

@@ -51,6 +51,7 @@ def test_flip_mirrors_every_corner():
     assert seen(image) == {name: (100 - c, b, 100 - a, d) for name, (a, b, c, d) in BOXES.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flip", [0, 0.5])
 def test_crop_cuts_no_box_and_leaves_out_what_is_outside(flip):
     sizes, counts = set(), set()

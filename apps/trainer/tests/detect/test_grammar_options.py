@@ -164,6 +164,7 @@ def test_labels_hold_the_model_in_this_process(run, tiny_model, image, tmp_path)
     assert code == 2 and "labels" in error  # other settings than those of the answers in that folder
 
 
+@pytest.mark.slow
 def test_same_model_by_another_path_goes_on_and_other_weights_do_not(run, tiny_model, image, tmp_path):
     import os
     import shutil

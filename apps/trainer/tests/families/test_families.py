@@ -92,6 +92,7 @@ def test_family_trains_answers_and_is_scored(kind, trained):
     assert 0 <= result.evaluation["AP"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp_path):
     from coord_trainer.answers.decodings import predict_images
@@ -166,6 +167,7 @@ def test_only_the_answer_is_supervised(kind, bases, tmp_path):
     assert learnt.rstrip("\n") == "a square" + FAMILIES[kind].answer_end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_is_planned(kind, bases, capsys):
     from coord_trainer.preview import dry_run

@@ -66,6 +66,7 @@ def large(request, tmp_path_factory):
     return opened(folder / "base", folder / "run"), ids
 
 
+@pytest.mark.slow
 def test_coordinates_are_found_where_the_tokenizer_has_them(large):
     run, ids = large
     assert run.vocab.first_id == ids["<|coord_0|>"] == FIRST_ADDED + 1  # after the wildcard

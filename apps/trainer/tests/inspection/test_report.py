@@ -25,6 +25,7 @@ def inspect(run):
     return lambda *words: run("inspect", *words)
 
 
+@pytest.mark.slow
 def test_inspect_strict_fails_for_warnings(inspect, clean, tmp_path):
     source = clean.write(tmp_path / "data")
     (tmp_path / "data" / next(iter(clean.images))).write_bytes(b"no image")

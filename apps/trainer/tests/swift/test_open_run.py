@@ -193,6 +193,7 @@ def test_answers_are_generated_with_whole_rows(opened_run):
         model.set_attn_implementation("sdpa")
 
 
+@pytest.mark.slow
 def test_packed_batch_is_a_padded_one(one_step):
     (padded, padded_weights), (packed, packed_weights) = one_step(4, 1, "mixed"), one_step(4, 1, packing=True)
     for name, value in padded.items():

@@ -22,6 +22,7 @@ def test_log_lines_become_sparser_so_that_their_number_grows_with_the_logarithm(
     assert found == naive
 
 
+@pytest.mark.slow
 def test_run_logs_sparser_lines_of_all_steps_and_says_so(tmp_path, monkeypatch, capsys):
     pytest.importorskip("swift")
     from coord_trainer import run

@@ -56,6 +56,7 @@ def test_boxes_of_larger_objects_that_are_too_small_are_named():
     assert set(told_of_boxes(draft)[0]) == {"too_small"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05)])
 def test_small_boxes_that_are_shifted_along_both_sides_are_one_shift(step):
     """Beside their objects, so that smaller boxes seem to fit better too."""
@@ -74,11 +75,13 @@ def test_shift_that_leaves_some_overlap_is_no_copy():
     assert set(found) == {"shifted"}
 
 
+@pytest.mark.slow
 def test_copies_of_boxes_of_a_wrong_size_are_both():
     found, _ = told_of_boxes(COCO["resized, .8"](COCO["too_large, 20 %"](replace(shapes(30), coco=True))))
     assert set(found) == {"resized", "too_large"}
 
 
+@pytest.mark.slow
 def test_copies_in_another_order_that_overlap_their_objects_a_little_are_named():
     """So that edges of the objects lie below the wrong boxes too, with a z of 3.2 to 4.3."""
     rng, drawn = np.random.default_rng(0), shapes(300)
@@ -191,6 +194,7 @@ def test_boxes_that_are_shifted_along_both_sides_are_no_copy(cells, step):
     assert found_step == pytest.approx(np.negative(step), abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_pixels_of_a_copy_are_no_thousandths_in_another_order(cells):
     """YOLO labels in pixels of a larger copy: as thousandths from corners they fit a little, by chance."""
@@ -208,6 +212,7 @@ def test_boxes_of_a_padded_copy_are_named(clean, coco, side):
     assert np.abs(meaning.boxes_N4 - np.concatenate(clean.corners)).max() < 0.03
 
 
+@pytest.mark.slow
 def test_choice_by_range_alone_says_so(clean):
     rng = np.random.default_rng(0)
     noise = {name: Image.fromarray(rng.integers(0, 255, (72, 96, 3), np.uint8)) for name in clean.images}

@@ -51,6 +51,7 @@ def test_fit_knots_are_smoothed_shares_of_groups_of_boxes():
     assert knots == ((0.1, (1 + 1) / (4 + 2)), (pytest.approx(7.6 / 12), (8 + 1) / (12 + 2)))
 
 
+@pytest.mark.slow
 def test_calibrated_scores_are_the_true_probabilities(fitted):
     evaluation, calibration = fitted
     at = np.array([0.35, 0.5, 0.65, 0.8, 0.95])

@@ -13,6 +13,7 @@ from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
 
 
+@pytest.mark.slow
 def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert main(["score", *files, "--out", str(tmp_path / "a" / "b")]) == 0
     data = json.loads((tmp_path / "a" / "b" / "evaluation.json").read_text())
@@ -27,6 +28,7 @@ def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert [p.name for p in (tmp_path / "c").iterdir()] == ["evaluation.json"]
 
 
+@pytest.mark.slow
 def test_score_bootstrap_prints_and_writes_intervals(files, tmp_path, capsys):
     assert main(["score", *files, "--out", str(tmp_path / "o"), "--bootstrap", "20", "--seed", "3"]) == 0
     data = json.loads((tmp_path / "o" / "evaluation.json").read_text())
@@ -56,6 +58,7 @@ def test_score_of_empty_results_is_zero_and_exits_0(files, tmp_path):
     assert json.loads((tmp_path / "evaluation.json").read_text())["coco"]["AP"] == 0.0
 
 
+@pytest.mark.slow
 def test_view_writes_the_requested_number_of_images(files, tmp_path):
     assert main(["view", *files, "--out", str(tmp_path / "v"), "--count", "7"]) == 0
     assert (tmp_path / "v" / "report.html").read_text().count('<figure class="shot"') == 7
@@ -81,6 +84,7 @@ def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
     assert not (tmp_path / "o").exists()
 
 
+@pytest.mark.slow
 def test_full_disk_exits_1_and_keeps_the_old_report(files, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     out.mkdir()
@@ -103,6 +107,7 @@ def test_broken_pipe_exits_0_in_silence(files):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_module_runs_as_the_command(files, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "coord_eval", "score", *files, "--out", str(tmp_path), "--no-report"],
@@ -210,6 +215,7 @@ def test_view_and_lvis_refuse_options_for_text_with_a_results_list(results, coco
     assert "leave out --format, --scale, " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_compare_notes_the_runs_on_which_options_for_text_have_no_effect(results, capsys):
     runs = ["words=predictions.jsonl", "boxes=results.json"]
     common = ["compare", *results[:2], "--resamples", "5", "--format", "obj"]

@@ -41,6 +41,7 @@ def test_parse_reads_an_upper_case_ending_as_the_same_kind_of_file(files, tmp_pa
     assert len(capsys.readouterr().out.splitlines()) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["\\ud800.jpg", "\u732b.jpg"], ids=["surrogate", "another script"])
 def test_text_without_a_form_in_the_encoding_of_the_terminal_is_escaped(tmp_path, name):
     (tmp_path / "p.jsonl").write_text(f'{{"image": "{name}", "text": "[]"}}\n', encoding="utf-8")

@@ -22,6 +22,7 @@ def runs(coco_set, noisy_results):
     return {"base": score(coco_set, results), "less": score(coco_set, results[::2])}
 
 
+@pytest.mark.slow
 def test_resample_is_a_data_set_drawn_with_replacement(runs):
     """The spread of recall against the same computed from counts of each image by hand."""
     evaluation = runs["base"]
@@ -38,6 +39,7 @@ def test_resample_is_a_data_set_drawn_with_replacement(runs):
     np.testing.assert_allclose(drawn, expected)
 
 
+@pytest.mark.slow
 def test_intervals_of_the_same_seed_are_the_same_and_hold_the_value(runs):
     a, b, c = (resample(runs["base"], 50, seed=s).intervals() for s in (1, 1, 2))
     assert a == b
@@ -46,6 +48,7 @@ def test_intervals_of_the_same_seed_are_the_same_and_hold_the_value(runs):
     assert a["AP"]["low"] < a["AP"]["high"]
 
 
+@pytest.mark.slow
 def test_compare_run_with_itself_differs_by_nothing(runs):
     comparison = compare({"a": runs["base"], "b": runs["base"]}, resamples=30)
     for difference in comparison.differences["b"].values():
@@ -63,6 +66,7 @@ def test_runs_that_found_nothing_have_one_verdict_in_place_of_their_diagnoses(co
     assert "Images that changed" not in page and "differences of the headline metrics" not in page
 
 
+@pytest.mark.slow
 def test_compare_paired_intervals_are_narrower_than_those_of_the_runs(runs):
     comparison = compare(runs, resamples=100)
     recall = comparison.differences["less"]["recall"]
@@ -99,6 +103,7 @@ def test_compare_takes_the_mean_and_spread_over_seeds(coco_set, noisy_results):
     assert wide.verdict("new") == "new against base: no headline metric differs"
 
 
+@pytest.mark.slow
 def test_compare_takes_the_seeds_of_one_run_alone_and_refuses_seeds_without_a_pair(runs, tmp_path):
     alone = compare({"a": list(runs.values())}, resamples=5)
     assert alone.metrics["a"]["recall"]["seeds"] == pytest.approx([run["recall"] for run in runs.values()])
@@ -107,6 +112,7 @@ def test_compare_takes_the_seeds_of_one_run_alone_and_refuses_seeds_without_a_pa
         compare({"a": list(runs.values()), "b": runs["base"]})
 
 
+@pytest.mark.slow
 def test_compare_refuses_other_ground_truth_and_single_runs(coco_set, runs):
     other = {**coco_set, "annotations": coco_set["annotations"][1:]}
     with pytest.raises(InputError, match="base and other were scored against different ground truth"):
@@ -119,11 +125,13 @@ def test_compare_refuses_other_ground_truth_and_single_runs(coco_set, runs):
         resample(score({"images": [], "annotations": [], "categories": []}, []))
 
 
+@pytest.mark.slow
 def test_compare_notes_runs_ranked_by_different_scores(coco_set, runs):
     words = score(coco_set, oracle_predictions(coco_set))
     assert "different scores" in compare({"a": runs["base"], "b": words}, resamples=2).notes[0]
 
 
+@pytest.mark.slow
 def test_compare_keeps_the_notes_of_each_run(coco_set, runs):
     plain = score(coco_set, [{"image_id": 0, "text": '[{"bbox_2d": [1, 2, 300, 400], "label": "cow"}]'}])
     notes = compare({"base": runs["base"], "plain": plain}, resamples=2).notes

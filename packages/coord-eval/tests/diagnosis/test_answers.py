@@ -85,6 +85,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WAYS)
 def test_diagnose_names_the_way_that_fits_and_its_ap(coco_set, name):
     records = answers(coco_set, WAYS[name])
@@ -108,6 +109,7 @@ def _renamed(records, rename):
     return records
 
 
+@pytest.mark.slow
 def test_diagnose_takes_the_options_that_answers_were_scored_with(coco_set):
     """Synonyms, ignored labels, prompted labels and stated confidences change the AP that a way would give."""
     records = answers(coco_set, WAYS["--scale pixels)"])
@@ -178,6 +180,7 @@ def test_diagnose_names_no_option_for_coordinate_tokens(coco_set):
     assert "numbers divided by 100 would give" in lines[1]
 
 
+@pytest.mark.slow
 def test_diagnose_takes_the_order_of_the_format_for_read_as_it_should(coco_set):
     records = [
         record | {"text": record["text"].replace("bbox_2d", "box_2d")}

@@ -120,6 +120,7 @@ def naive_lvis(data, results, iou):
     return numbers | {f"AR{size}@300": mean(1, size) for size in sizes}
 
 
+@pytest.mark.slow
 def test_score_lvis_equals_plain_loops(lvis_set, naive_iou):
     found, expected = score_lvis(*lvis_set).summary, naive_lvis(*lvis_set, naive_iou)
     assert list(found) == list(expected)

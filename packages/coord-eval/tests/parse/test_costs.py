@@ -7,6 +7,7 @@ import pytest
 from coord_eval import parse_answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["{", "[", '{"bbox_2d": [', '{"bbox_2d": [1,'])
 def test_parse_answer_memory_of_open_records_is_bounded(unit):
     def peak(count):

@@ -80,6 +80,7 @@ def calls(text):
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "unit"), [*(("", unit) for unit in sorted(set(UNITS))), *AFTER_A_HEAD.values()])
 def test_parse_answer_takes_twice_the_calls_for_twice_the_text(head, unit):
     once, twice = calls(head + unit * 40), calls(head + unit * 80)

@@ -66,6 +66,7 @@ def test_every_figure_is_resampled_and_every_resampled_number_is_a_figure(evalua
     assert drawn.point["cost_missed"] == evaluation.analysis["errors"]["missed"]["cost"]
 
 
+@pytest.mark.slow
 def test_a_figure_is_prepared_alone_as_with_all_others(evaluation):
     for name in [figure.name for row in METRICS.values() for figure in row.figures if "*" not in figure.name]:
         assert set(resample(evaluation, 2, metrics=[name]).point) == {name}
@@ -109,6 +110,7 @@ def test_registered_metric_appears_everywhere_from_one_row(missed, coco_set, noi
     assert f"missed_share {expected:.3f}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(coco_set, noisy_results, tmp_path):
     def by_label(scored):
         parts = {}

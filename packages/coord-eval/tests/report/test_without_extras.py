@@ -29,6 +29,7 @@ def files(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_report_without_matplotlib_has_the_scores_and_says_what_to_install(files):
     words = ["--ground-truth", files / "truth.json", "--predictions", files / "answers.jsonl", "--out", files / "out"]
     done = run("from coord_eval.cli.main import main\nsys.exit(main())", "score", *words, "--scale", "1000")

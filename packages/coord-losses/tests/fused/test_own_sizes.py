@@ -84,6 +84,7 @@ def test_float32_equals_float64_up_to_rounding(config, trained, ids, device):
     assert max(errors(found, exact)) < 2e-5
 
 
+@pytest.mark.slow
 @by_device
 @pytest.mark.parametrize(
     ("config", "trained", "dtype", "ids"),

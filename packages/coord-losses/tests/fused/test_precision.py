@@ -18,6 +18,7 @@ def test_float32_equals_the_readable_form_up_to_rounding(config, trained):
         torch.testing.assert_close(g, e, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.slow
 @by_config
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize(("dtype", "chunk_vocab"), [(torch.bfloat16, 25), (torch.float16, 3)])
