@@ -28,7 +28,8 @@ Kind = Literal["times", "square", "padded", "longer", "area", "input28", "input3
 KINDS: tuple[Kind, ...] = ("times", "square", "padded", "longer", "area")
 OF_ONE_SIZE = 3
 """Number of these kinds, from the first, that differ if all images have the same size."""
-INPUTS = {f"input{factor}": (factor, low) for factor, low, _ in COMMON_INPUTS}
+_OF_FACTOR: dict[int, Kind] = {28: "input28", 32: "input32"}
+INPUTS: dict[Kind, tuple[int, int]] = {_OF_FACTOR[factor]: (factor, low) for factor, low, _ in COMMON_INPUTS}
 """Side of a token's square and least pixels of the copies that models receive, whose `value` is the most pixels."""
 _FRACTIONS = 10
 """Side below which numbers are fractions of an image instead of pixels."""
@@ -271,8 +272,9 @@ def _copy_or_change(word: str) -> Copy | Change:
     except ValueError:
         number = 0.0
     if number > 0:
-        if (name in KINDS or name in INPUTS) and unit is None:
-            return Copy(name, number)
+        kind = next((kind for kind in (*KINDS, *INPUTS) if kind == name), None)
+        if kind is not None and unit is None:
+            return Copy(kind, number)
         if name in _DIRECTIONS and unit is not None:
             return Change(name, number if unit == "px" else number / 100, unit == "px")
         if unit is None and (name in ("scaled", "enlarged") or (name == "rotated" and number in _ROTATED)):

@@ -1,0 +1,94 @@
+"""Measures how time and memory of each stage grow with the number of records, each in a process of its own.
+
+    uv run python benchmarks/scale.py [10000 100000] [--stage read --stage parse ...]
+
+A record has seven boxes on average. `read` opens and checks instance JSONL for the first time, `again` maps what that
+cached; `inspect` is the whole command with its images, `mixture` assigns an epoch of two sources, `encode` writes
+target texts, `parse` reads answers, and `score` compares as many images with their answers. Rows appear as measured.
+"""
+
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+LARGE = runpy.run_path(str(Path(__file__).parents[1] / "packages" / "coord-data" / "benchmarks" / "large_data.py"))
+Stage = StrEnum("Stage", ["read", "again", "inspect", "mixture", "encode", "parse", "score"])
+
+
+def records(path: Path):
+    """Return the records of an instance file."""
+    from coord_codec import read_annotations
+
+    return read_annotations(path).instances
+
+
+def carry_out(stage: Stage, path: Path) -> None:
+    """Carry out a stage on an instance file, in this process."""
+    if stage in (Stage.read, Stage.again):
+        from coord_data.image_set import load_annotated
+
+        load_annotated(path)
+    elif stage == Stage.inspect:
+        from coord_data.cli import main
+
+        sys.argv = ["coord-data", "inspect", str(path), "--out", str(path.parent / "inspected")]
+        main()
+    elif stage == Stage.mixture:
+        from coord_trainer.data.mixture import Plan
+
+        size = sum(1 for _ in path.open())
+        plan = Plan.of([size, max(size // 10, 1)], [1, 1])
+        for index in range(len(plan)):
+            plan.locate(index, 0)
+    else:
+        from coord_codec import encode_target
+        from coord_eval import parse_answer, score
+
+        instances = records(path)
+        texts = [encode_target(instance) for instance in instances]
+        if stage == Stage.parse:
+            for text in texts:
+                parse_answer(text)
+        if stage == Stage.score:
+            answers = [{"image_id": i.image_id, "text": text} for i, text in zip(instances, texts, strict=True)]
+            score([i.model_dump() for i in instances], answers)
+
+
+def main(
+    sizes: Annotated[list[int], typer.Argument(help="Numbers of records.")] = [10_000, 100_000],  # noqa: B006
+    stage: Annotated[list[Stage], typer.Option(help="The stages to measure.")] = list(Stage),  # noqa: B006
+    only: Annotated[Path | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """Print processor seconds and peak memory of each stage at each size."""
+    if only is not None:
+        carry_out(stage[0], only)
+        return
+    print("| stage | records | processor s | µs a record | peak MB |\n|---|---|---|---|---|", flush=True)
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = LARGE["write"](Path(scratch) / "data", size)
+            for one in stage:
+                seconds, peak = measured(one, path, Path(scratch) / "cache")
+                print(f"| {one} | {size:,} | {seconds:.1f} | {1e6 * seconds / size:,.0f} | {peak:,.0f} |", flush=True)
+
+
+def measured(stage: Stage, path: Path, cache: Path) -> tuple[float, float]:
+    """Return processor seconds, of children too, and the peak of resident megabytes of a stage in a new process."""
+    words = [sys.executable, __file__, "--stage", stage, "--only", str(path)]
+    with subprocess.Popen(words, env=os.environ | {"XDG_CACHE_HOME": str(cache)}, stdout=subprocess.DEVNULL) as process:
+        _, code, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(code)
+    if process.returncode not in (0, 1):  # 1: the inspection found faults
+        sys.exit(f"{stage}: exit code {process.returncode}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    typer.run(main)
