@@ -40,6 +40,8 @@ def exit_codes(*, quiet: bool = False) -> Iterator[None]:
     except (FileExistsError, NotADirectoryError) as error:
         stop(f"error: {error.filename}: it is a file, or is below one; name another folder", 2)
     except FileNotFoundError as error:
+        if error.filename is None:  # of no file that a user could look for
+            raise
         stop(f"error: {error.filename}: no such file or folder; check the path", 2)
     except PermissionError as error:
         stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)

@@ -6,6 +6,8 @@ import os
 import re
 from pathlib import Path
 
+ADVICE = "which is not read here; convert it to COCO JSON or instance JSON lines"
+"""What a refusal says behind the name of the tool."""
 _HEAD = 8192
 _NUMBER = r"-?[0-9.]+"
 _TOOLS = {

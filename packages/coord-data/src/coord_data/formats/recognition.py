@@ -9,6 +9,7 @@ from typing import NamedTuple
 from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
+from coord_codec.foreign import ADVICE, tool_of
 from coord_data.formats import tools
 from coord_data.formats.annotation_format import FORMATS, OWN, AnnotationFormat
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
@@ -170,6 +171,10 @@ _UNKNOWN = (
         lambda source: "an image; expected annotations, or a folder of them",
     ),
     _Refusal(lambda source: not source.head, lambda source: "expected annotations, found an empty file"),
+    _Refusal(
+        lambda source: tool_of(source.path) not in ("", *(row.title for row in FORMATS.values())),
+        lambda source: f"a file of {tool_of(source.path)}, {ADVICE}",
+    ),
     _Refusal(
         lambda source: True,
         lambda source: (

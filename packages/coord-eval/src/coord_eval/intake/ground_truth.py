@@ -26,7 +26,7 @@ from coord_codec import (
 from coord_codec.arguments import expect
 from coord_codec.coco.reader import NOT_AROUND
 from coord_codec.counts import counted
-from coord_codec.foreign import tool_of
+from coord_codec.foreign import ADVICE, tool_of
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image
 from coord_eval.intake.predictions import plain_record
 
@@ -136,10 +136,7 @@ def load_ground_truth(
             annotations.check(training=False)
     except InputError as error:
         if isinstance(document, str | Path) and (tool := tool_of(document)):
-            known = (
-                f"{document}: a file of {tool}, which is not read here; convert it to COCO JSON or instance JSON lines"
-            )
-            raise InputError(known) from error
+            raise InputError(f"{document}: a file of {tool}, {ADVICE}") from error
         raise
     return _from_set(annotations, geometry)
 
