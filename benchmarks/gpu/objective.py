@@ -26,8 +26,8 @@ from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
 
 SIZES = [(h, n) for h in (2048, 4096) for n in (4096, 16384)]
 QUICK_SIZES = [(64, 256)]
-BLOCKS = (4, 8, 16, 32, 128, 256)
-"""Blocks of logits to try, in MiB of bfloat16; the default on a GPU is 64."""
+ROWS = (512, 2048, 4096)
+"""Rows at a time to try."""
 CONFIGS = {
     "CE alone": ObjectiveConfig.group_a(),
     "soft CE + W1 + gate": ObjectiveConfig.soft(),
@@ -137,11 +137,7 @@ class Problem:
         with_markers_K = torch.cat([ids_K, torch.arange(4, device=ids_K.device)])
         yield "fused, all terms, offsets of four markers too", partial(self.fused, every, with_markers_K)
         if not self.weight_VH.requires_grad:
-            for mebibytes in BLOCKS:
-                size = max(1, (mebibytes << 20) // (2 * len(self.hidden_NH)))
-                name = f"fused, CE alone, blocks of {mebibytes} MiB"
-                yield name, partial(self.fused, CONFIGS["CE alone"], chunk_vocab=size)
-            for chunk_rows in (2048, 4096, 8192):
+            for chunk_rows in ROWS:
                 if chunk_rows < len(self.hidden_NH):
                     name = f"fused, CE alone, {chunk_rows:,} rows at a time"
                     yield name, partial(self.fused, CONFIGS["CE alone"], chunk_rows=chunk_rows)

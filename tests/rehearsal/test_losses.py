@@ -45,7 +45,7 @@ def total_and_gradients(config, form, trained, place=lambda x: x):
     slots = slots if place(slots.rows_M4) is slots.rows_M4 else on_simulated(slots)
     objective = CoordObjective(config, VOCAB)
     if form == "fused":
-        output = objective.fused(hidden, weight, targets, slots, offsets, offset_ids_K=IDS, chunk_vocab=25)
+        output = objective.fused(hidden, weight, targets, slots, offsets, offset_ids_K=IDS, chunk_rows=7)
     else:
         logits = hidden @ weight.T
         ids = place(torch.tensor(IDS))

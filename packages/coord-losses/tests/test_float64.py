@@ -89,7 +89,7 @@ def test_terms_in_float64_are_those_of_extended_precision(form):
         hidden_NH, targets_N = supervised_rows(hidden, labels)
         logits_NV = hidden_NH @ weight.T
         if form == "fused":
-            output = objective.fused(hidden_NH, weight, targets_N, slots, chunk_vocab=17)
+            output = objective.fused(hidden_NH, weight, targets_N, slots, chunk_rows=7)
         else:
             output = objective(logits_NV, targets_N, slots)
         for name, parts in reference(logits_NV, targets_N, slots, boxes_M4).items():

@@ -53,7 +53,7 @@ def both(config, objects=OBJECTS):
         if form == "readable":
             output = objective(hidden @ WEIGHT.T, TARGETS, objects)
         else:
-            output = objective.fused(hidden, WEIGHT, TARGETS, objects, chunk_vocab=9)
+            output = objective.fused(hidden, WEIGHT, TARGETS, objects, chunk_rows=5)
         yield output, torch.autograd.grad(output.total(), hidden, retain_graph=True)[0]
 
 

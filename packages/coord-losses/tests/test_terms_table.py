@@ -44,7 +44,7 @@ def outputs(config, trained, denominators=None):
     used = weight if trained else weight.detach()
     for output in (
         objective(hidden @ used.T, TARGETS, SLOTS),
-        objective.fused(hidden, used, TARGETS, SLOTS, chunk_vocab=9, denominators=denominators),
+        objective.fused(hidden, used, TARGETS, SLOTS, chunk_rows=5, denominators=denominators),
     ):
         wanted = (hidden, weight) if trained else (hidden,)
         yield output, torch.autograd.grad(output.total(denominators), wanted, retain_graph=True)

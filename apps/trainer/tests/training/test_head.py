@@ -8,11 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from coord_codec import CoordVocab, find_layout
 from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots
-from coord_losses.fused import blocks
+from coord_losses.fused import head as fused_head
 from coord_trainer.training.head import RowHead, row_selecting_head
 
 V, H, FIRST = 1100, 8, 50
-BLOCK = 22
 VOCAB = CoordVocab(FIRST)
 START, END = 2, 3
 
@@ -93,7 +92,7 @@ def test_group_a_is_the_cross_entropy_of_all_supervised_tokens():
 
 
 class HeadProducts(TorchDispatchMode):
-    """Adds up matrix products with all or a block of the vocabulary, in units of all rows' product with the head."""
+    """Adds up matrix products with the vocabulary, in units of all rows' product with the head."""
 
     def __init__(self, rows):
         super().__init__()
@@ -102,7 +101,7 @@ class HeadProducts(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm_):
             left, right = args[-2:]
-            if {V, BLOCK} & {*left.shape, *right.shape}:
+            if V in {*left.shape, *right.shape}:
                 self.count += left.shape[0] * right.numel() / self.unit
         return func(*args, **(kwargs or {}))
 
@@ -112,9 +111,7 @@ class HeadProducts(TorchDispatchMode):
     ("config", "expected"), list(zip(CONFIGS, [(4, 3), (2, 1.5), (4, 3), (4, 3), (4, 3)], strict=True))
 )
 def test_row_head_computes_a_trained_heads_logits_once_where_denominators_are_known(config, expected, monkeypatch):
-    monkeypatch.setattr(blocks, "_KEPT_BYTES", 0)  # a small vocabulary's logits would be kept
-    monkeypatch.setattr(blocks, "_BLOCK_BYTES", {"cpu": 1})
-    monkeypatch.setattr(blocks, "_FEWEST_COLUMNS", BLOCK)
+    monkeypatch.setattr(fused_head, "_LOGIT_BYTES", {"cpu": 8 * V * 5})
     model = Model()
     ids, labels, slots = batch(4)
     denominators = {"tokens": torch.tensor(40), "coord_tokens": torch.tensor(30), "objects": torch.tensor(8)}

@@ -161,7 +161,7 @@ class Batch:
             coord_rows_C=coord_rows_C,
             bins_C=targets_N[coord_rows_C] - (0 if vocab is None else vocab.first_id),
             objects=objects,
-            counts={key: torch.tensor(size, device=targets_N.device) for key, size in sizes.items()},
+            counts={key: torch.full((), size, device=targets_N.device) for key, size in sizes.items()},
         )
 
 

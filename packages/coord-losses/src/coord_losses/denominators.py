@@ -42,7 +42,7 @@ def global_denominators(
         targets_BS = labels_BT[:, 1:]
         supervised_BS = targets_BS != ignore_index
         coord_BS = torch.zeros_like(supervised_BS) if vocab is None else vocab.mask(targets_BS) & supervised_BS
-        num_objects = supervised_BS.new_tensor(0 if objects is None else len(objects), dtype=torch.long)
+        num_objects = supervised_BS.new_full((), 0 if objects is None else len(objects), dtype=torch.long)
         total_3 = total_3.to(supervised_BS.device) + torch.stack([supervised_BS.sum(), coord_BS.sum(), num_objects])
     if reduce is not None:
         total_3 = reduce(total_3)

@@ -146,14 +146,13 @@ class CoordObjective:
         *,
         offset_ids_K: Tensor | Iterable[int] | None = None,
         chunk_rows: int | None = None,
-        chunk_vocab: int | None = None,
         bias_V: Tensor | None = None,
         logit_scale: float = 1.0,
         softcap: float | None = None,
         denominators: Mapping[str, Tensor | float] | None = None,
         checks: Sequence[int] | None = None,
     ) -> ObjectiveOutput:
-        """Compute the same terms from hidden states, with the logits of one block of the vocabulary at a time.
+        """Compute the same terms from hidden states, with the logits of some rows at a time.
 
         Terms, totals and gradients equal those of the readable form on `hidden · weightᵀ` (+ offsets). With a frozen
         weight everything is computed in the forward pass and the weight is not needed again; with a trained weight
@@ -168,9 +167,7 @@ class CoordObjective:
             objects: the objects for the box term; None for no objects
             offsets_KH: offsets added to rows of the weight, trained or not; None for no offsets
             offset_ids_K: the token ids of those rows; None for the coordinate tokens
-            chunk_rows: number of rows processed together; None for 4,096 on a CPU, 16,384 on a GPU
-            chunk_vocab: number of tokens whose logits exist at a time; None for 8 MiB of logits (64 on a GPU), but
-                at least 1,024 tokens
+            chunk_rows: number of rows whose logits exist at a time; None for 64 MiB of logits (512 on a GPU)
             bias_V: the head's bias, frozen or trained; None for no bias
             logit_scale: factor by which the model multiplies its logits, including the bias (Cohere; Granite divides)
             softcap: cap of the logits, `softcap · tanh(logits / softcap)` (Gemma 2); None for no cap
@@ -192,9 +189,7 @@ class CoordObjective:
         if logit_scale != 1:
             hidden_NH = hidden_NH * logit_scale
             bias_V = None if bias_V is None else bias_V * logit_scale
-        head = LinearHead(
-            coord, weight_VH, full_weight(offsets_KH), offset_ids_K, chunk_rows, chunk_vocab, bias_V, softcap
-        )
+        head = LinearHead.of(coord, weight_VH, full_weight(offsets_KH), offset_ids_K, chunk_rows, bias_V, softcap)
         batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), len(weight_VH), checks)
         grid = CoordGrid() if vocab is None else vocab.grid
         inputs = HiddenQuantities(self.config, grid, head, hidden_NH, targets_N, batch)

@@ -69,8 +69,9 @@ class ObjectiveOutput:
             key = denominator_of(name)
             if key not in denominators:
                 raise ValueError(f"denominators lacks {key!r}, which {name} is divided by")
-            count = torch.as_tensor(denominators[key], device=term.sum.device).to(term.sum.dtype)
-            weighted[name] = self.weights[name] * term.sum / count.clamp(min=1)
+            count = denominators[key]
+            count = count.to(term.sum).clamp(min=1) if isinstance(count, Tensor) else max(count, 1)
+            weighted[name] = self.weights[name] * term.sum / count
         return weighted
 
     def diagnostics(self) -> dict[str, LossTerm]:

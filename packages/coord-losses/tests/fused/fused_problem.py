@@ -83,7 +83,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def both(config, hidden, weight, targets, slots, offsets=None, chunk_vocab=25):
+def both(config, hidden, weight, targets, slots, offsets=None):
     objective = CoordObjective(config, VOCAB)
-    found = objective.fused(hidden, weight, targets, slots, offsets, chunk_rows=7, chunk_vocab=chunk_vocab)
+    found = objective.fused(hidden, weight, targets, slots, offsets, chunk_rows=7)
     return found, readable(objective, hidden, weight, targets, slots, offsets)

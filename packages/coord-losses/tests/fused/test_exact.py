@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from coord_codec import CoordGrid, CoordVocab
 from coord_losses import CoordObjective, ObjectiveConfig, registered_terms
-from coord_losses.fused import autograd, blocks
+from coord_losses.fused import head
 
 TRAINABLE = [term for term in registered_terms().values() if term.trainable]
 FIELDS = [term.weight_field for term in TRAINABLE]
@@ -41,7 +41,6 @@ def cases(draw):
         "text": draw(st.sampled_from([0, 1, 5])),
         "objects": draw(st.sampled_from([0, 1, 3])),
         "chunk_rows": draw(st.sampled_from([1, 2, 3, 5, 100, None])),
-        "chunk_vocab": draw(st.sampled_from([1, 2, 3, 5, 100, None])),
         "trained": draw(st.booleans()),
         "hidden_trained": draw(st.booleans()),
         "bias": draw(st.sampled_from(["none", "frozen", "trained"])),
@@ -80,15 +79,7 @@ def test_fused_values_and_gradients_equal_the_readable_form(case):
     expected = readable(objective, used, weight, targets, slots, offsets, ids, **after)
     given_ids = None if case["offsets"] in ("none", "coordinates") else ids
     found = objective.fused(
-        used,
-        weight,
-        targets,
-        slots,
-        offsets,
-        offset_ids_K=given_ids,
-        chunk_rows=case["chunk_rows"],
-        chunk_vocab=case["chunk_vocab"],
-        **after,
+        used, weight, targets, slots, offsets, offset_ids_K=given_ids, chunk_rows=case["chunk_rows"], **after
     )
 
     close = {"rtol": 1e-10, "atol": 1e-10}
@@ -121,14 +112,13 @@ def test_fused_backward_runs_twice_with_different_denominators():
 
 @by_config
 @pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("chunks", [{"chunk_rows": 4}, {"chunk_vocab": 40}], ids=str)
-def test_fused_never_holds_full_logits(config, trained, chunks):
+def test_fused_never_holds_full_logits(config, trained):
     vocab_size = 1500
     hidden, weight, targets, slots = problem(100, 12, VOCAB, vocab_size, 5)
     hidden.requires_grad_(), weight.requires_grad_(trained)
     own = weight.untyped_storage().data_ptr()  # views of the weight do not count
     with Largest(lambda x: x.untyped_storage().data_ptr() != own) as seen:
-        found = CoordObjective(config, VOCAB).fused(hidden, weight, targets, slots, **chunks)
+        found = CoordObjective(config, VOCAB).fused(hidden, weight, targets, slots, chunk_rows=4)
         found.total().backward()
         found.diagnostics()
     num_rows = len(targets) + 49  # all rows once, those of coordinates a second time for the gate
@@ -148,10 +138,9 @@ class LogitProducts(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("trained", [False, True])
-def test_fused_computes_logits_of_a_small_vocabulary_once(trained):
+def test_fused_computes_logits_of_a_frozen_head_once():
     hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
-    hidden.requires_grad_(), weight.requires_grad_(trained)
+    hidden.requires_grad_()
     with LogitProducts(len(targets)) as seen:
         CoordObjective(ObjectiveConfig.group_a(), VOCAB).fused(hidden, weight, targets, slots).total().backward()
     assert seen.count == 1
@@ -174,8 +163,7 @@ class ExpOfBlocks(TorchDispatchMode):
 @pytest.mark.parametrize("softcap", [None, 2.0])
 def test_trained_head_needs_three_products_where_denominators_are_known(config, dtype, softcap, monkeypatch):
     """Exact for the total of those denominators times any factor, and, computed again, for every other total."""
-    monkeypatch.setattr(blocks, "_KEPT_BYTES", 0)
-    monkeypatch.setattr(autograd, "_PRECOMPUTED_BYTES", 8 * torch.promote_types(dtype, torch.float32).itemsize * V)
+    monkeypatch.setattr(head, "_LOGIT_BYTES", {"cpu": 8 * dtype.itemsize * V})
     hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
     after = {"bias_V": torch.linspace(-1, 1, V, dtype=F64), "softcap": softcap}
     denominators = {"tokens": 50, "coord_tokens": torch.tensor(40), "objects": 9}
@@ -277,5 +265,3 @@ def test_fused_errors_name_the_part_that_does_not_fit():
         fused(hidden, weight, targets, slots, softcap=0.0)
     with pytest.raises(ValueError, match="chunk_rows"):
         fused(hidden, weight, targets, slots, chunk_rows=0)
-    with pytest.raises(ValueError, match="chunk_vocab must be at least 1, got -3"):
-        fused(hidden, weight, targets, slots, chunk_vocab=-3)

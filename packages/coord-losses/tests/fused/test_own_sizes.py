@@ -101,10 +101,9 @@ def test_half_precision_is_as_accurate_as_the_readable_form(config, trained, dty
     for seed in SEEDS:
         drawn = draw(dtype, ids, seed)
         exact = run(device, "readable", torch.float64, config, trained, drawn, ids)
-        chunks = {"chunk_rows": ROWS // 4, "chunk_vocab": V // 8}
         usual.append(errors(run(device, "readable", dtype, config, trained, drawn, ids), exact))
         whole.append(errors(run(device, "fused", dtype, config, trained, drawn, ids), exact))
-        split.append(errors(run(device, "fused", dtype, config, trained, drawn, ids, **chunks), exact))
+        split.append(errors(run(device, "fused", dtype, config, trained, drawn, ids, chunk_rows=ROWS // 4), exact))
     for found in (whole, split):
         assert all(f <= 1.3 * u + 0.004 for f, u in zip(medians(found), medians(usual), strict=True))
 

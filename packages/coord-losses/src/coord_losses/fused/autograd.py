@@ -1,29 +1,99 @@
 """A linear head as an autograd function: cross-entropies, gates and coordinate logits of hidden states.
 
-With a frozen weight the gradients are computed in the forward pass, with two products per block: the losses use one
-number per row, so an upstream gradient only scales the row's gradient, and nothing is recomputed for any weights and
-denominators. The gradient of a trained weight sums over rows, so it depends on the upstream gradients of all of them:
-the backward pass recomputes the logits block by block, with four products instead of three. If the denominators are
-given beforehand, the upstream gradients are known up to a common factor (loss scaling): then three products suffice,
-and the backward pass verifies that factor.
+Logits exist for some rows at a time, over the whole vocabulary: one product, one pass in place that leaves their
+gradient, and one product into the gradient of the hidden states. With a frozen weight that is all, in the forward pass:
+the losses use one number per row, so an upstream gradient only scales the row's gradient. The gradient of a trained
+weight sums over rows, so it depends on the upstream gradients of all of them: the backward pass computes the logits
+again, with four products instead of three. If the denominators are given beforehand, the upstream gradients are known
+up to a common factor (loss scaling): then three products suffice, and the backward pass verifies that factor.
 
 Shapes: T cross-entropy rows, G gate rows, R = T + G, C coordinate rows, H hidden, V vocabulary, K offsets, J coordinate
 tokens.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from coord_losses.fused.blocks import Block, BlockwiseHead, HeadSpec, add_product, index_of, shared_columns
-from coord_losses.fused.online_softmax import LogSumExps, NLLRows, OnlineSoftmax, logit_gradient_, online_softmax
+from coord_losses.fused.head import Index, LinearHead
+from coord_losses.fused.one_pass import compiled, nll_and_gradient_
 
-_PRECOMPUTED_BYTES = 1 << 28
-"""Size of the logits of rows processed together if a trained head's gradients are computed in the forward pass."""
+_PART_ROWS = 8192
+"""Rows of a weight's gradient to which a product in 16 bits is added at a time."""
+
+
+class Products(NamedTuple):
+    """The products of (a part of) a head, in the dtype of the weight; everything else in float32 or better.
+
+    Attributes:
+        weight_VH: the weight
+        offsets_KH: offsets of some of its rows, float32 or better, or None
+        ids: those rows
+    """
+
+    weight_VH: Tensor
+    offsets_KH: Tensor | None
+    ids: Index
+
+    @property
+    def wide(self) -> torch.dtype:
+        """The dtype of everything else."""
+        return torch.promote_types(self.weight_VH.dtype, torch.float32)
+
+    def offset_logits(self, hidden_RH: Tensor) -> Tensor | None:
+        """Return the logits that the offsets add in their columns [R, K]."""
+        return None if self.offsets_KH is None else hidden_RH.to(self.wide) @ self.offsets_KH.T
+
+    def of_weight(self, hidden_RH: Tensor) -> Tensor:
+        """Return the logits without offsets [R, V], in the dtype of the weight."""
+        return hidden_RH.to(self.weight_VH.dtype) @ self.weight_VH.T
+
+    def logits(self, hidden_RH: Tensor) -> Tensor:
+        """Return all logits [R, V]."""
+        logits_RV, added_RK = self.of_weight(hidden_RH).to(self.wide), self.offset_logits(hidden_RH)
+        if added_RK is not None:
+            logits_RV[:, self.ids] += added_RK
+        return logits_RV
+
+    def hidden_gradient(self, grad_RV: Tensor, grad_RK: Tensor | None) -> Tensor:
+        """Return the gradient of the hidden states [R, H], given that of the logits and of the offsets' columns."""
+        grad_RH = (grad_RV.to(self.weight_VH.dtype) @ self.weight_VH).to(self.wide)
+        return grad_RH if self.offsets_KH is None or grad_RK is None else grad_RH.addmm_(grad_RK, self.offsets_KH)
+
+
+class Totals(NamedTuple):
+    """Gradients of weight, offsets and bias, accumulated over rows in float32 or better."""
+
+    weight_VH: Tensor
+    offsets_KH: Tensor | None
+    bias_V: Tensor
+
+    @classmethod
+    def zeros(cls, products: Products) -> "Totals":
+        """Return totals of no rows."""
+        weight_VH = torch.zeros_like(products.weight_VH, dtype=products.wide)
+        offsets_KH = None if products.offsets_KH is None else torch.zeros_like(products.offsets_KH)
+        return cls(weight_VH, offsets_KH, weight_VH.new_zeros(len(weight_VH)))
+
+    def add(self, grad_RV: Tensor, grad_RK: Tensor | None, hidden_RH: Tensor, factor_R1: Tensor, biased: bool) -> None:
+        """Add the part of some rows; `hidden_RH` and the bias's `factor_R1` include the upstream gradient."""
+        add_product(self.weight_VH, grad_RV.T, hidden_RH.to(grad_RV.dtype))
+        if self.offsets_KH is not None and grad_RK is not None:
+            self.offsets_KH.addmm_(grad_RK.T, hidden_RH.to(grad_RK.dtype))
+        if biased:
+            self.bias_V.add_((factor_R1.T @ grad_RV.to(self.bias_V.dtype))[0])
+
+
+def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add `left · right` to a total in float32 or better."""
+    if total.dtype == right.dtype:
+        total.addmm_(left, right)
+        return
+    for total_part, left_part in zip(total.split(_PART_ROWS), left.split(_PART_ROWS), strict=True):
+        total_part.add_(left_part @ right)
 
 
 def _once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., tuple[Tensor | None, ...]]:
@@ -41,8 +111,49 @@ def _once(backward: Callable[..., tuple[Tensor | None, ...]]) -> Callable[..., t
     return call
 
 
-class ApplyFrozenHead(torch.autograd.Function):
-    """`nll_T, gate_G, coord_logits_CJ`, differentiable in the hidden states and the offsets."""
+class _Rows(NamedTuple):
+    """The rows of the full vocabulary: first those with a target, then those of the gate."""
+
+    hidden_RH: Tensor
+    targets_T: Tensor
+    factor_R1: Tensor
+    """1, and 1 / temperature in the rows of the gate, which their hidden states were multiplied by."""
+
+    def part(self, rows: slice) -> "_Rows":
+        return _Rows(self.hidden_RH[rows], self.targets_T[rows], self.factor_R1[rows])
+
+    def apply(self, head: LinearHead, products: Products, grad: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return nlls [R], and where `grad` is set their gradients by the logits [R, V] and the offsets' columns."""
+        logits_RV, bias_V = products.of_weight(self.hidden_RH), head.bias_V
+        run = compiled() if logits_RV.is_cuda else nll_and_gradient_
+        nll_R, grad_RK = run(
+            logits_RV,
+            self.targets_T,
+            head.coord,
+            products.offset_logits(self.hidden_RH),
+            products.ids,
+            None if bias_V is None else bias_V.to(products.wide),
+            head.cap,
+            self.factor_R1,
+            grad,
+        )
+        return nll_R, logits_RV, grad_RK
+
+
+def _products(head: LinearHead, weight_VH: Tensor, offsets_KH: Tensor | None, dtype: torch.dtype) -> Products:
+    wide = torch.promote_types(dtype, torch.float32)
+    return Products(weight_VH.to(dtype), None if offsets_KH is None else offsets_KH.to(wide), head.ids)
+
+
+def _part(head: LinearHead, products: Products) -> Products:
+    """Return the products of the coordinate tokens, with a copy of their rows, without bias and cap."""
+    chosen, columns = head.of_coord
+    offsets_KH = None if products.offsets_KH is None else products.offsets_KH[chosen].clone()
+    return Products(products.weight_VH[head.coord].clone(), offsets_KH, columns)
+
+
+class ApplyHead(torch.autograd.Function):
+    """`nll_T, gate_G, coord_logits_CJ`, differentiable in weight, offsets, bias and hidden states."""
 
     @staticmethod
     def forward(
@@ -54,185 +165,161 @@ class ApplyFrozenHead(torch.autograd.Function):
         gate_hidden_GH: Tensor,
         coord_hidden_CH: Tensor,
         targets_T: Tensor,
-        spec: HeadSpec,
+        head: LinearHead,
+        dtype: torch.dtype,
+        temperature: float,
+        grad: bool,
         factors_R: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Save each row's gradient of its hidden state and, if offsets are trained, of the offset columns."""
-        offsets_needed, _, *hidden_needed = (spec.grad and needed for needed in ctx.needs_input_grad[1:6])
+        """Save each row's gradient of its hidden state and of the offset columns; of a trained head the inputs.
+
+        If the upstream gradients are known up to a common factor (`factors_R`), all gradients are computed here.
+        """
+        weight_needed, offsets_needed, bias_needed, *hidden_needed = (grad and x for x in ctx.needs_input_grad[:6])
+        trained = weight_needed or bias_needed
+        known = factors_R is not None and len(factors_R) > 0
+        ahead = known if trained else offsets_needed or any(hidden_needed)
         with torch.autocast(weight_VH.device.type, enabled=False):
-            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype, bias_V, spec.cap)
-            coord_head = head.part(spec.coord)
-            rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec)
-            lse, grad_RH, grad_RK = _nll_and_gradients(head, coord_head, rows, spec, any(hidden_needed), offsets_needed)
-            coord_logits_CJ = coord_head.logits(coord_hidden_CH)
-        ctx.spec, ctx.hidden_dtype = spec, coord_hidden_CH.dtype
-        ctx.offsets_dtype = None if offsets_KH is None else offsets_KH.dtype
-        hidden = (rows.hidden_RH, coord_hidden_CH) if offsets_needed else (None, None)
-        # Save copies of the coordinate rows only: a sharded weight may be released before the backward pass.
-        ctx.save_for_backward(grad_RH, grad_RK, *hidden, coord_head.weight_VH, coord_head.offsets_KH)
-        nll_R = lse.nll
+            products = _products(head, weight_VH, offsets_KH, dtype)
+            hidden_RH = torch.cat([ce_hidden_TH, gate_hidden_GH])
+            factor_R1 = hidden_RH.new_ones((len(hidden_RH), 1), dtype=products.wide)
+            factor_R1[len(targets_T) :] /= temperature
+            rows_R = _Rows(hidden_RH, targets_T, factor_R1)
+            nll_R = factor_R1.new_empty(len(hidden_RH))
+            grad_RH = factor_R1.new_empty(hidden_RH.shape) if ahead and (trained or any(hidden_needed)) else None
+            grad_RK, total = None, Totals.zeros(products) if ahead and trained else None
+            if ahead and offsets_needed and products.offsets_KH is not None and not trained:
+                grad_RK = factor_R1.new_empty(len(hidden_RH), len(products.offsets_KH))
+            for part in head.chunks(len(hidden_RH), dtype.itemsize):
+                rows = rows_R.part(part)
+                nll_R[part], chunk_RV, chunk_RK = rows.apply(head, products, ahead)
+                if grad_RH is not None:
+                    grad_RH[part] = products.hidden_gradient(chunk_RV, chunk_RK)
+                if grad_RK is not None:
+                    grad_RK[part] = chunk_RK
+                if total is not None and factors_R is not None:
+                    upstream_R1 = factors_R[part, None]
+                    grad_RH[part] *= upstream_R1
+                    total.add(
+                        chunk_RV, chunk_RK, upstream_R1 * rows.hidden_RH, upstream_R1 * rows.factor_R1, bias_needed
+                    )
+            coord = _part(head, products)
+            coord_logits_CJ = coord.logits(coord_hidden_CH)
+        ctx.trained, ctx.total, ctx.dtype, ctx.of_coord = trained, total, dtype, head.of_coord
+        ctx.hidden_dtype, ctx.offsets_dtype = coord_hidden_CH.dtype, None if offsets_KH is None else offsets_KH.dtype
+        ctx.head = head if trained else None  # a frozen weight may be released before the backward pass
+        needed = (rows_R.hidden_RH, coord_hidden_CH) if trained or offsets_needed else (None, None)
+        inputs = (weight_VH, offsets_KH, bias_V, targets_T, factor_R1, factors_R) if trained else (None,) * 6
+        ctx.save_for_backward(grad_RH, grad_RK, *needed, coord.weight_VH, coord.offsets_KH, *inputs)
         return nll_R[: len(targets_T)].clone(), nll_R[len(targets_T) :].clone(), coord_logits_CJ
 
     @staticmethod
     @_once
     def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the saved gradient of each row."""
-        grad_RH, grad_RK, hidden_RH, coord_hidden_CH, weight_JH, coord_offsets = ctx.saved_tensors
-        chosen, columns = shared_columns(ctx.spec.offset_columns, ctx.spec.coord)
-        hidden_gradients: list[Tensor | None] = [None, None, None]
-        offsets_gradient = None
+        """Scale the saved gradients; of a trained head compute the logits again unless all were saved."""
+        grad_RH, grad_RK, hidden_RH, coord_hidden_CH, coord_weight_JH, coord_offsets_KH, *inputs = ctx.saved_tensors
+        chosen, columns = ctx.of_coord
+        upstream_R1 = torch.cat([grad_nll_T, grad_gate_G])[:, None]
+        total_VH = total_KH = total_V = None
         with torch.autocast(grad_nll_T.device.type, enabled=False):
-            upstream_R1 = torch.cat([grad_nll_T, grad_gate_G])[:, None]
-            if grad_RH is not None:
-                coord_head = BlockwiseHead(weight_JH, coord_offsets, columns, ctx.spec.dtype)
-                coord_CH = coord_head.hidden_gradient(grad_coord_CJ)
-                rows_RH = (upstream_R1 * grad_RH).to(ctx.hidden_dtype)
-                parts = torch.split(rows_RH, [len(grad_nll_T), len(grad_gate_G)])
-                hidden_gradients = [*parts, coord_CH.to(ctx.hidden_dtype)]
+            if ctx.trained:
+                grad_RH, total = _trained_gradients(ctx, grad_RH, hidden_RH, upstream_R1, *inputs)
+                total_VH, total_KH, total_V = total
+                add_product(total_VH[ctx.head.coord], grad_coord_CJ.T.to(ctx.dtype), coord_hidden_CH.to(ctx.dtype))
+            elif grad_RH is not None:
+                grad_RH = upstream_R1 * grad_RH
             if grad_RK is not None:
                 total_KH = (upstream_R1 * grad_RK).T @ hidden_RH.to(grad_RK.dtype)
-                total_KH[chosen] += grad_coord_CJ[:, index_of(columns)].T @ coord_hidden_CH.to(total_KH.dtype)
-                offsets_gradient = total_KH.to(ctx.offsets_dtype)
-        return None, offsets_gradient, None, *hidden_gradients, None, None, None
-
-
-def _nll_and_gradients(
-    head: BlockwiseHead,
-    coord_head: BlockwiseHead,
-    rows: NLLRows,
-    spec: HeadSpec,
-    hidden_needed: bool,
-    offsets_needed: bool,
-) -> tuple[LogSumExps, Tensor | None, Tensor | None]:
-    """Return logsumexps [R], gradients of nlls by the hidden states [R, H] and by the offset logits [R, K]."""
-    num_rows = len(rows.hidden_RH)
-    others_R = rows.hidden_RH.new_empty(num_rows, dtype=head.wide)
-    lse = LogSumExps(others_R, torch.empty_like(others_R))
-    grad_RH = torch.empty_like(rows.hidden_RH) if hidden_needed else None
-    grad_RK = None
-    if offsets_needed and head.offsets_KH is not None:
-        grad_RK = others_R.new_empty(num_rows, len(head.offsets_KH))
-    for part, chunk in rows.chunks():
-        softmax = online_softmax(head, chunk, spec, mean=hidden_needed, logit_grad=hidden_needed)
-        lse.others_R[part], lse.set_R[part] = softmax.lse
-        offset_grad_RK = softmax.offset_logits_RK
-        if offset_grad_RK is not None and (hidden_needed or offsets_needed):
-            logit_gradient_(head, offset_grad_RK, head.columns, chunk, softmax.lse)
-        if offset_grad_RK is not None and grad_RK is not None:
-            grad_RK[part] = offset_grad_RK
-        if grad_RH is not None:
-            grad_RH[part] = _hidden_gradient(head, coord_head, chunk, softmax)
-    return lse, grad_RH, grad_RK
-
-
-def _hidden_gradient(head: BlockwiseHead, coord_head: BlockwiseHead, rows: NLLRows, softmax: OnlineSoftmax) -> Tensor:
-    """Return `sigmoid(d) · (mean weight of others - mean weight of set)` plus the part of the offsets [R, H]."""
-    if softmax.logit_grad_RV is not None:
-        return head.hidden_gradient(softmax.logit_grad_RV)
-    num_targets, grad_RH = len(rows.targets_T), softmax.mean_weight_RH
-    assert grad_RH is not None
-    target_TH = head.weight_VH[rows.targets_T].to(head.dtype)
-    slope_T1 = head.slope(softmax.lse.set_R[:num_targets, None], rows.factor_R1[:num_targets])
-    grad_RH[:num_targets] -= target_TH if slope_T1 is None else slope_T1 * target_TH
-    add_product(grad_RH[num_targets:], -softmax.set_grad_GJ, coord_head.weight_VH)
-    grad_RH *= softmax.lse.others_prob[:, None]
-    if head.offsets_KH is not None and softmax.offset_logits_RK is not None:  # overwritten with its gradient
-        grad_RH += softmax.offset_logits_RK @ head.offsets_KH
-    return grad_RH
-
-
-class ApplyTrainedHead(torch.autograd.Function):
-    """As `ApplyFrozenHead`, differentiable in weight, offsets, bias and hidden states."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        weight_VH: Tensor,
-        offsets_KH: Tensor | None,
-        bias_V: Tensor | None,
-        ce_hidden_TH: Tensor,
-        gate_hidden_GH: Tensor,
-        coord_hidden_CH: Tensor,
-        targets_T: Tensor,
-        spec: HeadSpec,
-        factors_R: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Save the inputs and two numbers per row, or all gradients of the logits if the vocabulary is small.
-
-        If the upstream gradients are known up to a common factor (`factors_R`), all other gradients are computed here
-        in three products, with the logits of the full vocabulary for some rows at a time.
-        """
-        with torch.autocast(weight_VH.device.type, enabled=False):
-            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype, bias_V, spec.cap)
-            rows = NLLRows(torch.cat([ce_hidden_TH, gate_hidden_GH]), targets_T, spec)
-            others_R = rows.hidden_RH.new_empty(len(rows.hidden_RH), dtype=head.wide)
-            lse = LogSumExps(others_R, torch.empty_like(others_R))
-            kept_RV = None
-            ahead = None
-            if factors_R is not None and len(others_R) and head.dtype == weight_VH.dtype and not spec.chunk_vocab:
-                limit = spec.chunk_rows or max(1, _PRECOMPUTED_BYTES // (head.wide.itemsize * len(weight_VH)))
-                rows = replace(rows, spec=replace(spec, chunk_rows=limit, chunk_vocab=len(weight_VH)))
-                ahead = _Precomputed(_Gradients(head), rows.hidden_RH.new_empty(rows.hidden_RH.shape, dtype=head.wide))
-            chunks = list(rows.chunks())
-            keep = len(chunks) == 1 and head.dtype == head.wide
-            for part, chunk in chunks:
-                result = online_softmax(head, chunk, chunk.spec, mean=False, logit_grad=keep or ahead is not None)
-                lse.others_R[part], lse.set_R[part] = result.lse
-                if ahead is not None and factors_R is not None and result.logit_grad_RV is not None:
-                    ahead.hidden_RH[part] = ahead.total.add_kept(result.logit_grad_RV, chunk, factors_R[part])
-                else:
-                    kept_RV = result.logit_grad_RV
-            coord_logits_CJ = head.part(spec.coord).logits(coord_hidden_CH)
-        ctx.spec, ctx.precomputed = spec, ahead
-        ctx.save_for_backward(
-            weight_VH, offsets_KH, bias_V, rows.hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV, factors_R
-        )
-        nll_R = lse.nll
-        return nll_R[: len(targets_T)].clone(), nll_R[len(targets_T) :].clone(), coord_logits_CJ
-
-    @staticmethod
-    @_once
-    def backward(ctx: Any, grad_nll_T: Tensor, grad_gate_G: Tensor, grad_coord_CJ: Tensor) -> tuple[Tensor | None, ...]:
-        """Accumulate the gradients, with a second pass over the vocabulary unless they were saved."""
-        weight_VH, offsets_KH, bias_V, hidden_RH, coord_hidden_CH, targets_T, *lse, kept_RV, factors_R = (
-            ctx.saved_tensors
-        )
-        spec, ahead, ctx.precomputed = ctx.spec, ctx.precomputed, None  # frees the memory after use
-        with torch.autocast(weight_VH.device.type, enabled=False):
-            head = BlockwiseHead(weight_VH, offsets_KH, spec.offset_columns, spec.dtype, bias_V, spec.cap)
-            upstream_R = torch.cat([grad_nll_T, grad_gate_G])
-            ratio = None if ahead is None else _ratio(upstream_R, factors_R)
-            if ahead is not None and ratio is not None:
-                total, grad_RH = ahead.total.scale_(ratio), (ratio * ahead.hidden_RH).to(hidden_RH.dtype)
-            else:
-                ahead, total, grad_RH = None, _Gradients(head), torch.empty_like(hidden_RH)
-                for part, rows in NLLRows(hidden_RH, targets_T, spec).chunks():
-                    if kept_RV is not None:
-                        grad_RH[part] = total.add_kept(kept_RV, rows, upstream_R)
-                    else:
-                        part_lse = LogSumExps(*(x_R[part] for x_R in lse))
-                        blocks = _gradient_blocks(head, rows, part_lse, spec, upstream_R[part])
-                        grad_RH[part] = total.add(blocks, rows.hidden_RH, rows.factor_R1)
-
-            coord_head = head.part(spec.coord)
-            chosen, columns = shared_columns(spec.offset_columns, spec.coord)
-            coord_CH = coord_head.hidden_gradient(grad_coord_CJ).to(coord_hidden_CH.dtype)
-            add_product(total.weight_VH[spec.coord], grad_coord_CJ.T, coord_hidden_CH.to(spec.dtype))
-            total_KH = total.offsets_KH
             if total_KH is not None:
-                total_KH[chosen] += grad_coord_CJ[:, index_of(columns)].T @ coord_hidden_CH.to(head.wide)
-                total_KH = total_KH.to(offsets_KH.dtype)
-        ce_TH, gate_GH = torch.split(grad_RH, [len(grad_nll_T), len(grad_gate_G)])
-        grad_V = None if bias_V is None else total.bias_V.to(bias_V.dtype)
-        return total.weight_VH.to(weight_VH.dtype), total_KH, grad_V, ce_TH, gate_GH, coord_CH, None, None, None
+                total_KH[chosen] += grad_coord_CJ[:, columns].T @ coord_hidden_CH.to(total_KH.dtype)
+                total_KH = total_KH.to(ctx.offsets_dtype)
+            hidden: list[Tensor | None] = [None, None, None]
+            if grad_RH is not None:
+                parts = torch.split(grad_RH.to(ctx.hidden_dtype), [len(grad_nll_T), len(grad_gate_G)])
+                coord = Products(coord_weight_JH, coord_offsets_KH, columns)
+                coord_CH = coord.hidden_gradient(grad_coord_CJ, grad_coord_CJ[:, columns]).to(ctx.hidden_dtype)
+                hidden = [*parts, coord_CH]
+        if ctx.trained:
+            weight_VH, _, bias_V, *_ = inputs
+            total_VH, total_V = total_VH.to(weight_VH.dtype), None if bias_V is None else total_V.to(bias_V.dtype)
+        return total_VH, total_KH, total_V, *hidden, *(None,) * 6
 
 
-@dataclass
-class _Precomputed:
-    """Gradients computed in the forward pass, for assumed upstream gradients."""
+def apply_head(
+    head: LinearHead,
+    ce_hidden_RH: Tensor,
+    targets_R: Tensor,
+    gate_hidden_GH: Tensor,
+    coord_hidden_CH: Tensor,
+    gate_temperature: float = 1.0,
+    factors_R: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the differentiable inputs of the losses, in float32 or better.
 
-    total: "_Gradients"
-    hidden_RH: Tensor
+    Args:
+        head: the head
+        ce_hidden_RH: rows whose cross-entropy is needed
+        targets_R: targets of those rows
+        gate_hidden_GH: rows whose gate is needed
+        coord_hidden_CH: rows whose coordinate logits are needed
+        gate_temperature: temperature of the gate
+        factors_R: the upstream gradients of cross-entropies and gates up to a common factor, which save a trained head
+            one product; None if they are unknown
+
+    Returns:
+        Cross-entropy [R], gate [G] and coordinate logits [C, J].
+
+    Raises:
+        ValueError: if a sharded weight has been released in the meantime
+    """
+    if len(head.weight_VH) < head.coord.stop:
+        raise ValueError("the head's weight has been released since; call diagnostics while it is gathered")
+    nll_R, gate_G, coord_logits_CJ = ApplyHead.apply(
+        head.weight_VH,
+        head.offsets_KH,
+        head.bias_V,
+        ce_hidden_RH,
+        gate_hidden_GH / gate_temperature,
+        coord_hidden_CH,
+        targets_R,
+        head,
+        head.dtype,
+        gate_temperature,
+        torch.is_grad_enabled(),
+        factors_R,
+    )
+    return nll_R, gate_G, head.finish(coord_logits_CJ, head.coord)
+
+
+def _trained_gradients(
+    ctx: Any,
+    grad_RH: Tensor | None,
+    hidden_RH: Tensor,
+    upstream_R1: Tensor,
+    weight_VH: Tensor,
+    offsets_KH: Tensor | None,
+    bias_V: Tensor | None,
+    targets_T: Tensor,
+    factor_R1: Tensor,
+    factors_R: Tensor | None,
+) -> tuple[Tensor, Totals]:
+    """Return the gradients of the hidden states, and of weight, offsets and bias."""
+    saved, ctx.total = ctx.total, None  # frees the memory after use
+    ratio = None if saved is None or factors_R is None else _ratio(upstream_R1[:, 0], factors_R)
+    if saved is not None and grad_RH is not None and ratio is not None:
+        if ratio != 1:
+            for total in saved:
+                _ = None if total is None else total.mul_(ratio)
+        return ratio * grad_RH, saved
+    products = _products(ctx.head, weight_VH, offsets_KH, ctx.dtype)
+    grad_RH, total = factor_R1.new_empty(hidden_RH.shape), Totals.zeros(products)
+    rows_R = _Rows(hidden_RH, targets_T, factor_R1)
+    for part in ctx.head.chunks(len(hidden_RH), ctx.dtype.itemsize):
+        rows, up_R1 = rows_R.part(part), upstream_R1[part]
+        _, chunk_RV, chunk_RK = rows.apply(ctx.head, products, grad=True)
+        grad_RH[part] = up_R1 * products.hidden_gradient(chunk_RV, chunk_RK)
+        total.add(chunk_RV, chunk_RK, up_R1 * rows.hidden_RH, up_R1 * rows.factor_R1, bias_V is not None)
+    return grad_RH, total
 
 
 def _ratio(upstream_R: Tensor, factors_R: Tensor) -> float | None:
@@ -242,65 +329,3 @@ def _ratio(upstream_R: Tensor, factors_R: Tensor) -> float | None:
     allowed = 64 * torch.finfo(factors_R.dtype).eps * upstream_R.abs().max()
     ratio, distance, allowed = torch.stack([common, distance, allowed]).tolist()
     return ratio if distance <= allowed else None
-
-
-class _Gradients:
-    """Gradients of weight, offsets and bias, accumulated over blocks and rows in float32 or better."""
-
-    def __init__(self, head: BlockwiseHead) -> None:
-        self.head = head
-        self.weight_VH = torch.zeros_like(head.weight_VH, dtype=head.wide)
-        self.offsets_KH = None if head.offsets_KH is None else torch.zeros_like(head.offsets_KH)
-        self.bias_V = self.weight_VH.new_zeros(len(self.weight_VH))
-
-    def scale_(self, factor: float) -> "_Gradients":
-        """Multiply all gradients by a factor in place."""
-        if factor != 1:
-            for total in (self.weight_VH, self.offsets_KH, self.bias_V):
-                _ = None if total is None else total.mul_(factor)
-        return self
-
-    def add_kept(self, logit_grad_RV: Tensor, rows: NLLRows, upstream_R: Tensor) -> Tensor:
-        """Add the contribution of rows given the gradient of all their logits; return that of the hidden states."""
-        upstream_R1 = upstream_R[:, None]  # scales tensors that are smaller than the logits
-        same = self.head.dtype == self.head.wide
-        narrow_RV = logit_grad_RV if same else torch.empty_like(logit_grad_RV, dtype=self.head.dtype)
-        weight_VH = self.head.weight_VH.to(self.head.dtype)
-        kept = Block(slice(0, len(weight_VH)), weight_VH, logit_grad_RV, narrow_RV)
-        return self.add([kept], upstream_R1 * rows.hidden_RH, upstream_R1 * rows.factor_R1).mul_(upstream_R1)
-
-    def add(self, blocks: Iterable[Block], hidden_RH: Tensor, factor_R1: Tensor) -> Tensor:
-        """Add the contribution of some rows, given blocks that contain gradients instead of logits.
-
-        Args:
-            blocks: the blocks of those rows
-            hidden_RH: factor of the gradients for the weight
-            factor_R1: factor of the gradients for the bias
-
-        Returns:
-            The gradient of the rows' hidden states [R, H].
-        """
-        narrow_RH, wide_RH = hidden_RH.to(self.head.dtype), hidden_RH.to(self.head.wide)
-        grad_RH = torch.zeros_like(wide_RH)
-        for block in blocks:
-            narrow_RC = block.rounded()
-            add_product(self.weight_VH[block.columns], narrow_RC.T, narrow_RH)
-            if self.head.bias_V is not None:
-                self.bias_V[block.columns] += (factor_R1.T @ block.logits_RC)[0]
-            add_product(grad_RH, narrow_RC, block.weight_CH)
-            if self.offsets_KH is not None and self.head.offsets_KH is not None:
-                chosen, local_columns = shared_columns(self.head.columns, block.columns)
-                offset_grad_RK = block.logits_RC[:, index_of(local_columns)]
-                self.offsets_KH[chosen] += offset_grad_RK.T @ wide_RH
-                grad_RH += offset_grad_RK @ self.head.offsets_KH[chosen]
-        return grad_RH
-
-
-def _gradient_blocks(
-    head: BlockwiseHead, rows: NLLRows, lse: LogSumExps, spec: HeadSpec, upstream_R: Tensor
-) -> Iterator[Block]:
-    """Recompute the logits and yield blocks that contain their gradients instead."""
-    size = head.block_columns(rows.hidden_RH, spec.chunk_vocab)
-    for block in head.blocks(rows.hidden_RH, rows.factor_R1, head.offset_logits(rows.hidden_RH), size):
-        logit_gradient_(head, block.logits_RC, block.columns, rows, lse, upstream_R)
-        yield block

@@ -13,6 +13,7 @@ from torch import Tensor
 from coord_codec import CoordGrid
 from coord_losses.batch import Batch
 from coord_losses.config import ObjectiveConfig
+from coord_losses.fused.autograd import apply_head
 from coord_losses.fused.head import LinearHead
 from coord_losses.inputs import TermInputs, diagnostic_terms, needs_coord_logits, needs_of
 from coord_losses.output import ObjectiveOutput
@@ -73,12 +74,12 @@ class HiddenQuantities:
         gate_GH = coord_CH if "gate" in self._needs else none
         with_logits = self._gate_and_ce or needs_coord_logits(self._needs)
 
-        # One pass over the vocabulary
+        # One pass over the logits
         factors_R = None
         if denominators is not None and self.head.trained:
             factors_R = self._known_gradients(len(ce_RH), len(gate_GH), denominators)
-        nll_R, gate_G, coord_logits_CK = self.head.apply(
-            ce_RH, targets_R, gate_GH, coord_CH if with_logits else none, self.config.temperature, factors_R
+        nll_R, gate_G, coord_logits_CK = apply_head(
+            self.head, ce_RH, targets_R, gate_GH, coord_CH if with_logits else none, self.config.temperature, factors_R
         )
 
         # Cross-entropies and gates by kind of row
@@ -98,9 +99,9 @@ class HiddenQuantities:
         """Compute the diagnostics; applies the head to the coordinate rows again."""
         coord_CH = self.hidden_NH[self.batch.coord_rows_C].detach()
         none, no_targets = coord_CH[:0], self.batch.bins_C[:0]
-        coord_logits_CK = self.head.apply(none, no_targets, none, coord_CH)[2]
+        coord_logits_CK = apply_head(self.head, none, no_targets, none, coord_CH)[2]
         for temperature in {1.0, self.config.temperature} - self._gates.keys():
-            self._gates[temperature] = self.head.apply(none, no_targets, coord_CH, none, temperature)[1]
+            self._gates[temperature] = apply_head(self.head, none, no_targets, coord_CH, none, temperature)[1]
         quantities: dict[Need, Tensor] = {
             "coord_logits": coord_logits_CK,
             "gate": self._gates[self.config.temperature],

@@ -32,7 +32,9 @@ def vocab_gate(logits_NV: Tensor, coord_ids_K: Tensor | Iterable[int], temperatu
 
 def vocab_gate_per_row(logits_NV: Tensor, coord_ids_K: Tensor | Iterable[int], temperature: float) -> Tensor:
     """Return `vocab_gate` of each row [N]."""
-    if not isinstance(coord_ids_K, Tensor):
+    if isinstance(coord_ids_K, range):  # a copy of a list from the host would wait for the device
+        coord_ids_K = torch.arange(coord_ids_K.start, coord_ids_K.stop, device=logits_NV.device)
+    elif not isinstance(coord_ids_K, Tensor):
         coord_ids_K = torch.tensor(list(coord_ids_K), device=logits_NV.device)
     # Softplus of the difference over disjoint sets avoids the cancellation in `all - coord`.
     wide_NV = at_least_float32(logits_NV)

@@ -28,7 +28,7 @@ class LossTerm(NamedTuple):
     @classmethod
     def of(cls, values_N: Tensor) -> "LossTerm":
         """Sum per-element losses."""
-        return cls(values_N.sum(), torch.tensor(values_N.numel(), device=values_N.device))
+        return cls(values_N.sum(), torch.full((), values_N.numel(), device=values_N.device))
 
 
 def at_least_float32(x: Tensor) -> Tensor:
