@@ -5,7 +5,8 @@ import torch
 from fused_problem import EVERYTHING, F64, VOCAB, H, V, both, by_config, gradients, problem, readable
 
 from coord_losses import CoordObjective, ObjectiveConfig
-from coord_losses.fused.one_pass import compiled, nll_and_gradient_
+from coord_losses.fused import one_pass
+from coord_losses.fused.head import LinearHead
 
 
 @by_config
@@ -132,16 +133,20 @@ def test_autocast_does_not_round_the_readable_form():
 
 
 @pytest.mark.slow
-def test_compiled_pass_equals_the_plain_one():
-    """On a GPU the pass over the logits is compiled."""
+@pytest.mark.parametrize("cap", [None, 5.0])
+def test_compiled_pass_equals_the_plain_one(cap, monkeypatch):
+    """On a GPU the passes over the logits are compiled."""
     rng = torch.Generator().manual_seed(3)
     logits, added = torch.randn(9, V, generator=rng).bfloat16(), torch.randn(9, 5, generator=rng)
-    rest = torch.arange(4), slice(30, 70), added, torch.tensor([3, 31, 32, 69, 80]), torch.randn(V, generator=rng), 5.0
-    factor_R1 = torch.ones(9, 1)
-    factor_R1[4:] = 0.5
+    factor_R1 = torch.tensor([1.0] * 4 + [0.5] * 5)[:, None]
+    shape = one_pass.Shape(None if cap is None else torch.randn(V, generator=rng), cap, factor_R1)
+    offsets = torch.zeros(5, H), torch.tensor([3, 31, 32, 69, 80])
+    apart = one_pass.Apart.of(LinearHead.of(slice(30, 70), torch.zeros(V, H), *offsets))
     results = []
-    for run in (compiled(), nll_and_gradient_):
+    for devices in ({"cpu"}, set()):
+        monkeypatch.setattr(one_pass, "_COMPILED_ON", devices)
         gradient = logits.clone()
-        results.append((*run(gradient, *rest, factor_R1, True), gradient))
+        found = one_pass.nll_and_gradient_(gradient, torch.tensor([0, 3, 31, 85]), apart, added, shape, True)
+        results.append((*found, gradient))
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=2e-2 if found.dtype == torch.bfloat16 else 1e-5, atol=1e-6)

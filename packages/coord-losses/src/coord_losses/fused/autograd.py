@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from coord_losses.fused.head import Index, LinearHead
-from coord_losses.fused.one_pass import compiled, nll_and_gradient_
+from coord_losses.fused.one_pass import Apart, Shape, nll_and_gradient_
 
 _PART_ROWS = 8192
 """Rows of a weight's gradient to which a product in 16 bits is added at a time."""
@@ -122,22 +122,14 @@ class _Rows(NamedTuple):
     def part(self, rows: slice) -> "_Rows":
         return _Rows(self.hidden_RH[rows], self.targets_T[rows], self.factor_R1[rows])
 
-    def apply(self, head: LinearHead, products: Products, grad: bool) -> tuple[Tensor, Tensor, Tensor | None]:
+    def apply(
+        self, head: LinearHead, products: Products, apart: Apart, grad: bool
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return nlls [R], and where `grad` is set their gradients by the logits [R, V] and the offsets' columns."""
-        logits_RV, bias_V = products.of_weight(self.hidden_RH), head.bias_V
-        run = compiled() if logits_RV.is_cuda else nll_and_gradient_
-        nll_R, grad_RK = run(
-            logits_RV,
-            self.targets_T,
-            head.coord,
-            products.offset_logits(self.hidden_RH),
-            products.ids,
-            None if bias_V is None else bias_V.to(products.wide),
-            head.cap,
-            self.factor_R1,
-            grad,
-        )
-        return nll_R, logits_RV, grad_RK
+        logits_RV, added_RK = products.of_weight(self.hidden_RH), products.offset_logits(self.hidden_RH)
+        shape = Shape(None if head.bias_V is None else head.bias_V.to(products.wide), head.cap, self.factor_R1)
+        nll_R, grad_RA = nll_and_gradient_(logits_RV, self.targets_T, apart, added_RK, shape, grad)
+        return nll_R, logits_RV, None if added_RK is None else grad_RA[:, : added_RK.shape[1]]
 
 
 def _products(head: LinearHead, weight_VH: Tensor, offsets_KH: Tensor | None, dtype: torch.dtype) -> Products:
@@ -184,7 +176,7 @@ class ApplyHead(torch.autograd.Function):
             hidden_RH = torch.cat([ce_hidden_TH, gate_hidden_GH])
             factor_R1 = hidden_RH.new_ones((len(hidden_RH), 1), dtype=products.wide)
             factor_R1[len(targets_T) :] /= temperature
-            rows_R = _Rows(hidden_RH, targets_T, factor_R1)
+            rows_R, apart = _Rows(hidden_RH, targets_T, factor_R1), Apart.of(head)
             nll_R = factor_R1.new_empty(len(hidden_RH))
             grad_RH = factor_R1.new_empty(hidden_RH.shape) if ahead and (trained or any(hidden_needed)) else None
             grad_RK, total = None, Totals.zeros(products) if ahead and trained else None
@@ -192,7 +184,7 @@ class ApplyHead(torch.autograd.Function):
                 grad_RK = factor_R1.new_empty(len(hidden_RH), len(products.offsets_KH))
             for part in head.chunks(len(hidden_RH), dtype.itemsize):
                 rows = rows_R.part(part)
-                nll_R[part], chunk_RV, chunk_RK = rows.apply(head, products, ahead)
+                nll_R[part], chunk_RV, chunk_RK = rows.apply(head, products, apart, ahead)
                 if grad_RH is not None:
                     grad_RH[part] = products.hidden_gradient(chunk_RV, chunk_RK)
                 if grad_RK is not None:
@@ -313,10 +305,10 @@ def _trained_gradients(
         return ratio * grad_RH, saved
     products = _products(ctx.head, weight_VH, offsets_KH, ctx.dtype)
     grad_RH, total = factor_R1.new_empty(hidden_RH.shape), Totals.zeros(products)
-    rows_R = _Rows(hidden_RH, targets_T, factor_R1)
+    rows_R, apart = _Rows(hidden_RH, targets_T, factor_R1), Apart.of(ctx.head)
     for part in ctx.head.chunks(len(hidden_RH), ctx.dtype.itemsize):
         rows, up_R1 = rows_R.part(part), upstream_R1[part]
-        _, chunk_RV, chunk_RK = rows.apply(ctx.head, products, grad=True)
+        _, chunk_RV, chunk_RK = rows.apply(ctx.head, products, apart, grad=True)
         grad_RH[part] = up_R1 * products.hidden_gradient(chunk_RV, chunk_RK)
         total.add(chunk_RV, chunk_RK, up_R1 * rows.hidden_RH, up_R1 * rows.factor_R1, bias_V is not None)
     return grad_RH, total

@@ -29,6 +29,7 @@ class LinearHead:
         weight_VH: the weight, frozen or trained
         offsets_KH: offsets added to some rows of the weight, or None
         ids: those rows, a slice (of the coordinate tokens) or int64 ids [K]
+        apart: the same, and after them the coordinate tokens that have no offsets
         of_coord: which of the offsets belong to coordinate tokens, and which coordinate tokens these are
         bias_V: the bias, frozen or trained, or None
         cap: logits become `cap · tanh(logits / cap)` (Gemma 2); None for no cap
@@ -39,6 +40,7 @@ class LinearHead:
     weight_VH: Tensor
     offsets_KH: Tensor | None
     ids: Index
+    apart: Index
     of_coord: tuple[Index, Index]
     bias_V: Tensor | None
     cap: float | None
@@ -67,15 +69,15 @@ class LinearHead:
         if chunk_rows is not None and chunk_rows < 1:
             raise ValueError(f"chunk_rows must be at least 1, got {chunk_rows}")
         count = coord.stop - coord.start
-        ids, of_coord = coord, (slice(0, count), slice(0, count))
+        ids, apart, of_coord = coord, coord, (slice(0, count), slice(0, count))
         if offset_ids_K is not None:
-            count, ids, of_coord = _read_ids(offset_ids_K, coord, weight_VH)
+            count, ids, apart, of_coord = _read_ids(offset_ids_K, coord, weight_VH)
         if offsets_KH is not None and offsets_KH.shape != (count, weight_VH.shape[1]):
             raise ValueError(
                 f"offsets_KH must be {[count, weight_VH.shape[1]]}, one row per offset id, got "
                 f"{list(offsets_KH.shape)}; pass offset_ids_K if their ids are not exactly the coordinate tokens"
             )
-        return cls(coord, weight_VH, offsets_KH, ids, of_coord, bias_V, cap, chunk_rows)
+        return cls(coord, weight_VH, offsets_KH, ids, apart, of_coord, bias_V, cap, chunk_rows)
 
     @property
     def trained(self) -> bool:
@@ -142,24 +144,27 @@ class LinearHead:
 _READ = WeakTensorKeyDictionary()
 
 
-def _read_ids(ids_K: Tensor | Iterable[int], coord: slice, weight_VH: Tensor) -> tuple[int, Index, tuple[Index, Index]]:
-    """Return the number of ids, the ids, and `LinearHead.of_coord`; a tensor is read again only if it was changed."""
+_Ids = tuple[int, Index, Index, tuple[Index, Index]]
+"""The number of ids, and `LinearHead`'s `ids`, `apart` and `of_coord`."""
+
+
+def _read_ids(ids_K: Tensor | Iterable[int], coord: slice, weight_VH: Tensor) -> _Ids:
+    """Read the ids of offsets, a tensor again only if it was changed."""
     if not isinstance(ids_K, Tensor):
         ids = list(ids_K)
         return _validated(ids, torch.tensor(ids, dtype=torch.long, device=weight_VH.device), coord, weight_VH)
     key = (0 if ids_K.is_inference() else ids_K._version), coord.start, coord.stop, len(weight_VH)
     if ids_K not in _READ or _READ[ids_K][0] != key:
         _READ[ids_K] = key, _validated(ids_K.tolist(), ids_K.to(weight_VH.device, copy=True), coord, weight_VH)
-    found: tuple[int, Index, tuple[Index, Index]] = _READ[ids_K][1]
+    found: _Ids = _READ[ids_K][1]
     return found
 
 
-def _validated(
-    ids: list[int], ids_K: Tensor, coord: slice, weight_VH: Tensor
-) -> tuple[int, Index, tuple[Index, Index]]:
+def _validated(ids: list[int], ids_K: Tensor, coord: slice, weight_VH: Tensor) -> _Ids:
     if ids and not 0 <= min(ids) <= max(ids) < len(weight_VH):
         raise ValueError(f"offset_ids_K must lie in 0..{len(weight_VH) - 1}, got {min(ids)}..{max(ids)}")
     if len(set(ids)) != len(ids):
         raise ValueError("offset_ids_K contains an id twice")
     which = torch.tensor([k for k, i in enumerate(ids) if coord.start <= i < coord.stop], device=ids_K.device).long()
-    return len(ids), ids_K, (which, ids_K[which] - coord.start)
+    others = torch.tensor(sorted({*range(coord.start, coord.stop)} - {*ids}), device=ids_K.device).long()
+    return len(ids), ids_K, torch.cat([ids_K.long(), others]), (which, ids_K[which] - coord.start)

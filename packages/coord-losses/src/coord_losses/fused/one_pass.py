@@ -6,82 +6,152 @@ tokens, it is the vocabulary gate. Let the others be all tokens outside the set,
 `d = logsumexp(others) - logsumexp(set)`. Then the nll is `softplus(d)`, and its gradient with respect to the logits is
 `sigmoid(d) · (softmax(others) - softmax(set))`; both are accurate even if the nll is small.
 
-Shapes: R rows, first T with a target, then G with the gate; V vocabulary, K offset columns, J coordinate tokens.
+Coordinate tokens and tokens with offsets are taken apart in float32, and targets too. In the rest all columns are
+alike, so that one kernel reads them for their logsumexp and another one overwrites them: six bytes a logit in 16 bits.
+
+Shapes: R rows, first T with a target, then G with the gate; V vocabulary, A tokens apart, the first K of them with
+offsets.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from coord_losses.fused.head import Index, LinearHead
+
+
+class Shape(NamedTuple):
+    """How products of hidden states and weight become logits: a bias, a cap.
+
+    Attributes:
+        bias_V: the bias, or None
+        cap: logits become `cap · tanh(logits / cap)`; None for no cap
+        factor_R1: factor that the hidden states were multiplied by; applied to bias and cap as well
+    """
+
+    bias_V: Tensor | None
+    cap: float | None
+    factor_R1: Tensor
+
+    def of(self, columns: Index, rows: slice = slice(None)) -> "Shape":
+        """Return the shape of some rows' columns; with a tensor [R, 1] of one column of each row."""
+        return Shape(None if self.bias_V is None else self.bias_V[columns], self.cap, self.factor_R1[rows])
+
+    def apply_(self, logits: Tensor) -> Tensor:
+        """Overwrite products by logits, and return them."""
+        if self.bias_V is not None:
+            logits.add_(self.factor_R1 * self.bias_V)
+        if self.cap is not None:
+            limit_R1 = self.cap * self.factor_R1
+            logits.div_(limit_R1).tanh_().mul_(limit_R1)
+        return logits
+
+    def slope(self, logits: Tensor) -> Tensor | float:
+        """Return the derivative of logits by products."""
+        return 1.0 if self.cap is None else 1 - (logits / (self.cap * self.factor_R1)).square()
+
+
+class Apart(NamedTuple):
+    """The tokens whose logits are computed in float32.
+
+    Attributes:
+        ids: their ids
+        place_V: the place of each token among them, -1 for those of the rest
+        coord_A: which of them are coordinates
+    """
+
+    ids: Index
+    place_V: Tensor
+    coord_A: Tensor
+
+    @classmethod
+    def of(cls, head: LinearHead) -> "Apart":
+        """Find the place of each token, on the device."""
+        every_V = torch.arange(len(head.weight_VH), device=head.weight_VH.device)
+        ids_A, place_V = every_V[head.apart], torch.full_like(every_V, -1)
+        place_V[head.apart] = every_V[: len(ids_A)]
+        return cls(head.apart, place_V, (ids_A >= head.coord.start) & (ids_A < head.coord.stop))
+
 
 def nll_and_gradient_(
-    logits_RV: Tensor,
-    targets_T: Tensor,
-    coord: slice,
-    added_RK: Tensor | None,
-    ids: slice | Tensor,
-    bias_V: Tensor | None,
-    cap: float | None,
-    factor_R1: Tensor,
-    grad: bool,
-) -> tuple[Tensor, Tensor | None]:
+    logits_RV: Tensor, targets_T: Tensor, apart: Apart, added_RK: Tensor | None, shape: Shape, grad: bool
+) -> tuple[Tensor, Tensor]:
     """Return the nll of each row [R], and overwrite its logits with the nll's gradient by the products.
 
     Args:
         logits_RV: products of hidden states and weight; all else is computed in float32 or better
-        targets_T: target token ids of the first rows
-        coord: the coordinate tokens, the set of the other rows
+        targets_T: target token ids of the first rows; the set of the other rows is all coordinate tokens
+        apart: tokens whose logits are computed in float32
         added_RK: logits of the offsets, or None
-        ids: the columns that these are added to
-        bias_V: the bias, or None
-        cap: logits become `cap · tanh(logits / cap)`; None for no cap
-        factor_R1: factor that the hidden states were multiplied by; applied to bias and cap as well
+        shape: how products become logits
         grad: whether the gradient is needed
 
     Returns:
-        The nlls, and the gradient in the columns of the offsets [R, K], not rounded to the dtype of the products.
+        The nlls, and the gradient by the products of the tokens apart [R, A] in float32 or better.
     """
-    z_RV, num_targets = logits_RV.to(factor_R1.dtype), len(targets_T)
+    wide, targets, targets_T1 = shape.factor_R1.dtype, slice(len(targets_T)), targets_T[:, None]
+    of_apart, of_target = shape.of(apart.ids), shape.of(targets_T1, targets)
+    apart_RA = logits_RV[:, apart.ids].to(wide, copy=True)
     if added_RK is not None:
-        z_RV[:, ids] += added_RK
-    if bias_V is not None:
-        z_RV.addcmul_(factor_R1, bias_V)
-    slope_RV = None
-    if cap is not None:
-        z_RV.div_(cap * factor_R1).tanh_()
-        slope_RV = 1 - z_RV.square() if grad else None
-        z_RV.mul_(cap * factor_R1)
+        apart_RA[:, : added_RK.shape[1]] += added_RK
+    apart_RA = of_apart.apply_(apart_RA)
+    target_T1 = of_target.apply_(logits_RV[targets].gather(1, targets_T1).to(wide))
+    logits_RV[:, apart.ids] = -torch.inf
+    logits_RV[targets].scatter_(1, targets_T1, -torch.inf)
+    rest_R1 = _on_device(_rest, logits_RV, shape)
 
-    # The set of each row, and the others, whose entries of the set become 0
-    of_target_TV, of_gate_GV, targets_T1 = z_RV[:num_targets], z_RV[num_targets:], targets_T[:, None]
-    coord_GJ = of_gate_GV[:, coord].clone()
-    set_R1 = torch.cat([of_target_TV.gather(1, targets_T1), coord_GJ.logsumexp(dim=1, keepdim=True)])
-    of_target_TV.scatter_(1, targets_T1, -torch.inf)
-    of_gate_GV[:, coord] = -torch.inf
-    limits = torch.finfo(z_RV.dtype)
-    max_R1 = z_RV.amax(dim=1, keepdim=True).clamp(min=limits.min)  # there may be no others
-    sum_R1 = z_RV.sub_(max_R1).exp_().sum(dim=1, keepdim=True)
-    difference_R1 = max_R1 + sum_R1.log() - set_R1
+    place_T1 = apart.place_V[targets_T1]
+    among_TA = place_T1 == torch.arange(len(apart.coord_A), device=place_T1.device)
+    set_RA = torch.cat([among_TA, apart.coord_A.expand(len(logits_RV) - len(targets_T), -1)])
+    set_R1 = apart_RA.masked_fill(~set_RA, -torch.inf).logsumexp(dim=1, keepdim=True)
+    set_R1[targets] = torch.where(place_T1 < 0, target_T1, set_R1[targets])
+    others_R1 = rest_R1.logaddexp(apart_RA.masked_fill(set_RA, -torch.inf).logsumexp(dim=1, keepdim=True))
+    others_R1 = others_R1.clamp(min=torch.finfo(wide).min)  # there may be no others
+    difference_R1 = others_R1 - set_R1
     nll_R = torch.nn.functional.softplus(difference_R1, threshold=40)[:, 0]
     if not grad:
-        return nll_R, None
+        return nll_R, apart_RA
 
-    # In the set the gradient is assigned, not added, since `exp` may have overflowed there.
     prob_R1 = difference_R1.sigmoid()
-    z_RV.mul_(prob_R1 / sum_R1.clamp(min=limits.tiny))
-    of_target_TV.scatter_(1, targets_T1, -prob_R1[:num_targets])
-    of_gate_GV[:, coord] = -prob_R1[num_targets:] * coord_GJ.softmax(dim=1)
-    if slope_RV is not None:
-        z_RV.mul_(slope_RV)
-    if z_RV.dtype != logits_RV.dtype:
-        logits_RV.copy_(z_RV)
-    return nll_R, None if added_RK is None else z_RV[:, ids].clone()
+    _on_device(_rest_gradient_, logits_RV, shape, others_R1, prob_R1)
+    of_targets_T1 = -prob_R1[targets] * of_target.slope(target_T1)
+    logits_RV[targets].scatter_(1, targets_T1, of_targets_T1.to(logits_RV.dtype))
+    grad_RA = torch.where(set_RA, -(apart_RA - set_R1).exp(), (apart_RA - others_R1).exp())
+    grad_RA.mul_(prob_R1).mul_(of_apart.slope(apart_RA))
+    logits_RV[:, apart.ids] = grad_RA.to(logits_RV.dtype)
+    return nll_R, grad_RA
 
 
-@cache
-def compiled() -> Callable[..., Any]:
-    """Return `nll_and_gradient_` as one kernel or two, which read and write the logits where they are."""
-    return torch.compile(nll_and_gradient_, dynamic=True)
+def _rest(logits_RV: Tensor, shape: Shape) -> Tensor:
+    """Return the logsumexp of each row's logits [R, 1], without products of -inf."""
+    z_RV = shape.apply_(logits_RV.to(shape.factor_R1.dtype, copy=True))
+    if shape.cap is not None:
+        z_RV = torch.where(logits_RV == -torch.inf, -torch.inf, z_RV)
+    max_R1 = z_RV.amax(dim=1, keepdim=True).clamp(min=torch.finfo(z_RV.dtype).min)
+    return max_R1 + z_RV.sub_(max_R1).exp_().sum(dim=1, keepdim=True).log()
+
+
+def _rest_gradient_(logits_RV: Tensor, shape: Shape, others_R1: Tensor, prob_R1: Tensor) -> None:
+    """Overwrite products by the gradient; those of -inf become any finite number."""
+    z_RV = shape.apply_(logits_RV.to(shape.factor_R1.dtype))
+    slope_RV = shape.slope(z_RV)
+    z_RV.sub_(others_R1).exp_().mul_(prob_R1)
+    logits_RV.copy_(z_RV if shape.cap is None else z_RV.mul_(slope_RV))
+
+
+_compiled = cache(torch.compile)
+_COMPILED_ON = {"cuda"}
+
+
+def _on_device(function: Callable[..., Any], logits_RV: Tensor, *others: Any) -> Any:
+    """Call a function: on a GPU as one kernel that reads and writes the logits where they are."""
+    if logits_RV.device.type in _COMPILED_ON:
+        try:
+            return _compiled(function)(logits_RV, *others)
+        except Exception as error:  # neither Triton nor a C compiler, say: compiling fails before anything is written
+            warnings.warn(f"the fused objective is not compiled, so slower and larger: {error}", stacklevel=2)
+    return function(logits_RV, *others)
