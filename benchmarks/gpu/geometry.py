@@ -38,7 +38,7 @@ class Geometry:
         return CoordVocab(self.vocab_size - 1000)
 
 
-QWEN3_VL_2B = Geometry(152_670, 2048, 28, 16, 8, 128, 6144, 1024, 24, 16, (5, 11, 17))
+QWEN3_VL_2B = Geometry(152_704, 2048, 28, 16, 8, 128, 6144, 1024, 24, 16, (5, 11, 17))
 MILLIONS_30 = Geometry(1_060, 512, 5, 8, 8, 64, 1536, 384, 4, 6, (1,))
 TINY = Geometry(1_060, 64, 2, 4, 2, 16, 96, 32, 1, 2, (0,))
 
