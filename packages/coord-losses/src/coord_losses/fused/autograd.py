@@ -92,6 +92,9 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     if total.dtype == right.dtype:
         total.addmm_(left, right)
         return
+    if total.is_cuda and hasattr(torch.ops.aten.addmm, "dtype_out"):  # since torch 2.8
+        torch.ops.aten.addmm.dtype_out(total, left, right, total.dtype, out=total)
+        return
     for total_part, left_part in zip(total.split(_PART_ROWS), left.split(_PART_ROWS), strict=True):
         total_part.add_(left_part @ right)
 
@@ -182,7 +185,7 @@ class ApplyHead(torch.autograd.Function):
             grad_RK, total = None, Totals.zeros(products) if ahead and trained else None
             if ahead and offsets_needed and products.offsets_KH is not None and not trained:
                 grad_RK = factor_R1.new_empty(len(hidden_RH), len(products.offsets_KH))
-            for part in head.chunks(len(hidden_RH), dtype.itemsize):
+            for part in head.chunks(len(hidden_RH), dtype.itemsize, total is not None):
                 rows = rows_R.part(part)
                 nll_R[part], chunk_RV, chunk_RK = rows.apply(head, products, apart, ahead)
                 if grad_RH is not None:
@@ -195,6 +198,7 @@ class ApplyHead(torch.autograd.Function):
                     total.add(
                         chunk_RV, chunk_RK, upstream_R1 * rows.hidden_RH, upstream_R1 * rows.factor_R1, bias_needed
                     )
+                del chunk_RV, chunk_RK  # before the next product
             coord = _part(head, products)
             coord_logits_CJ = coord.logits(coord_hidden_CH)
         ctx.trained, ctx.total, ctx.dtype, ctx.of_coord = trained, total, dtype, head.of_coord
@@ -306,11 +310,12 @@ def _trained_gradients(
     products = _products(ctx.head, weight_VH, offsets_KH, ctx.dtype)
     grad_RH, total = factor_R1.new_empty(hidden_RH.shape), Totals.zeros(products)
     rows_R, apart = _Rows(hidden_RH, targets_T, factor_R1), Apart.of(ctx.head)
-    for part in ctx.head.chunks(len(hidden_RH), ctx.dtype.itemsize):
+    for part in ctx.head.chunks(len(hidden_RH), ctx.dtype.itemsize, True):
         rows, up_R1 = rows_R.part(part), upstream_R1[part]
         _, chunk_RV, chunk_RK = rows.apply(ctx.head, products, apart, grad=True)
         grad_RH[part] = up_R1 * products.hidden_gradient(chunk_RV, chunk_RK)
         total.add(chunk_RV, chunk_RK, up_R1 * rows.hidden_RH, up_R1 * rows.factor_R1, bias_V is not None)
+        del chunk_RV, chunk_RK
     return grad_RH, total
 
 

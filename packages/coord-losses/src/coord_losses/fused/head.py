@@ -14,8 +14,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from coord_losses.terms.loss_term import at_least_float32
 
 _LOGIT_BYTES = {"cpu": 1 << 26}
-_OTHER_LOGIT_BYTES = 1 << 29
-"""Size of the logits of rows processed together: on a GPU about 2,048 rows of 150,000 tokens in 16 bits."""
+_OTHER_LOGIT_BYTES = 1 << 28
+"""Size of the logits of rows processed together: on a GPU about 880 rows of 150,000 tokens in 16 bits."""
 
 Index = slice | Tensor
 
@@ -33,7 +33,7 @@ class LinearHead:
         of_coord: which of the offsets belong to coordinate tokens, and which coordinate tokens these are
         bias_V: the bias, frozen or trained, or None
         cap: logits become `cap · tanh(logits / cap)` (Gemma 2); None for no cap
-        chunk_rows: number of rows processed together; None for 64 MiB of logits on a CPU, 512 MiB on a GPU
+        chunk_rows: number of rows processed together; None for 64 MiB of logits on a CPU, 256 MiB on a GPU
     """
 
     coord: slice
@@ -90,10 +90,14 @@ class LinearHead:
         device = self.weight_VH.device.type
         return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else self.weight_VH.dtype
 
-    def chunks(self, num_rows: int, itemsize: int) -> Iterator[slice]:
-        """Yield chunks of rows of nearly equal size."""
+    def chunks(self, num_rows: int, itemsize: int, trained: bool = False) -> Iterator[slice]:
+        """Yield chunks of rows of nearly equal size; with a trained weight the logits may take as much as its gradient.
+
+        Each chunk is added to that gradient, which is read and written as a whole.
+        """
         most = _LOGIT_BYTES.get(self.weight_VH.device.type, _OTHER_LOGIT_BYTES)
-        limit = self.chunk_rows or max(1, most // (itemsize * len(self.weight_VH)))
+        least = self.weight_VH.shape[1] if trained else 1
+        limit = self.chunk_rows or max(least, most // (itemsize * len(self.weight_VH)))
         size = -(-num_rows // max(1, -(-num_rows // limit)))
         for start in range(0, num_rows, max(1, size)):
             yield slice(start, min(start + size, num_rows))

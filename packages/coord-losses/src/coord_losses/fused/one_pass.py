@@ -60,11 +60,13 @@ class Apart(NamedTuple):
 
     Attributes:
         ids: their ids
+        ids_A: the same as a tensor
         place_V: the place of each token among them, -1 for those of the rest
         coord_A: which of them are coordinates
     """
 
     ids: Index
+    ids_A: Tensor
     place_V: Tensor
     coord_A: Tensor
 
@@ -74,7 +76,7 @@ class Apart(NamedTuple):
         every_V = torch.arange(len(head.weight_VH), device=head.weight_VH.device)
         ids_A, place_V = every_V[head.apart], torch.full_like(every_V, -1)
         place_V[head.apart] = every_V[: len(ids_A)]
-        return cls(head.apart, place_V, (ids_A >= head.coord.start) & (ids_A < head.coord.stop))
+        return cls(head.apart, ids_A, place_V, (ids_A >= head.coord.start) & (ids_A < head.coord.stop))
 
 
 def nll_and_gradient_(
@@ -94,14 +96,15 @@ def nll_and_gradient_(
         The nlls, and the gradient by the products of the tokens apart [R, A] in float32 or better.
     """
     wide, targets, targets_T1 = shape.factor_R1.dtype, slice(len(targets_T)), targets_T[:, None]
+    lowest = torch.finfo(logits_RV.dtype).min
     of_apart, of_target = shape.of(apart.ids), shape.of(targets_T1, targets)
     apart_RA = logits_RV[:, apart.ids].to(wide, copy=True)
     if added_RK is not None:
         apart_RA[:, : added_RK.shape[1]] += added_RK
     apart_RA = of_apart.apply_(apart_RA)
     target_T1 = of_target.apply_(logits_RV[targets].gather(1, targets_T1).to(wide))
-    logits_RV[:, apart.ids] = -torch.inf
-    logits_RV[targets].scatter_(1, targets_T1, -torch.inf)
+    logits_RV.index_fill_(1, apart.ids_A, lowest)
+    logits_RV[targets].scatter_(1, targets_T1, lowest)
     rest_R1 = _on_device(_rest, logits_RV, shape)
 
     place_T1 = apart.place_V[targets_T1]
@@ -110,7 +113,6 @@ def nll_and_gradient_(
     set_R1 = apart_RA.masked_fill(~set_RA, -torch.inf).logsumexp(dim=1, keepdim=True)
     set_R1[targets] = torch.where(place_T1 < 0, target_T1, set_R1[targets])
     others_R1 = rest_R1.logaddexp(apart_RA.masked_fill(set_RA, -torch.inf).logsumexp(dim=1, keepdim=True))
-    others_R1 = others_R1.clamp(min=torch.finfo(wide).min)  # there may be no others
     difference_R1 = others_R1 - set_R1
     nll_R = torch.nn.functional.softplus(difference_R1, threshold=40)[:, 0]
     if not grad:
@@ -127,16 +129,17 @@ def nll_and_gradient_(
 
 
 def _rest(logits_RV: Tensor, shape: Shape) -> Tensor:
-    """Return the logsumexp of each row's logits [R, 1], without products of -inf."""
+    """Return the logsumexp of each row's logits [R, 1], without the lowest products, which stand for those apart."""
     z_RV = shape.apply_(logits_RV.to(shape.factor_R1.dtype, copy=True))
     if shape.cap is not None:
-        z_RV = torch.where(logits_RV == -torch.inf, -torch.inf, z_RV)
-    max_R1 = z_RV.amax(dim=1, keepdim=True).clamp(min=torch.finfo(z_RV.dtype).min)
+        lowest = torch.finfo(logits_RV.dtype).min
+        z_RV = torch.where(logits_RV == lowest, lowest, z_RV)
+    max_R1 = z_RV.amax(dim=1, keepdim=True)
     return max_R1 + z_RV.sub_(max_R1).exp_().sum(dim=1, keepdim=True).log()
 
 
 def _rest_gradient_(logits_RV: Tensor, shape: Shape, others_R1: Tensor, prob_R1: Tensor) -> None:
-    """Overwrite products by the gradient; those of -inf become any finite number."""
+    """Overwrite products by the gradient; the lowest become any finite number."""
     z_RV = shape.apply_(logits_RV.to(shape.factor_R1.dtype))
     slope_RV = shape.slope(z_RV)
     z_RV.sub_(others_R1).exp_().mul_(prob_R1)
