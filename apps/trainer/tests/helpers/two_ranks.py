@@ -1,8 +1,8 @@
 """All runs on two ranks in one pair of processes, since importing swift takes longer than the runs.
 
-`torchrun ... two_ranks.py CUT_BASE LORA_BASE OUT` trains the same global batch cut in different ways (`CUTS`), LoRA
-with offsets under DeepSpeed and packed (`WAYS`), and, under DeepSpeed, a run that is never interrupted (`OUT/whole`)
-and the rest of one that was killed (`OUT/killed`).
+`torchrun ... two_ranks.py CUT_BASE LORA_BASE OUT` trains the same global batch as one rank (`CUT`), LoRA with offsets
+under DeepSpeed and packed (`WAYS`), a mixture of sources (`OUT/sources`), and, under DeepSpeed, one that is never
+interrupted (`OUT/whole`) and the rest of one that was killed (`OUT/killed`).
 """
 
 import json
@@ -33,20 +33,20 @@ def cut(batch, accumulate):
     return {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulate}
 
 
-CUTS = {"2x1": cut(2, 1), "1x2": cut(1, 2)}
+CUT = cut(1, 2)
 """Settings per rank of the runs on two ranks."""
 WHOLE = cut(4, 1)
 WAYS = {
     "packed": {"packing": True},
-    "zero2": {"deepspeed": "zero2"},
-    "zero3": {"deepspeed": "zero3"},
     "dora-zero2": {"deepspeed": "zero2", "use_dora": True},
-    "packed-zero2": {"packing": True, "deepspeed": "zero2"},
     "packed-zero3": {"packing": True, "deepspeed": "zero3"},
 }
 """Batch and data settings of the LoRA runs on two ranks."""
 RESUMED = {"deepspeed": "zero2", "per_device_train_batch_size": 1}
-"""Training settings of the run that is killed and goes on; without DeepSpeed a mixture of sources does."""
+"""Training settings of the run that is killed and goes on."""
+
+MIXED = {"lora_dropout": 0.0, "gradient_accumulation_steps": 1, "max_steps": 3, "logging_steps": 1}
+"""Training settings of the mixture that one rank sees as well."""
 
 
 def cut_config(objective="mixed", training=WHOLE):
@@ -183,10 +183,10 @@ def without_compiling():
     deepspeed.ops.__compatible_ops__[ShareMemCommBuilder.NAME] = False
 
 
-def resume(out):
-    """A run that is never interrupted, then the rest of the killed one."""
-    settings = json.loads((out / "resumed.json").read_text())
-    for name, goes_on in (("whole", False), ("killed", True)):
+def mix(out, settings, *runs):
+    """Runs on sources: the name of the folder, and whether it goes on."""
+    settings = json.loads((out / settings).read_text())
+    for name, goes_on in runs:
         of_run = {**settings["run"], "resume": goes_on}
         train_and_score(check_run_config({**settings, "run": of_run}, "test"), out / name)
 
@@ -196,15 +196,16 @@ def main(cut_base, lora_base, out):
     sample_set = stage.sample_set
     stage.sample_set = with_an_unlearnt_sample(sample_set)
     for objective in OBJECTIVES:
-        for name, training in CUTS.items():
-            run_cut(cut_config(objective, training), cut_base, out / f"{objective}-{name}")
+        run_cut(cut_config(objective, CUT), cut_base, out / objective)
     stage.sample_set = sample_set
     scored_run(cut_base, out / "scored")
+    mix(out, "sources.json", ("sources", False))
     count_optimizer_state()
     for way, changed in WAYS.items():
         (out / way).mkdir(parents=True, exist_ok=True)
         run_lora(lora_config(2, **changed), lora_base, out / way)
-    resume(out)  # after all without DeepSpeed, which accelerate does not leave again
+    # After all without DeepSpeed, which accelerate does not leave again.
+    mix(out, "resumed.json", ("whole", False), ("killed", True))
     leave_process_group()
 
 
