@@ -39,6 +39,7 @@ def main(
         from coord_trainer.answers.grammar.markers import DescriptionTrie
         from coord_trainer.answers.speed.decode import Rules, decode
         from coord_trainer.answers.speed.forced import ForcedTokens
+        from coord_trainer.answers.speed.passes import Passes
     except ImportError as error:
         note(f"no grammar: {error}")
         CoordGrammar = None
@@ -49,6 +50,7 @@ def main(
             (start,), (name_end, box_start), (), (box_end, start), 4, geometry.vocab, DescriptionTrie([NAME])
         )
         drafts_SH = torch.randn(3, geometry.hidden, device=device, dtype=torch.bfloat16) * 0.02
+        passes_of = Passes(model, PAD, fixed_shapes=device == "cuda")
 
     def rows() -> Iterator[list[object]]:
         for size in batches:
@@ -85,8 +87,7 @@ def main(
                     ("drafted, no draft right", forced, drafts_SH, 0),
                     ("drafted, all drafts right", forced, drafts_SH, len(geometry.vocab.ids)),
                 ):
-                    each = Rules(END, PAD, new, tolerance, fixed_shapes=device == "cuda")
-                    drafted = partial(decode, model, inputs, known, each, grammar, drafts)
+                    drafted = partial(decode, passes_of, inputs, known, Rules(END, new, tolerance), grammar, drafts)
                     passes[name], ways[name] = drafted().passes, (new, drafted)
             for name, (count, answer) in ways.items():
                 note(f"generation: {name}, batch {size}")

@@ -103,10 +103,15 @@ class Problem:
         if offset_ids is not None:
             table_KH = torch.zeros(len(offset_ids), self.hidden_NH.shape[1], device=offset_ids.device)
             offsets = {"offsets_KH": table_KH.requires_grad_(), "offset_ids_K": offset_ids}
-        objective = CoordObjective(config, self.vocab)
+        objective, counts = CoordObjective(config, self.vocab), self.counts()
         return objective.fused(
-            self.hidden_NH, self.weight_VH, self.targets_N, self.objects, **offsets, **chunks
-        ).total()
+            self.hidden_NH, self.weight_VH, self.targets_N, self.objects, **offsets, **chunks, denominators=counts
+        ).total(counts)
+
+    def counts(self) -> dict[str, float]:
+        """Return the denominators, which a trainer counts over all micro-batches of a step before the first."""
+        objects = len(self.objects.boxes_M4)
+        return {"tokens": len(self.targets_N), "coord_tokens": 4 * objects, "objects": objects}
 
     @torch.no_grad()
     def products(self) -> None:

@@ -185,6 +185,8 @@ class SimulatedDevice(TorchFunctionMode):
         )
         if captured := sys.modules.get("coord_trainer.answers.speed.passes"):  # a recording needs the driver
             self._patches.enter_context(mock.patch.object(captured, "Captured", self._run_uncaptured))
+        if one_pass := sys.modules.get("coord_losses.fused.one_pass"):  # compiling needs the driver
+            self._patches.enter_context(mock.patch.object(one_pass, "_COMPILED_ON", set()))
         if files := sys.modules.get("safetensors.torch"):
             self._patches.enter_context(mock.patch.object(files, "safe_open", _open_tensors(files.safe_open)))
         # Threads that load weights would be outside this mode.

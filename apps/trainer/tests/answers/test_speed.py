@@ -72,6 +72,15 @@ def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit,
     assert_equal(answer_images(with_drafts, images[2:3], *asked, speed="exact"), expected[2:3])
 
 
+def _places(passes):
+    held = [
+        passes._shift_B,
+        passes._attended_BS,
+        *(x for layer in passes._cache.layers for x in (layer.keys, layer.values)),
+    ]
+    return [x.data_ptr() for x in held]
+
+
 @pytest.mark.parametrize(("markers", "grammar"), [("obj", "none"), ("qwen", "names")])
 def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened, images, monkeypatch):
     """Those of a GPU, which captures them, on a CPU."""
@@ -81,12 +90,18 @@ def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened
     shapes = set()
     monkeypatch.setattr(of_checkpoint, "has_fixed_shapes", lambda checkpoint: True)
     monkeypatch.setattr("coord_trainer.answers.generate.has_fixed_shapes", lambda checkpoint: True)
+    fixed = replace(opened)  # whose passes none has used yet
     hook = opened.model.register_forward_pre_hook(
         lambda module, args, given: shapes.add(tuple(given["attention_mask"].shape)), with_kwargs=True
     )
-    assert_equal(answer_images(opened, *asked), expected)
+    assert_equal(answer_images(fixed, *asked), expected)
+    buffers = _places(fixed.passes[0])
+    for batch in (images[1:3], images[::-1], images):  # others' padding, and fewer rows than the buffers have
+        assert_equal(answer_images(fixed, batch, *asked[1:]), [expected[images.index(image)] for image in batch])
     hook.remove()
+    assert _places(fixed.passes[0]) == buffers
     assert len({shape[2:] for shape in shapes if len(shape) == 4}) == 1  # tokens of a pass, positions it reads
+    assert {shape[0] for shape in shapes if len(shape) == 4} <= {1, 2, 4}
     drafting = replace(opened, drafts_SH=opened.model.get_input_embeddings().weight.detach()[[40, 50, 60]] * 1.5)
     assert_equal(answer_images(drafting, *asked, speed="exact"), expected)
 
@@ -197,7 +212,7 @@ def test_drafts_are_accepted_up_to_the_first_that_differs_by_more_than_the_toler
 ):
     vocab = CoordVocab(10)
     forced = ForcedTokens((0,), (), (), (1, 0), 4, vocab)
-    verifier = _Verifier(forced, Rules(5, 5, 9, tolerance), None, 1)
+    verifier = _Verifier(forced, Rules(5, 9, tolerance), None, 1)
     row = _Row(0, drafted=drafts)
     logits = torch.nn.functional.one_hot(torch.tensor([likeliest]), 1010).float()
     verifier.verify([row], logits)
@@ -209,7 +224,7 @@ def test_drafts_are_accepted_up_to_the_first_that_differs_by_more_than_the_toler
 def test_rejected_draft_is_followed_by_what_its_pass_found_behind_it():
     vocab = CoordVocab(10)
     forced = ForcedTokens((0,), (), (), (1, 0), 4, vocab)
-    verifier = _Verifier(forced, Rules(5, 5, 99), None, 1)
+    verifier = _Verifier(forced, Rules(5, 99), None, 1)
     row = _Row(0, tokens=[0, 2, 11], place=Place("side", sides=1), drafted=[12, 13, 14, 1, 0])
     verifier.verify([row], torch.nn.functional.one_hot(torch.tensor([[20, 33, 44, 1, 0, 5]]), 1010).float())
     assert row.tokens == [0, 2, 11, 20]

@@ -39,7 +39,8 @@ def test_drafts_pass_in_training_as_they_do_in_decoding(data, tiny_model, drawn)
         coordinates = [at for at, token in enumerate(ids) if token in vocab.ids]
         inputs = prompt_tokens(checkpoint.processor, None, [drawn.image(index)], config.data.prompt)
         with torch.inference_mode():
-            passes = Passes(checkpoint.model, inputs, ids[:1], 0)
+            passes = Passes(checkpoint.model, 0)
+            passes.begin(inputs, ids[:1], 0)
             start = passes.prompt_length
             for first in coordinates[::4]:
                 logits = passes([start], [ids[:first]], rows, drafts.forced.stride)[0]

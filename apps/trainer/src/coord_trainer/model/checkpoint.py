@@ -31,7 +31,8 @@ from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
 class LoadedCheckpoint:
     """A model ready for inference, with its processor, coordinate tokens, system message and draft embeddings.
 
-    `drafted` counts the passes of drafted answers until they are reported.
+    `drafted` counts the passes of drafted answers until they are reported; `passes` keeps buffers and recorded passes
+    from one batch to the next.
     """
 
     model: Any
@@ -40,6 +41,7 @@ class LoadedCheckpoint:
     system: str | None = None
     drafts_SH: torch.Tensor | None = None
     drafted: Counter[str] = field(default_factory=Counter, compare=False)
+    passes: list[Any] = field(default_factory=list, init=False, compare=False, repr=False)
 
 
 def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:

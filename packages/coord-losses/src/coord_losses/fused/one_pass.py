@@ -156,5 +156,7 @@ def _on_device(function: Callable[..., Any], logits_RV: Tensor, *others: Any) ->
         try:
             return _compiled(function)(logits_RV, *others)
         except Exception as error:  # neither Triton nor a C compiler, say: compiling fails before anything is written
-            warnings.warn(f"the fused objective is not compiled, so slower and larger: {error}", stacklevel=2)
+            _COMPILED_ON.discard(logits_RV.device.type)
+            reason = str(error).partition("\n")[0]
+            warnings.warn(f"the fused objective is not compiled, so slower and larger: {reason}", stacklevel=2)
     return function(logits_RV, *others)

@@ -49,10 +49,23 @@ class RaggedCache(Cache):
         for layer in self.layers:
             layer.begin(place, length)
 
+    def holds(self, rows: int, length: int) -> bool:
+        """Return whether the buffers have so many rows and positions."""
+        return all(rows <= len(layer.keys) and length <= layer.keys.shape[2] for layer in self.layers)
+
     def keep(self, index_R: torch.Tensor) -> None:
-        """Drop all rows but these."""
+        """Move these rows to the front, where passes over fewer rows read and write."""
         for layer in self.layers:
-            layer.keys, layer.values = layer.keys[index_R], layer.values[index_R]
+            for buffer in (layer.keys, layer.values):
+                buffer[: len(index_R)] = buffer[index_R]
+
+    def refill(self, filled: Cache) -> None:
+        """Replace the rows by those of another cache of at most as many and as long ones, which is emptied."""
+        for layer, other in zip(self.layers, filled.layers, strict=True):
+            for buffer, states_BASD in ((layer.keys, other.keys), (layer.values, other.values)):
+                rows, _, length, _ = states_BASD.shape
+                buffer[:rows, :, :length] = states_BASD
+            other.keys = other.values = None
 
 
 class _RaggedLayer(CacheLayerMixin):
@@ -81,11 +94,12 @@ class _RaggedLayer(CacheLayerMixin):
         """Write the keys and values [B, A, W, D] of a pass; returns those of all positions that it reads."""
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
             if isinstance(self.place, slice):
-                buffer[:, :, self.place] = states
+                buffer[: len(states), :, self.place] = states
             else:
                 rows_B1 = torch.arange(len(states), device=states.device)[:, None]
                 buffer[rows_B1, :, self.place] = states.transpose(1, 2)
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+        rows = len(key_states)
+        return self.keys[:rows, :, : self.length], self.values[:rows, :, : self.length]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return the number of positions and the first one; the passes state their own mask."""

@@ -38,23 +38,19 @@ class Rules:
 
     Attributes:
         end_id: the token that ends an answer
-        pad_id: fills rows
         max_new_tokens: the longest answer
         tolerance: a drafted coordinate is also accepted, as the likeliest one, if the likeliest is at most this many
             bins away from it, although the coordinates behind it were verified with the draft in its place; 0 accepts
             only equal ones
         drafted_rows: the most answers of a pass with draft embeddings; None for any number
         free_scores: compute `log_p` from the logits before the grammar
-        fixed_shapes: whether passes have fixed shapes, see `Passes`
     """
 
     end_id: int
-    pad_id: int
     max_new_tokens: int
     tolerance: int = 0
     drafted_rows: int | None = None
     free_scores: bool = False
-    fixed_shapes: bool = False
 
 
 @dataclass
@@ -87,7 +83,7 @@ class Decoded:
 
 
 def decode(
-    model: Any,
+    passes: Passes,
     inputs: Any,
     forced: ForcedTokens,
     rules: Rules,
@@ -97,7 +93,7 @@ def decode(
     """Return the greedy answers to a batch of prompts.
 
     Args:
-        model: of any family whose layers all attend
+        passes: of the model, those of an earlier batch or new ones
         inputs: of the prompts, padded on the left
         forced: the forced tokens of the answers
         rules: when answers end and which drafted tokens are accepted
@@ -106,7 +102,7 @@ def decode(
     """
     first, _ = forced.draft(Place())
     widest = 2 * LONGEST_DRAFT + (0 if drafts_SH is None else len(drafts_SH))
-    passes = Passes(model, inputs, first, rules.pad_id, rules.max_new_tokens + widest if rules.fixed_shapes else None)
+    passes.begin(inputs, first, rules.max_new_tokens + widest)
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
     verifier = _Verifier(forced, rules, grammar, len(rows))
     present, logits_BWV = rows, passes.logits_BWV
@@ -120,6 +116,9 @@ def decode(
         without_drafts += drafts_SH is not None and not pays
         verifier.draft(present, logits_BWV, len(drafts_SH) if drafts_SH is not None and pays else 0)
         if 2 * len(active) <= len(present):  # a pass costs as much for answers that have ended
+            if passes.fixed_shapes:  # halves, so that few numbers of rows are captured
+                ended = [place for place, row in enumerate(present) if row.done]
+                active = sorted([*active, *ended[: (len(present) + 1) // 2 - len(active)]])
             passes.keep(active)
             present = [present[place] for place in active]
         starts = [passes.prompt_length + len(row.tokens) - 1 for row in present]
@@ -140,9 +139,7 @@ class _Verifier:
         """Extend each answer by its accepted drafted tokens and the token behind them."""
         free = None if self._grammar is not None else logits_BWV.argmax(dim=2).tolist()
         going = [(at, row) for at, row in enumerate(rows) if not row.done]
-        rows_N: list[int] = []
-        depths_N: list[int] = []
-        tokens_N: list[int] = []
+        taken: list[tuple[int, int, int]] = []  # row, depth and token of each accepted one
         masks: list[torch.Tensor] = []
         depth = 0
         while going:
@@ -153,9 +150,7 @@ class _Verifier:
             still = []
             for (at, row), token in zip(going, chosen, strict=True):
                 self._owners.append(row.number)
-                rows_N.append(at)
-                depths_N.append(depth)
-                tokens_N.append(token)
+                taken.append((at, depth, token))
                 row.tokens.append(token)
                 row.place = self._forced.step(row.place, token)
                 row.accepted = depth
@@ -163,7 +158,8 @@ class _Verifier:
                 if not row.done and depth < len(row.drafted) and self._accepts(row.drafted[depth], token):
                     still.append((at, row))
             going, depth = still, depth + 1
-        self._record(logits_BWV[rows_N, depths_N].float(), tokens_N, masks)
+        row_N, depth_N, token_N = torch.tensor(taken, device=logits_BWV.device).T
+        self._record(logits_BWV[row_N, depth_N].float(), token_N, masks)
 
     def _choose(
         self, going: Sequence[tuple[int, _Row]], logits_BV: torch.Tensor, masks: list[torch.Tensor]
@@ -172,7 +168,9 @@ class _Verifier:
         mask_RV = self._grammar.allowed({row.number: row.tokens for _, row in going}, logits_BV.shape[1])
         mask_RV = mask_RV.to(logits_BV.device, non_blocking=True)
         masks.append(mask_RV)
-        return logits_BV[[at for at, _ in going]].float().masked_fill(~mask_RV, -torch.inf).argmax(dim=1).tolist()
+        if len(going) < len(logits_BV):
+            logits_BV = logits_BV[[at for at, _ in going]]
+        return logits_BV.float().masked_fill(~mask_RV, -torch.inf).argmax(dim=1).tolist()
 
     def _accepts(self, drafted: int, likeliest: int) -> bool:
         if drafted == likeliest:
@@ -181,11 +179,10 @@ class _Verifier:
         both = drafted in coordinates and likeliest in coordinates
         return both and abs(drafted - likeliest) <= self._rules.tolerance
 
-    def _record(self, raw_NV: torch.Tensor, tokens: list[int], masks: list[torch.Tensor]) -> None:
+    def _record(self, raw_NV: torch.Tensor, token_N: torch.Tensor, masks: list[torch.Tensor]) -> None:
         scored_NV = raw_NV
         if masks and not self._rules.free_scores:
             scored_NV = raw_NV.masked_fill(~torch.cat(masks), -torch.inf)
-        token_N = torch.tensor(tokens, device=raw_NV.device)
         self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
 
     def draft(self, rows: Sequence[_Row], logits_BWV: torch.Tensor, drafts: int) -> None:

@@ -9,6 +9,7 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_trainer.answers.speed.decode import Decoded, Grammar, Rules, decode
 from coord_trainer.answers.speed.forced import ForcedTokens
+from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
@@ -117,18 +118,18 @@ def decode_fast(
     tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
     assert vocab is not None  # a rule of the configuration
     plain = speed == "plain"
+    if not checkpoint.passes:
+        checkpoint.passes.append(Passes(checkpoint.model, tokenizer.pad_token_id, has_fixed_shapes(checkpoint)))
     found = decode(
-        checkpoint.model,
+        checkpoint.passes[0],
         inputs,
         ForcedTokens.none(vocab) if plain else ForcedTokens.for_tokenizer(tokenizer, data, vocab, names),
         Rules(
             end_id=tokenizer.eos_token_id,
-            pad_id=tokenizer.pad_token_id,
             max_new_tokens=max_new_tokens,
             tolerance=FAST_TOLERANCE if speed == "fast" else 0,
             drafted_rows=None if plain else _drafted_rows(checkpoint, speed),
             free_scores=free_scores,
-            fixed_shapes=has_fixed_shapes(checkpoint),
         ),
         grammar,
         None if plain else checkpoint.drafts_SH,

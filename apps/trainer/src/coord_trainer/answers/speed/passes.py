@@ -17,39 +17,62 @@ import torch
 from coord_trainer.answers.speed.cache import RaggedCache
 from coord_trainer.answers.speed.captured import Captured
 
+_ROUNDED = 256
+"""Buffers of fixed size have a multiple of so many positions."""
+
 
 class Passes:
-    """The forward passes that generate the answers to a batch of prompts.
+    """The forward passes that generate the answers to batches of prompts, one batch after another.
 
     Args:
         model: of any family whose layers all attend, in any wrapping of PEFT
-        inputs: of the prompts, padded on the left
-        first: tokens that are fed with each prompt, as a draft of the beginning of its answer
         pad_id: stands for tokens that a row does not have
-        longest: the most positions that answers and drafts take behind the prompt, for passes of fixed shapes; None for
-            passes that are as wide and as long as they have to be
+        fixed_shapes: whether passes have few widths and read whole buffers, which the next batch uses again; on a GPU
+            they are captured. Otherwise passes are as wide and as long as they have to be
 
     Attributes:
-        logits_BWV: what the prompt and the tokens of `first` are followed by, W = 1 + their number
+        logits_BWV: what the prompts and the first tokens are followed by, W = 1 + their number
         prompt_length: T
-        count: number of passes behind the prompt
+        count: number of passes behind the prompts
     """
 
-    def __init__(self, model: Any, inputs: Any, first: Sequence[int], pad_id: int, longest: int | None = None) -> None:
-        self.model, self._pad = model, pad_id
+    def __init__(self, model: Any, pad_id: int, fixed_shapes: bool = False) -> None:
+        self.model, self._pad, self.fixed_shapes = model, pad_id, fixed_shapes
+        self._cache: RaggedCache | None = None
+        self._captured: Captured | None = None
+
+    def begin(self, inputs: Any, first: Sequence[int], longest: int) -> None:
+        """Pass the prompts of a batch.
+
+        Args:
+            inputs: of the prompts, padded on the left
+            first: tokens that are fed with each prompt, as a draft of the beginning of its answer
+            longest: the most positions that answers and drafts take behind the prompt
+        """
         self.count = 0
         ids_BT = inputs["input_ids"]
-        self.prompt_length = ids_BT.shape[1]
-        first_BF = torch.tensor(first, dtype=torch.long, device=ids_BT.device).expand(len(ids_BT), -1)
+        rows, self.prompt_length = ids_BT.shape
+        first_BF = torch.tensor(first, dtype=torch.long, device=ids_BT.device).expand(rows, -1)
         given = lengthened(inputs, {"input_ids": first_BF, "attention_mask": torch.ones_like(first_BF)})
-        output = model(**given, use_cache=True, logits_to_keep=1 + len(first))
-        self.logits_BWV = output.logits
-        self._capacity = None if longest is None else self.prompt_length + len(first) + longest
-        self._cache = RaggedCache(output.past_key_values, self._capacity)
-        self._captured = Captured(self._pass) if ids_BT.is_cuda and longest is not None else None
+        output = self.model(**given, use_cache=True, logits_to_keep=1 + len(first))
+        self.logits_BWV, prompts = output.logits, output.past_key_values
         attended_BT = inputs.get("attention_mask", torch.ones_like(ids_BT)).bool()
-        self._attended_BT = None if bool(attended_BT.all()) else attended_BT
-        self._shift_B, self._axes = position_shift(model, attended_BT)
+        shift_B, self._axes = position_shift(self.model, attended_BT)
+        if not self.fixed_shapes:
+            self._cache, self._shift_B = RaggedCache(prompts), shift_B
+            self._attended_BS = None if bool(attended_BT.all()) else attended_BT
+            return
+        needed = self.prompt_length + len(first) + longest
+        if self._cache is None or not self._cache.holds(rows, needed):
+            self._cache = None  # before its successor takes memory
+            self._cache = RaggedCache(prompts, -(-needed // _ROUNDED) * _ROUNDED)
+            self._shift_B, self._attended_BS = shift_B, attended_BT.new_ones(rows, self._cache.capacity)
+            self._captured = Captured(self._pass) if ids_BT.is_cuda else None
+        else:
+            self._cache.refill(prompts)
+        self._shift_B[:rows] = shift_B
+        self._attended_BS[:rows] = True
+        self._attended_BS[:rows, : self.prompt_length] = attended_BT
 
     def __call__(
         self, starts: list[int], tokens: Sequence[Sequence[int]], drafts_SH: torch.Tensor | None = None, stride: int = 1
@@ -64,28 +87,23 @@ class Passes:
                 coordinate s + 2 is predicted
         """
         self.count += 1
-        device = self._shift_B.device
         width = max(map(len, tokens))
-        if self._capacity is not None:
+        if self.fixed_shapes:
             width = _fixed_width(width)
-        ids_BW = torch.tensor([[*row, *[self._pad] * (width - len(row))] for row in tokens], device=device)
-        lengths_B1 = torch.tensor([[len(row)] for row in tokens], device=device)
-        start_B = torch.tensor(starts, device=device)
-        if drafts_SH is not None:
-            width += len(drafts_SH)
-        if self._captured is not None:
-            return self._captured(ids_BW, lengths_B1, start_B, drafts_SH, stride=stride)
-        if self._capacity is None:
-            length = max(starts) + width
-            place = slice(starts[0], length) if len(set(starts)) == 1 else None
-            return self._pass(ids_BW, lengths_B1, start_B, drafts_SH, stride, place, length)
-        return self._pass(ids_BW, lengths_B1, start_B, drafts_SH, stride)
+        rows = [
+            [start, len(row), *row, *[self._pad] * (width - len(row))]
+            for start, row in zip(starts, tokens, strict=True)
+        ]
+        given_BG = torch.tensor(rows, device=self._shift_B.device)  # one copy to the device
+        if self.fixed_shapes:
+            return (self._captured or self._pass)(given_BG, drafts_SH, stride=stride)
+        length = max(starts) + width + (0 if drafts_SH is None else len(drafts_SH))
+        place = slice(starts[0], length) if len(set(starts)) == 1 else None
+        return self._pass(given_BG, drafts_SH, stride, place, length)
 
     def _pass(
         self,
-        ids_BW: torch.Tensor,
-        lengths_B1: torch.Tensor,
-        start_B: torch.Tensor,
+        given_BG: torch.Tensor,
         drafts_SH: torch.Tensor | None,
         stride: int,
         place: slice | None = None,
@@ -94,24 +112,24 @@ class Passes:
         """Run a pass, all of whose shapes follow from those of its arguments and which reads nothing back.
 
         Args:
-            ids_BW: each row's own tokens and padding
-            lengths_B1: number of its own tokens
-            start_B: number of tokens that each row keeps
+            given_BG: of each row the number of tokens that it keeps, the number of its own tokens, these and padding
             drafts_SH: see `__call__`
             stride: see `__call__`
             place: where all rows write, if they write at the same positions
             length: number of positions that the pass reads; None for all
         """
-        width, device = ids_BW.shape[1], ids_BW.device
+        start_B1, lengths_B1, ids_BW = given_BG[:, :1], given_BG[:, 1:2], given_BG[:, 2:]
+        (rows, width), device = ids_BW.shape, ids_BW.device
+        assert self._cache is not None
         given: dict[str, Any] = {"input_ids": ids_BW}
         if drafts_SH is not None:
             embedded_BWH = self.model.get_input_embeddings()(ids_BW)
             given = {"inputs_embeds": _with_drafts(embedded_BWH, lengths_B1, drafts_SH)}
             width += len(drafts_SH)
-        at_BW = start_B[:, None] + torch.arange(width, device=device)
-        length = length or self._capacity
+        at_BW = start_B1 + torch.arange(width, device=device)
+        length = length or self._cache.capacity
         self._cache.begin(at_BW if place is None else place, length)
-        position_BW = at_BW + self._shift_B[:, None]
+        position_BW = at_BW + self._shift_B[:rows, None]
         if stride > 1:
             draft_BW = torch.arange(width, device=device) - lengths_B1
             position_BW = position_BW + draft_BW.add(1).clamp(min=0).mul(stride - 1)
@@ -121,19 +139,18 @@ class Passes:
 
     def keep(self, rows: list[int]) -> None:
         """Drop all rows but these from the passes to come."""
+        assert self._cache is not None
         index_R = torch.tensor(rows, device=self._shift_B.device)
         self._cache.keep(index_R)
-        self._shift_B = self._shift_B[index_R]
-        if self._attended_BT is not None:
-            self._attended_BT = self._attended_BT[index_R]
-        if self._captured is not None:
-            self._captured = Captured(self._pass)
+        for held in (self._shift_B, self._attended_BS):
+            if held is not None:
+                held[: len(rows)] = held[index_R]
 
     def _mask(self, at_BW: torch.Tensor, length: int) -> torch.Tensor:
         """Return which of the cache's positions each token attends to, [B, 1, W, S]."""
         mask_BWS = torch.arange(length, device=at_BW.device) <= at_BW[..., None]
-        if self._attended_BT is not None:
-            mask_BWS[..., : self.prompt_length] &= self._attended_BT[:, None]
+        if (attended_BS := self._attended_BS) is not None:
+            mask_BWS[..., : attended_BS.shape[1]] &= attended_BS[: len(at_BW), None]
         return attention_mask(self.model, mask_BWS)
 
 
