@@ -146,7 +146,8 @@ def test_compiled_pass_equals_the_plain_one(cap, monkeypatch):
     for devices in ({"cpu"}, set()):
         monkeypatch.setattr(one_pass, "_COMPILED_ON", devices)
         gradient = logits.clone()
-        found = one_pass.nll_and_gradient_(gradient, torch.tensor([0, 3, 31, 85]), apart, added, shape, True)
+        sets = one_pass.Sets.of(torch.tensor([0, 3, 31, 85]), 5, apart)
+        found = one_pass.nll_and_gradient_(gradient, sets, apart, added, shape, True)
         results.append((*found, gradient))
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=2e-2 if found.dtype == torch.bfloat16 else 1e-5, atol=1e-6)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from coord_losses.fused.head import Index, LinearHead
-from coord_losses.fused.one_pass import Apart, Shape, nll_and_gradient_
+from coord_losses.fused.one_pass import Apart, Sets, Shape, nll_and_gradient_
 
 _PART_ROWS = 8192
 """Rows of a weight's gradient to which a product in 16 bits is added at a time."""
@@ -118,12 +118,12 @@ class _Rows(NamedTuple):
     """The rows of the full vocabulary: first those with a target, then those of the gate."""
 
     hidden_RH: Tensor
-    targets_T: Tensor
+    sets: Sets
     factor_R1: Tensor
     """1, and 1 / temperature in the rows of the gate, which their hidden states were multiplied by."""
 
     def part(self, rows: slice) -> "_Rows":
-        return _Rows(self.hidden_RH[rows], self.targets_T[rows], self.factor_R1[rows])
+        return _Rows(self.hidden_RH[rows], self.sets.part(rows), self.factor_R1[rows])
 
     def apply(
         self, head: LinearHead, products: Products, apart: Apart, grad: bool
@@ -131,7 +131,7 @@ class _Rows(NamedTuple):
         """Return nlls [R], and where `grad` is set their gradients by the logits [R, V] and the offsets' columns."""
         logits_RV, added_RK = products.of_weight(self.hidden_RH), products.offset_logits(self.hidden_RH)
         shape = Shape(None if head.bias_V is None else head.bias_V.to(products.wide), head.cap, self.factor_R1)
-        nll_R, grad_RA = nll_and_gradient_(logits_RV, self.targets_T, apart, added_RK, shape, grad)
+        nll_R, grad_RA = nll_and_gradient_(logits_RV, self.sets, apart, added_RK, shape, grad)
         return nll_R, logits_RV, None if added_RK is None else grad_RA[:, : added_RK.shape[1]]
 
 
@@ -179,7 +179,8 @@ class ApplyHead(torch.autograd.Function):
             hidden_RH = torch.cat([ce_hidden_TH, gate_hidden_GH])
             factor_R1 = hidden_RH.new_ones((len(hidden_RH), 1), dtype=products.wide)
             factor_R1[len(targets_T) :] /= temperature
-            rows_R, apart = _Rows(hidden_RH, targets_T, factor_R1), Apart.of(head)
+            apart = Apart.of(head)
+            rows_R = _Rows(hidden_RH, Sets.of(targets_T, len(gate_hidden_GH), apart), factor_R1)
             nll_R = factor_R1.new_empty(len(hidden_RH))
             grad_RH = factor_R1.new_empty(hidden_RH.shape) if ahead and (trained or any(hidden_needed)) else None
             grad_RK, total = None, Totals.zeros(products) if ahead and trained else None
@@ -309,7 +310,8 @@ def _trained_gradients(
         return ratio * grad_RH, saved
     products = _products(ctx.head, weight_VH, offsets_KH, ctx.dtype)
     grad_RH, total = factor_R1.new_empty(hidden_RH.shape), Totals.zeros(products)
-    rows_R, apart = _Rows(hidden_RH, targets_T, factor_R1), Apart.of(ctx.head)
+    apart = Apart.of(ctx.head)
+    rows_R = _Rows(hidden_RH, Sets.of(targets_T, len(hidden_RH) - len(targets_T), apart), factor_R1)
     for part in ctx.head.chunks(len(hidden_RH), ctx.dtype.itemsize, True):
         rows, up_R1 = rows_R.part(part), upstream_R1[part]
         _, chunk_RV, chunk_RK = rows.apply(ctx.head, products, apart, grad=True)

@@ -9,7 +9,7 @@ tokens, it is the vocabulary gate. Let the others be all tokens outside the set,
 Coordinate tokens and tokens with offsets are taken apart in float32, and targets too. In the rest all columns are
 alike, so that one kernel reads them for their logsumexp and another one overwrites them: six bytes a logit in 16 bits.
 
-Shapes: R rows, first T with a target, then G with the gate; V vocabulary, A tokens apart, the first K of them with
+Shapes: R rows, first T with a target, then those of the gate; V vocabulary, A tokens apart, the first K of them with
 offsets.
 """
 
@@ -37,9 +37,9 @@ class Shape(NamedTuple):
     cap: float | None
     factor_R1: Tensor
 
-    def of(self, columns: Index, rows: slice = slice(None)) -> "Shape":
-        """Return the shape of some rows' columns; with a tensor [R, 1] of one column of each row."""
-        return Shape(None if self.bias_V is None else self.bias_V[columns], self.cap, self.factor_R1[rows])
+    def of(self, columns: Index) -> "Shape":
+        """Return the shape of some columns; with a tensor [R, 1] of one column of each row."""
+        return Shape(None if self.bias_V is None else self.bias_V[columns], self.cap, self.factor_R1)
 
     def apply_(self, logits: Tensor) -> Tensor:
         """Overwrite products by logits, and return them."""
@@ -79,53 +79,88 @@ class Apart(NamedTuple):
         return cls(head.apart, ids_A, place_V, (ids_A >= head.coord.start) & (ids_A < head.coord.stop))
 
 
+class Sets(NamedTuple):
+    """The set of tokens of each row.
+
+    Attributes:
+        target_R1: the target; in rows of the gate any token apart
+        place_R1: its place among the tokens apart, -1 if it is of the rest, -2 in rows of the gate
+    """
+
+    target_R1: Tensor
+    place_R1: Tensor
+
+    @classmethod
+    def of(cls, targets_T: Tensor, num_gates: int, apart: Apart) -> "Sets":
+        """Return those of rows with a target, followed by rows of the gate."""
+        targets_R = torch.cat([targets_T, apart.ids_A[:1].expand(num_gates)])
+        place_R = apart.place_V[targets_R]
+        place_R[len(targets_T) :] = -2
+        return cls(targets_R[:, None], place_R[:, None])
+
+    def part(self, rows: slice) -> "Sets":
+        """Return those of some rows."""
+        return Sets(self.target_R1[rows], self.place_R1[rows])
+
+
 def nll_and_gradient_(
-    logits_RV: Tensor, targets_T: Tensor, apart: Apart, added_RK: Tensor | None, shape: Shape, grad: bool
+    logits_RV: Tensor, sets: Sets, apart: Apart, added_RK: Tensor | None, shape: Shape, grad: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the nll of each row [R], and overwrite its logits with the nll's gradient by the products.
 
     Args:
         logits_RV: products of hidden states and weight; all else is computed in float32 or better
-        targets_T: target token ids of the first rows; the set of the other rows is all coordinate tokens
+        sets: the set of each row
         apart: tokens whose logits are computed in float32
         added_RK: logits of the offsets, or None
         shape: how products become logits
-        grad: whether the gradient is needed
+        grad: whether the gradient is needed; without it the logits become anything
 
     Returns:
-        The nlls, and the gradient by the products of the tokens apart [R, A] in float32 or better.
+        The nlls, and their gradient by the products of the tokens apart [R, A] in float32 or better.
     """
-    wide, targets, targets_T1 = shape.factor_R1.dtype, slice(len(targets_T)), targets_T[:, None]
     lowest = torch.finfo(logits_RV.dtype).min
-    of_apart, of_target = shape.of(apart.ids), shape.of(targets_T1, targets)
-    apart_RA = logits_RV[:, apart.ids].to(wide, copy=True)
+    apart_RA = logits_RV[:, apart.ids].to(shape.factor_R1.dtype, copy=True)
     if added_RK is not None:
         apart_RA[:, : added_RK.shape[1]] += added_RK
-    apart_RA = of_apart.apply_(apart_RA)
-    target_T1 = of_target.apply_(logits_RV[targets].gather(1, targets_T1).to(wide))
+    target_R1 = logits_RV.gather(1, sets.target_R1)
     logits_RV.index_fill_(1, apart.ids_A, lowest)
-    logits_RV[targets].scatter_(1, targets_T1, lowest)
+    logits_RV.scatter_(1, sets.target_R1, lowest)
     rest_R1 = _on_device(_rest, logits_RV, shape)
+    of_parts = shape.of(sets.target_R1), shape.of(apart.ids)
+    nll_R, others_R1, prob_R1, by_target_R1, grad_RA = _on_device(
+        _combined, target_R1, apart_RA, rest_R1, sets.place_R1, apart.coord_A, *of_parts
+    )
+    if grad:
+        _on_device(_rest_gradient_, logits_RV, shape, others_R1, prob_R1)
+        logits_RV.scatter_(1, sets.target_R1, by_target_R1)
+        logits_RV[:, apart.ids] = grad_RA.to(logits_RV.dtype)
+    return nll_R, grad_RA
 
-    place_T1 = apart.place_V[targets_T1]
-    among_TA = place_T1 == torch.arange(len(apart.coord_A), device=place_T1.device)
-    set_RA = torch.cat([among_TA, apart.coord_A.expand(len(logits_RV) - len(targets_T), -1)])
-    set_R1 = apart_RA.masked_fill(~set_RA, -torch.inf).logsumexp(dim=1, keepdim=True)
-    set_R1[targets] = torch.where(place_T1 < 0, target_T1, set_R1[targets])
-    others_R1 = rest_R1.logaddexp(apart_RA.masked_fill(set_RA, -torch.inf).logsumexp(dim=1, keepdim=True))
+
+def _combined(
+    target_R1: Tensor,
+    apart_RA: Tensor,
+    rest_R1: Tensor,
+    place_R1: Tensor,
+    coord_A: Tensor,
+    of_target: Shape,
+    of_apart: Shape,
+) -> tuple[Tensor, ...]:
+    """Return the nll [R], logsumexp and probability of the others [R, 1], and the gradients by the parts' products."""
+    z_RA = of_apart.apply_(apart_RA.clone())
+    z_R1 = of_target.apply_(target_R1.to(z_RA.dtype, copy=True))
+    is_target_RA = place_R1 == torch.arange(len(coord_A), device=place_R1.device)
+    in_set_RA = is_target_RA | ((place_R1 == -2) & coord_A)
+    set_R1 = z_RA.masked_fill(~in_set_RA, -torch.inf).logsumexp(dim=1, keepdim=True)
+    set_R1 = torch.where(place_R1 == -1, z_R1, set_R1)
+    others_R1 = rest_R1.logaddexp(z_RA.masked_fill(in_set_RA, -torch.inf).logsumexp(dim=1, keepdim=True))
     difference_R1 = others_R1 - set_R1
     nll_R = torch.nn.functional.softplus(difference_R1, threshold=40)[:, 0]
-    if not grad:
-        return nll_R, apart_RA
-
     prob_R1 = difference_R1.sigmoid()
-    _on_device(_rest_gradient_, logits_RV, shape, others_R1, prob_R1)
-    of_targets_T1 = -prob_R1[targets] * of_target.slope(target_T1)
-    logits_RV[targets].scatter_(1, targets_T1, of_targets_T1.to(logits_RV.dtype))
-    grad_RA = torch.where(set_RA, -(apart_RA - set_R1).exp(), (apart_RA - others_R1).exp())
-    grad_RA.mul_(prob_R1).mul_(of_apart.slope(apart_RA))
-    logits_RV[:, apart.ids] = grad_RA.to(logits_RV.dtype)
-    return nll_R, grad_RA
+    by_target_R1 = (-prob_R1 * of_target.slope(z_R1)).to(target_R1.dtype)
+    grad_RA = prob_R1 * torch.where(in_set_RA, -(z_RA - set_R1).exp(), (z_RA - others_R1).exp())
+    return nll_R, others_R1, prob_R1, by_target_R1, grad_RA * of_apart.slope(z_RA)
 
 
 def _rest(logits_RV: Tensor, shape: Shape) -> Tensor:
