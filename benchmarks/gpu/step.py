@@ -19,6 +19,7 @@ import typer
 from geometry import QWEN3_VL_2B, TINY, Geometry, build, packed_batch
 from measure import Device, DeviceOption, Quick, cost, machine, megabytes, note, release, tell
 from peft import LoraConfig, get_peft_model
+from peft.helpers import disable_input_dtype_casting
 from torch import Tensor, nn
 
 from coord_adapter import active_offsets, bypass_head_hook, install_coord_offset_adapter, with_offset_modules
@@ -140,9 +141,10 @@ def main(
                 note(f"step: {name}, checkpointing {checkpointing}")
 
                 def step(loss: Callable[..., Tensor] = loss) -> None:
-                    with torch.autocast(device, torch.bfloat16):  # as the trainer does: PEFT's LoRA is in float32
-                        value = loss(model, *batch)
-                    value.backward()
+                    with disable_input_dtype_casting(model):  # as the trainer does under autocast
+                        with torch.autocast(device, torch.bfloat16):  # PEFT's LoRA is in float32
+                            value = loss(model, *batch)
+                        value.backward()
                     optimizer.step()
                     optimizer.zero_grad()
 

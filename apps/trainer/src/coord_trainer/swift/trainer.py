@@ -34,6 +34,7 @@ from coord_trainer.console import say
 from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
+from coord_trainer.model.input_casts import without_input_casts
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
 from coord_trainer.training.head import row_selecting_head
@@ -288,6 +289,11 @@ class CoordTrainer(Seq2SeqTrainer):
         counted = [(batch["labels"], batch["coord_slots"]) for batch in batch_samples]
         counts = global_denominators(counted, self._objective.vocab, lambda x: self._sum_over_ranks(x.to(device)))
         return torch.stack(list(counts.values()))
+
+    def training_step(self, model, inputs, *args, **kwargs):
+        """Run a micro-batch forward and backward."""
+        with without_input_casts(self.model, self.accelerator.native_amp):
+            return super().training_step(model, inputs, *args, **kwargs)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Return the loss of a micro-batch, divided by the counts of the whole optimizer step."""
