@@ -40,6 +40,8 @@ def main(
         from coord_trainer.answers.speed.decode import Rules, decode
         from coord_trainer.answers.speed.forced import ForcedTokens
         from coord_trainer.answers.speed.passes import Passes
+        from coord_trainer.model.attention import attend_by_sample
+        from coord_trainer.model.patch_embedding import multiply_patches
     except ImportError as error:
         note(f"no grammar: {error}")
         CoordGrammar = None
@@ -50,6 +52,8 @@ def main(
             (start,), (name_end, box_start), (), (box_end, start), 4, geometry.vocab, DescriptionTrie([NAME])
         )
         drafts_SH = torch.randn(3, geometry.hidden, device=device, dtype=torch.bfloat16) * 0.02
+        multiply_patches(model)
+        attend_by_sample(model)
         passes_of = Passes(model, PAD, fixed_shapes=device == "cuda")
 
     def rows() -> Iterator[list[object]]:

@@ -123,13 +123,13 @@ def nll_and_gradient_(
     apart_RA = logits_RV[:, apart.ids].to(shape.factor_R1.dtype, copy=True)
     if added_RK is not None:
         apart_RA[:, : added_RK.shape[1]] += added_RK
-    target_R1 = logits_RV.gather(1, sets.target_R1)
+    picked_R1 = logits_RV.gather(1, sets.target_R1)
     logits_RV.index_fill_(1, apart.ids_A, lowest)
     logits_RV.scatter_(1, sets.target_R1, lowest)
     rest_R1 = _on_device(_rest, logits_RV, shape)
     of_parts = shape.of(sets.target_R1), shape.of(apart.ids)
     nll_R, others_R1, prob_R1, by_target_R1, grad_RA = _on_device(
-        _combined, target_R1, apart_RA, rest_R1, sets.place_R1, apart.coord_A, *of_parts
+        _combined, picked_R1, apart_RA, rest_R1, sets.place_R1, apart.coord_A, *of_parts
     )
     if grad:
         _on_device(_rest_gradient_, logits_RV, shape, others_R1, prob_R1)
@@ -139,7 +139,7 @@ def nll_and_gradient_(
 
 
 def _combined(
-    target_R1: Tensor,
+    picked_R1: Tensor,
     apart_RA: Tensor,
     rest_R1: Tensor,
     place_R1: Tensor,
@@ -149,7 +149,7 @@ def _combined(
 ) -> tuple[Tensor, ...]:
     """Return the nll [R], logsumexp and probability of the others [R, 1], and the gradients by the parts' products."""
     z_RA = of_apart.apply_(apart_RA.clone())
-    z_R1 = of_target.apply_(target_R1.to(z_RA.dtype, copy=True))
+    z_R1 = of_target.apply_(picked_R1.to(z_RA.dtype, copy=True))
     is_target_RA = place_R1 == torch.arange(len(coord_A), device=place_R1.device)
     in_set_RA = is_target_RA | ((place_R1 == -2) & coord_A)
     set_R1 = z_RA.masked_fill(~in_set_RA, -torch.inf).logsumexp(dim=1, keepdim=True)
@@ -158,7 +158,7 @@ def _combined(
     difference_R1 = others_R1 - set_R1
     nll_R = torch.nn.functional.softplus(difference_R1, threshold=40)[:, 0]
     prob_R1 = difference_R1.sigmoid()
-    by_target_R1 = (-prob_R1 * of_target.slope(z_R1)).to(target_R1.dtype)
+    by_target_R1 = (-prob_R1 * of_target.slope(z_R1)).to(picked_R1.dtype)
     grad_RA = prob_R1 * torch.where(in_set_RA, -(z_RA - set_R1).exp(), (z_RA - others_R1).exp())
     return nll_R, others_R1, prob_R1, by_target_R1, grad_RA * of_apart.slope(z_RA)
 

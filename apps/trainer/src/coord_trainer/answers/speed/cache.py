@@ -46,8 +46,9 @@ class RaggedCache(Cache):
 
     def begin(self, place: slice | torch.Tensor, length: int) -> None:
         """Set where the next pass writes, one slice of all rows or positions [B, W], and how much it reads."""
+        rows_B1 = None if isinstance(place, slice) else torch.arange(len(place), device=place.device)[:, None]
         for layer in self.layers:
-            layer.begin(place, length)
+            layer.begin(place, rows_B1, length)
 
     def holds(self, rows: int, length: int) -> bool:
         """Return whether the buffers have so many rows and positions."""
@@ -77,11 +78,12 @@ class _RaggedLayer(CacheLayerMixin):
             buffer if capacity is None else _grown(buffer, capacity) for buffer in (keys_BASD, values_BASD)
         )
         self.place: Any = slice(0)
+        self.rows_B1: torch.Tensor | None = None
         self.length = keys_BASD.shape[2]
         self.is_initialized = True
 
-    def begin(self, place: Any, length: int) -> None:
-        self.place, self.length = place, length
+    def begin(self, place: Any, rows_B1: torch.Tensor | None, length: int) -> None:
+        self.place, self.rows_B1, self.length = place, rows_B1, length
         if length > self.keys.shape[2]:
             self.keys, self.values = (_grown(buffer, length + _GROWTH) for buffer in (self.keys, self.values))
 
@@ -93,11 +95,10 @@ class _RaggedLayer(CacheLayerMixin):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write the keys and values [B, A, W, D] of a pass; returns those of all positions that it reads."""
         for buffer, states in ((self.keys, key_states), (self.values, value_states)):
-            if isinstance(self.place, slice):
+            if self.rows_B1 is None:
                 buffer[: len(states), :, self.place] = states
             else:
-                rows_B1 = torch.arange(len(states), device=states.device)[:, None]
-                buffer[rows_B1, :, self.place] = states.transpose(1, 2)
+                buffer[self.rows_B1, :, self.place] = states.transpose(1, 2)
         rows = len(key_states)
         return self.keys[:rows, :, : self.length], self.values[:rows, :, : self.length]
 
