@@ -126,13 +126,13 @@ def nll_and_gradient_(
     picked_R1 = logits_RV.gather(1, sets.target_R1)
     logits_RV.index_fill_(1, apart.ids_A, lowest)
     logits_RV.scatter_(1, sets.target_R1, lowest)
-    rest_R1 = _on_device(_rest, logits_RV, shape)
+    rest_R1 = _by_rows(_rest, logits_RV, shape)
     of_parts = shape.of(sets.target_R1), shape.of(apart.ids)
-    nll_R, others_R1, prob_R1, by_target_R1, grad_RA = _on_device(
+    nll_R, others_R1, prob_R1, by_target_R1, grad_RA = _run(
         _combined, picked_R1, apart_RA, rest_R1, sets.place_R1, apart.coord_A, *of_parts
     )
     if grad:
-        _on_device(_rest_gradient_, logits_RV, shape, others_R1, prob_R1)
+        _by_rows(_rest_gradient_, logits_RV, shape, others_R1, prob_R1)
         logits_RV.scatter_(1, sets.target_R1, by_target_R1)
         logits_RV[:, apart.ids] = grad_RA.to(logits_RV.dtype)
     return nll_R, grad_RA
@@ -173,25 +173,38 @@ def _rest(logits_RV: Tensor, shape: Shape) -> Tensor:
     return max_R1 + z_RV.sub_(max_R1).exp_().sum(dim=1, keepdim=True).log()
 
 
-def _rest_gradient_(logits_RV: Tensor, shape: Shape, others_R1: Tensor, prob_R1: Tensor) -> None:
-    """Overwrite products by the gradient; the lowest become any finite number."""
+def _rest_gradient_(logits_RV: Tensor, shape: Shape, others_R1: Tensor, prob_R1: Tensor) -> Tensor:
+    """Overwrite products by the gradient; the lowest become any finite number. Returns what it was given last."""
     z_RV = shape.apply_(logits_RV.to(shape.factor_R1.dtype))
     slope_RV = shape.slope(z_RV)
     z_RV.sub_(others_R1).exp_().mul_(prob_R1)
     logits_RV.copy_(z_RV if shape.cap is None else z_RV.mul_(slope_RV))
+    return prob_R1
 
 
 _compiled = cache(torch.compile)
 _COMPILED_ON = {"cuda"}
+_CACHED_BYTES = 1 << 20
+"""Elsewhere passes over the logits go through rows of so many bytes, which stay in a processor's cache."""
 
 
-def _on_device(function: Callable[..., Any], logits_RV: Tensor, *others: Any) -> Any:
-    """Call a function: on a GPU as one kernel that reads and writes the logits where they are."""
-    if logits_RV.device.type in _COMPILED_ON:
+def _run(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function of tensors: on a GPU as few kernels, which read and write the logits where they are."""
+    device = arguments[0].device.type
+    if device in _COMPILED_ON:
         try:
-            return _compiled(function)(logits_RV, *others)
+            return _compiled(function)(*arguments)
         except Exception as error:  # neither Triton nor a C compiler, say: compiling fails before anything is written
-            _COMPILED_ON.discard(logits_RV.device.type)
+            _COMPILED_ON.discard(device)
             reason = str(error).partition("\n")[0]
             warnings.warn(f"the fused objective is not compiled, so slower and larger: {reason}", stacklevel=2)
-    return function(logits_RV, *others)
+    return function(*arguments)
+
+
+def _by_rows(function: Callable[..., Tensor], logits_RV: Tensor, shape: Shape, *columns_R1: Tensor) -> Tensor:
+    """Call a function of rows, which returns a column."""
+    size = max(1, _CACHED_BYTES // max(1, logits_RV.shape[1] * shape.factor_R1.itemsize))
+    if logits_RV.device.type in _COMPILED_ON or len(logits_RV) <= size:
+        return _run(function, logits_RV, shape, *columns_R1)
+    parts = zip(*(x.split(size) for x in (logits_RV, shape.factor_R1, *columns_R1)), strict=True)
+    return torch.cat([function(rows, shape._replace(factor_R1=factor), *others) for rows, factor, *others in parts])
