@@ -37,7 +37,7 @@ class Engine(Protocol):
     name: str
     max_new_tokens: int
     concurrency: int
-    """Number of concurrent requests; 1 for an engine that answers batches."""
+    """Number of concurrent requests; 0 for an engine that answers batches."""
 
     def answer(
         self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
