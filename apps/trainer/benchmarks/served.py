@@ -42,9 +42,10 @@ def server_of(reply_of, bodies: list[bytes]) -> ThreadingHTTPServer:
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    return server
+    class Server(ThreadingHTTPServer):
+        daemon_threads, request_queue_size = True, 128
+
+    return Server(("127.0.0.1", 0), Handler)
 
 
 def url_of(server: ThreadingHTTPServer) -> str:
@@ -92,7 +93,8 @@ def main() -> None:
     threading.Thread(target=recording.serve_forever, daemon=True).start()
     predict([url_of(recording)], 1)
     first = post(options.urls[0], bodies[0])
-    rows = []
+    columns = ("server", "requests at once", "predict, images/s", "bare client, images/s", "ratio", "start and end, s")
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
 
     def measure(kind, urls):
         def bare(concurrency) -> float:
@@ -105,16 +107,15 @@ def main() -> None:
             seconds = [(*predict(urls, concurrency), bare(concurrency)) for _ in range(options.rounds)]
             asked, rest, bare_asked = map(statistics.median, zip(*seconds, strict=True))
             ours, theirs = len(bodies) / (asked - rest), len(bodies) / bare_asked
-            rows.append(f"| {kind} | {concurrency} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} | {rest:.1f} |")
+            print(
+                f"| {kind} | {concurrency} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} | {rest:.1f} |", flush=True
+            )
 
     measure(f"{len(options.urls)} server(s)", options.urls)
     if options.instant:
         server = server_of(lambda body: first, [])
         multiprocessing.get_context("fork").Process(target=server.serve_forever, daemon=True).start()
         measure("instant", [url_of(server)])
-    columns = ("server", "requests at once", "predict, images/s", "bare client, images/s", "ratio", "start and end, s")
-    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
-    print(*rows, sep="\n")
 
 
 if __name__ == "__main__":
