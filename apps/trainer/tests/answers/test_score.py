@@ -6,7 +6,7 @@ import pytest
 
 from coord_codec import Instance, encode_target
 from coord_eval import score
-from coord_trainer.answers.score import best_checkpoint, headline, run_sections
+from coord_trainer.answers.score import headline, run_sections
 from coord_trainer.answers.summary import summary
 
 MANIFEST = {
@@ -85,12 +85,6 @@ def test_run_section_states_proportions_of_several_sources_and_what_was_seen(tmp
     assert "1,200 images, 75.0% of the samples, digest ab; 3,000 samples seen" in html
     assert "80 conversations, 25.0% of the samples, digest cd; 1,001 samples seen" in html
     assert "source cells" not in run_section(tmp_path, MANIFEST)
-
-
-def test_best_checkpoint_is_named_beside_the_last_one():
-    rows = [{"step": step, "AP": ap} for step, ap in ((100, 0.2), (200, 0.4), (300, 0.4), (400, 0.3))]
-    assert best_checkpoint(rows) == "best checkpoint by AP: checkpoint-200, 0.400; the last one has 0.300"
-    assert best_checkpoint(rows[:2]) == "best checkpoint by AP: the last one, 0.400"
 
 
 def test_checkpoints_of_shapes_are_compared_by_their_own_measure():

@@ -369,9 +369,6 @@ class EvaluationSection(Section):
         None,
         description="number of consecutive measurements without a higher AP until training stops; never if not set",
     )
-    each_checkpoint: bool = Field(
-        False, description="generate and score answers of every saved checkpoint, not only of the last"
-    )
 
     @field_validator("views", mode="before")
     @classmethod
@@ -443,7 +440,7 @@ EVALUATION_RULES = (
         lambda c: c.evaluation.ap_steps is not None and shards_weights(c.training.get("deepspeed")),
         ("evaluation.ap_steps", "training.deepspeed"),
         "it shards the weights (stage 3), and answers need a complete model on each rank; use zero2, or score "
-        "checkpoints afterwards (evaluation.each_checkpoint)",
+        "checkpoints afterwards (evaluate)",
     ),
     Rule(
         lambda c: not c.custom.coord_tokens.enabled and any(d.needs_tokens for d in c.evaluation.decoding),
