@@ -30,6 +30,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError
 from coord_codec import CoordGrid, InputError, coord_tokens
 from coord_codec.counts import counted
 from coord_codec.vocab import marker_family
+from coord_trainer.answers.descriptions import description_fields
 from coord_trainer.config.decoding import QUANTILE_LEVELS
 from coord_trainer.console import say
 from coord_trainer.detect.servers import Servers
@@ -187,25 +188,10 @@ class EndpointEngine:
                 for name, value in zip(_MOMENTS, _moments(step), strict=True):
                     fields[f"coord_{name}"].append(value)
         if self.markers is not None:
-            fields |= self._descriptions(steps)
+            log_p = [min(step["logprob"], 0.0) for step in steps]
+            tokens = [step["token"] for step in steps]
+            fields |= description_fields(tokens, log_p, marker_family(self.markers).tokens, _VALUES)
         return fields
-
-    def _descriptions(self, steps: Sequence[Any]) -> dict[str, Any]:
-        tokens = marker_family(str(self.markers)).tokens
-        descriptions: list[list[float]] = []
-        is_open = False
-        for step in steps:
-            if step["token"] == tokens[0]:
-                descriptions.append([])
-                is_open = True
-            elif step["token"] in tokens or step["token"] in _VALUES:
-                is_open = False
-            elif is_open:
-                descriptions[-1].append(min(step["logprob"], 0.0))
-        return {
-            "desc_logprobs": [log_p for description in descriptions for log_p in description],
-            "desc_token_counts": [len(description) for description in descriptions],
-        }
 
 
 def _moments(step: Any) -> tuple[float, float, list[float], float]:

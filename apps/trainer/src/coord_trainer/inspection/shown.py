@@ -138,7 +138,7 @@ def _shown(
     text = tokenizer.decode(answer_ids, skip_special_tokens=False).split(tokenizer.eos_token)[0]
     image = image_of_pixels(sample["pixel_values"], sample.get("image_grid_thw"), opened.processor.image_processor)
     size = (instance.width or image.width, instance.height or image.height)
-    tokens = tuple(_tokens(config, opened, sample))
+    tokens = tuple(tokens_of(config, opened, sample))
     truth, decoded = _named(objects), _parsed(config, text)
     return ShownImage(instance.image, image, size, truth, decoded, text, tokens, config.data.augment.active)
 
@@ -165,7 +165,8 @@ def image_of_pixels(pixel_values: Any, grid_thw: Any | None, processor: Any) -> 
     return Image.fromarray(np.clip(np.rint(pixels * 255), 0, 255).astype(np.uint8))
 
 
-def _tokens(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> list[Token]:
+def tokens_of(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> list[Token]:
+    """Return the tokens of an encoded sample."""
     tokenizer, limit, image_token = opened.processor.tokenizer, opened.longest_sample, opened.family.image_token
     layout = sample["coord_layout"]
     roles = dict.fromkeys(layout.desc_positions, "description") if layout is not None else {}
