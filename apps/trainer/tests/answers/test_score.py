@@ -67,7 +67,6 @@ def test_training_section_shows_the_evaluation_loss_and_says_when_it_rises(tmp_p
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     html = run_sections(tmp_path)[0].html
     assert "dashed: on the evaluation images" in html and "the evaluation loss rose from 2.910 to 3.620" in html
-    assert "overfitting" not in run_sections(tmp_path, overfitting_after=4)[0].html
 
 
 def test_run_section_states_steps_and_seconds_of_both_parts(tmp_path):

@@ -19,7 +19,7 @@ from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
-from coord_trainer.model.card import calibration_key, follow_card, read_card
+from coord_trainer.model.card import as_trained, calibration_key, read_card
 from coord_trainer.views.asking import answer_views
 from coord_trainer.views.registry import check_views
 from coord_trainer.views.view import Question
@@ -294,9 +294,3 @@ def _limit_to_names(config: RunConfig) -> RunConfig:
         return config
     held = config.evaluation.decoding[0].held_to_names(filled=config.data.noise_objects is not None)
     return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"decoding": (held,)})})
-
-
-def as_trained(config: RunConfig, folder: Path) -> RunConfig:
-    """Return `config` with settings that the user did not set taken from the checkpoint's card, if it has one."""
-    card = read_card(folder)
-    return config if card is None else follow_card(config, card, folder)

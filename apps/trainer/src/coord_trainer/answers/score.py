@@ -84,7 +84,7 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation |
         say(f"{main.name}, the run's own decoding ({main.meaning}):")
     evaluation = score_predictions(config, answers, images, main)
     say_diagnosis(evaluation, main)
-    sections = run_sections(folder, config.evaluation.overfitting_after, trained_keys(config))
+    sections = run_sections(folder, trained_keys(config))
     if config.evaluation.images == "train":
         verdict = memorising_verdict(config, evaluation, folder, _beyond_cap(config, images))
         say(verdict)

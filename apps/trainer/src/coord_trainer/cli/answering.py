@@ -245,10 +245,11 @@ def grammar(
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
-    from coord_trainer.answers.detector import as_trained, check_labels
+    from coord_trainer.answers.detector import check_labels
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.detect.arguments import read_settings
+    from coord_trainer.model.card import as_trained
 
     folder = locate_model(model)
     resolved = read_settings(None, overrides or [], endpoint=True)

@@ -356,9 +356,6 @@ class EvaluationSection(Section):
         "one pass, with the answers of plain; fast also accepts a drafted coordinate that is a few bins from the "
         "likeliest, and needs draft embeddings (command `slots`)",
     )
-    overfitting_after: PositiveInt = Field(
-        3, description="number of consecutive rises of the evaluation loss, while training's falls, until a warning"
-    )
     ap_steps: PositiveInt | None = Field(
         None, description="steps between two measurements of AP during training; never when not given"
     )
