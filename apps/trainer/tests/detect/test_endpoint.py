@@ -1,6 +1,7 @@
 """Answers of a server: probabilities as in process, and every way in which a server can fail."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fakes import TEXT, chat_reply, served
@@ -152,7 +153,8 @@ def test_servers_share_images_by_load_and_a_lost_one_costs_none(capsys):
 
     with served(slow) as (first, to_first), served(fast) as (second, to_second):
         both = EndpointEngine((first, second), "m", "find all", None, "qwen", 9, concurrency=2, timeout=9)
-        records = both.answer([IMAGE] * 8)
+        with ThreadPoolExecutor(2) as pool:
+            records = [record for answers in pool.map(both.answer, [[IMAGE]] * 8) for record in answers]
         assert [record["text"] for record in records] == [TEXT] * 8
         # One request was held by the first server and lost with it, and no other was sent there.
         assert len(to_first) == 1 and len(to_second) == 8

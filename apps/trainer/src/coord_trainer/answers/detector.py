@@ -209,12 +209,12 @@ class Detector:
 
         Args:
             images: upright and RGB
-            at_once: number of images, views among them, that are answered together; None for the number of images, or
-                of requests, but at least 8
+            at_once: number of images, views among them, that are answered together; None for that of the images, but
+                at least 8
         """
         if not images:
             return []
-        size = at_once or max(len(images), self.engine.concurrency, _LEAST_BATCH)
+        size = at_once or max(len(images), _LEAST_BATCH)
         finish = self.finish
         return answer_views(finish.views, images, finish.question, self._answers, size)
 

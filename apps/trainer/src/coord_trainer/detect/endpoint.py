@@ -15,7 +15,6 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -50,7 +49,7 @@ _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 @dataclass
 class EndpointEngine:
-    """Sends concurrent requests to one or several servers of a model; a request that fails affects only its image.
+    """Sends requests to one or several servers of a model; one that fails affects only its image.
 
     Args:
         urls: URLs of the API, usually ending in /v1; the server with the fewest requests gets the next
@@ -59,7 +58,7 @@ class EndpointEngine:
         system: the system message, or None
         markers: the family of object markers, None for JSON
         max_new_tokens: the length limit of an answer
-        concurrency: number of concurrent requests
+        concurrency: number of threads that ask at once
         timeout: seconds that one request may take
         retries: number of retries after a temporary error (429, 5xx) or a lost connection, with growing pauses
         constraint: fields of the request that constrain the answer by a grammar, as the server expects them
@@ -103,12 +102,8 @@ class EndpointEngine:
     def answer(
         self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
     ) -> list[dict[str, Any]]:
-        """Request the answers to all images, at most `concurrency` at a time; a server has its own limits of pixels."""
-        message = prompt or self.prompt
-        if len(images) == 1:
-            return [self._request(images[0], message)]
-        with ThreadPoolExecutor(self.concurrency) as pool:
-            return list(pool.map(lambda image: self._request(image, message), images))
+        """Request the answers one by one; several threads may call this, and a server has its own limits of pixels."""
+        return [self._request(image, prompt or self.prompt) for image in images]
 
     def _request(self, image: Image.Image, prompt: str) -> dict[str, Any]:
         content = [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": prompt}]
