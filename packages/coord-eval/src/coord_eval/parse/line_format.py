@@ -43,7 +43,7 @@ _SCORES = (
     ),
 )
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
-_KEY_NOISE = re.compile(r"^[\s\"'*_`({>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
+_KEY_NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*$", re.IGNORECASE)
 """The names of four numbers, before them."""
 _MAX_WORDS = 400
@@ -179,6 +179,8 @@ class LineParser:
             unread = _UNREAD.search(written)
             if unread and i == 0:
                 line.start += unread.end()
+            elif unread:
+                self.builder.drop("unread_numbers", at := line.items[i - 1].end, at + unread.end())
             words, stated = _without_score(written[unread.end() :] if unread else written)
             score = stated if score is None else score
             words = self._fields_in(words, found, before_item=item is not None)
@@ -235,7 +237,7 @@ class LineParser:
         kept, segments = [], _SEGMENT.findall(words)
         for number, segment in enumerate(segments):
             match = _FIELD.fullmatch(_LIST_NUMBER.sub("", segment))
-            value = match[2].strip(" \t\"'*`.") if match else ""
+            value = match[2].strip(" \t\"'*`.]}") if match else ""
             names_item = before_item and number == len(segments) - 1 and value.endswith((":", "="))
             if match and value and not names_item and self.keys[match[1]].role in ("label", "score"):
                 fields.append(Field(match[1], text=value, done=True))
@@ -391,7 +393,7 @@ class LineParser:
                 builder.truncated = True
                 self._emit_shapes(item, item.groups[:-1], entry, start, start_index)
                 builder.drop("truncated", start, item.end)
-            elif cut and sum(map(len, item.groups)) > 2:
+            elif cut:
                 builder.drop("stray_text", start, item.end)
             else:
                 self._emit_shapes(item, item.groups, entry, start, start_index)

@@ -13,6 +13,7 @@ from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
 
 _BETWEEN = frozenset(" ,;\t\r\n[](){}")
 _TAGS = re.compile(r"</?[a-z_]+>|<delim>")
+_OTHER_TAG = re.compile(r"<|\w>")
 _NOTHING = re.compile("none|null", re.IGNORECASE)
 _MAX_LABEL = 400
 """Number of characters before an object that are searched for its label."""
@@ -97,6 +98,9 @@ class PatternParser:
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
         start, end = self._name(match, last_end), match.end()
+        if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
+            builder.drop("stray_text", start, end)
+            return
         partial = self.has_end and not match["end"].strip()
         at_end = end >= self.text_end or (
             self.is_token

@@ -293,11 +293,13 @@ def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:
     if leading is None or (leading in shapes and counts[shapes[0]] == 1):  # points of the box before them
         return [fields]
     parts: list[list[Field]] = [[]]
-    begun = False
+    seen: set[str] = set()
     for item, stem in zip(fields, stems, strict=True):
-        if stem == leading and begun:
+        if stem in seen:
             parts.append([])
-        begun = begun or stem == leading
+            seen = set()
+        if stem == leading or keys[item.key].role == "side":
+            seen.add(stem)
         parts[-1].append(item)
     return parts
 
@@ -360,7 +362,7 @@ class _Part:
                 builder.drop("unread_numbers", *span)
         corners = self._sides(shapes, partial)
         if not shapes and not corners:
-            if self._add_by_label(builder, span, partial) or (not self.shapes and quiet):
+            if self._add_by_label(builder, span, partial) or (quiet and (self.label is None or not self.shapes)):
                 return
             if partial:
                 builder.drop("truncated", *span)
@@ -434,8 +436,8 @@ class _Part:
         tokens = sum(value[1] is not None for value in flat)
         expected = GEOMETRIES["box" if meaning.kind == "any" else meaning.kind]
         is_whole = tokens and not item.invalid and expected.fixed and len(flat) == expected.least
-        if partial and not item.done and not is_whole:
-            builder.drop("truncated", *span)
+        if not (item.done or is_whole) and (partial or not item.invalid):
+            builder.drop("truncated" if partial else "stray_text", *span)
         elif len(flat) >= MAX_NUMBERS:
             builder.drop("wrong_arity", *span)
         elif item.invalid or tokens not in (0, len(flat)):
