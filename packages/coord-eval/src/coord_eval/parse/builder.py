@@ -85,7 +85,8 @@ def _is_small(item: ParsedObject) -> bool:
     return item.first_coord_index is None and max(item.bins) <= 1
 
 
-_ROW = re.compile(rf"[=:,|]\W{{0,4}}{NUMBER}(?:,\s?{NUMBER}){{3}}")
+_FOUR = rf"{NUMBER}(?:,\s?{NUMBER}){{3}}"
+_ROW = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
 """Another object within a label, since a quote or bracket before it is missing."""
 
 

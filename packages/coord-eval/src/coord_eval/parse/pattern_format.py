@@ -91,9 +91,7 @@ class PatternParser:
     def _last_line(self, written: str) -> str:
         if self.noise is not None and ("<" in written or " " in written):
             written = self.noise.sub(" ", written)
-        if "\n" in written:
-            return next((line for line in reversed(written.splitlines()) if line.strip()), "")
-        return written
+        return written.strip().rpartition("\n")[2]
 
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
@@ -126,13 +124,6 @@ class PatternParser:
         open_number = at_end and partial and not self.is_token and last == self.text_end
         if row.groups is not None:
             groups = row.groups(written)
-            if open_number and groups:  # the point at the end may be cut off
-                kept = written
-                for _ in range(3):
-                    kept = kept.rstrip().rpartition(" ")[0]
-                    if all(row.groups(kept)):
-                        break
-                groups = [*row.groups(kept), groups[-1]]
         if not groups:
             is_none = bool(_NOTHING.search(written))
             builder.explicit_empty |= is_none
@@ -158,8 +149,6 @@ class PatternParser:
         order = (
             row.order if geometry == "box" or (geometry == "point" and len(row.order) == 2) else shape_order(geometry)
         )
-        if geometry == "box" and len(order) == 2:
-            order = "xyxy"
         if not row.bins:
             builder.add_numbers(self.label, values, span, geometry, order, row.scale, (), self.start_index, partial)
             return

@@ -259,8 +259,6 @@ def box_of_sides(sides: Mapping[str, float]) -> list[float]:
         if names >= {"cx", "cy"}:
             cx, cy = sides["cx"], sides["cy"]
             return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
-    if names >= {"x", "y", "x2", "y2"}:
-        return [sides[key] for key in ("x", "y", "x2", "y2")]
     for x, y in (("x", "y"), ("cx", "cy")):
         if names == {x, y}:
             return [sides[x], sides[y]]
@@ -409,11 +407,8 @@ class _Part:
         if self.shapes or partial:
             return False
         arity = 2 if builder.geometry == "point" else 4
-        shapes = []
-        for item in self.others:
-            if item.key in _NO_BOX:
-                continue
-            shapes += [(item.key, shape) for shape in _shapes(item, "any", builder.geometry)]
+        others = [item for item in self.others if item.key not in _NO_BOX]
+        shapes = [(item.key, shape) for item in others for shape in _shapes(item, "any", builder.geometry)]
         boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
         if not boxes or (self.label is not None and len(boxes) > 1):
             return False
