@@ -19,10 +19,11 @@ from coord_trainer.data.shapes import draw_sets
 from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.run import train_and_score
 
-OBJECTIVES = {
-    "mixed": {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}},
-    "b": {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True}},
+OBJECTIVE = {
+    "coord_soft_ce_w1": {"enabled": True},
+    "coord_objective": {"use_coord_ce": True, "use_coordexp_loss": True, "use_geom_loss": True},
 }
+"""Every term, whatever it is divided by."""
 EMPTY = (1, 3)
 """Training images without objects: on two ranks, the second one has no coordinate in the first step."""
 UNLEARNT = 7
@@ -49,10 +50,10 @@ MIXED = {"lora_dropout": 0.0, "gradient_accumulation_steps": 1, "max_steps": 3, 
 """Training settings of the mixture that one rank sees as well."""
 
 
-def cut_config(objective="mixed", training=WHOLE):
+def cut_config(training=WHOLE):
     return tiny_config(
         data={"shapes": {"train": 8, "heldout": 5}},
-        custom=OBJECTIVES[objective],
+        custom=OBJECTIVE,
         training={
             "max_steps": 2,
             "save_steps": 2,
@@ -134,7 +135,7 @@ def scored_run(base, out):
     from coord_trainer.answers.during_training import SubsetScorer
     from coord_trainer.swift.trainer import CoordTrainer
 
-    config = cut_config(training={**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})
+    config = cut_config({**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})
     section = config.evaluation.model_copy(update={"ap_steps": 1, "ap_images": 5})
     take, answer, score, calls = CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score, []
 
@@ -195,8 +196,7 @@ def main(cut_base, lora_base, out):
     without_compiling()
     sample_set = stage.sample_set
     stage.sample_set = with_an_unlearnt_sample(sample_set)
-    for objective in OBJECTIVES:
-        run_cut(cut_config(objective, CUT), cut_base, out / objective)
+    run_cut(cut_config(CUT), cut_base, out / "cut")
     stage.sample_set = sample_set
     scored_run(cut_base, out / "scored")
     mix(out, "sources.json", ("sources", False))

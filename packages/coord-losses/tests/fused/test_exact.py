@@ -159,8 +159,7 @@ class ExpOfBlocks(TorchDispatchMode):
 
 
 @by_config
-@pytest.mark.parametrize("dtype", [F64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize(("dtype", "softcap"), [(F64, 2.0), (torch.bfloat16, None), (torch.float16, 2.0)])
 def test_trained_head_needs_three_products_where_denominators_are_known(config, dtype, softcap, monkeypatch):
     """Exact for the total of those denominators times any factor, and, computed again, for every other total."""
     monkeypatch.setattr(head, "_LOGIT_BYTES", {"cpu": 8 * dtype.itemsize * V})
