@@ -34,6 +34,7 @@ from transformers.vision_utils import (
 from coord_losses import CoordObjective, ObjectSlots, global_denominators
 from coord_losses.hf.head import RowHead
 from coord_trainer.families.family import Family
+from coord_trainer.model.input_casts import without_input_casts
 
 _SIMULATED = "coord_simulation"
 
@@ -254,8 +255,9 @@ def simulate_step(
         part.config._attn_implementation = _SIMULATED
     model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
-    casts = _autocast(head.weight.dtype) if head.weight.dtype != torch.float32 else nullcontext()
-    with LiveBytes("meta") as live, casts:
+    half = head.weight.dtype != torch.float32
+    casts = _autocast(head.weight.dtype) if half else nullcontext()
+    with LiveBytes("meta") as live, casts, without_input_casts(model, half):
         for tensor in (*model.parameters(), *model.buffers()):
             live.count(tensor)
         weights = live.now
