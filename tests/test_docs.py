@@ -1,5 +1,6 @@
 """The documentation: figures drawn by the code they show, every public name, and guides that run."""
 
+import doctest
 import importlib
 import json
 import os
@@ -29,6 +30,15 @@ def test_figures_are_what_the_code_draws_today(name, monkeypatch):
     # A tenth of a pixel may fall to either side on another processor.
     ours, theirs = ([float(found) for found in number.findall(text)] for text in (drawn, kept))
     assert ours == pytest.approx(theirs, abs=0.11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", sorted(ROOT.glob("*/*/src/*/__init__.py")), ids=lambda path: path.parent.name)
+def test_examples_of_docstrings_run(package):
+    for path in sorted(package.parent.rglob("*.py")):
+        if ">>> " in path.read_text():
+            name = ".".join(path.relative_to(package.parents[1]).with_suffix("").parts).removesuffix(".__init__")
+            assert doctest.testmod(importlib.import_module(name)).failed == 0, path
 
 
 @pytest.fixture(scope="module")

@@ -343,8 +343,9 @@ def test_checkpoint_that_is_taught_another_end_than_its_chat_template_writes_is_
         opened(base, tmp_path)
 
 
-def test_answer_ends_as_the_record_says_where_the_chat_template_writes_nothing_after_it(bases, tmp_path):
-    end = "{% if message.role != 'assistant' %}<|im_end|>\n{% endif %}{% endfor %}"
+@pytest.mark.parametrize("written", ["", "{% else %}\n"])
+def test_answer_ends_as_the_record_says_where_the_chat_template_writes_none_after_it(written, bases, tmp_path):
+    end = "{% if message.role != 'assistant' %}<|im_end|>\n" + written + "{% endif %}{% endfor %}"
     base = edited(bases("qwen3_vl"), tmp_path / "base", lambda text: text.replace("<|im_end|>\n{% endfor %}", end))
     settings = json.loads((base / "tokenizer_config.json").read_text())
     (base / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "<|endoftext|>"}))

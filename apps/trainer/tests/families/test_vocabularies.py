@@ -106,8 +106,9 @@ def test_thoughts_of_training_data_are_taught_and_empty_ones_are_not(large):
         labels = run.encode({"messages": messages, "images": [Image.new("RGB", (64, 64))]})["labels"]
         return run.processor.tokenizer.decode([label for label in labels if label != -100]).rstrip("\n")
 
-    assert learnt(thought) == f"{thought}<|im_end|>"
-    assert learnt("square") == learnt("<think>\n\n</think>\n\nsquare") == "square<|im_end|>"
+    end = run.family.answer_end
+    assert learnt(thought) == thought + end
+    assert learnt("square") == learnt("<think>\n\n</think>\n\nsquare") == "square" + end
 
 
 def test_table_that_is_too_short_for_the_coordinates_is_refused(tmp_path):
