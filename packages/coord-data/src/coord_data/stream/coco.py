@@ -63,7 +63,7 @@ class CocoRecords:
         image_size: Callable[[str], tuple[int, int] | None],
         image_row: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.source, self.problems, self.notes = source, list[Problem](), Counter[str]()
+        self.source, self.folder, self.problems, self.notes = source, folder, list[Problem](), Counter[str]()
         kind = geometry_of(rules.geometry)
         annotations = _Annotations(whole=not kind.is_box)
         lists: dict[str, Any] = {"images": [], "categories": [], "annotations": annotations}
