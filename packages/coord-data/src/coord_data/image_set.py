@@ -192,7 +192,7 @@ def load_annotated(
         return _load_many(source, name, rules, scored)
     evidence = gather_evidence(source, rules, name)
     loaded, root = evidence.annotations, evidence.root
-    problems, notes = list(loaded.problems), Counter(loaded.notes)
+    instances, problems, notes = list(loaded.instances), list(loaded.problems), Counter(loaded.notes)
     file_of = dict(zip(evidence.raw.files, evidence.files, strict=True))
     faults = (
         problem_of(
@@ -202,9 +202,9 @@ def load_annotated(
             notes,
             rules.max_side_ratio,
         )
-        for instance in loaded.instances
+        for instance in instances
     )
-    kept = tuple(usable(loaded.instances, faults, rules.classes, problems, notes))
+    kept = tuple(usable(instances, faults, rules.classes, problems, notes))
     loaded = replace(loaded.select(kept), problems=tuple(problems), notes=dict(+notes))
     found = _checked(source.named, loaded, rules)
     for_user = (*evidence.notes, *_notes_on(loaded, rules))
