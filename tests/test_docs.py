@@ -1,11 +1,11 @@
 """The documentation: figures drawn by the code they show, every public name, and guides that run."""
 
+import doctest
 import importlib
 import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +30,15 @@ def test_figures_are_what_the_code_draws_today(name, monkeypatch):
     # A tenth of a pixel may fall to either side on another processor.
     ours, theirs = ([float(found) for found in number.findall(text)] for text in (drawn, kept))
     assert ours == pytest.approx(theirs, abs=0.11)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", sorted(ROOT.glob("*/*/src/*/__init__.py")), ids=lambda path: path.parent.name)
+def test_examples_of_docstrings_run(package):
+    for path in sorted(package.parent.rglob("*.py")):
+        if ">>> " in path.read_text():
+            name = ".".join(path.relative_to(package.parents[1]).with_suffix("").parts).removesuffix(".__init__")
+            assert doctest.testmod(importlib.import_module(name)).failed == 0, path
 
 
 @pytest.fixture(scope="module")
@@ -89,10 +98,8 @@ def run_command(command, folder, forked):
     """Run a command line as it is typed, but by this environment's programs instead of through uv."""
     words = shlex.split(command.replace("\\\n", " "), comments=True)
     assert words[:2] == ["uv", "run"], command
-    if words[2].startswith("apps/"):
-        return forked(ROOT / words[2], *words[3:], cwd=folder)
-    program = shutil.which(words[2], path=str(Path(sys.executable).parent))
-    return subprocess.run([program, *words[3:]], cwd=folder, capture_output=True, text=True, check=False)
+    program = ROOT / words[2] if words[2].startswith("apps/") else Path(sys.executable).with_name(words[2])
+    return forked(program, *words[3:], cwd=folder)
 
 
 def run_guide(name, folder, forked):

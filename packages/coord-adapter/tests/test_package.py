@@ -1,8 +1,6 @@
 """The package as a whole: what it imports and when, its documentation, its examples."""
 
 import ast
-import doctest
-import importlib
 import re
 import subprocess
 import sys
@@ -73,10 +71,3 @@ def test_readme_example_runs(tmp_path, monkeypatch):
     exec(example, namespace)
     assert namespace["again"].peft_config["default"].inference_mode
     assert (tmp_path / "adapter" / "adapter_model.safetensors").exists()
-
-
-@pytest.mark.parametrize("name", [file.stem for file in FILES if ">>>" in file.read_text()])
-def test_docstring_examples_run(name):
-    result = doctest.testmod(importlib.import_module(f"coord_adapter.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -217,6 +217,17 @@ def test_annotations_without_a_box_are_refused(place, problem):
     prepare([place / "a.jsonl"], place / "out", ReadingRules())
 
 
+def test_each_image_left_out_is_a_copy_of_the_one_that_is_kept(tmp_path):
+    grey = picture(1).convert("L").point(lambda value: 60 + value // 2)
+    for step, name in enumerate("abcd"):  # each a copy of its neighbours alone
+        grey.point(lambda value, step=step: value + 9 * step).save(tmp_path / f"{name}.png")
+    records = [{"image": f"{name}.png", "objects": [{"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}]} for name in "abcd"]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    prepare([tmp_path / "a.jsonl"], tmp_path / "out", ReadingRules(), drop_duplicates="near")
+    rows = json.loads((tmp_path / "out" / "instances.summary.json").read_text())["dropped_duplicates"]
+    assert {row["image"]: row["kept"] for row in rows} == {"../b.png": "../a.png", "../d.png": "../c.png"}
+
+
 def test_boxes_and_phrases_that_only_copies_have_are_joined(tmp_path):
     for name in "ab":
         picture(1).save(tmp_path / f"{name}.png")

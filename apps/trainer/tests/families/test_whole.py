@@ -188,7 +188,7 @@ def own_tokens(adapter, photographs):
 
 
 def until_end(ids, tokenizer):
-    ends = {tokenizer.eos_token_id, *tokenizer.convert_tokens_to_ids(["<|im_end|>", "<end_of_turn>"])}
+    ends = {tokenizer.eos_token_id, *tokenizer.convert_tokens_to_ids([row.answer_end for row in FAMILIES.values()])}
     return ids[: next((place for place, token in enumerate(ids) if token in ends), len(ids))]
 
 

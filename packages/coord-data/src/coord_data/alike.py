@@ -92,7 +92,7 @@ def alike_images(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> lis
             how = "parts of them differ"
             if same:
                 is_resized = first[i].size != second[j].size
-                how = "copies of another size" if is_resized else "copies of another quality, or frames without motion"
+                how = "copies of another size" if is_resized else "copies of another quality or frames without motion"
             how += f", {bits} of 64 bits of their perceptual hashes differ"
             pairs.setdefault((i, j), Pair(i, j, "copy" if same else "alike", how))
     return sorted(pairs.values(), key=lambda pair: (not pair.same, pair.first, pair.second))

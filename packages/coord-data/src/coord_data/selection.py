@@ -9,7 +9,7 @@ from typing import Literal
 
 from coord_codec import InputError, Instance, Object, Problem
 from coord_codec.records import phrase_of
-from coord_data.alike import boxes_by_image, duplicates_in, is_same_object, same_boxes_of
+from coord_data.alike import Pair, boxes_by_image, duplicates_in, is_same_object, same_boxes_of
 from coord_data.duplicates import is_same, near_duplicates
 from coord_data.image_file import ImageFile
 
@@ -56,18 +56,14 @@ def without_duplicates(
         join: whether the kept image gets the objects that only its copies have
     """
     names, boxes = list(looks), boxes_by_image(instances)
-    kept_as = list(range(len(names)))
-    how: dict[int, str] = {}
-    pairs = duplicates_in(names, list(looks.values()), boxes)
-    for pair in sorted(pairs, key=lambda pair: (pair.first, pair.second)):
-        if pair.kind == "equal" or (pair.kind == "copy" and which == "near"):
-            # The earlier image may itself be left out for a still earlier one.
-            kept_as[pair.second] = min(kept_as[pair.second], kept_as[pair.first])
-            how.setdefault(pair.second, pair.how)
+    kept_as: dict[int, Pair] = {}
+    for pair in sorted(duplicates_in(names, list(looks.values()), boxes), key=lambda pair: (pair.first, pair.second)):
+        wanted = pair.kind == "equal" or (pair.kind == "copy" and which == "near")
+        if wanted and pair.first not in kept_as:  # a copy of a copy may be none of the image that is kept
+            kept_as.setdefault(pair.second, pair)
     dropped = [
-        Dropped(names[at], names[first], how[at], same_boxes_of(names[at], names[first], boxes))
-        for at, first in enumerate(kept_as)
-        if first != at
+        Dropped(one := names[at], other := names[pair.first], pair.how, same_boxes_of(one, other, boxes))
+        for at, pair in sorted(kept_as.items())
     ]
     kept_name = {row.image: row.kept for row in dropped}
     copies = [instance for instance in instances if instance.image in kept_name]

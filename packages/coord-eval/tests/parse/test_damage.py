@@ -130,6 +130,17 @@ def test_earlier_boxes_than_those_of_the_final_answer_are_a_drop():
     [
         ('{"labels": ["pen"], "bboxes": [[1, 2, 30, 40], [5, 6, 70, 80]]}', 2, ["ambiguous"]),
         ("A box in the form [x1, y1, x2, y2] such as [0, 0, 100, 100] is needed.", 0, ["ambiguous"]),
+        ('[{"box_2d": [1, 2, 30, 40], "label": "pen"}, {"bo_2d": [5, 6, 70, 80], "label": "cup"}]', 1, ["ambiguous"]),
+        ("dict(label='pen, box=(1, 2, 30, 40)), dict(label='cup', x=5, y=6)", 1, ["unread_numbers"]),
+        ("pen: [1, 2, 30, 40]\n- label: cup, box: [5, 6,=70, 80]\nend", 1, ["stray_text"]),
+        (
+            "<tr><th>x1</th><th>y1</th><th>x2</th><th>y2</th></tr><tr><td>1</td><td>2</td><td>30</td><td>40</td></tr>"
+            "<tr<>td>5</td><td>6</td><td>70</td><td>80</td></tr>",
+            1,
+            ["unread_numbers"],
+        ),
+        ("<text><loc_1><loc_2><loc_30><loc_40>a</text><te-t><loc_5><loc_6><loc_70><loc_80>", 1, ["unread_numbers"]),
+        ("<o label='a' x1='1' y1='2' x2='3' y2='4'/>\n" * 2 + "<o x1='5' y1='6' x2='7' y2='8'/>", 3, []),
         (
             '[{"bbox": [0.1, 0.2, 0.3, 0.4], "label": "pen"}, {"bbox": [1, 2, 30, 40], "label": "cup"}]',
             1,

@@ -92,7 +92,7 @@ class ImageDetections(Sequence[DetectedObject]):
             x1 = max(min(x1, canvas.width - draw.textlength(caption, font_size=size) - 2 * line), 0)  # inside the image
             left, top, right, bottom = draw.textbbox((x1, y1), caption, font_size=size)
             up = min(bottom - top + 2 * line, max(y1, 0))  # above the box if there is room, else inside it
-            draw.rectangle((left, top - up, right + 2 * line, bottom - up + line), fill=colour)
+            draw.rectangle((left, top - up - line, right + 2 * line, bottom - up + line), fill=colour)
             draw.text((x1 + line, y1 - up), caption, fill="white", font_size=size)
         return canvas
 

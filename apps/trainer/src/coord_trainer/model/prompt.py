@@ -111,13 +111,13 @@ def end_answers_as_asked(processor: Any, answer_end: str) -> None:
 
     Args:
         processor: of the checkpoint, with a chat template
-        answer_end: of the model's family, for a chat template that writes nothing there; empty for no change
+        answer_end: of the model's family, for a chat template that writes nothing or blanks there; empty for no change
     """
     tokenizer, answer = processor.tokenizer, "0123456789"
     turns = (("user", "?"), ("assistant", answer))
     messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
     text = processor.apply_chat_template(messages, tokenize=False)
-    after = tokenizer(text.rpartition(answer)[2] or answer_end, add_special_tokens=False)["input_ids"]
+    after = tokenizer(text.rpartition(answer)[2].strip() or answer_end, add_special_tokens=False)["input_ids"]
     if after and after[0] in tokenizer.added_tokens_decoder:
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(after[0])
 

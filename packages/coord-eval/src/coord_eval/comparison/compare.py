@@ -193,6 +193,8 @@ def compare(
         notes = (*notes, "runs are ranked by different scores: AP differs for that reason too; compare F1 and mean IoU")
     figures = [dict.fromkeys(headline(run)) for group in groups.values() for run in group]
     tested = [name for name in figures[0] if all(name in of_run for of_run in figures)]
+    if missing := sorted({name for of_run in figures for name in of_run} - {*tested}):
+        notes = (*notes, f"{', '.join(missing)}: not a figure of every run, so not compared")
     p_values = {name: exchange_p_values(groups[first], groups[name], resamples, seed, tested) for name in others}
     return Comparison(
         metrics={name: _with_seeds_of(run.intervals(), by_seed[name]) for name, run in drawn.items()},

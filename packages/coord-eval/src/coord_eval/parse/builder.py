@@ -11,7 +11,18 @@ from types import MappingProxyType
 
 from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, coord_tokens
 from coord_codec import Geometry as Kind
-from coord_eval.parse.answer import OVERSHOOT, Answer, Completeness, Drop, Geometry, ParsedObject, Status, corners
+from coord_eval.parse.answer import (
+    OVERSHOOT,
+    Answer,
+    Completeness,
+    Drop,
+    Geometry,
+    ParsedObject,
+    Status,
+    corners,
+    without,
+)
+from coord_eval.parse.numbers import NUMBER
 
 _prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
 
@@ -68,6 +79,15 @@ def _parsed_object(values: tuple[object, ...]) -> ParsedObject:
     for set_field, value in zip(_SET_FIELDS, values):  # noqa: B905 - a quarter of the time of this function
         set_field(item, value)
     return item
+
+
+def _is_small(item: ParsedObject) -> bool:
+    return item.first_coord_index is None and max(item.bins) <= 1
+
+
+_FOUR = rf"{NUMBER}(?:,\s?{NUMBER}){{3}}"
+_ROW = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
+"""Another object within a label, since a quote or bracket before it is missing."""
 
 
 @dataclass(slots=True)
@@ -141,6 +161,8 @@ class AnswerBuilder:
                 repairs = (*repairs, "swapped_corners")
                 box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
         desc = desc.strip()
+        if len(desc) > 12 and _ROW.search(desc):
+            self.drop("unread_numbers", *span)
         if not desc:
             repairs = (*repairs, "no_label")
         state: Completeness = "partial" if partial else "repaired" if repairs else "complete"
@@ -228,20 +250,13 @@ class AnswerBuilder:
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""
-        if self.fractions and not self.scale.assumed:  # 0.1 among 100 is hardly a tenth of a thousandth
-            small = [item for item in self.objects if item.first_coord_index is None and max(item.bins) <= 1]
-            if len(small) < len(self.objects):
-                self.objects = [item for item in self.objects if item not in small]
-                self.dropped = sorted(
-                    [*self.dropped, *(Drop("ambiguous", item.span) for item in small)], key=lambda drop: drop.span[0]
-                )
         status: Status = "failed"
         if self.objects:
             status = "partial" if self.dropped else "ok"
         elif not self.dropped and (self.explicit_empty or not text.strip()):
             status = "empty"
         scale = self.scale if self.numbers_read else self.read_scale
-        return Answer(
+        answer = Answer(
             objects=tuple(self.objects),
             dropped=tuple(self.dropped),
             status=status,
@@ -253,3 +268,10 @@ class AnswerBuilder:
             start_count=self.start_count,
             repeats=self.repeats,
         )
+        orders = [item.order for item in self.objects]
+        rarer = min(("xyxy", "yxyx"), key=orders.count)
+        if orders.count(rarer):  # a key of another order among others is more often a slip than meant
+            answer = without(answer, lambda item: item.order == rarer, "ambiguous")
+        if self.fractions and not self.scale.assumed and not all(map(_is_small, answer)):
+            answer = without(answer, _is_small, "ambiguous")  # 0.1 among 100 is hardly a tenth of a thousandth
+        return answer

@@ -114,12 +114,6 @@ class TextFormat:
         return [min((k + self.offset) / (self.scale or bins), 1.0) for k in range(bins)]
 
     @cached_property
-    def heads(self) -> frozenset[str]:
-        """The three characters after `<`, of which a text in this format has some; empty if it needs no such piece."""
-        needs = (self.markers.tokens[0], self.markers.tokens[-2]) if self.markers else self.needs
-        return frozenset(piece[1:4] for piece in needs if all(n[0] == "<" and len(n) > 3 for n in needs))
-
-    @cached_property
     def compiled(self) -> re.Pattern[str]:
         """The compiled pattern."""
         return re.compile(self.pattern)

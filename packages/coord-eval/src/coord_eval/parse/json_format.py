@@ -15,18 +15,7 @@ from collections.abc import Mapping
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.line_items import ORDER_KEYS, stated_order
-from coord_eval.parse.record import (
-    ACTIONS,
-    MAX_NUMBERS,
-    SHORT_NUMBER,
-    Field,
-    Keys,
-    Record,
-    Value,
-    add_record,
-    box_of_sides,
-    sides_of,
-)
+from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
 
 _NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -261,7 +250,7 @@ class JsonParser:
         ):
             item.text = value
         elif role in _NUMERIC:
-            self._numbers_in(record, item, value, role == "shape")
+            self._numbers_in(record, item, value)
             return
         elif role == "other" and _FORMAT_KEY.search(item.key):
             order = value.lower() if value.lower() in ORDER_KEYS else stated_order(value)
@@ -274,14 +263,8 @@ class JsonParser:
         if "<" in value:
             self.builder.coord_count += sum(part in self.units for part in COORD.findall(value))
 
-    def _numbers_in(self, record: _Open, item: Field, value: str, is_shape: bool) -> None:
+    def _numbers_in(self, record: _Open, item: Field, value: str) -> None:
         """Read the numbers of a string."""
-        if not is_shape:
-            if SHORT_NUMBER.fullmatch(value):
-                record.add((float(value), None, None))
-            else:
-                self._count(value)
-            return
         before = record.count
         for part in _IN_STRING.finditer(value):
             if part.lastgroup == "cut":
@@ -419,8 +402,7 @@ class _Open:
     def add(self, value: Value) -> None:
         """Add a number to the value."""
         item = self.field
-        if item is None:
-            return
+        assert item is not None
         if not item.groups:
             item.groups.append([])
         self.count += 1

@@ -84,8 +84,6 @@ def clean_label(words: str, running: bool = False, after: bool = False) -> Label
     text = words
     if "<" in words or "`" in words:
         text = _DANGLING.sub(" ", _TAG.sub(" ", _XML_FACTS.sub(" ", words)))
-    if "\n" in text:
-        text = next((line for line in reversed(text.splitlines()) if line.strip()), "")
     text = _EMPHASIS.sub("", text).strip()
     listed, trimmed = int(_SEPARATED.search(text) is not None), False
     if (lead := _LEADING.match(text)) and lead.end():
@@ -171,6 +169,4 @@ def without_instance_numbers(labels: list[str]) -> list[str]:
     stems = {
         stem for stem, numbers in counted.items() if len(numbers) > 1 and numbers == list(range(1, len(numbers) + 1))
     }
-    if not stems:
-        return labels
     return [found[1] if (found := _INSTANCE.fullmatch(label)) and found[1] in stems else label for label in labels]

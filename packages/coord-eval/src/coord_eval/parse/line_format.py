@@ -43,7 +43,7 @@ _SCORES = (
     ),
 )
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
-_KEY_NOISE = re.compile(r"^[\s\"'*_`({>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
+_KEY_NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*$", re.IGNORECASE)
 """The names of four numbers, before them."""
 _MAX_WORDS = 400
@@ -179,6 +179,8 @@ class LineParser:
             unread = _UNREAD.search(written)
             if unread and i == 0:
                 line.start += unread.end()
+            elif unread:
+                self.builder.drop("unread_numbers", at := line.items[i - 1].end, at + unread.end())
             words, stated = _without_score(written[unread.end() :] if unread else written)
             score = stated if score is None else score
             words = self._fields_in(words, found, before_item=item is not None)
@@ -215,8 +217,6 @@ class LineParser:
             return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
         segments = _SEGMENT.findall(words)
         key = _KEY_NOISE.sub("", _LIST_NUMBER.sub("", segments[-1])).strip() if segments else ""
-        if not key or len(key) > 40:
-            return "", words
         last = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
         if ("_" in last or words.rstrip().endswith("=")) and self.keys[last].role == "shape":
             return last, words[: words.rfind(last)]  # cat: box_2d [1, 2, 3, 4]
@@ -230,12 +230,10 @@ class LineParser:
         if fields and (content := _CONTENT.match(words)):
             fields.append(Field("alt", text=content[1], done=True))
             words = words[content.end() :]
-        if ":" not in words and "=" not in words:
-            return words
         kept, segments = [], _SEGMENT.findall(words)
         for number, segment in enumerate(segments):
             match = _FIELD.fullmatch(_LIST_NUMBER.sub("", segment))
-            value = match[2].strip(" \t\"'*`.") if match else ""
+            value = match[2].strip(" \t\"'*`.]}") if match else ""
             names_item = before_item and number == len(segments) - 1 and value.endswith((":", "="))
             if match and value and not names_item and self.keys[match[1]].role in ("label", "score"):
                 fields.append(Field(match[1], text=value, done=True))
@@ -367,19 +365,13 @@ class LineParser:
             partial = not self._is_whole(part)
         self.builder.truncated |= partial
         sides = sides_of(record.fields, keys)
-        if sides.keys() == {"x", "y"} and not (entry.call or entry.shaped) and self._corners_of_one_box(record.fields):
-            self.builder.drop("ambiguous", start, entry.end)
-        elif partial or self._is_whole(entry) or box_of_sides(sides):
+        if partial or self._is_whole(entry) or box_of_sides(sides):
             record.start, record.repairs = start, (entry.label.repair,) if entry.label.repair else ()
             add_record(record, self.builder, keys, max(entry.end, start + 1), partial)
         elif sides.keys() - {"w", "h"} or any(keys[item.key].role == "corner" for item in record.fields):
             self.builder.drop("wrong_arity", start, entry.end)
         elif self.builder.objects and entry.named:
             self.builder.drop("no_coordinates", start, entry.end)
-
-    def _corners_of_one_box(self, fields: Sequence[Field]) -> bool:
-        """Return whether `x` occurs twice beside one label: `from x=1, y=2 to x=3, y=4`."""
-        return [self.keys[item.key].side for item in fields].count("x") == 2 and not fields[-1].text
 
     def _emit_items(self, entry: _Entry) -> None:
         """Add the objects or drops of items with one label."""
@@ -391,7 +383,7 @@ class LineParser:
                 builder.truncated = True
                 self._emit_shapes(item, item.groups[:-1], entry, start, start_index)
                 builder.drop("truncated", start, item.end)
-            elif cut and sum(map(len, item.groups)) > 2:
+            elif cut:
                 builder.drop("stray_text", start, item.end)
             else:
                 self._emit_shapes(item, item.groups, entry, start, start_index)
@@ -478,8 +470,6 @@ def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[
         return [("point" if len(group) == 2 else "", group) for group in groups]
     if item.kind == "box" and len(flat) == 4 and flat[:2] == flat[2:]:
         return [("point", flat[:2])]  # Seed writes the box of a click so
-    if item.kind == "polygon" and len(flat) == 4:
-        return [("box", flat)]  # Hunyuan's lines of text: two corners
     if item.kind != "any":
         return split_shapes(groups, item.kind, requested)
     if requested != "box":

@@ -205,12 +205,6 @@ class MarkerParser:
     def _close(self, end: int, partial: bool = False, reason: str = "wrong_arity") -> None:
         """Add the shapes of the open object; `reason` is that of a drop for a last one that is not complete."""
         runs, span = self.runs, (self.opened_at, end)
-        if len(runs) > 1 and all(len(run.bins) + run.invalid == 1 for run in runs):  # commas between all coordinates
-            whole = _Run(runs[0].first, invalid=any(run.invalid for run in runs))
-            for run in runs:
-                whole.bins += run.bins
-                whole.unit += run.unit
-            runs = [whole]
         for run in runs:
             if run.invalid:
                 self.builder.drop("invalid_coordinate", *span)

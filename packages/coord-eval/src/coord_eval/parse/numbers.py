@@ -88,9 +88,7 @@ def read_groups(text: str, start: int, stop: int, bare: bool = True) -> Groups:
                 group.numbers.append(float(part[0]))
                 group.end = part.end()
         elif kind == "open":
-            if group is not None and group.depth == 0:
-                group = None
-            elif group is not None:
+            if group is not None:
                 group.closed, group = True, None  # [1, 2, [3, 4]]: the inner list is a group of its own
             opened.append(part.start())
         elif kind == "close":
@@ -132,8 +130,6 @@ def split_shapes(
         >>> split_shapes([[1, 2], [3, 4]], "any", "box"), split_shapes([[1, 2], [3, 4]], "any", "point")
         ([('box', [1, 2, 3, 4])], [('point', [1, 2]), ('point', [3, 4])])
     """
-    if len(groups) > 1 and all(len(group) == 1 for group in groups):  # [[1], [2], [3], [4]]
-        groups = [list(chain(*groups))]
     kind = _stated_or_requested(groups, kind, requested)
     if kind not in ("any", "box"):
         return [(kind, shape) for shape in _outlines(groups, kind)]

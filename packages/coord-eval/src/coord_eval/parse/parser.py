@@ -22,8 +22,6 @@ from coord_eval.parse.record import Keys
 from coord_eval.parse.table_format import TableParser
 from coord_eval.parse.unread import unread_numbers
 
-_THOUGHT_HEADS = frozenset({"thi", "/th", "tho", "rea", "/re"})
-_Heads = set[str]
 _FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTILINE)
 """A line of YAML."""
 _EMPTY_LIST = re.compile(r"\[\s*\]")
@@ -110,7 +108,6 @@ class ReadAnswer:
 
     answer: Answer
     formats: Sequence[str | MarkerFamily]
-    labels_follow: bool | None = None
 
 
 def read_answer(
@@ -125,10 +122,8 @@ def read_answer(
     geometry: str = "box",
 ) -> ReadAnswer:
     """Parse one answer of a set as `parse_answer` does, and say which formats it can have."""
-    if type(text) is not str:
-        expect("text", text, str)
-    if type(scale) is not float or image_size is not None:
-        scale, image_size = plain(scale), plain(image_size)
+    expect("text", text, str)
+    scale, image_size = plain(scale), plain(image_size)
     expect("grid", grid, CoordGrid)
     expect("preferred", preferred, Sequence)
     for name in preferred:
@@ -156,9 +151,7 @@ class _Parse:
             text = without_escapes(text)
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
         self.units = token_units(grid)
-        self.heads = _heads(text)
-        thinks = not _THOUGHT_HEADS.isdisjoint(map(str.lower, self.heads)) or "\u25c1" in text
-        self.begin, self.end, self.thought = _answer_range(text) if thinks else (0, len(text), None)
+        self.begin, self.end, self.thought = _answer_range(text)
         self.withdrawn: tuple[int, int] | None = None
         if not any(map(text.__contains__, _SPEAKS)):
             return
@@ -173,7 +166,7 @@ class _Parse:
 
     def with_any_format(self, preferred: Sequence[str] = ()) -> tuple[Answer, Sequence[str]]:
         """Parse the text in the formats whose tokens it contains; return the best answer and these formats."""
-        names = candidate_formats(self.text, (self.begin, self.end), self.heads)
+        names = _candidates(self.text, self.begin, self.end)
         answers = [self.with_format(name) for name in names]
         if len(answers) == 1 and answers[0].objects:
             if names[0] == "json" and not any(item.desc for item in answers[0]) and _FLOW.search(self.text):
@@ -260,8 +253,6 @@ class _Parse:
 
     def _tokens(self, start: int, stop: int) -> int:
         """Return the number of coordinate tokens in a range of the text."""
-        if start >= stop:
-            return 0
         return sum(token in self.units for token in COORD.findall(self.text, start, stop))
 
 
@@ -329,25 +320,17 @@ def _answer_range(text: str) -> tuple[int, int, int | None]:
     return *ranges[-1], inside
 
 
-def candidate_formats(text: str, answer_range: tuple[int, int] | None = None, heads: _Heads | None = None) -> list[str]:
-    """Return the formats whose tokens the answer in a text contains, `none` if there are none.
+def _candidates(text: str, begin: int, end: int) -> list[str]:
+    """Return the formats whose tokens a range of a text contains, `none` if there are none.
 
     Of formats with equally many objects, `parse_answer` chooses the first of this list.
     """
-    heads = _heads(text) if heads is None else heads
-    begin, end = answer_range or _answer_range(text)[:2]
-    present: dict[str, bool] = {}
 
     def has(piece: str) -> bool:
-        if piece not in present:
-            possible = len(piece) < 4 or piece[0] != "<" or piece[1:4] in heads
-            present[piece] = possible and text.find(piece, begin, end) >= 0
-        return present[piece]
+        return text.find(piece, begin, end) >= 0
 
     formats = []
     for name, row in REGISTRY.items():
-        if row.heads and row.heads.isdisjoint(heads):
-            continue
         if row.keys or row.reader:
             if name == "json" and (has("{") or (has("[") and _EMPTY_LIST.search(text, begin, end))):
                 formats.append(name)
@@ -357,11 +340,6 @@ def candidate_formats(text: str, answer_range: tuple[int, int] | None = None, he
         elif (not row.needs or any(map(has, row.needs))) and row.shown.search(text, begin, end) is not None:
             formats.append(name)
     return formats or ["obj" if has(COORD_START) else "none"]
-
-
-def _heads(text: str) -> _Heads:
-    """Return the three characters after each `<`: most formats are ruled out by them."""
-    return {piece[:3] for piece in text.split("<")[1:]}
 
 
 def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid) -> Scale:

@@ -13,6 +13,7 @@ from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
 
 _BETWEEN = frozenset(" ,;\t\r\n[](){}")
 _TAGS = re.compile(r"</?[a-z_]+>|<delim>")
+_OTHER_TAG = re.compile(r"<|\w>")
 _NOTHING = re.compile("none|null", re.IGNORECASE)
 _MAX_LABEL = 400
 """Number of characters before an object that are searched for its label."""
@@ -90,13 +91,14 @@ class PatternParser:
     def _last_line(self, written: str) -> str:
         if self.noise is not None and ("<" in written or " " in written):
             written = self.noise.sub(" ", written)
-        if "\n" in written:
-            return next((line for line in reversed(written.splitlines()) if line.strip()), "")
-        return written
+        return written.strip().rpartition("\n")[2]
 
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
         start, end = self._name(match, last_end), match.end()
+        if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
+            builder.drop("stray_text", start, end)
+            return
         partial = self.has_end and not match["end"].strip()
         at_end = end >= self.text_end or (
             self.is_token
@@ -122,13 +124,6 @@ class PatternParser:
         open_number = at_end and partial and not self.is_token and last == self.text_end
         if row.groups is not None:
             groups = row.groups(written)
-            if open_number and groups:  # the point at the end may be cut off
-                kept = written
-                for _ in range(3):
-                    kept = kept.rstrip().rpartition(" ")[0]
-                    if all(row.groups(kept)):
-                        break
-                groups = [*row.groups(kept), groups[-1]]
         if not groups:
             is_none = bool(_NOTHING.search(written))
             builder.explicit_empty |= is_none
@@ -154,8 +149,6 @@ class PatternParser:
         order = (
             row.order if geometry == "box" or (geometry == "point" and len(row.order) == 2) else shape_order(geometry)
         )
-        if geometry == "box" and len(order) == 2:
-            order = "xyxy"
         if not row.bins:
             builder.add_numbers(self.label, values, span, geometry, order, row.scale, (), self.start_index, partial)
             return

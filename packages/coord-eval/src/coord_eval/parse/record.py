@@ -259,8 +259,6 @@ def box_of_sides(sides: Mapping[str, float]) -> list[float]:
         if names >= {"cx", "cy"}:
             cx, cy = sides["cx"], sides["cy"]
             return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
-    if names >= {"x", "y", "x2", "y2"}:
-        return [sides[key] for key in ("x", "y", "x2", "y2")]
     for x, y in (("x", "y"), ("cx", "cy")):
         if names == {x, y}:
             return [sides[x], sides[y]]
@@ -293,11 +291,13 @@ def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:
     if leading is None or (leading in shapes and counts[shapes[0]] == 1):  # points of the box before them
         return [fields]
     parts: list[list[Field]] = [[]]
-    begun = False
+    seen: set[str] = set()
     for item, stem in zip(fields, stems, strict=True):
-        if stem == leading and begun:
+        if stem in seen:
             parts.append([])
-        begun = begun or stem == leading
+            seen = set()
+        if stem == leading or keys[item.key].role == "side":
+            seen.add(stem)
         parts[-1].append(item)
     return parts
 
@@ -360,7 +360,7 @@ class _Part:
                 builder.drop("unread_numbers", *span)
         corners = self._sides(shapes, partial)
         if not shapes and not corners:
-            if self._add_by_label(builder, span, partial) or (not self.shapes and quiet):
+            if self._add_by_label(builder, span, partial) or (quiet and (self.label is None or not self.shapes)):
                 return
             if partial:
                 builder.drop("truncated", *span)
@@ -407,11 +407,8 @@ class _Part:
         if self.shapes or partial:
             return False
         arity = 2 if builder.geometry == "point" else 4
-        shapes = []
-        for item in self.others:
-            if item.key in _NO_BOX:
-                continue
-            shapes += [(item.key, shape) for shape in _shapes(item, "any", builder.geometry)]
+        others = [item for item in self.others if item.key not in _NO_BOX]
+        shapes = [(item.key, shape) for item in others for shape in _shapes(item, "any", builder.geometry)]
         boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
         if not boxes or (self.label is not None and len(boxes) > 1):
             return False
@@ -434,8 +431,8 @@ class _Part:
         tokens = sum(value[1] is not None for value in flat)
         expected = GEOMETRIES["box" if meaning.kind == "any" else meaning.kind]
         is_whole = tokens and not item.invalid and expected.fixed and len(flat) == expected.least
-        if partial and not item.done and not is_whole:
-            builder.drop("truncated", *span)
+        if not (item.done or is_whole) and (partial or not item.invalid):
+            builder.drop("truncated" if partial else "stray_text", *span)
         elif len(flat) >= MAX_NUMBERS:
             builder.drop("wrong_arity", *span)
         elif item.invalid or tokens not in (0, len(flat)):

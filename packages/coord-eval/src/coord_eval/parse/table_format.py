@@ -15,7 +15,6 @@ _GAP = re.compile(r"\s{2,}|\t")
 _HTML_ROW = re.compile(r"<tr\b[^<>]{0,200}>(.*?)(?:</tr>|(?=<tr\b)|\Z)", re.IGNORECASE | re.DOTALL)
 _HTML_CELL = re.compile(r"<t[hd]\b[^<>]{0,200}>(.*?)(?=</?t[hdr]\b|\Z)", re.IGNORECASE | re.DOTALL)
 _TAG = re.compile(r"<[^<>]{0,200}>")
-_ROW = re.compile(rf"{NUMBER}(?:,\s?{NUMBER}){{3}}")
 _UNIT = re.compile(r"\s{0,9}[(\[].*")
 
 
@@ -83,8 +82,6 @@ class TableParser:
                 values: list[list[Value]] = [[(number, None, None) for number in group.numbers] for group in groups]
                 key = "point_2d" if name == "point" and cell.startswith("(") else name
                 record.fields.append(Field(key, values, text=cell if role == "score" else None, done=True))
-        if any(item.text and _ROW.search(item.text) for item in record.fields):
-            self.builder.drop("unread_numbers", start, end)  # another row in its label
         cut = end >= text_end and (len(cells) < len(header) or any(_is_open(cell) for cell in cells))
         self.builder.truncated |= cut
         if cut:

@@ -6,10 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 
 _DIGIT = re.compile("[0-9]")
-_NUMBER = re.compile(r"(?:(?:loc_?|coord_|index_|\b[xy]_)|(?<![\w.]))[0-9]+(?:\.[0-9]+)?", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"(?:(?:loc_?|coord_|index_|\b[xy]_)|(?<!\w)(?<!\w\.)|(?<=[0-9][^\W\d_xX]))[0-9]+(?:\.[0-9]+)?", re.IGNORECASE
+)
 """A number, also within a token; digits of a name (`bbox_2d`, `x1`) are none."""
 _NEAR = re.compile(
-    r"[^\w\n*+/\\]{0,12}(?:[A-Za-z]\w{0,15}[\"'`*]{0,3}\s?[:=][^\w\n]{0,6})?(?:(?:to|and|px|x|[xywh][12]?|_|\|?>?<?\|?)[^\w\n]{0,6})?"
+    r"(?:</\w{1,20}><\w{1,20}>)?[^\w\n*+/\\]{0,12}(?:[A-Za-z]\w{0,15}[\"'`*]{0,3}\s?[:=][^\w\n]{0,6})?"
+    r"(?:(?:to|and|px|x|[xywh][12]?|_|\|?>?<?\|?)[^\w\n]{0,6})?"
 )
 """What may stand between the numbers of one object."""
 _BESIDE = 80

@@ -415,7 +415,9 @@ def figure_of(name: str) -> Figure:
         for figure in row.figures:
             if figure.covers(name):
                 return figure
-    raise InputError(f"metric: no metric has a figure {name!r}")
+    raise InputError(
+        f"metric: no metric has a figure {name!r}; state it in `figures` of its metric, with * for what the data name"
+    )
 
 
 def headline(scored: Scored) -> Iterator[str]:
