@@ -279,11 +279,16 @@ class CocoReader:
 def contradictions(bbox_xywh: Sequence[float], area: float | None, segmentation: Any) -> list[str]:
     """Return what a box contradicts that its annotation states besides, as names of notes."""
     found = []
-    if area is not None and area > _ROUNDED * (bbox_xywh[2] + 1) * (bbox_xywh[3] + 1):
+    if area is not None and is_larger(area, bbox_xywh[2], bbox_xywh[3]):
         found.append(AREA_TOO_LARGE)
     if segmentation and not _encloses(bbox_xywh, segmentation):
         found.append(NOT_AROUND)
     return found
+
+
+def is_larger(area: Any, width: Any, height: Any) -> Any:
+    """Return whether an area is larger than its box, whose sides may be rounded: numbers or arrays in pixels."""
+    return area > _ROUNDED * (width + 1) * (height + 1)
 
 
 def _encloses(bbox_xywh: Sequence[float], segmentation: Any) -> bool:

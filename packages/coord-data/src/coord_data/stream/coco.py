@@ -11,6 +11,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class CocoRecords:
         image_size: Callable[[str], tuple[int, int] | None],
         image_row: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.source, self.problems, self.notes = source, list[Problem](), Counter[str]()
+        self.source, self.folder, self.problems, self.notes = source, folder, list[Problem](), Counter[str]()
         kind = geometry_of(rules.geometry)
         annotations = _Annotations(whole=not kind.is_box)
         lists: dict[str, Any] = {"images": [], "categories": [], "annotations": annotations}
@@ -103,7 +104,7 @@ class CocoRecords:
             extra = (of_record, shapes) if of_record or any(shapes) else None
             yield Row(image.file_name, image.width, image.height, image.id, **of_objects, extra=extra)
 
-    @property
+    @cached_property
     def stated(self) -> CocoTables:
         """All valid rows of the file, also those of images that are left out."""
         return CocoTables(self._reader.images, tuple(self._objects.annotations()))
