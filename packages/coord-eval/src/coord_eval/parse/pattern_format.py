@@ -96,9 +96,6 @@ class PatternParser:
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
         start, end = self._name(match, last_end), match.end()
-        if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
-            builder.drop("stray_text", start, end)
-            return
         partial = self.has_end and not match["end"].strip()
         at_end = end >= self.text_end or (
             self.is_token
@@ -116,6 +113,9 @@ class PatternParser:
         tokens = self.number.findall(written) if self.is_token else []
         if row.bins:
             builder.coord_count += len(tokens)
+        if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
+            builder.drop("stray_text", start, end)
+            return
         if geometry is None and len(tokens) == row.arity == 4 and not _SEPARATED.search(written):
             self._add(list(map(int if row.bins else float, tokens)), "box", (start, end), first, partial)
             builder.truncated |= at_end and partial
