@@ -192,20 +192,8 @@ _ROWS = (
     TextFormat(
         name="json",
         keys=(
-            *(
-                "bbox_2d",
-                "bbox",
-                "box",
-                "bounding_box",
-                "boundingBox",
-                "bboxes",
-                "boxes",
-                "rect",
-                "bounds",
-                "bbox2d",
-                "xyxy",
-            ),
-            *("bbox_xyxy", "box_xyxy", "box_coordinates", "bounding_box_2d", "data-bbox"),
+            *("bbox_2d", "bbox", "box", "bounding_box", "boundingBox", "bboxes", "boxes", "rect", "bounds", "bbox2d"),
+            *("xyxy", "bbox_xyxy", "box_xyxy", "box_coordinates", "bounding_box_2d", "data-bbox"),
         ),
         example='{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
         divisor="tokens: the grid; plain: `scale`",
