@@ -159,12 +159,6 @@ class PatternParser:
             builder.add(
                 self.label, tuple(values), row.decode(values), span, index, self.start_index, (), partial, "box", ""
             )
-        elif len(values) == 4 and order in ("xyxy", "yxyx"):
-            a, b, c, d = values
-            unit = [units[a], units[b], units[c], units[d]]  # type: ignore[call-overload]
-            if order == "yxyx":
-                unit = [unit[1], unit[0], unit[3], unit[2]]
-            builder.add(self.label, (a, b, c, d), unit, span, index, self.start_index, (), partial, "box", order)
         else:
             builder.add_tokens(
                 self.label,
