@@ -204,7 +204,7 @@ class PatternParser:
             flat = [value for group in groups for value in group]
             shape: Geometry = "point" if row.kind == "point" else "box"
             return [(shape, flat[i : i + row.arity]) for i in range(0, len(flat), row.arity)]
-        if row.by_count and self.is_token:
+        if row.kind == "any" and self.is_token:
             return [shape for group in groups for shape in self._by_count(group)]
         if not self.is_token:
             # One pair in the marks of a box is a point; several are corners.
