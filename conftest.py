@@ -150,9 +150,12 @@ def forked_popen(tmp_path: Path) -> type:
 
 
 def _import_all() -> None:
+    """Import what a run imports, also what its steps and its report do, which each fork would do anew."""
     pytest.importorskip("swift")
-    importlib.import_module("coord_trainer.run")
-    importlib.import_module("coord_trainer.swift.open_run")
+    for name in ("run", "swift.open_run", "swift.trainer", "swift.pipeline"):
+        importlib.import_module(f"coord_trainer.{name}")
+    for name in ("deepspeed", "torch.distributed.launcher.api", "torch.utils.tensorboard", "matplotlib.pyplot"):
+        pytest.importorskip(name)
     gc.freeze()
 
 

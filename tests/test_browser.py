@@ -21,7 +21,7 @@ from coord_eval.review import apply_decisions, review
 from coord_trainer.answers.finish import Threshold
 from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.config.run_config import RunConfig, load_run_config
-from coord_trainer.detect.demo import build_demo, look_of_demo
+from coord_trainer.detect.demo import build_demo, launch_demo
 from coord_trainer.detect.gallery import draw_answers
 from coord_trainer.detect.session import Answered
 
@@ -267,13 +267,13 @@ class OneBox:
 
 @pytest.mark.slow
 def test_demo_draws_the_boxes_of_an_uploaded_image(browser, tmp_path):
-    gradio = pytest.importorskip("gradio", reason="the demo's page needs gradio: uv sync --extra demo")
+    pytest.importorskip("gradio", reason="the demo's page needs gradio: uv sync --extra demo")
     Image.new("RGB", (80, 60), "white").save(tmp_path / "a.png")
     engine = SimpleNamespace(name="/somewhere/of/the/server/model")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     page = build_demo(OneBox(engine, load_run_config(None, [], trains=False), Threshold(0.25)))
-    page.launch(server_port=port, prevent_thread_lock=True, quiet=True, inbrowser=False, **look_of_demo(gradio))
+    launch_demo(page, server_port=port, prevent_thread_lock=True)
     try:
         browser.open(f"http://127.0.0.1:{port}", width=400)
         browser.wait_for("document.querySelector('h1')?.textContent == 'What does model find?'")

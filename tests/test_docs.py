@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -99,10 +98,8 @@ def run_command(command, folder, forked):
     """Run a command line as it is typed, but by this environment's programs instead of through uv."""
     words = shlex.split(command.replace("\\\n", " "), comments=True)
     assert words[:2] == ["uv", "run"], command
-    if words[2].startswith("apps/"):
-        return forked(ROOT / words[2], *words[3:], cwd=folder)
-    program = shutil.which(words[2], path=str(Path(sys.executable).parent))
-    return subprocess.run([program, *words[3:]], cwd=folder, capture_output=True, text=True, check=False)
+    program = ROOT / words[2] if words[2].startswith("apps/") else Path(sys.executable).with_name(words[2])
+    return forked(program, *words[3:], cwd=folder)
 
 
 def run_guide(name, folder, forked):

@@ -10,6 +10,8 @@ import pytest
 from drawn_coco import write_coco
 from safetensors.torch import load_file
 
+from coord_eval.cli.main import main as evaluate
+
 ROOT = Path(__file__).parents[1]
 # Imported by Python itself at start: every look-up and every connection is refused and written down.
 BLOCK = """
@@ -125,8 +127,8 @@ def test_the_log_names_every_term_for_training_and_evaluation(finished):
 def test_the_evaluation_command_alone_says_the_same(finished, tmp_path):
     run, _, _, heldout = finished
     files = ["--ground-truth", str(heldout), "--predictions", str(run / "predictions.jsonl")]
-    options = ["--markers", "obj", "--max-objects", "30", "--out", str(tmp_path)]
-    subprocess.run([sys.executable, "-m", "coord_eval", "score", *files, *options], check=True)
+    options = ["--markers", "obj", "--max-objects", "30", "--out", str(tmp_path), "--no-report"]
+    assert evaluate(["score", *files, *options]) == 0
     found, written = (json.loads((folder / "evaluation.json").read_text()) for folder in (tmp_path, run))
     assert found == written and written["format"]["answers"] == 6
 

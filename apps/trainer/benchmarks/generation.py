@@ -19,9 +19,10 @@ import typer
 from PIL import Image
 
 from coord_trainer.answers import generate
-from coord_trainer.answers.detector import Detector, as_trained
+from coord_trainer.answers.detector import Detector
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
+from coord_trainer.model.card import as_trained
 
 
 class Timed:

@@ -57,13 +57,13 @@ def test_dry_run_of_lora_alone_has_one_group_since_all_of_it_decays():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["full", "recomputed", "masks"])
+@pytest.mark.parametrize("case", ["recomputed", "masks"])
 def test_dry_run_memory_is_within_10_percent_of_a_real_step_part_by_part(case, tmp_path):
     pytest.importorskip("swift")
     benchmark = runpy.run_path(str(BENCHMARK))
     half = [*benchmark["DORA"], "model.dtype=bfloat16", "training.gradient_checkpointing=true"]
     masks = ["data.prompt=" + "all " * 300]  # of padded rows, which each layer keeps
-    more = {"full": [], "recomputed": half, "masks": masks}
+    more = {"recomputed": half, "masks": masks}
     planned, measured = benchmark["compare"]([*benchmark["SHAPES"], *more[case]], tmp_path)
     for part in benchmark["PARTS"]:
         assert planned[part] == pytest.approx(measured[part], rel=0.1), part

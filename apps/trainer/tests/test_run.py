@@ -68,6 +68,7 @@ def groups(tmp_path_factory):
     return finished
 
 
+@pytest.mark.slow
 def test_groups_of_one_seed_begin_with_the_same_batches_and_weights(groups):
     digests = [manifest["first_batches"] for _, manifest, _ in groups.values()]
     assert len(digests) > 1 and all(digest == digests[0] for digest in digests)
@@ -151,6 +152,7 @@ TERMS = {
 }
 
 
+@pytest.mark.slow
 def test_gradient_norm_of_every_term_with_a_weight_is_logged(groups):
     for name, terms in TERMS.items():
         first = groups[name][2][0]

@@ -10,7 +10,7 @@ COMBINATIONS = [(base, head) for base in (True, False) for head in (True, False)
 NAMES = [f"base_{'tied' if base else 'untied'}-head_{'tied' if head else 'own'}" for base, head in COMBINATIONS]
 
 
-@pytest.fixture(params=COMBINATIONS, ids=NAMES)
+@pytest.fixture(scope="module", params=COMBINATIONS, ids=NAMES)
 def combination(request):
     """(base ties embedding and head, the offsets tie them)."""
     return request.param

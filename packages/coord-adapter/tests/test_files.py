@@ -25,14 +25,14 @@ EXPORTABLE = [(True, True), (False, True), (False, False)]
 NAMES = ["base_tied-head_tied", "base_untied-head_tied", "base_untied-head_own"]
 
 
-@pytest.fixture
-def saved(tmp_path, combination):
-    """(folder, logits of the trained model, base's tie mode) of an adapter of each combination."""
-    tied, tie_head = combination
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory, combination):
+    """(folder, logits of the trained model, base's tie mode) of an adapter of each combination; not to be changed."""
+    (tied, tie_head), folder = combination, tmp_path_factory.mktemp("saved")
     model = peft_model(tied, tie_head, fingerprint="f00d")
     expected = logits(model)
-    model.save_pretrained(tmp_path)
-    return tmp_path, expected, tied
+    model.save_pretrained(folder)
+    return folder, expected, tied
 
 
 @pytest.fixture

@@ -50,8 +50,8 @@ def test_stream_lists_equals_json_loads_wherever_blocks_end(tmp_path, monkeypatc
     ],
 )
 def test_stream_lists_names_what_is_no_json(tmp_path, text, told):
-    (tmp_path / "a.json").write_text(text)
-    with pytest.raises(InputError, match=f"a.json: not JSON .*{told}"):
+    (tmp_path / "a.json").write_text("\n" * 4 + text)
+    with pytest.raises(InputError, match=f"a.json, line 5: not JSON .*{told}"):
         list(stream_lists(tmp_path / "a.json"))
 
 

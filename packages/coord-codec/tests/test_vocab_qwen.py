@@ -72,6 +72,7 @@ def test_marked_text_survives_the_tokenizer(qwen3, markers):
     assert layout.reasons == ()
 
 
+@pytest.mark.slow
 def test_json_text_survives_the_tokenizer(qwen3):
     vocab = CoordVocab.from_tokenizer(qwen3)
     text = encode_target(INSTANCE, style="json", order="given")
@@ -94,6 +95,7 @@ def test_a_whole_conversation_and_its_labels_agree(qwen3):
     assert [o.bins for o in find_layout(labels, vocab, marker_ids).objects] == BINS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tokens", "numbers"])
 def test_numbers_are_plain_text(qwen3, form):
     ids = qwen3.encode(encode_target(INSTANCE, form=form), add_special_tokens=False)

@@ -1,13 +1,12 @@
 """Measures the time and memory that many records need until they are loaded.
 
-    uv run python packages/coord-data/benchmarks/large_data.py --records 100000 [--format coco] [--as-objects]
+    uv run python packages/coord-data/benchmarks/large_data.py --records 100000 [--format coco] [--scored]
 
 Writes instance JSONL or one COCO file of that many records with a small image each (hard links to a few files), and
 loads them in new processes: the first checks and caches them, each further one maps the cache. Prints the time until
 the data are loaded, as processor time of all processes (which depends less on the load of the machine) and as wall
 time; the resident memory then and at its peak; and how much of the mapped records is resident while a second process
-reads them, with the share of this process. With `--rules` it prints what a record and an annotation cost by the short
-cut of plainly valid ones and by the full rules.
+reads them, with the share of this process.
 """
 
 import argparse
@@ -18,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -75,14 +73,14 @@ def spent():
     return np.array([sum(times[:4]), time.monotonic()])
 
 
-def load(path, as_objects):
+def load(path, scored):
     """Load as training does, in this process; prints seconds and resident megabytes."""
     from coord_data.image_set import load_annotated
 
     imported = spent()
-    found = load_annotated(Path(path), scored=as_objects)
+    found = load_annotated(Path(path), scored=scored)
     figures = dict(zip(("loaded", "loaded, clock"), spent() - imported, strict=True)) | memory()
-    if not as_objects and hasattr(found.instances, "path"):
+    if not scored and hasattr(found.instances, "path"):
         figures |= shared(found.instances)
     print(json.dumps({"records": len(found)} | {k: round(v, 2) for k, v in figures.items()}), flush=True)
 
@@ -113,70 +111,24 @@ def shared(records):
     return {"mapped MB": sizes["Rss"], "own share MB": sizes["Pss"]}
 
 
-def rules(folder, records):
-    """Print the microseconds of processor time of a record and of an annotation, by both ways of checking them."""
-    from coord_codec.coco.reader import CocoReader
-    from coord_codec.records import parse_objects
-    from coord_data.large.coco import _Annotations
-    from coord_data.large.lines import plain_row
-    from coord_data.records import row_of
-
-    lines = write(folder / "lines", records).read_bytes().splitlines()
-    document = json.loads(write(folder / "coco", records, coco=True).read_text())
-    rows = document["annotations"]
-
-    def reader():
-        lists = document["categories"], document["images"]
-        return CocoReader(*lists, "a.json", [], Counter(), "drop_image")
-
-    def by_arrays():
-        stored = _Annotations()
-        for row in rows:
-            stored.append(row)
-        stored.place(reader(), Counter())
-
-    def one_by_one():
-        checker = reader()
-        for position, row in enumerate(rows):
-            checker.place(row, position)
-
-    measured = {
-        "record, plain": (lambda: list(map(plain_row, lines)), len(lines)),
-        "record, full": (lambda: [row_of(parse_objects(line, "a", "drop_image")[0]) for line in lines], len(lines)),
-        "annotation, arrays": (by_arrays, len(rows)),
-        "annotation, full": (one_by_one, len(rows)),
-    }
-    for name, (work, count) in measured.items():
-        times = []
-        for _ in range(3):
-            begun = time.process_time()
-            work()
-            times.append(time.process_time() - begun)
-        print(f"{name}: {1e6 * min(times) / count:.1f} µs", flush=True)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--again", type=int, default=1, help="times that the same data are loaded anew")
     parser.add_argument("--format", choices=["jsonl", "coco"], default="jsonl")
     parser.add_argument(
-        "--as-objects", action="store_true", help="keep a COCO file as objects in memory, as where it is scored"
+        "--scored", action="store_true", help="keep the pixel boxes of a COCO file in memory, as where it is scored"
     )
-    parser.add_argument("--rules", action="store_true", help="measure the rules instead")
     parser.add_argument("--load", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.load:
-        load(options.load, options.as_objects)
+        load(options.load, options.scored)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        if options.rules:
-            rules(Path(scratch), options.records)
-            return
         path = write(Path(scratch) / "data", options.records, coco=options.format == "coco")
         environment = os.environ | {"XDG_CACHE_HOME": f"{scratch}/cache"}
         for _ in range(options.again + 1):
-            words = [sys.executable, __file__, "--load", str(path), *["--as-objects"] * options.as_objects]
+            words = [sys.executable, __file__, "--load", str(path), *["--scored"] * options.scored]
             subprocess.run(words, env=environment, check=True)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 
-from coord_codec.files import InputError, read_json
+from coord_codec.files import InputError
 from coord_exporter.checkpoint.read import CARD_FILE, read_object
 
 _HUB_ID = re.compile(r"([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
@@ -63,12 +62,11 @@ def find_adapter(name: str | Path) -> tuple[Path, str | None]:
         hint = f"{whole} is a whole model, which needs no merge" if whole else "name the adapter itself"
         raise InputError(f"{folder}: a training run without a complete checkpoint of an adapter; {hint}")
     steps, reason = max(by_step), "the last"
-    scores = read_json(folder / "convergence.json") if (folder / "convergence.json").is_file() else []
-    rows = [row for row in scores if isinstance(row, dict) and row.get("step") in list(by_step)]
-    rows = [row for row in rows if isinstance(row.get("AP"), int | float) and math.isfinite(row["AP"])]
-    if rows:
-        best = max((row for row in rows if row.get("decoding") == rows[0].get("decoding")), key=lambda row: row["AP"])
-        steps, reason = best["step"], f"the best by AP, {best['AP']:.3f}"
+    manifest = folder / "manifest.json"
+    best = (read_object(manifest) if manifest.is_file() else {}).get("best_checkpoint")
+    for number, path in by_step.items():
+        if best and folder / best["path"] == path:
+            steps, reason = number, f"the best by AP, {best['AP']:.3f}"
     return by_step[steps], f"{folder}: a training run; its {by_step[steps].name} is merged, {reason}"
 
 

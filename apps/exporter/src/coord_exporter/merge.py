@@ -19,7 +19,7 @@ from coord_exporter.vocabulary import DTYPES, check_base, check_fingerprint, set
 
 _VERIFIED_BYTES = 1 << 30  # bases up to this size are verified by default
 
-_VLLM_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+_VLLM_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 """Sizes of attention heads that vLLM 0.32 runs on a CPU."""
 
 

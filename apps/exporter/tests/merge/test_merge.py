@@ -91,8 +91,7 @@ def test_rows_merged_and_lora_kept_are_the_whole_merge(bases, tmp_path, tied):
         merge_quietly(rows, lora, tmp_path / "again", keep_lora=tmp_path / "same")
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
+@pytest.mark.parametrize(("dtype", "dora"), [("float16", True), ("float32", False)])
 def test_merge_has_the_bits_of_peft_in_other_types(bases, tmp_path, dtype, dora):
     base = bases(False, dtype)
     make_adapter(tmp_path / "adapter", base, "separate", use_dora=dora)

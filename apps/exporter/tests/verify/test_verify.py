@@ -32,6 +32,7 @@ def exported(bases, tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 def test_default_for_small_bases_with_an_image(exported):
     figures = exported["float32"][3].verification
     assert figures["image"] is True and figures["tokens"] == figures["equal_tokens"] == 64
@@ -40,6 +41,7 @@ def test_default_for_small_bases_with_an_image(exported):
     assert record["verification"] == figures
 
 
+@pytest.mark.slow
 def test_tolerance_follows_the_type(exported):
     figures = exported["bfloat16"][3].verification
     assert 1e-3 < figures["max_difference"] < figures["tolerance"] < 1
@@ -80,6 +82,7 @@ def test_a_merge_that_did_nothing_is_noticed_at_any_size(bases, tmp_path, monkey
     assert not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.slow
 def test_a_changed_tensor_that_no_adapter_touches_is_noticed(exported, tmp_path):
     base, adapter, out, _ = exported["bfloat16"]
     shutil.copytree(out, tmp_path / "out")
@@ -89,6 +92,7 @@ def test_a_changed_tensor_that_no_adapter_touches_is_noticed(exported, tmp_path)
         verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_tensor_of_the_base_that_the_export_lacks_is_noticed(exported, tmp_path):
     base, adapter, out, _ = exported["bfloat16"]
     shutil.copytree(out, tmp_path / "out")
@@ -98,6 +102,7 @@ def test_a_tensor_of_the_base_that_the_export_lacks_is_noticed(exported, tmp_pat
         verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_a_factor_on_disk_that_was_not_read_is_noticed(exported, tmp_path):
     base, adapter, _, _ = exported["bfloat16"]
     shutil.copytree(adapter, tmp_path / "read")
@@ -123,6 +128,7 @@ def test_changes_lost_in_rounding_are_told(bases, tmp_path):
     assert any("14 of 14 changes are lost by rounding" in warning for warning in report.warnings)
 
 
+@pytest.mark.slow
 def test_failed_verification_leaves_nothing(exported, tmp_path, monkeypatch):
     base, adapter, _, _ = exported["float32"]
     monkeypatch.setattr(steps, "read_float", lambda tensor: torch.zeros(tensor.shape))
@@ -131,6 +137,7 @@ def test_failed_verification_leaves_nothing(exported, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_models_that_cannot_be_run(exported, tmp_path):
     import json
 

@@ -12,7 +12,7 @@ import yaml
 from torch import nn
 
 from coord_adapter import offset_parameters
-from coord_codec import InputError, SequenceLayout
+from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_losses import CoordObjective
 from coord_trainer.checkpoints import check_model_path
@@ -23,6 +23,7 @@ from coord_trainer.data.load import load_training, train_of
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.shapes import make_shapes
+from coord_trainer.inspection.shown import tokens_of
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import base_checkpoint, tiny_without_weights
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
@@ -176,7 +177,7 @@ def _groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str
 
 
 def inspect_sample(config: RunConfig, number: int) -> None:
-    """Print image and target, or a conversation, and a line per token: id, token, whether it is supervised, its role.
+    """Print image and target, or a conversation, and a line per token: weight of its losses, role, text.
 
     Args:
         config: of the run
@@ -212,19 +213,9 @@ def inspect_sample(config: RunConfig, number: int) -> None:
     too_long = len(sample["input_ids"]) > opened.longest_sample
     limit = f", more than training.max_length={opened.longest_sample}" if too_long else ""
     say(f"{patches}{len(sample['input_ids'])} tokens in all{limit}")
-    roles = _roles(sample["coord_layout"])
-    tokenizer = opened.processor.tokenizer
-    say(f"{'position':>8} {'id':>7}  {'learnt':6} {'role':14} token")
-    images = 0
-    for position, (token, label) in enumerate(zip(sample["input_ids"], sample["labels"], strict=True)):
-        text = tokenizer.convert_ids_to_tokens(token)
-        if text == opened.family.image_token:
-            images += 1
-            continue
-        if images:
-            say(f"{'':8} {'':7}  {'':6} {'image':14} {opened.family.image_token} x {images}")
-            images = 0
-        say(f"{position:8} {token:7}  {'yes' if label != -100 else '-':6} {roles.get(position, ''):14} {text!r}")
+    say(f"{'weight':>8}  {'role':14} token")
+    for token in tokens_of(config, opened, sample):
+        say(f"{token.weight:8.3g}  {token.role:14} {token.text!r}")
 
 
 def _locate(train: Mixture, number: int) -> tuple[MixtureSource, int]:
@@ -244,14 +235,3 @@ def _locate(train: Mixture, number: int) -> tuple[MixtureSource, int]:
         record -= len(source.content)
     count = sum(len(source.content) for source in train.sources)
     raise InputError(f"--sample: expected 0 to {count - 1}, found {number}")
-
-
-def _roles(layout: SequenceLayout | None) -> dict[int, str]:
-    if layout is None:
-        return {}
-    roles = dict.fromkeys(layout.desc_positions, "description")
-    roles |= dict.fromkeys(layout.structure_positions, "structure")
-    for number, slot in enumerate(layout.objects):
-        for position, side in zip(slot.coord_positions, ("x1", "y1", "x2", "y2"), strict=False):
-            roles[position] = f"object {number} {side}"
-    return roles

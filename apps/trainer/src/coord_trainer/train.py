@@ -176,7 +176,7 @@ def _callbacks(
         MetricsFile(metrics),
         SparserLogs(),
         EachEpoch(samples.set_epoch),
-        OverfittingWatch(config.evaluation.overfitting_after),
+        OverfittingWatch(),
         *([StepProfile(metrics, family.vision_tower, family.language_model)] if config.run.profile else []),
         StopAtBoundary(interruption),
         clock,

@@ -1,19 +1,13 @@
 """A checkpoint scored on its own: no other images are read, and what stopped before its end goes on in its folder."""
 
 import json
-import shutil
 
 import pytest
 from coco_document import IMAGE, coco_document
 from PIL import Image
-from tiny_run import tiny_config
 
 from coord_trainer.answers import local, score
-from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.resumable_file import unfinished
-from coord_trainer.answers.score import report_on
-from coord_trainer.checkpoints import mark_complete
-from coord_trainer.data.shapes import draw_sets
 
 WORDS = ("data.markers=obj", "data.shapes.train=2", "data.shapes.heldout=3", "evaluation.max_new_tokens=8")
 
@@ -99,12 +93,6 @@ def test_scores_of_every_decoding_are_printed(evaluate):
     assert "markers: AP 0.000" in out and "scored/decodings/markers/evaluation.json" in out
 
 
-def test_single_checkpoint_is_evaluated_with_the_settings_of_a_run_that_scores_all(evaluate, tmp_path):
-    code, told, _ = evaluate("evaluation.each_checkpoint=true")
-    assert code in (0, None), told
-    assert not (tmp_path / "scored" / "convergence.json").exists()
-
-
 @pytest.mark.slow
 def test_threshold_keeps_boxes_of_its_score_alone(evaluate, tmp_path):
     code, told, _ = evaluate("--precision", "0.9")
@@ -116,19 +104,6 @@ def test_threshold_keeps_boxes_of_its_score_alone(evaluate, tmp_path):
     kept = json.loads((tmp_path / "scored" / "boxes.json").read_text())
     assert evaluation["counts"]["detections"] == 0
     assert kept["threshold"] == {"min_score": 1.0} and kept["fusion"]["below_threshold"] > 0
-
-
-def test_each_checkpoint_is_scored_beside_folders_of_other_names(tiny_model, tmp_path, capsys):
-    config = tiny_config(evaluation={"each_checkpoint": True, "max_new_tokens": 8, "images": "train"})
-    images, _ = draw_sets(config, tmp_path / "data")
-    for name in ("checkpoint-10", "checkpoint-9", "checkpoint-10-old", "checkpoint-best"):
-        shutil.copytree(tiny_model, tmp_path / "checkpoints" / name)
-        mark_complete(tmp_path / "checkpoints" / name)
-    shutil.copytree(tiny_model, tmp_path / "checkpoints" / "checkpoint-11")  # without its manifest: it is incomplete
-    predict_images(config, tiny_model, images, tmp_path / "predictions.jsonl")
-    report_on(config, tmp_path, images)
-    rows = json.loads((tmp_path / "convergence.json").read_text())
-    assert [row["step"] for row in rows] == [9, 10] and "best checkpoint by AP" in capsys.readouterr().out
 
 
 def test_place_below_a_file_is_refused_in_one_line(evaluate, tmp_path):

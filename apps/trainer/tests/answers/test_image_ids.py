@@ -33,7 +33,7 @@ def test_perfect_answers_to_images_without_ids_score_1(tmp_path, limit):
     def answers(batch, at_once):
         return [{"text": encode_target(next(written), markers="obj"), "finish_reason": "stop"} for _ in batch]
 
-    detector = SimpleNamespace(engine=SimpleNamespace(concurrency=1), answers=answers)
+    detector = SimpleNamespace(engine=SimpleNamespace(concurrency=0), answers=answers)
     lists = prediction_records(detector, sources_of(images, limit), batch=2, raw=True)
     found = [record for records in lists for record in records]
     assert len(found) == (limit or 5)

@@ -6,7 +6,7 @@ import pytest
 
 from coord_codec import Instance, encode_target
 from coord_eval import score
-from coord_trainer.answers.score import best_checkpoint, headline, run_sections
+from coord_trainer.answers.score import headline, run_sections
 from coord_trainer.answers.summary import summary
 
 MANIFEST = {
@@ -67,7 +67,6 @@ def test_training_section_shows_the_evaluation_loss_and_says_when_it_rises(tmp_p
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     html = run_sections(tmp_path)[0].html
     assert "dashed: on the evaluation images" in html and "the evaluation loss rose from 2.910 to 3.620" in html
-    assert "overfitting" not in run_sections(tmp_path, overfitting_after=4)[0].html
 
 
 def test_run_section_states_steps_and_seconds_of_both_parts(tmp_path):
@@ -85,12 +84,6 @@ def test_run_section_states_proportions_of_several_sources_and_what_was_seen(tmp
     assert "1,200 images, 75.0% of the samples, digest ab; 3,000 samples seen" in html
     assert "80 conversations, 25.0% of the samples, digest cd; 1,001 samples seen" in html
     assert "source cells" not in run_section(tmp_path, MANIFEST)
-
-
-def test_best_checkpoint_is_named_beside_the_last_one():
-    rows = [{"step": step, "AP": ap} for step, ap in ((100, 0.2), (200, 0.4), (300, 0.4), (400, 0.3))]
-    assert best_checkpoint(rows) == "best checkpoint by AP: checkpoint-200, 0.400; the last one has 0.300"
-    assert best_checkpoint(rows[:2]) == "best checkpoint by AP: the last one, 0.400"
 
 
 def test_checkpoints_of_shapes_are_compared_by_their_own_measure():

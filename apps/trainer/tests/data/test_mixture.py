@@ -1,5 +1,6 @@
 """Several sources in one run: proportions, orders, what each has of its own, conversations, and what is refused."""
 
+import ast
 import json
 from collections import Counter
 from dataclasses import replace
@@ -270,8 +271,8 @@ def test_inspect_shows_a_conversation_token_by_token(run, tmp_path):
     assert code == 0, error
     assert f"conversation 1 of {tmp_path / 'talk.jsonl'}, {len(wanted['images'])} images" in told
     assert all(repr(message["content"]) in told for message in wanted["messages"])
-    rows = [line.split() for line in told.splitlines() if line.split()[2:3] in (["yes"], ["-"])]
-    answer = "".join(row[-1].strip("'") for row in rows if row[2] == "yes").replace("\u0120", " ")
+    rows = [line.split(maxsplit=2) for line in told.partition("role")[2].splitlines()[1:]]
+    answer = "".join(ast.literal_eval(text) for weight, _, text in rows if float(weight))
     assert wanted["messages"][-1]["content"] in answer
     code, told, _ = run("inspect", word, "evaluation.images=none", "--sample", sum(sizes))
     assert code == 2 and f"--sample: expected 0 to {sum(sizes) - 1}, found {sum(sizes)}" in told

@@ -25,7 +25,7 @@ class RuleEngine:
 
     name: str = "rule"
     max_new_tokens: int = 64
-    concurrency: int = 1
+    concurrency: int = 0
     batches: list = field(default_factory=list)
     stop_after: int | None = None
 

@@ -158,9 +158,15 @@ def logits_of(model, batch):
         return model(**{k: v for k, v in batch.items() if k not in dropped}, use_cache=False).logits
 
 
+@pytest.fixture(scope="module")
+def plain(bases, tmp_path_factory):
+    """A function that opens a family once, without weights; the run is not to be changed."""
+    return cache(lambda kind: opened(bases(kind), tmp_path_factory.mktemp(kind)))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_answer_is_supervised(kind, bases, tmp_path):
-    run = opened(bases(kind), tmp_path)
+def test_only_the_answer_is_supervised(kind, plain):
+    run = plain(kind)
     messages = [{"role": "user", "content": "<image>find"}, {"role": "assistant", "content": "a square"}]
     labels = run.encode({"messages": messages, "images": [Image.new("RGB", (64, 64))]})["labels"]
     learnt = run.processor.tokenizer.decode([label for label in labels if label != -100])
@@ -221,12 +227,12 @@ def test_rate_of_a_part_that_is_not_trained_is_refused(bases):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, tmp_path):
+def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, plain):
     from swift.model import MODEL_MAPPING
 
     from coord_trainer.swift.trainer import idle_vision
 
-    family, model = family_of(bases(kind)), opened(bases(kind), tmp_path).model
+    family, model = family_of(bases(kind)), plain(kind).model
     assert sum(p.numel() for p in model.get_submodule(family.merger).parameters()) > 0
     assert model.get_submodule(family.head) is model.get_output_embeddings()
     parts = MODEL_MAPPING[family.entry].model_arch
@@ -261,7 +267,7 @@ def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, t
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind, bases, tmp_path):
+def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind, bases, plain, tmp_path):
     from coord_trainer.data.load import load_training
     from coord_trainer.inspection.shown import image_of_pixels
     from coord_trainer.swift.open_run import sample_set
@@ -277,7 +283,7 @@ def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind,
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     asked = {"images": "none"}
     config = run_config(bases(kind), data={"annotations": str(tmp_path / "a.jsonl")}, evaluation=asked)
-    run, mixture = opened(bases(kind), tmp_path), load_training(config)
+    run, mixture = plain(kind), load_training(config)
     samples = sample_set(config, run, mixture)
     assert len(samples) == (3 if FAMILIES[kind].max_side_ratio is None else 2)
     assert samples[0]["pixel_values"].equal(samples[1]["pixel_values"])

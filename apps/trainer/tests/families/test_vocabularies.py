@@ -10,6 +10,7 @@ from tiny_run import tiny_config
 from coord_codec import MARKERS, InputError, Instance, encode_target, find_layout
 
 pytest.importorskip("swift")
+pytestmark = pytest.mark.slow
 
 ROWS = 248_320
 FIRST_ADDED = 246_000
@@ -66,7 +67,6 @@ def large(request, tmp_path_factory):
     return opened(folder / "base", folder / "run"), ids
 
 
-@pytest.mark.slow
 def test_coordinates_are_found_where_the_tokenizer_has_them(large):
     run, ids = large
     assert run.vocab.first_id == ids["<|coord_0|>"] == FIRST_ADDED + 1  # after the wildcard
@@ -111,7 +111,6 @@ def test_thoughts_of_training_data_are_taught_and_empty_ones_are_not(large):
     assert learnt("square") == learnt("<think>\n\n</think>\n\nsquare") == "square" + end
 
 
-@pytest.mark.slow
 def test_table_that_is_too_short_for_the_coordinates_is_refused(tmp_path):
     from coord_trainer.model.tiny import train_tokenizer
 

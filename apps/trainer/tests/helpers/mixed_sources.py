@@ -1,12 +1,6 @@
-"""Three sources of one run (two of images, one of conversations) and the rest of a run of them that was killed.
-
-`torchrun ... mixed_sources.py OUT` trains `OUT/mixed.json` without an interruption (`OUT/whole`), and goes on in
-`OUT/killed`.
-"""
+"""Sources of every kind, small: two of images, one of conversations."""
 
 import json
-import sys
-from pathlib import Path
 
 from PIL import Image, ImageDraw
 
@@ -54,19 +48,3 @@ def write_sources(folder):
         },
         {"name": "talk", "conversations": str(folder / "talk.jsonl"), "weight": 4},
     ]
-
-
-if __name__ == "__main__":
-    from two_ranks import without_compiling
-
-    from coord_trainer.config.run_config import check_run_config
-    from coord_trainer.console import leave_process_group
-    from coord_trainer.run import train_and_score
-
-    without_compiling()
-    out = Path(sys.argv[1])
-    settings = json.loads((out / "mixed.json").read_text())
-    for name, goes_on in (("whole", False), ("killed", True)):
-        of_run = {**settings["run"], "resume": goes_on}
-        train_and_score(check_run_config({**settings, "run": of_run}, "test"), out / name)
-    leave_process_group()

@@ -26,9 +26,9 @@ SETTINGS = {
 }
 
 
-def write_settings(path, **training):
+def write_settings(path, data=SETTINGS["data"], **training):
     """Write the settings as JSON for a script; returns the path."""
-    path.write_text(json.dumps({**SETTINGS, "training": {**SETTINGS["training"], **training}}))
+    path.write_text(json.dumps(SETTINGS | {"data": data, "training": SETTINGS["training"] | training}))
     return path
 
 

@@ -1,9 +1,6 @@
 """The one tiny Qwen3-VL of the trainer's tests, a run of it on generated shapes, and what a run leaves."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from coord_trainer.config.run_config import check_run_config
@@ -31,19 +28,3 @@ def read_lines(folder):
     """Return the lines of a run's metrics.jsonl, without the time of a step, which no two runs have in common."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [{name: value for name, value in line.items() if name != "seconds_per_step"} for line in lines]
-
-
-def torchrun(*words, ranks=2, timeout=300, **environment):
-    """Run a script on several ranks; returns the finished process."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", str(ranks)]
-    command += ["--master_port", "0", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]
-    path = os.pathsep.join(filter(None, (str(HELPERS), os.environ.get("PYTHONPATH"))))
-    given = {"OMP_NUM_THREADS": "1", "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
-    return subprocess.run(
-        [*command, *map(str, words)],
-        env=os.environ | given | environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )

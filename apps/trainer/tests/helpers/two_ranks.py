@@ -1,8 +1,8 @@
 """All runs on two ranks in one pair of processes, since importing swift takes longer than the runs.
 
-`torchrun ... two_ranks.py CUT_BASE LORA_BASE OUT` trains the same global batch cut in different ways (`CUTS`), LoRA
-with offsets under DeepSpeed and packed (`WAYS`), and, under DeepSpeed, a run that is never interrupted (`OUT/whole`)
-and the rest of one that was killed (`OUT/killed`).
+`torchrun ... two_ranks.py CUT_BASE LORA_BASE OUT` trains the same global batch as one rank (`CUT`), LoRA with offsets
+under DeepSpeed and packed (`WAYS`), a mixture of sources (`OUT/sources`), and, under DeepSpeed, one that is never
+interrupted (`OUT/whole`) and the rest of one that was killed (`OUT/killed`).
 """
 
 import json
@@ -19,10 +19,11 @@ from coord_trainer.data.shapes import draw_sets
 from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.run import train_and_score
 
-OBJECTIVES = {
-    "mixed": {"coord_soft_ce_w1": {"enabled": True}, "coord_objective": {"use_coord_ce": True}},
-    "b": {"coord_objective": {"use_coordexp_loss": True, "use_geom_loss": True}},
+OBJECTIVE = {
+    "coord_soft_ce_w1": {"enabled": True},
+    "coord_objective": {"use_coord_ce": True, "use_coordexp_loss": True, "use_geom_loss": True},
 }
+"""Every term, whatever it is divided by."""
 EMPTY = (1, 3)
 """Training images without objects: on two ranks, the second one has no coordinate in the first step."""
 UNLEARNT = 7
@@ -33,26 +34,26 @@ def cut(batch, accumulate):
     return {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulate}
 
 
-CUTS = {"2x1": cut(2, 1), "1x2": cut(1, 2)}
+CUT = cut(1, 2)
 """Settings per rank of the runs on two ranks."""
 WHOLE = cut(4, 1)
 WAYS = {
     "packed": {"packing": True},
-    "zero2": {"deepspeed": "zero2"},
-    "zero3": {"deepspeed": "zero3"},
     "dora-zero2": {"deepspeed": "zero2", "use_dora": True},
-    "packed-zero2": {"packing": True, "deepspeed": "zero2"},
     "packed-zero3": {"packing": True, "deepspeed": "zero3"},
 }
 """Batch and data settings of the LoRA runs on two ranks."""
 RESUMED = {"deepspeed": "zero2", "per_device_train_batch_size": 1}
-"""Training settings of the run that is killed and goes on; without DeepSpeed a mixture of sources does."""
+"""Training settings of the run that is killed and goes on."""
+
+MIXED = {"lora_dropout": 0.0, "gradient_accumulation_steps": 1, "max_steps": 3, "logging_steps": 1}
+"""Training settings of the mixture that one rank sees as well."""
 
 
-def cut_config(objective="mixed", training=WHOLE):
+def cut_config(training=WHOLE):
     return tiny_config(
         data={"shapes": {"train": 8, "heldout": 5}},
-        custom=OBJECTIVES[objective],
+        custom=OBJECTIVE,
         training={
             "max_steps": 2,
             "save_steps": 2,
@@ -134,7 +135,7 @@ def scored_run(base, out):
     from coord_trainer.answers.during_training import SubsetScorer
     from coord_trainer.swift.trainer import CoordTrainer
 
-    config = cut_config(training={**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})
+    config = cut_config({**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})
     section = config.evaluation.model_copy(update={"ap_steps": 1, "ap_images": 5})
     take, answer, score, calls = CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score, []
 
@@ -183,10 +184,10 @@ def without_compiling():
     deepspeed.ops.__compatible_ops__[ShareMemCommBuilder.NAME] = False
 
 
-def resume(out):
-    """A run that is never interrupted, then the rest of the killed one."""
-    settings = json.loads((out / "resumed.json").read_text())
-    for name, goes_on in (("whole", False), ("killed", True)):
+def mix(out, settings, *runs):
+    """Runs on sources: the name of the folder, and whether it goes on."""
+    settings = json.loads((out / settings).read_text())
+    for name, goes_on in runs:
         of_run = {**settings["run"], "resume": goes_on}
         train_and_score(check_run_config({**settings, "run": of_run}, "test"), out / name)
 
@@ -195,16 +196,16 @@ def main(cut_base, lora_base, out):
     without_compiling()
     sample_set = stage.sample_set
     stage.sample_set = with_an_unlearnt_sample(sample_set)
-    for objective in OBJECTIVES:
-        for name, training in CUTS.items():
-            run_cut(cut_config(objective, training), cut_base, out / f"{objective}-{name}")
+    run_cut(cut_config(CUT), cut_base, out / "cut")
     stage.sample_set = sample_set
     scored_run(cut_base, out / "scored")
+    mix(out, "sources.json", ("sources", False))
     count_optimizer_state()
     for way, changed in WAYS.items():
         (out / way).mkdir(parents=True, exist_ok=True)
         run_lora(lora_config(2, **changed), lora_base, out / way)
-    resume(out)  # after all without DeepSpeed, which accelerate does not leave again
+    # After all without DeepSpeed, which accelerate does not leave again.
+    mix(out, "resumed.json", ("whole", False), ("killed", True))
     leave_process_group()
 
 

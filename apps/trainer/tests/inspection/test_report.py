@@ -139,11 +139,10 @@ def _set(digest):
 @pytest.mark.parametrize("coco", [True, False])
 def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys, monkeypatch, coco):
     from coord_data.image_set import load_annotated
-    from coord_data.large import part
     from coord_trainer.inspection import report
 
-    monkeypatch.setattr("coord_data.source.LARGE_BYTES", 0)
-    monkeypatch.setattr(part, "PART", 40)
+    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr(f"coord_data.stream.{'coco' if coco else 'lines'}.PART", 40)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"])):
         source = plant(replace(clean, coco=coco)).write(tmp_path / name)
@@ -154,7 +153,7 @@ def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys,
         assert told == ({"mirrored"} & {name})
         assert "is large: only an evenly spaced part of it was examined" in capsys.readouterr().out
         again = load_annotated(source.annotations, config.data.model_copy(update={"images": source.images}))
-        assert again.part == train.part and again.part.read_text() == train.part.read_text()
+        assert again.part.path == train.part.path and again.part.text == train.part.text
 
 
 def test_training_looks_at_its_data_once_and_strict_stops(clean, tmp_path, capsys, monkeypatch):

@@ -1,15 +1,10 @@
-"""Sources mixed in one run: conversations through swift's own template, a killed run, two ranks."""
-
-import json
+"""Sources mixed in one run: conversations through swift's own template."""
 
 import pytest
 import torch
 from mixed_sources import TALK, write_sources
-from resumed_run import SETTINGS, assert_same_run
-from tiny_run import HELPERS, read_lines
 
 from coord_losses import CoordObjective, ObjectiveConfig
-from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import load_conversations
 from coord_trainer.data.mixture import Mixture
@@ -117,44 +112,3 @@ def test_vision_tower_has_a_gradient_of_zero_where_all_is_text(opened_run, talk)
     tower = idle_vision(run.model)
     grads = torch.autograd.grad(found["text_ce"].sum, tower, allow_unused=True)
     assert len(tower) > 10 and all(grad is not None and not grad.any() for grad in grads)
-
-
-@pytest.fixture(scope="module")
-def mixed_runs(tmp_path_factory, forked):
-    """Folder of a whole run and one that was killed and went on, on two ranks; and of one rank's."""
-    pytest.importorskip("deepspeed")
-    from coord_trainer.run import train_and_score
-
-    folder = tmp_path_factory.mktemp("mixed")
-    training = SETTINGS["training"] | {"lora_dropout": 0.0, "gradient_accumulation_steps": 1}
-    values = SETTINGS | {"data": {"markers": "obj", "sources": write_sources(folder)}, "training": training}
-    (folder / "mixed.json").write_text(json.dumps(values))
-    done = forked(HELPERS / "forked_ranks.py", 2, HELPERS / "killed.py", folder / "mixed.json", folder / "killed")
-    assert "Signal 9 (SIGKILL)" in done.stderr, done.stderr
-    done = forked(HELPERS / "forked_ranks.py", 2, HELPERS / "mixed_sources.py", folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    one = values | {"training": training | {"per_device_train_batch_size": 4}}
-    train_and_score(check_run_config(one, "test"), folder / "one")
-    return folder, done.stdout
-
-
-@pytest.mark.slow
-def test_killed_mixture_goes_on_bit_for_bit_and_counts_what_it_saw(mixed_runs):
-    folder, printed = mixed_runs
-    assert_same_run(folder / "killed", folder / "whole")
-    seen = [json.loads((folder / name / "manifest.json").read_text())["samples_seen"] for name in ("killed", "whole")]
-    assert seen[0] == seen[1] and seen[0] == {"a": 8, "dogs": 4, "talk": 8}  # two epochs
-    assert printed.count("seen: a ") == 2
-
-
-@pytest.mark.slow
-def test_two_ranks_see_the_mixture_that_one_sees(mixed_runs):
-    folder, _ = mixed_runs
-    two, one = (read_lines(folder / name) for name in ("whole", "one"))
-    for line, expected in zip(two, one, strict=True):
-        for name in {"train_total_loss", "train_text_loss"} & expected.keys():
-            assert line.get(name) == pytest.approx(expected.get(name), rel=1e-3), (name, line["step"])
-    manifests = [json.loads((folder / name / "manifest.json").read_text()) for name in ("whole", "one")]
-    assert manifests[0]["samples_seen"] == manifests[1]["samples_seen"]
-    sources = manifests[0]["data"]["train"]["sources"]
-    assert [source["share"] for source in sources] == [0.4, 0.2, 0.4]

@@ -12,7 +12,6 @@ from coord_codec import InputError
 from coord_trainer.checkpoints import best_by_ap, find_checkpoint
 
 pytest.importorskip("swift")
-EventAccumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
 
 
 def config(ap_steps=1, **training):
@@ -104,6 +103,8 @@ def test_evaluations_that_fail_leave_the_weights_as_they_are_without_any(runs, p
 
 @pytest.mark.slow
 def test_answers_during_training_are_those_of_the_checkpoint_and_change_no_weight(runs, plain):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
     weights, answers = plain
     settings = config(eval_strategy="steps", eval_steps=2, report_to=["tensorboard"])
     result, manifest, asked = runs("scored", settings, [None, None, 0.5])

@@ -49,6 +49,15 @@ def test_first_signal_between_steps_is_noted_and_the_second_stops_at_once(capfd)
     assert interruption.signum == signal.SIGTERM
 
 
+def test_signal_behind_an_error_does_not_replace_it():
+    with pytest.raises(RuntimeError, match="no memory"), Interruption() as interruption:
+        try:
+            with interruption.between_steps():
+                raise RuntimeError("no memory")
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def test_interruption_leaves_other_threads_and_child_processes_alone():
     before, inside = signal.getsignal(signal.SIGTERM), []
 

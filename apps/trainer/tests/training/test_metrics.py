@@ -118,16 +118,16 @@ def history(evaluated, trained):
     ],
 )
 def test_find_overfitting_wants_rising_evaluations_in_a_row_and_a_falling_training_loss(evaluated, trained, found):
-    told = find_overfitting(history(evaluated, trained), 3)
+    told = find_overfitting(history(evaluated, trained))
     assert (told is not None) == found
     if found:
         assert "from step 2 to 5 the evaluation loss rose from 2.900 to 3.600" in told
         assert "fell from 2.500 to 1.000; it was lowest (2.900) at step 2" in told
-    assert find_overfitting([], 3) is None
+    assert find_overfitting([]) is None
 
 
 def test_overfitting_watch_prints_both_losses_and_the_warning_once(capsys):
-    watch = OverfittingWatch(3)
+    watch = OverfittingWatch()
     for line in history([3.0, 3.1, 3.2, 3.3, 3.4], [3, 2.5, 2, 1.5, 1]):
         watch.on_log(None, SimpleNamespace(global_step=line["step"]), None, logs=line)
     told = capsys.readouterr().out

@@ -40,7 +40,7 @@ _GRID = CoordGrid()
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 """Function that returns width and height in pixels for an image's file name, or None if they are unknown."""
 
-_EXPECTED = (
+EXPECTED = (
     "expected COCO JSON (an object with the lists images, annotations and categories) or instance JSONL "
     '(one {"image": ..., "objects": [...]} per line)'
 )
@@ -57,7 +57,6 @@ class AnnotationSet:
         notes: counts of events that are not faults, such as clipped boxes and crowd regions
         root: folder that image paths are relative to; None if unknown
         tables: rows of a COCO file in pixels; None for instance records
-        stated: all valid rows of a COCO file, also those that `tables` lacks; None for instance records
     """
 
     instances: Sequence[Instance]
@@ -66,7 +65,6 @@ class AnnotationSet:
     notes: Mapping[str, int] = field(default_factory=dict)
     root: Path | None = None
     tables: CocoTables | None = None
-    stated: CocoTables | None = field(default=None, repr=False)
 
     def select(self, instances: Sequence[Instance]) -> AnnotationSet:
         """Return the subset with these images, as training uses them.
@@ -151,8 +149,9 @@ def read_annotations(
         root = root or source.path.parent
         annotations = _read_file(source, image_size, on_bad_box, kind, root)
     else:
-        annotations = _from_records(source, on_bad_box, kind)
-    annotations = replace(annotations if annotations.tables else _with_existing_names(annotations, root), root=root)
+        records = ((record, f"instances[{i}]") for i, record in enumerate(source))
+        annotations = _collect(records, on_bad_box, kind, root)
+    annotations = replace(annotations, root=root)
     if on_bad_box == "error":
         raise_for_refused(annotations.problems)
     if strict:
@@ -160,19 +159,21 @@ def read_annotations(
     return annotations
 
 
-def _with_existing_names(annotations: AnnotationSet, folder: Path | None) -> AnnotationSet:
-    """Return the set with image paths as `name_on_disk` finds them in the folder."""
-    names = [name_on_disk(folder, instance.image) for instance in annotations.instances]
-    changed = sum(name != instance.image for name, instance in zip(names, annotations.instances, strict=True))
-    if not changed:
-        return annotations
-    instances = (i.model_copy(update={"image": name}) for i, name in zip(annotations.instances, names, strict=True))
-    return replace(annotations, instances=tuple(instances), notes={**annotations.notes, BACKSLASHES: changed})
-
-
 def _read_file(
     file: JsonFile, image_size: ImageSize | None, on_bad_box: OnBadBox | None, kind: Geometry | None, root: Path
 ) -> AnnotationSet:
+    records = records_in(file)
+    if records is None:
+        return _from_coco(file.document, str(file.path), image_size, on_bad_box, kind, root)
+    return _collect(records, on_bad_box, kind, root)
+
+
+def records_in(file: JsonFile) -> Iterator[tuple[Any, str]] | None:
+    """Return each record of instance JSONL, as a line, or of a JSON list, with its place; None for a JSON object.
+
+    Raises:
+        InputError: the file cannot be read, or has other content.
+    """
     path = file.path
     if path.is_dir():
         raise InputError(f"{path}: expected a file of annotations, found a folder")
@@ -185,23 +186,16 @@ def _read_file(
     else:
         is_json_lines = not (is_only_line and is_coco(record))
         if is_json_lines and is_only_line and not record.keys() & {"image", "objects"}:
-            raise InputError(f"{path}: {_EXPECTED}, found an object with the keys {sorted(record)[:8]}")
+            raise InputError(f"{path}: {EXPECTED}, found an object with the keys {sorted(record)[:8]}")
     if is_json_lines:
-        return _collect(_rows_of(file), on_bad_box, kind)
-    document = file.document if record is None else record
+        return ((line, f"{path}:{number}") for number, line in file.lines())
+    document = file.document
     if isinstance(document, dict):
-        return _from_coco(document, str(path), image_size, on_bad_box, kind, root)
+        return None
     if isinstance(document, list) and (not document or any(isinstance(r, dict) and "objects" in r for r in document)):
-        return _from_records(document, on_bad_box, kind, f"{path}: ")
+        return ((record, f"{path}: instances[{i}]") for i, record in enumerate(document))
     hint = "; a list of detections has no images and can be no ground truth" if isinstance(document, list) else ""
-    raise InputError(f"{path}: {_EXPECTED}, found a JSON {type(document).__name__}{hint}")
-
-
-def _rows_of(file: JsonFile) -> Iterator[tuple[Any, str]]:
-    """Yield the record, or the problem, of each line and its place."""
-    for number, row in file.rows:
-        where = f"{file.path}:{number}"
-        yield Problem(where, "", row) if isinstance(row, str) else row, where
+    raise InputError(f"{path}: {EXPECTED}, found a JSON {type(document).__name__}{hint}")
 
 
 def _json_object(line: bytes) -> dict[str, Any] | None:
@@ -228,29 +222,44 @@ def _from_coco(
     root: Path | None,
 ) -> AnnotationSet:
     if not is_coco(document):
-        raise InputError(f"{source}: {_EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
+        raise InputError(f"{source}: {EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
     instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box, kind, root)
-    annotations = AnnotationSet(instances, problems, categories, notes, None, tables, tables)
+    annotations = AnnotationSet(instances, problems, categories, notes, None, tables)
     return annotations.select(instances) if on_bad_box else annotations
 
 
-def _from_records(
-    records: Sequence[Any], on_bad_box: OnBadBox | None, kind: Geometry | None, prefix: str = ""
+def _collect(
+    records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, kind: Geometry | None, folder: Path | None
 ) -> AnnotationSet:
-    return _collect(((record, f"{prefix}instances[{i}]") for i, record in enumerate(records)), on_bad_box, kind)
-
-
-def _collect(records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, kind: Geometry | None) -> AnnotationSet:
-    """Return the set of records in the form of `parse_objects`, or problems, each with its place in the source."""
-    instances: list[Instance] = []
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
     names: set[str] = set()
+    instances = tuple(valid_instances(records, on_bad_box, kind, folder, problems, notes, names))
+    return AnnotationSet(instances, tuple(problems), categories_named(names), dict(+notes))
+
+
+def valid_instances(
+    records: Iterable[tuple[Any, str]],
+    on_bad_box: OnBadBox | None,
+    kind: Geometry | None,
+    folder: Path | None,
+    problems: list[Problem],
+    notes: Counter[str],
+    names: set[str],
+) -> Iterator[Instance]:
+    """Yield the valid records of instance JSONL or of a list, in their order.
+
+    Args:
+        records: each record in the form of `parse_objects`, and its place in the source
+        on_bad_box: see `read_annotations`
+        kind: the shape of every target; None for boxes
+        folder: folder that image paths are relative to; None if unknown
+        problems: extended by the problems of what is left out
+        notes: updated with counts of notes
+        names: updated with the descriptions of the objects
+    """
     ids = UniqueIds()
     for record, where in records:
-        if isinstance(record, Problem):
-            problems.append(record)
-            continue
         if on_bad_box:
             instance, faults = parse_objects(record, where, on_bad_box)
         else:
@@ -261,13 +270,14 @@ def _collect(records: Iterable[tuple[Any, str]], on_bad_box: OnBadBox | None, ki
         if repeated := ids.fault(instance.image_id, where):
             problems.append(repeated)
             continue
-        names.update(obj.desc for obj in instance.objects)
+        names.update([obj.desc for obj in instance.objects])
         if kind is not None:
             instance, faults = _with_shapes(instance, where, kind, on_bad_box, notes)
             problems += faults
         if instance is not None:
-            instances.append(instance)
-    return AnnotationSet(tuple(instances), tuple(problems), categories_named(names), dict(+notes))
+            name = name_on_disk(folder, instance.image)
+            notes[BACKSLASHES] += name != instance.image
+            yield instance if name == instance.image else instance.model_copy(update={"image": name})
 
 
 def _with_shapes(

@@ -119,12 +119,14 @@ def read_box(bbox: Any) -> tuple[float, ...]:
         SmallBoxError: if the box has no area
         ValueError: if the box is invalid for another reason
     """
+    if type(bbox) is list and len(bbox) == 4:  # fast path for the usual case: large files have millions of boxes
+        x1, y1, x2, y2 = bbox
+        if type(x1) is type(y1) is type(x2) is type(y2) is float and 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1:
+            return x1, y1, x2, y2
     if hasattr(bbox, "tolist"):
         bbox = bbox.tolist()
     if not isinstance(bbox, (list, tuple)) or len(bbox) != 4:
         raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r:.200}")
-    if all(type(v) is float for v in bbox) and 0 <= bbox[0] < bbox[2] <= 1 and 0 <= bbox[1] < bbox[3] <= 1:
-        return tuple(bbox)  # fast path for the usual case: large files have millions of boxes
     if any(isinstance(v, str) for v in bbox):
         box = tuple(_GRID.dequantize(k) for k in tokens_to_ints(bbox, _GRID))
     elif not all(isinstance(v, numbers.Real) and not isinstance(v, bool) for v in bbox):

@@ -54,8 +54,18 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
     Raises:
         InputError: if the file is missing or unreadable
     """
+    with open_bytes(path) as file:
+        return file.read()
+
+
+def open_bytes(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file for reading.
+
+    Raises:
+        InputError: if the file is missing or unreadable
+    """
     try:
-        return Path(path).read_bytes()
+        return Path(path).open("rb")
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
 
@@ -152,15 +162,14 @@ def parse_json_line(line: str | bytes) -> dict[str, Any]:
     return record
 
 
-def numbered_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Yield `(line number, line)` for each non-blank line, without a byte order mark; the file is streamed.
+def numbered_lines(file: IO[bytes], path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+    """Yield `(line number, line)` for each non-blank line of a file, without a byte order mark, and close it.
 
     Raises:
-        OSError: if the file cannot be read
         InputError: if it is an archive
     """
-    with Path(path).open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
+    with file:
+        for number, line in enumerate(file, start=1):
             if number == 1 and line.startswith(ARCHIVE_PREFIXES):
                 raise InputError(f"{path}: {ARCHIVE_MESSAGE}")
             text = line.removeprefix(BOM_UTF8) if number == 1 else line
@@ -174,15 +183,12 @@ def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, dict[st
     Raises:
         InputError: if the file cannot be read or a line is not a JSON object, naming the line
     """
-    try:
-        for number, line in numbered_lines(path):
-            try:
-                record = parse_json_line(line)
-            except ValueError as error:
-                raise InputError(f"{path}, line {number}: {error}; write one object per line") from error
-            yield number, record
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
+    for number, line in numbered_lines(open_bytes(path), path):
+        try:
+            record = parse_json_line(line)
+        except ValueError as error:
+            raise InputError(f"{path}, line {number}: {error}; write one object per line") from error
+        yield number, record
 
 
 _NUMERIC = frozenset({int, float})

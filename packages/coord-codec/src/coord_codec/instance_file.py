@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from coord_codec.arguments import expect
 from coord_codec.files import atomic_write, numbered_lines
@@ -52,11 +53,12 @@ def read_instances(path: str | os.PathLike[str], *, strict: bool = False) -> Ins
     expect("path", path, str, os.PathLike)
     instances: list[Instance] = []
     problems: list[Problem] = []
-    for number, line in numbered_lines(path):
-        instance, line_problems = parse_record(line, f"{path}:{number}")
-        problems += line_problems
-        if instance is not None:
-            instances.append(instance)
+    with Path(path).open("rb") as file:
+        for number, line in numbered_lines(file, path):
+            instance, line_problems = parse_record(line, f"{path}:{number}")
+            problems += line_problems
+            if instance is not None:
+                instances.append(instance)
     result = InstanceFile(tuple(instances), tuple(problems))
     if strict:
         raise_for(result.problems, f"{result.skipped} invalid lines in {path}")

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from codecs import BOM_UTF8
 from collections.abc import Iterator
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from coord_codec.files import (
-    ARCHIVE_MESSAGE,
-    ARCHIVE_PREFIXES,
-    InputError,
-    decode_text,
-    parse_json,
-    parse_json_line,
-    read_bytes,
-)
+from coord_codec.files import decode_text, numbered_lines, open_bytes, parse_json, parse_json_line, read_bytes
+
+_HELD = 1 << 20
+"""Number of bytes up to which a file is held in memory, so that it is opened once."""
 
 
 class JsonFile:
-    r"""The content of a file in memory: its lines, its document, or the records on its lines.
+    r"""The content of a file: its lines, which are streamed, its document, or the records on its lines.
 
     Args:
         path: the file
@@ -47,6 +41,15 @@ class JsonFile:
         """
         return read_bytes(self.path)
 
+    def open(self) -> IO[bytes]:
+        """Open the file at its beginning; what is small, no regular file or read already is held in memory.
+
+        Raises:
+            InputError: the file cannot be read.
+        """
+        is_large = "content" not in self.__dict__ and self.path.is_file() and self.path.stat().st_size > _HELD
+        return open_bytes(self.path) if is_large else BytesIO(self.content)
+
     @cached_property
     def document(self) -> Any:
         """The value of the whole file.
@@ -62,12 +65,7 @@ class JsonFile:
         Raises:
             InputError: the file cannot be read or is an archive.
         """
-        if self.content.startswith(ARCHIVE_PREFIXES):
-            raise InputError(f"{self.path}: {ARCHIVE_MESSAGE}")
-        for number, line in enumerate(BytesIO(self.content), start=1):
-            text = line.removeprefix(BOM_UTF8) if number == 1 else line
-            if text.strip():
-                yield number, text
+        return numbered_lines(self.open(), self.path)
 
     @cached_property
     def rows(self) -> list[tuple[int, dict[str, Any] | str]]:
@@ -76,10 +74,11 @@ class JsonFile:
         Raises:
             InputError: the file cannot be read or is an archive.
         """
-        return [(number, _parsed(line)) for number, line in self.lines()]
+        return [(number, parsed_line(line)) for number, line in self.lines()]
 
 
-def _parsed(line: bytes) -> dict[str, Any] | str:
+def parsed_line(line: bytes) -> dict[str, Any] | str:
+    """Return the record of a line, or a message if it is no JSON object."""
     try:
         return parse_json_line(line)
     except ValueError as error:

@@ -37,16 +37,19 @@ def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) ->
     """
     try:
         with nullcontext(file) if file is not None else Path(path).open("rb") as content:
-            yield from _Parser(content).lists()
+            parser = _Parser(content)
+            yield from parser.lists()
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except UnicodeDecodeError as error:
         is_archive = error.object.startswith(ARCHIVE_PREFIXES)
         fault = ARCHIVE_MESSAGE if is_archive else "not UTF-8 text; save the file as UTF-8"
         raise InputError(f"{path}: {fault}") from None
+    except json.JSONDecodeError as error:
+        line = parser.lines_before + error.lineno
+        raise InputError(f"{path}, line {line}: not JSON ({error.msg}); repair the file") from None
     except (ValueError, RecursionError) as error:
-        message = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise InputError(f"{path}: not JSON ({message}); repair the file") from None
+        raise InputError(f"{path}, line {parser.line}: not JSON ({error}); repair the file") from None
 
 
 class _Parser:
@@ -55,7 +58,12 @@ class _Parser:
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._decode = file, getincrementaldecoder("utf-8-sig")()
         self._scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
-        self._text, self._place, self._ended, self._batch_tried = "", 0, False, False
+        self._text, self._place, self._ended, self._batch_tried, self.lines_before = "", 0, False, False, 0
+
+    @property
+    def line(self) -> int:
+        """Number of the line up to which the file was parsed."""
+        return self.lines_before + self._text.count("\n", 0, self._place) + 1
 
     def lists(self) -> Iterator[tuple[str, int, Any]]:
         self._expect("{")
@@ -139,6 +147,7 @@ class _Parser:
         return character
 
     def _read(self) -> None:
+        self.lines_before += self._text.count("\n", 0, self._place)
         rest = self._text[self._place :]
         block = self._file.read(max(_BLOCK, len(rest)))  # doubling keeps repeated attempts at a long value linear
         self._text, self._place, self._ended = rest + self._decode.decode(block, not block), 0, not block

@@ -23,15 +23,16 @@ from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import raise_for_refused
 from coord_data.classes import absent_classes, class_categories, tables_of_classes, usable
-from coord_data.formats.coco import base_of
+from coord_data.formats.coco import base_of, records_of
 from coord_data.formats.registry import open_source
 from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFile, ImageFolder, problem_of, where_it_is
-from coord_data.large.store import Stream, keep_records, streams
+from coord_data.object_rules import ObjectRules
 from coord_data.raw_boxes import RawBoxes
 from coord_data.reading import read_by
 from coord_data.records import Records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
+from coord_data.stored import Checked, is_kept, keep_records
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,8 +74,8 @@ class ImageSet:
         held_in_memory: generated images by path
         notes: notes for the user on how the annotations were read
         base: folder that images must lie in; `root` if None
-        part: file with an evenly drawn subset of the unchanged records of a large file
-        evidence: what the set was read from; None for large files, for generated images, and once it was dropped
+        part: an evenly drawn subset of the unchanged records of a file with many images
+        evidence: what the set was read from; None for a file with many images or generated ones, and once dropped
     """
 
     name: str
@@ -84,7 +85,7 @@ class ImageSet:
     held_in_memory: Mapping[str, Image.Image] = field(default_factory=dict, repr=False)
     notes: tuple[str, ...] = ()
     base: Path | None = None
-    part: Path | None = None
+    part: Source | None = None
     evidence: Evidence | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -169,7 +170,7 @@ def load_annotated(
         source: a file or a folder, or what `open_source` returned for it
         rules: how to read them; the defaults of `ReadingRules` if None
         name: name of the set
-        scored: keep the pixel boxes of a COCO file in memory for scoring, however large the file is
+        scored: keep the pixel boxes of a COCO file in memory for scoring, however many images it has
 
     Raises:
         InputError: the annotations are unreadable, no image is usable, or (`rules.strict`) there is a problem.
@@ -188,9 +189,8 @@ def load_annotated(
     expect("source", source, Path, Source)
     rules = rules or ReadingRules()
     source = open_source(source, rules.format)
-    if streams(source, rules) and not (scored and source.format == "coco"):
-        _LOG.info(f"{name}: reading {source.path} ({source.size / 1e6:,.0f} MB)")
-        return _load_large(source, name, rules)
+    if is_kept(source):
+        return _load_many(source, name, rules, scored)
     evidence = gather_evidence(source, rules, name)
     loaded, root = evidence.annotations, evidence.root
     problems, notes = list(loaded.problems), Counter(loaded.notes)
@@ -263,22 +263,33 @@ def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> Ann
     return replace(annotations, categories=categories, tables=tables)
 
 
-def _load_large(source: Source, name: str, rules: ReadingRules) -> ImageSet:
-    """Stream a file into an Arrow file, or use the one cached for the same file and images."""
+def _load_many(source: Source, name: str, rules: ReadingRules, scored: bool) -> ImageSet:
+    """Check the headers of the images alone, and keep the records in an Arrow file, or use the one kept before."""
     path = source.path
     root, base = rules.images or path.parent, rules.images or base_of(path)
     where = None if rules.allow_outside else base
-    folders = (source.format, str(root.resolve()), str(base.resolve()))
-    settings = (*folders, rules.on_bad_box, rules.allow_outside, rules.classes, rules.max_side_ratio)
-    store = keep_records(path, root, settings, Stream(path, source.format, root, where, rules, name))
+    reading = rules.model_dump(mode="json", include=set(ObjectRules.model_fields) - {"images", "strict"})
+    settings = source.format, str(root.resolve()), str(base.resolve()), reading
+    read: list[Checked] = []
+
+    def checked() -> Checked:
+        _LOG.info(f"{name}: reading {path}")
+        read.append(Checked(records_of(source, rules, ImageFolder(root, decode=False).size), root, where, rules, name))
+        return read[0]
+
+    store = keep_records(source, root, settings, checked, anew=scored and source.format == "coco")
     problems = tuple(Problem(**fault) for fault in store.facts["problems"])
     if rules.on_bad_box == "error":
         raise_for_refused(problems)
     stated = tuple(Category(*row) for row in store.facts["categories"])
     loaded = AnnotationSet(store.records, problems, stated, store.facts["notes"], root)
+    if scored and read:
+        stated_tables = read[0].read.stated
+        loaded = replace(loaded, tables=stated_tables and stated_tables.select({i.image_id for i in store.records}))
     notes = _notes_on(loaded, rules)
     found = _checked(path, loaded, rules)
-    return ImageSet(name, found, root, store.digest, notes=notes, base=base, part=store.part)
+    part = Source(store.part, format=source.format)
+    return ImageSet(name, found, root, store.digest, notes=notes, base=base, part=part)
 
 
 def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:

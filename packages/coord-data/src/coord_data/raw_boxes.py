@@ -121,7 +121,7 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
             continue
         scale = (1000 if in_bins else 1) / (1000 if record.get("coord_space") == "bins" else 1)
         for item in objects:
-            box = _numbers(item)
+            box = numbers_of(item)
             if box is not None and not item.get("iscrowd"):
                 rows.append((len(files), tuple(value * scale for value in box)))
                 names.append(str(item.get("desc", "")))
@@ -200,12 +200,13 @@ def _side(value: Any) -> float:
     return float(value) if isinstance(value, int | float) and value and value > 0 else float("nan")
 
 
-def _numbers(item: Any) -> tuple[float, ...] | None:
+def numbers_of(item: Any) -> tuple[float, ...] | None:
+    """Return the four numbers of an object of a record; None if it has others, which the reader reports."""
     try:
         if not isinstance(item, Mapping):
             return None
         if any(isinstance(value, str) for value in item.get("bbox") or ()):
             return Object.model_validate(item).bbox  # coordinate tokens
         return finite_numbers(item.get("bbox"), 4, "bbox")
-    except (InputError, ValueError, TypeError):  # not a box: the reader reports it as a problem
+    except (InputError, ValueError, TypeError):
         return None

@@ -157,11 +157,16 @@ class Records(Sequence[Instance]):
         return cls(pa.ipc.open_file(pa.memory_map(str(path))).read_all(), path)
 
     @classmethod
+    def of_rows(cls, rows: Iterable[Row]) -> Records:
+        """Return rows as a table in memory."""
+        return cls(pa.Table.from_batches(_batches(rows), _SCHEMA))
+
+    @classmethod
     def of(cls, instances: Sequence[Instance]) -> Records:
         """Return instances as a table; what is one already is returned as it is."""
         if isinstance(instances, Records):
             return instances
-        return cls(pa.Table.from_batches(_batches(map(row_of, instances)), _SCHEMA))
+        return cls.of_rows(map(row_of, instances))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Records, (self._table,)) if self.path is None else (Records.open, (self.path,))

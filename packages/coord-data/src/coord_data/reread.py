@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError, Object
+from coord_codec import InputError
 from coord_codec.boxes import CLIP_PIXELS
-from coord_codec.files import finite_numbers
+from coord_codec.files import parse_json_line
 from coord_data.raw import RawImage, RawObject, Reading
+from coord_data.raw_boxes import numbers_of
 from coord_data.read_as import ReadAs
 from coord_data.source import Source
 
@@ -39,17 +40,15 @@ class RereadSource(Source):
 
     def __init__(self, source: Source, reading: ReadAs, image_size: ImageSize) -> None:
         super().__init__(source.path, source.named, source.format)
-        self.__dict__["content"] = source.content
-        if source.format == "jsonl":
-            records = _Records(reading, image_size)
-            if source.head[:1] == "[":
-                self.__dict__["document"] = [records.reread(record) for record in source.document]
-            else:
-                self.__dict__["rows"] = [(number, records.reread(record)) for number, record in source.rows]
+        records = _Records(reading, image_size)
+        if source.format != "jsonl":
+            content = json.dumps(_coco(source.document, reading, image_size)).encode()
+        elif source.head[:1] == "[":
+            content = json.dumps([records.reread(record) for record in source.document]).encode()
         else:
-            document = _coco(source.document, reading, image_size)
-            self.__dict__["document"] = document
-            self.__dict__["content"] = json.dumps(document).encode()
+            with source.open() as lines:
+                content = b"".join(map(records.reread_line, lines))
+        self.__dict__["content"] = content
 
 
 def reread(reading: Reading, read_as: ReadAs, image_size: ImageSize) -> Reading:
@@ -111,7 +110,7 @@ def _coco(document: Any, reading: ReadAs, image_size: ImageSize) -> Any:
     annotations = document.get("annotations")
     reread = list(annotations) if isinstance(annotations, list) else annotations
     for position, row in enumerate(reread if isinstance(reread, list) else ()):
-        if isinstance(row, Mapping) and (box := _numbers(row)):
+        if isinstance(row, Mapping) and (box := numbers_of(row)):
             boxes[_id(row, "image_id")].append((position, box))
     for image_id, items in boxes.items():
         size = sizes.get(image_id)
@@ -149,16 +148,6 @@ def _with_size(row: Mapping[str, Any], size: tuple[int, int] | None) -> Mapping[
     return row if size is None else {**row, "width": size[0], "height": size[1]}
 
 
-def _numbers(item: Mapping[str, Any]) -> tuple[float, ...] | None:
-    """Return the four numbers of an object; None if it has others, which the reader reports."""
-    try:
-        if any(isinstance(value, str) for value in item.get("bbox") or ()):
-            return Object.model_validate(item).bbox  # coordinate tokens
-        return finite_numbers(item.get("bbox"), 4, "bbox")
-    except (InputError, ValueError, TypeError):
-        return None
-
-
 class _Records:
     """Replaces the boxes of instance records.
 
@@ -170,6 +159,13 @@ class _Records:
     def __init__(self, reading: ReadAs, image_size: ImageSize) -> None:
         self._reading, self._image_size = reading, image_size
 
+    def reread_line(self, line: bytes) -> bytes:
+        """Return a line with its record as `reread` returns it; as it is if there is none."""
+        try:
+            return json.dumps(self.reread(parse_json_line(line))).encode() + b"\n"
+        except ValueError:
+            return line
+
     def reread(self, record: Any) -> Any:
         """Return a record with boxes in [0, 1] and the size of its file; anything else is returned as it is."""
         if not isinstance(record, Mapping) or not isinstance(record.get("objects"), list):
@@ -179,7 +175,7 @@ class _Records:
         if size is None:
             return record
         unit = "norm1000" if record.get("coord_space") == "bins" else "unit"
-        boxes = [_numbers(item) if isinstance(item, Mapping) else None for item in record["objects"]]
+        boxes = [numbers_of(item) for item in record["objects"]]
         numbers_M4 = np.array([box for box in boxes if box is not None], np.float64).reshape(-1, 4)
         corners_M4 = _corners(numbers_M4, self._reading.of_format("xyxy", unit), size, _stated_size(record))
         reread = iter(_clipped(corners_M4, size).tolist())

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,15 +15,12 @@ import ijson
 
 from coord_codec.arguments import expect
 from coord_codec.files import InputError, decode_text, parse_json_line
-from coord_codec.json_file import JsonFile
+from coord_codec.json_file import JsonFile, parsed_line
 from coord_data.image_paths import in_any_case, is_hidden
-
-LARGE_BYTES = 16_000_000
-"""Files above this size (about 25,000 records) are not held in memory: their records are streamed."""
 
 _HEAD = 1 << 16
 _KEYS = 20
-"""Number of keys that are read of a large JSON file."""
+"""Number of keys that are read of a JSON file."""
 _COCO = frozenset({"images", "annotations"})
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -35,7 +31,7 @@ class _Beginning:
 
     Attributes:
         content: the first bytes
-        keys: keys of a JSON object, the first of a large one
+        keys: the first keys of a JSON object
         keys_below: keys of its first value
         first_image: the first element of its list `images`
     """
@@ -71,26 +67,11 @@ class Source(JsonFile):
         return self.path.is_dir()
 
     @cached_property
-    def size(self) -> int:
-        """Size of a file in bytes; 0 for a folder."""
-        return 0 if self.is_dir else self.path.stat().st_size
-
-    @property
-    def is_large(self) -> bool:
-        """Whether the file is too large to be held in memory."""
-        return self.size > LARGE_BYTES
-
-    @cached_property
     def _beginning(self) -> _Beginning:
         if self.is_dir:
             return _Beginning()
-        if self.is_large:
-            try:
-                with self.path.open("rb") as file:
-                    return _inspect(file)
-            except OSError as error:
-                raise InputError(f"{self.path}: cannot be read ({error.strerror or error}); check the path") from error
-        return _inspect(BytesIO(self.content))
+        with self.open() as file:
+            return _inspect(file)
 
     @cached_property
     def head(self) -> str:
@@ -108,7 +89,7 @@ class Source(JsonFile):
 
     @property
     def keys(self) -> tuple[frozenset[str], frozenset[str]]:
-        """Keys of a JSON object and of its first value, the first of a large file; empty for other content."""
+        """The first keys of a JSON object and of its first value; empty for other content."""
         return self._beginning.keys, self._beginning.keys_below
 
     @property
@@ -130,14 +111,6 @@ class Source(JsonFile):
             return self.document[0] if isinstance(self.document[0], dict) else None
         return None
 
-    def first_records(self, count: int) -> list[dict[str, Any]]:
-        """Return the first valid records of JSON lines or of a JSON list; of a large file those in its beginning."""
-        if self.is_large and self.head[:1] == "{":
-            whole_lines = self.head.splitlines()[:-1]
-            parsed = (_record_of(line) for line in whole_lines)
-            return list(islice((record for record in parsed if record is not None), count))
-        return [record for _, record in islice(self.records(), count) if isinstance(record, dict)]
-
     def records(self) -> Iterator[tuple[str, dict[str, Any] | str]]:
         """Yield the place and content of each record of JSON lines or a JSON list; an error message for a bad one.
 
@@ -150,7 +123,7 @@ class Source(JsonFile):
             for index, record in enumerate(self.document):
                 yield f"{self.path}: record {index}", record if isinstance(record, dict) else "expected an object"
             return
-        yield from ((f"{self.path}:{number}", row) for number, row in self.rows)
+        yield from ((f"{self.path}:{number}", parsed_line(line)) for number, line in self.lines())
 
     @cached_property
     def table(self) -> str:
@@ -185,13 +158,6 @@ class Source(JsonFile):
         """Return the sorted files of a folder that match, with suffixes in any case and without hidden files."""
         paths = (path for pattern in patterns for path in self.path.glob(in_any_case(pattern))) if self.is_dir else ()
         return sorted(path for path in paths if path.is_file() and not is_hidden(path, self.path))
-
-
-def _record_of(line: str) -> dict[str, Any] | None:
-    try:
-        return parse_json_line(line)
-    except ValueError:
-        return None
 
 
 def _decoded(content: bytes) -> str:

@@ -173,6 +173,7 @@ def test_scale_of_boxes_with_a_margin_is_told_to_the_per_cent(cells, factor):
     assert zoom == pytest.approx(factor, abs=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("step", [-0.05, 0.03, 0.05])
 def test_shift_of_boxes_with_a_margin_is_told_to_some_pixels(cells, step):

@@ -187,12 +187,11 @@ TEXT_OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("option", TEXT_OPTIONS)
-def test_score_refuses_options_for_text_with_a_results_list(results, capsys, option):
-    assert main(["score", *results, "--out", "r", option, TEXT_OPTIONS[option]]) == 2
-    told = capsys.readouterr().err
-    assert f"results.json: a COCO results list states boxes, labels and scores itself; leave out {option}, " in told
-    assert told.count("\n") == 1
+def test_score_refuses_options_for_text_with_a_results_list(results, capsys):
+    for option, value in TEXT_OPTIONS.items():
+        assert main(["score", *results, "--out", "r", option, value]) == 2
+        (told,) = capsys.readouterr().err.splitlines()
+        assert f"results.json: a COCO results list states boxes, labels and scores itself; leave out {option}, " in told
 
 
 def test_score_takes_defaults_and_an_empty_results_list_with_options_for_text(results, tmp_path, capsys):
@@ -235,16 +234,14 @@ def test_images_that_are_no_folder_are_refused(files, tmp_path, monkeypatch, cap
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize("argument", ["lr=1/p.jsonl", "new=lr=1/p.jsonl", "new=lr=1=2/p.jsonl"])
-def test_compare_takes_files_whose_path_has_an_equals_sign(files, tmp_path, monkeypatch, capsys, argument):
+def test_compare_takes_files_whose_path_has_an_equals_sign(files, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / argument.removeprefix("new=")
-    file.parent.mkdir()
-    file.write_bytes((tmp_path / "predictions.jsonl").read_bytes())
-    command = ["compare", *files[:2], "base=predictions.jsonl", argument, "--resamples", "5", "--json"]
-    assert main(command) == 0
-    name = "new" if argument.startswith("new=") else argument
-    assert list(json.loads(capsys.readouterr().out)["metrics"]) == ["base", name]
+    for folder in ("lr=1", "lr=1=2"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "p.jsonl").write_bytes((tmp_path / "predictions.jsonl").read_bytes())
+    runs = ["base=predictions.jsonl", "lr=1/p.jsonl", "new=lr=1/p.jsonl", "more=lr=1=2/p.jsonl"]
+    assert main(["compare", *files[:2], *runs, "--resamples", "5", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["metrics"]) == ["base", "lr=1/p.jsonl", "new", "more"]
 
 
 def test_console_shows_the_scores_of_shapes_and_no_boxes_of_points(coco_set):

@@ -257,9 +257,8 @@ def test_infer_scale_keeps_inexact_pixels(coco_set, answers, seed):
 
 
 @pytest.mark.parametrize(("scale", "names"), [(1000, ("1000.0", "999.0", "1024.0")), ("pixels", ("pixels",))])
-@pytest.mark.parametrize("seed", range(3))
-def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names, seed):
-    records = rewritten(coco_set, answers(scale), weak(seed))
+def test_infer_scale_finds_the_scale_of_weak_answers(coco_set, answers, scale, names):
+    records = rewritten(coco_set, answers(scale), weak(0))
     evaluation = score(coco_set, records, scale="infer")
     found = [note for note in evaluation.notes if "inferred from" in note]
     assert found[0].startswith(tuple(f"scale {name} inferred" for name in names))

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from scipy.stats import binomtest
 
 from coord_eval import InputError, ThresholdCurve, score, threshold_curve
 from coord_eval.metrics.thresholds import wilson
@@ -64,5 +63,7 @@ def test_threshold_without_a_box_is_refused(coco_set):
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 5), (3, 7), (40, 41), (5, 5)])
 def test_wilson_equals_scipy(successes, trials):
+    from scipy.stats import binomtest  # slow to import
+
     expected = binomtest(successes, trials).proportion_ci(method="wilson")
     assert wilson(successes, trials) == pytest.approx((successes / trials, expected.low, expected.high), abs=1e-6)

@@ -174,7 +174,7 @@ def rewards_of_cheats(kind, misses):
     fourth object.
     """
     rng = np.random.default_rng(2)
-    for case in range(24):
+    for case in range(16):
         truth = draw(rng, 1 + case % 8)
         honest = moved(rng, truth, 0.04)[: len(truth) - (len(truth) // 4 if misses else 0)]
         listed = [("honest", text_of(honest)), *cheats(rng, honest, truth)]

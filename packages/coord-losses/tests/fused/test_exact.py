@@ -120,8 +120,7 @@ def test_fused_backward_runs_twice_with_different_denominators():
 
 
 @by_config
-@pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("chunks", [{"chunk_rows": 4}, {"chunk_vocab": 40}], ids=str)
+@pytest.mark.parametrize(("trained", "chunks"), [(False, {"chunk_rows": 4}), (True, {"chunk_vocab": 40})], ids=str)
 def test_fused_never_holds_full_logits(config, trained, chunks):
     vocab_size = 1500
     hidden, weight, targets, slots = problem(100, 12, VOCAB, vocab_size, 5)
@@ -170,8 +169,7 @@ class ExpOfBlocks(TorchDispatchMode):
 
 
 @by_config
-@pytest.mark.parametrize("dtype", [F64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("softcap", [None, 2.0])
+@pytest.mark.parametrize(("dtype", "softcap"), [(F64, 2.0), (torch.bfloat16, None), (torch.float16, 2.0)])
 def test_trained_head_needs_three_products_where_denominators_are_known(config, dtype, softcap, monkeypatch):
     """Exact for the total of those denominators times any factor, and, computed again, for every other total."""
     monkeypatch.setattr(blocks, "_KEPT_BYTES", 0)

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from scipy.stats import wasserstein_distance
 
 from coord_codec import CoordGrid
 from coord_losses import expectation, soft_cross_entropy, soft_targets, vocab_gate, wasserstein1
@@ -85,6 +84,8 @@ def test_soft_cross_entropy_of_one_hot_targets_is_cross_entropy():
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_wasserstein1_equals_scipy_distance_over_999(temperature):
+    from scipy.stats import wasserstein_distance  # slow to import
+
     logits = random_logits(8, 1000, scale=2.0)
     q = soft_targets(torch.tensor([0, 1, 5, 300, 500, 900, 998, 999]), dtype=F64)
     p = torch.softmax(logits / temperature, 1).numpy()

@@ -19,7 +19,7 @@ from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, check_run_config, load_run_config
-from coord_trainer.model.card import calibration_key, follow_card, read_card
+from coord_trainer.model.card import as_trained, calibration_key, read_card
 from coord_trainer.views.asking import answer_views
 from coord_trainer.views.registry import check_views
 from coord_trainer.views.view import Question
@@ -37,7 +37,7 @@ class Engine(Protocol):
     name: str
     max_new_tokens: int
     concurrency: int
-    """Number of concurrent requests; 1 for an engine that answers batches."""
+    """Number of concurrent requests; 0 for an engine that answers batches."""
 
     def answer(
         self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
@@ -209,12 +209,12 @@ class Detector:
 
         Args:
             images: upright and RGB
-            at_once: number of images, views among them, that are answered together; None for the number of images, or
-                of requests, but at least 8
+            at_once: number of images, views among them, that are answered together; None for that of the images, but
+                at least 8
         """
         if not images:
             return []
-        size = at_once or max(len(images), self.engine.concurrency, _LEAST_BATCH)
+        size = at_once or max(len(images), _LEAST_BATCH)
         finish = self.finish
         return answer_views(finish.views, images, finish.question, self._answers, size)
 
@@ -294,9 +294,3 @@ def _limit_to_names(config: RunConfig) -> RunConfig:
         return config
     held = config.evaluation.decoding[0].held_to_names(filled=config.data.noise_objects is not None)
     return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"decoding": (held,)})})
-
-
-def as_trained(config: RunConfig, folder: Path) -> RunConfig:
-    """Return `config` with settings that the user did not set taken from the checkpoint's card, if it has one."""
-    card = read_card(folder)
-    return config if card is None else follow_card(config, card, folder)

@@ -227,10 +227,10 @@ def asked_threshold(min_score: float | None, precision: float | None, recall: fl
 
 def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
     """Return the arguments of `coord_eval.scored_objects` that follow from a configuration."""
+    # A run without coordinate tokens learns to write numbers from 0 to the grid's scale.
     scale = None if config.custom.coord_tokens.enabled else float(CoordGrid().scale)
-    data = config.data
-    ignored = ignored_labels(data)
-    return {"boxes": decoding.score_boxes, "scale": scale, "geometry": data.geometry, "ignored_labels": ignored}
+    ignored = ignored_labels(config.data)
+    return {"boxes": decoding.score_boxes, "scale": scale, "geometry": config.data.geometry, "ignored_labels": ignored}
 
 
 def has_distributions(record: Mapping[str, Any]) -> bool:

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from coord_codec import CoordVocab, InputError
+from coord_codec import InputError
+from coord_trainer.answers.descriptions import description_fields
 from coord_trainer.answers.grammar.markers import CoordGrammar
 from coord_trainer.answers.grammar.matched import MatchedGrammar
 from coord_trainer.answers.grammar.served import AnswerForm
@@ -150,7 +151,6 @@ def answer_record(
     if checkpoint.vocab is None:
         return record
     sides = [position for position, token in enumerate(ids) if token in checkpoint.vocab.ids]
-    log_p = statistics["log_p"]
     for key, name in (
         ("coord_logprobs", "log_p"),
         ("coord_expected", "expected"),
@@ -160,23 +160,5 @@ def answer_record(
     ):
         record[key] = [statistics[name][position] for position in sides]
     if marker_ids is not None:
-        descriptions = _description_positions(ids, checkpoint.vocab, marker_ids)
-        record["desc_logprobs"] = [log_p[i] for positions in descriptions for i in positions]
-        record["desc_token_counts"] = [len(positions) for positions in descriptions]
+        record |= description_fields(ids, statistics["log_p"], marker_ids, checkpoint.vocab.ids)
     return record
-
-
-def _description_positions(ids: Sequence[int], vocab: CoordVocab, marker_ids: tuple[int, ...]) -> list[list[int]]:
-    """Return the token positions of the description after each start marker, even of malformed objects."""
-    stops = {*marker_ids, *vocab.ids}
-    descriptions: list[list[int]] = []
-    open_object = False
-    for position, token in enumerate(ids):
-        if token == marker_ids[0]:
-            descriptions.append([])
-            open_object = True
-        elif token in stops:
-            open_object = False
-        elif open_object:
-            descriptions[-1].append(position)
-    return descriptions

@@ -24,7 +24,7 @@ class LocalEngine:
     config: RunConfig
     max_new_tokens: int
     names: frozenset[str] = frozenset()
-    concurrency: int = 1
+    concurrency: int = 0
 
     @property
     def max_pixels(self) -> int | None:

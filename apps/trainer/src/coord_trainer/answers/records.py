@@ -104,9 +104,9 @@ def prediction_records(
         batch: images in a batch; ignored by an engine with concurrent requests, which takes single images
         raw: leave out the objects, for a reader that parses the answers, and the size and time of the files
     """
-    if detector.engine.concurrency > 1:
+    if concurrency := detector.engine.concurrency:
         one = partial(_records, detector, batch=1, raw=raw)
-        yield from _concurrently(lambda source: one([source]), sources, detector.engine.concurrency)
+        yield from _concurrently(lambda source: one([source]), sources, concurrency)
     else:
         readable: list[tuple[ImageSource, int]] = []
         failed: list[Record] = []
@@ -166,7 +166,7 @@ def _records(detector: Detector, sources: Sequence[ImageSource], batch: int, raw
     decoded = [(source, _read_or_error(ImageSource.open, source)) for source in sources]
     records = [record for _, record in decoded if isinstance(record, dict)]
     opened = [(source, image) for source, image in decoded if not isinstance(image, dict)]
-    one_at_a_time = detector.engine.concurrency > 1  # several images are asked about beside this one
+    one_at_a_time = detector.engine.concurrency > 0  # several images are asked about beside this one
     answers = detector.answers([image for _, image in opened], at_once=1 if one_at_a_time else max(len(opened), batch))
     for (source, image), answer in zip(opened, answers, strict=True):
         facts = {"image_id": source.image_id, "image": source.name, "width": image.width, "height": image.height}

@@ -26,21 +26,18 @@ def trained_keys(config: RunConfig) -> set[str]:
     return {terms[name].log_key for name in config.custom.objective.weights}
 
 
-def run_sections(
-    folder: Path, overfitting_after: int = 3, trained: Collection[str] | None = None
-) -> list[ReportSection]:
+def run_sections(folder: Path, trained: Collection[str] | None = None) -> list[ReportSection]:
     """Return the trainer's sections of a report: loss curves from metrics.jsonl, facts from manifest.json.
 
     Args:
         folder: the run folder
-        overfitting_after: evaluations without a lower loss until the warning
         trained: the terms with a weight, see `trained_keys`; None for all that are logged
     """
     sections = []
     metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
     if metrics.exists():
         lines = [line for _, line in read_json_lines(metrics)]
-        warning = find_overfitting(lines, overfitting_after)
+        warning = find_overfitting(lines)
         warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
         curves = _curves(lines, trained)
         sections.append(ReportSection("Training", warning + _scores_during_training(lines) + curves))

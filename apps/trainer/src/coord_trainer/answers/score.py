@@ -1,35 +1,30 @@
-"""Scores a checkpoint's answers: predictions go in, evaluation.json, convergence.json and report.html come out."""
+"""Scores a checkpoint's answers: predictions go in, evaluation.json and report.html come out."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from coord_codec import CoordGrid, InputError
+from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.html import safe
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
 from coord_trainer.answers.decodings import predict_images
+from coord_trainer.answers.finish import read_options
 from coord_trainer.answers.resumable_file import make_folder, unfinished
 from coord_trainer.answers.run_sections import run_sections, trained_keys
 from coord_trainer.answers.summary import LEFT_OUT
 from coord_trainer.answers.verdict import memorising_verdict
-from coord_trainer.checkpoints import is_complete, steps_of
 from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.data.load import load_scored, report_sets
-from coord_trainer.data.noise import ignored_labels
-
-CHECKPOINT_SCORES = "convergence.json"
-"""The file with the scores of every checkpoint of a run, written if `evaluation.each_checkpoint` is set."""
 
 
 def evaluate_checkpoint(
@@ -75,12 +70,7 @@ def _open_evaluation(config: RunConfig, out: Path) -> ImageSet:
 
 
 def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation | None:
-    """Score the predictions of every decoding; evaluation.json and report.html of the first are in `folder`.
-
-    Every rank has to call it, since answers of earlier checkpoints may be missing; the others return None.
-    """
-    if config.evaluation.each_checkpoint and (checkpoints := _checkpoints_in(folder)):
-        _score_checkpoints(config, folder, images, checkpoints)
+    """Score the predictions of every decoding, on the first rank; the report in `folder` is that of the first one."""
     if not is_first():
         return None
     (main, answers), *others = prediction_files(config.evaluation.decoding, folder)
@@ -94,7 +84,7 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation |
         say(f"{main.name}, the run's own decoding ({main.meaning}):")
     evaluation = score_predictions(config, answers, images, main)
     say_diagnosis(evaluation, main)
-    sections = run_sections(folder, config.evaluation.overfitting_after, trained_keys(config))
+    sections = run_sections(folder, trained_keys(config))
     if config.evaluation.images == "train":
         verdict = memorising_verdict(config, evaluation, folder, _beyond_cap(config, images))
         say(verdict)
@@ -124,21 +114,15 @@ def score_predictions(
 
     If the AP of a file is near 0, the notes name another unit or order of the numbers in which the boxes would match.
     """
-    ignored = ignored_labels(config.data)
     evaluation = score(
         images.ground_truth(config.evaluation.limit),
         predictions,
-        boxes=decoding.score_boxes,
-        # A run without coordinate tokens learns to write numbers from 0 to the grid's scale.
-        scale=None if config.custom.coord_tokens.enabled else float(CoordGrid().scale),
+        **read_options(config, decoding),
         markers=config.data.markers,
         order=config.data.order,
-        geometry=config.data.shape,
-        ignored_labels=ignored,
         diagnose=None if isinstance(predictions, Path) else False,
     )
-    left_out = _left_out(config, images)
-    return evaluation.with_notes(before=left_out)
+    return evaluation.with_notes(before=_left_out(config, images))
 
 
 def say_diagnosis(evaluation: Evaluation, decoding: Decoding) -> None:
@@ -174,43 +158,3 @@ def _left_out(config: RunConfig, images: ImageSet) -> list[str]:
     if images.problems:
         notes.append(f"{counted(len(images.problems), 'refused record')}, neither trained nor scored")
     return [LEFT_OUT + note for note in notes]
-
-
-def _checkpoints_in(folder: Path) -> list[Path]:
-    """Return the complete checkpoints of a run folder by step; none for the evaluation of a single checkpoint."""
-    found = folder.glob("checkpoints/checkpoint-*")
-    numbered = (path for path in found if path.name.removeprefix("checkpoint-").isdecimal())
-    return sorted(filter(is_complete, numbered), key=steps_of)
-
-
-def _score_checkpoints(config: RunConfig, folder: Path, images: ImageSet, checkpoints: Sequence[Path]) -> None:
-    """Generate and score the answers of each checkpoint, and write convergence.json.
-
-    Each of its rows holds step, decoding (the run's first one, and `grammar: markers` if the run uses it) and scores.
-    """
-    first, *others = config.evaluation.decoding
-    chosen = (first, *(decoding for decoding in others if decoding == Decoding(grammar="markers")))
-    section = config.evaluation.model_copy(update={"decoding": chosen})
-    config = config.model_copy(update={"evaluation": section})
-    rows = []
-    for checkpoint in checkpoints:
-        out = folder / "steps" / str(steps_of(checkpoint))
-        predict_images(config, checkpoint, images, out / "predictions.jsonl")
-        for decoding, path in prediction_files(chosen, out) if is_first() else ():
-            evaluation = score_predictions(config, path, images, decoding)
-            scores = headline(evaluation) | {"AP75": evaluation.coco["AP75"], "mean_iou": evaluation.mean_iou}
-            rows.append({"step": steps_of(checkpoint), "decoding": decoding.name, **scores})
-        if is_first():
-            say(f"step {steps_of(checkpoint)}: AP {rows[-1]['AP']:.3f} ({rows[-1]['decoding']})")
-    if not is_first():
-        return
-    write_text(folder / CHECKPOINT_SCORES, json.dumps(rows, indent=2) + "\n")
-    say(best_checkpoint([row for row in rows if row["decoding"] == first.name]))
-
-
-def best_checkpoint(rows: list[dict[str, Any]]) -> str:
-    """Return the line that names the checkpoint with the highest AP, the earliest if several have it."""
-    best, last = max(rows, key=lambda row: (row["AP"], -row["step"])), rows[-1]
-    if best is last:
-        return f"best checkpoint by AP: the last one, {last['AP']:.3f}"
-    return f"best checkpoint by AP: checkpoint-{best['step']}, {best['AP']:.3f}; the last one has {last['AP']:.3f}"

@@ -131,8 +131,7 @@ def predict(
     Example: uv run apps/trainer predict runs/a photos --out found
     """
     from coord_trainer.answers.finish import asked_threshold
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, check_options, check_settings, split_words
+    from coord_trainer.detect.arguments import as_setting, check_options, read_settings, split_words
 
     model, sources, settings = split_words(words, bool(endpoint))
     settings += as_setting(views, speed)
@@ -141,8 +140,7 @@ def predict(
     check_options(sources, bool(endpoint), [word for word, value in served.items() if value is not None])
     if timeout is not None and not timeout <= _LONGEST_REQUEST:  # also refuses nan
         raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {timeout}")
-    resolved = load_run_config(config, settings, trains=False)  # first, since it detects misspelt names
-    check_settings(settings, bool(endpoint), len(resolved.evaluation.decoding))
+    resolved = read_settings(config, settings, bool(endpoint))
     from coord_trainer.answers.detector import check_labels
     from coord_trainer.checkpoints import locate_model
 
@@ -192,12 +190,9 @@ def calibrate(
 
     Example: uv run apps/trainer calibrate runs/a val.json --images val --views mirror
     """
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, check_settings
+    from coord_trainer.detect.arguments import as_setting, read_settings
 
-    settings = [*(overrides or []), *as_setting(views)]
-    resolved = load_run_config(config, settings, trains=False)
-    check_settings(settings, endpoint=False, decodings=len(resolved.evaluation.decoding))
+    resolved = read_settings(config, [*(overrides or []), *as_setting(views)])
     load_libraries()
     from coord_trainer.detect.calibrate import calibrate_model, calibration_lines
 
@@ -227,11 +222,9 @@ def slots(
 
     Example: uv run apps/trainer slots runs/a train.json --images train
     """
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import check_settings
+    from coord_trainer.detect.arguments import read_settings
 
-    resolved = load_run_config(config, overrides or [], trains=False)
-    check_settings(overrides or [], endpoint=False)
+    resolved = read_settings(config, overrides or [])
     load_libraries()
     from coord_trainer.detect.drafts import drafts_of_model
 
@@ -252,15 +245,14 @@ def grammar(
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
-    from coord_trainer.answers.detector import as_trained, check_labels
+    from coord_trainer.answers.detector import check_labels
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
     from coord_trainer.checkpoints import locate_model
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import check_settings
+    from coord_trainer.detect.arguments import read_settings
+    from coord_trainer.model.card import as_trained
 
     folder = locate_model(model)
-    resolved = load_run_config(None, overrides or [], trains=False)
-    check_settings(overrides or [], endpoint=True)
+    resolved = read_settings(None, overrides or [], endpoint=True)
     written = lark_grammar if form is GrammarForm.lark else ebnf_grammar
     print(written(answer_form(folder, as_trained(resolved, folder), check_labels(label or ()))), end="")
 
@@ -289,15 +281,12 @@ def demo(
 
     from coord_trainer.answers.finish import asked_threshold
     from coord_trainer.checkpoints import locate_model
-    from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, check_settings
+    from coord_trainer.detect.arguments import as_setting, read_settings
 
-    overrides = [*(overrides or []), *as_setting(views, speed)]
     asked_threshold(min_score, precision, recall)
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
-    resolved = load_run_config(config, overrides, trains=False)
-    check_settings(overrides, endpoint=False, decodings=len(resolved.evaluation.decoding))
+    resolved = read_settings(config, [*(overrides or []), *as_setting(views, speed)])
     locate_model(model)
     load_libraries()
     from coord_trainer.answers.detector import Detector

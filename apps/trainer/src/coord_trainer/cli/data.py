@@ -37,13 +37,7 @@ def inspect(
     ] = None,
     sample: Annotated[
         int | None,
-        typer.Option(
-            "--sample",
-            "--number",
-            "-n",
-            min=0,
-            help="Print record N of the training data, which may be a conversation, token by token.",
-        ),
+        typer.Option(min=0, help="Print record N of the training data, which may be a conversation, token by token."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
 ) -> None:

@@ -73,7 +73,11 @@ def resolve_config(
     if checkpoint is None:
         check_model_path(resolved.model)
     else:
-        resolved = _as_trained(resolved, checkpoint)
+        from coord_trainer.model.card import CARD_FILE, as_trained
+
+        resolved = as_trained(resolved, checkpoint)
+        if not (checkpoint / CARD_FILE).is_file():
+            say(f"{checkpoint}: no {CARD_FILE}, so prompt, markers and pixels of the configuration are used unchecked")
     if resolved.model.download:
         os.environ["HF_HUB_OFFLINE"] = "0"  # read when Hugging Face's libraries are imported
     if not resolved.model.attention.startswith("flash"):
@@ -93,17 +97,6 @@ def find_model_and_config(model: Path, config: Path | None) -> tuple[Path, Path 
         say(f"{model}: a run folder; its {checkpoint.name} is used")
         config = of_run if config is None and of_run.is_file() else config
     return checkpoint, config
-
-
-def _as_trained(resolved: RunConfig, checkpoint: Path) -> RunConfig:
-    from coord_trainer.model.card import CARD_FILE, follow_card, read_card
-
-    card = read_card(checkpoint)
-    if card is not None:
-        return follow_card(resolved, card, checkpoint)
-    if checkpoint.is_dir():
-        say(f"{checkpoint}: no {CARD_FILE}, so prompt, markers and pixels of the configuration are used unchecked")
-    return resolved
 
 
 def load_libraries() -> None:

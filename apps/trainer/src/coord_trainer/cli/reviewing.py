@@ -50,11 +50,11 @@ def review(
 
     Example: uv run apps/trainer review runs/a val.json --images val --out reviewed
     """
-    from coord_trainer.answers.detector import as_trained
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, check_settings, split_words
+    from coord_trainer.detect.arguments import as_setting, read_settings, split_words
     from coord_trainer.detect.image_sources import annotated_sources
+    from coord_trainer.model.card import as_trained
 
     forms = tuple(dict.fromkeys(form.value for form in export or ()))
     if words[:1] == ["apply"]:
@@ -63,8 +63,7 @@ def review(
     first, others, settings = split_words(words, endpoint=False)
     places = [*([first] if first is not None else []), *map(Path, others)]
     settings += as_setting(views)
-    resolved = load_run_config(None, settings, trains=False)
-    check_settings(settings, endpoint=False, decodings=len(resolved.evaluation.decoding))
+    resolved = read_settings(None, settings)
 
     if unfit := [form for form in forms if form in ("yolo", "voc")]:
         raise InputError(

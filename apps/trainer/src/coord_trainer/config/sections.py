@@ -356,9 +356,6 @@ class EvaluationSection(Section):
         "one pass, with the answers of plain; fast also accepts a drafted coordinate that is a few bins from the "
         "likeliest, and needs draft embeddings (command `slots`)",
     )
-    overfitting_after: PositiveInt = Field(
-        3, description="number of consecutive rises of the evaluation loss, while training's falls, until a warning"
-    )
     ap_steps: PositiveInt | None = Field(
         None, description="steps between two measurements of AP during training; never when not given"
     )
@@ -368,9 +365,6 @@ class EvaluationSection(Section):
     ap_patience: PositiveInt | None = Field(
         None,
         description="number of consecutive measurements without a higher AP until training stops; never if not set",
-    )
-    each_checkpoint: bool = Field(
-        False, description="generate and score answers of every saved checkpoint, not only of the last"
     )
 
     @field_validator("views", mode="before")
@@ -443,7 +437,7 @@ EVALUATION_RULES = (
         lambda c: c.evaluation.ap_steps is not None and shards_weights(c.training.get("deepspeed")),
         ("evaluation.ap_steps", "training.deepspeed"),
         "it shards the weights (stage 3), and answers need a complete model on each rank; use zero2, or score "
-        "checkpoints afterwards (evaluation.each_checkpoint)",
+        "checkpoints afterwards (evaluate)",
     ),
     Rule(
         lambda c: not c.custom.coord_tokens.enabled and any(d.needs_tokens for d in c.evaluation.decoding),

@@ -14,9 +14,10 @@ from typing import Any, Literal
 from coord_codec import InputError
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import read_json, write_text
+from coord_data.formats.registry import open_source
 from coord_data.image_set import ImageSet, load_annotated
-from coord_data.large.store import is_large
 from coord_data.processes import Outcome, meanwhile
+from coord_data.stored import is_kept
 from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
@@ -59,7 +60,8 @@ def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
     if data.heldout_annotations is not None and config.evaluation.images == "heldout":
         heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
         sets.append(("heldout", data.model_copy(update=heldout), True))
-    large_sets = [named for named in sets if is_first() and is_large(named[1].annotations, named[1]) is not None]
+    given = [named for named in sets if is_first() and named[1].annotations.exists()]
+    large_sets = [named for named in given if is_kept(open_source(named[1].annotations, named[1].format))]
     with meanwhile(partial(_check, large_sets)) if large_sets else nullcontext():
         yield Outcome(())
 

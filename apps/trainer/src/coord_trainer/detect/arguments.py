@@ -9,6 +9,7 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_trainer.checkpoints import locate_model
+from coord_trainer.config.run_config import RunConfig, load_run_config
 
 _MODEL_SETTINGS = (
     r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
@@ -19,22 +20,23 @@ _PROCESS_SETTINGS = r"model\.(dtype|attention)|evaluation\.(batch_size|speed)"
 _SETTING = re.compile(r"(plugins|[A-Za-z_]\w*(\.\w+)+)=")
 
 
-def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) -> None:
-    """Refuse settings that exist but have no effect on `predict`.
+def read_settings(file: Path | None, settings: Sequence[str], endpoint: bool = False) -> RunConfig:
+    """Return the configuration of a file and of words of the command line, which have an effect on answers.
 
     Args:
+        file: the configuration, if any
         settings: words of the command line
         endpoint: whether a server generates the answers
-        decodings: number of decodings in the configuration that the words lead to
 
     Raises:
-        InputError: if there is such a setting
+        InputError: if a word exists but has no effect, or is no setting
     """
+    config = load_run_config(file, settings, trains=False)  # first, since it detects misspelt names
     for word in settings:
         name = word.partition("=")[0]
         if endpoint and re.fullmatch(_PROCESS_SETTINGS, name):
             raise InputError(f"{name}: it has no effect on a server of --endpoint, which was started with its own")
-        if decodings > 1 and name == "evaluation.decoding":
+        if len(config.evaluation.decoding) > 1 and name == "evaluation.decoding":
             raise InputError(f"{word}: images are answered by one decoding; `evaluate` takes several")
         if not re.fullmatch(f"{_MODEL_SETTINGS}|{_PROCESS_SETTINGS}", name):
             raise InputError(
@@ -43,6 +45,7 @@ def check_settings(settings: Sequence[str], endpoint: bool, decodings: int = 1) 
                 "evaluation.speed, model.dtype, model.attention, and, where no coordexp.json says how the model was "
                 "trained, data.prompt, data.max_objects, data.max_pixels and the like"
             )
+    return config
 
 
 def check_options(sources: Sequence[str], endpoint: bool, served: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_data.reading import read_source
-from coord_trainer.answers.detector import Detector, as_trained
+from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.records import ImageSource, answer_into, file_stamp
 from coord_trainer.answers.resumable_file import begin, discard
 from coord_trainer.checkpoints import CARD_FILE, locate_model
@@ -23,7 +23,7 @@ from coord_trainer.config.run_config import RunConfig, read_yaml
 from coord_trainer.console import is_first, say
 from coord_trainer.detect.image_sources import Sources, annotated_sources
 from coord_trainer.detect.session import session_settings
-from coord_trainer.model.card import calibration_key, read_card
+from coord_trainer.model.card import as_trained, calibration_key, read_card
 
 if TYPE_CHECKING:
     from coord_eval import Calibration

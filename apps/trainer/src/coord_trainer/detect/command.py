@@ -7,7 +7,7 @@ from typing import Any
 
 from coord_codec import InputError
 from coord_codec.counts import counted
-from coord_trainer.answers.detector import Detector, as_trained
+from coord_trainer.answers.detector import Detector
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import first_rank_first, is_first, say
@@ -15,7 +15,7 @@ from coord_trainer.detect.image_sources import Sources, find_sources
 from coord_trainer.detect.outcome import report_answers
 from coord_trainer.detect.request import Request
 from coord_trainer.detect.session import Answered, answer_sources, session_settings
-from coord_trainer.model.card import CARD_FILE, read_card, system_text
+from coord_trainer.model.card import CARD_FILE, as_trained, read_card, system_text
 from coord_trainer.model.prompt import prompt_settings, read_chat_template
 from coord_trainer.views.registry import check_views
 

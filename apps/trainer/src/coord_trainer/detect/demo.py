@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from coord_codec import InputError
-from coord_codec.html import colour_style, safe
+from coord_codec.html import safe
 from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import Threshold
 from coord_trainer.console import say
@@ -80,35 +80,12 @@ def _facts(detector: Detector) -> str:
     return f"Decoding: {safe(decoding.name)}. {scores}."
 
 
-def look_of_demo(gr: Any) -> dict[str, Any]:
-    """Return theme and style sheet: the colours of all pages, and local fonts, so that nothing is downloaded."""
+def launch_demo(page: Any, **options: Any) -> None:
+    """Launch the page with local fonts, so that nothing is downloaded; `options` are those of gradio's `launch`."""
+    import gradio as gr
+
     theme = gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    named = {
-        "body_background_fill": "--page",
-        "body_text_color": "--ink",
-        "body_text_color_subdued": "--soft",
-        "background_fill_primary": "--card",
-        "background_fill_secondary": "--page",
-        "block_background_fill": "--card",
-        "block_label_background_fill": "--card",
-        "block_label_text_color": "--soft",
-        "block_title_text_color": "--soft",
-        "block_info_text_color": "--soft",
-        "block_border_color": "--line",
-        "border_color_primary": "--line",
-        "input_background_fill": "--page",
-        "table_odd_background_fill": "--card",
-        "table_even_background_fill": "--card",
-        "checkbox_label_background_fill": "--page",
-        "checkbox_background_color": "--card",
-        "checkbox_background_color_selected": "--heat",
-        "slider_color": "--heat",
-        "button_primary_background_fill": "--heat",
-    }
-    values = {f"{name}{dark}": f"var({colour})" for name, colour in named.items() for dark in ("", "_dark")}
-    values |= {f"button_primary_text_color{dark}": "#fff" for dark in ("", "_dark")}
-    # gradio rewrites what it gets as `css`, and loses the dark theme.
-    return {"theme": theme.set(**values), "head": f"<style>{colour_style()}</style>"}
+    page.launch(theme=theme, quiet=True, inbrowser=False, share=False, **options)
 
 
 def serve_demo(detector: Detector, host: str, port: int) -> None:
@@ -125,7 +102,4 @@ def serve_demo(detector: Detector, host: str, port: int) -> None:
             f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}; choose others"
         ) from None
     say(f"http://{host}:{port} (Ctrl-C ends it)")
-    page = build_demo(detector)
-    import gradio as gr
-
-    page.launch(server_name=host, server_port=port, share=False, quiet=True, inbrowser=False, **look_of_demo(gr))
+    launch_demo(build_demo(detector), server_name=host, server_port=port)

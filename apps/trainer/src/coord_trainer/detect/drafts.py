@@ -9,12 +9,12 @@ from coord_adapter import DRAFTS_FILE, Drafts, save_drafts
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_data.image_set import load_annotated
-from coord_trainer.answers.detector import as_trained
 from coord_trainer.answers.speed.of_checkpoint import FAST_TOLERANCE
 from coord_trainer.answers.speed.train_drafts import train_drafts
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import marker_ids
+from coord_trainer.model.card import as_trained
 from coord_trainer.model.checkpoint import open_checkpoint
 
 

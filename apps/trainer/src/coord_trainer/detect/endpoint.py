@@ -9,40 +9,47 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 import os
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from PIL import Image
+from pydantic_core import from_json
+from urllib3 import PoolManager, ProxyManager, Retry
+from urllib3.exceptions import HTTPError, MaxRetryError
 
-from coord_codec import CoordGrid, InputError, is_coord_token, token_to_int
+from coord_codec import CoordGrid, InputError, coord_tokens
 from coord_codec.counts import counted
 from coord_codec.vocab import marker_family
+from coord_trainer.answers.descriptions import description_fields
 from coord_trainer.config.decoding import QUANTILE_LEVELS
 from coord_trainer.console import say
 from coord_trainer.detect.servers import Servers
 
 _KEY = "OPENAI_API_KEY"
 _TOP = 20
-_TEMPORARY = (408, 409, 429)
-"""Status codes, beside 5xx, of requests that another server may answer."""
+_TEMPORARY = frozenset({408, 409, 429, *range(500, 600)})
+"""Status codes of requests that are sent again, or that another server may answer."""
+_LONGEST_PAUSE = 60
+"""Seconds that a client waits at most where a busy server names a time."""
 _BROKEN_OFF = ("abort", "content_filter", "error")
 """Finish reasons of an answer that the server aborted, as opposed to one that reached the length limit."""
+_VALUES = {token: k / CoordGrid().scale for k, token in enumerate(coord_tokens())}
 _EMPTY_THOUGHT = re.compile(r"<think>\s*</think>\s*")
 _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 
-@dataclass(frozen=True)
+@dataclass
 class EndpointEngine:
-    """Sends concurrent requests to one or several servers of a model; a request that fails affects only its image.
+    """Sends requests to one or several servers of a model; one that fails affects only its image.
 
     Args:
         urls: URLs of the API, usually ending in /v1; the server with the fewest requests gets the next
@@ -51,10 +58,9 @@ class EndpointEngine:
         system: the system message, or None
         markers: the family of object markers, None for JSON
         max_new_tokens: the length limit of an answer
-        concurrency: number of concurrent requests
+        concurrency: number of threads that ask at once
         timeout: seconds that one request may take
         retries: number of retries after a temporary error (429, 5xx) or a lost connection, with growing pauses
-        grid: the grid of the coordinates
         constraint: fields of the request that constrain the answer by a grammar, as the server expects them
         chat_template_kwargs: settings of the server's chat template, without which it would ask with another prompt
     """
@@ -68,22 +74,25 @@ class EndpointEngine:
     concurrency: int = 8
     timeout: float = 300.0
     retries: int = 4
-    grid: CoordGrid = CoordGrid()
     constraint: Mapping[str, Any] = field(default_factory=dict)
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
-    @cached_property
-    def _clients(self) -> dict[str, Any]:
-        from openai import OpenAI
-
-        key = os.environ.get(_KEY) or "none"
-        return {
-            url: OpenAI(base_url=url, api_key=key, timeout=self.timeout, max_retries=self.retries) for url in self.urls
+    def __post_init__(self) -> None:
+        self._servers = Servers(self.urls)
+        self._pools = {url: _pool(url, self.concurrency) for url in self.urls}
+        self._headers = {
+            "Content-Type": "application/json",
+            "Authorization": f"Bearer {os.environ.get(_KEY) or 'none'}",
         }
-
-    @cached_property
-    def _servers(self) -> Servers:
-        return Servers(self.urls)
+        self._retries = Retry(
+            self.retries,
+            allowed_methods=None,
+            status_forcelist=_TEMPORARY,
+            backoff_factor=0.5,
+            backoff_jitter=0.5,
+            retry_after_max=_LONGEST_PAUSE,
+            raise_on_status=False,
+        )
 
     def report(self) -> None:
         """Print which servers did not answer so that others had to."""
@@ -93,131 +102,106 @@ class EndpointEngine:
     def answer(
         self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
     ) -> list[dict[str, Any]]:
-        """Request the answers to all images, at most `concurrency` at a time; a server has its own limits of pixels."""
-        message = prompt or self.prompt
-        if len(images) == 1:
-            return [self._request(images[0], message)]
-        with ThreadPoolExecutor(self.concurrency) as pool:
-            return list(pool.map(lambda image: self._request(image, message), images))
+        """Request the answers one by one; several threads may call this, and a server has its own limits of pixels."""
+        return [self._request(image, prompt or self.prompt) for image in images]
 
     def _request(self, image: Image.Image, prompt: str) -> dict[str, Any]:
-        from openai import APIConnectionError, OpenAIError
-
         content = [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": prompt}]
         messages: list[dict[str, Any]] = [{"role": "user", "content": content}]
         if self.system:
             messages.insert(0, {"role": "system", "content": self.system})
+        request: dict[str, Any] = {
+            "model": self.name,
+            "messages": messages,
+            "max_tokens": self.max_new_tokens,
+            "temperature": 0,
+            "logprobs": True,
+            "top_logprobs": _TOP,
+            "skip_special_tokens": False,
+            "spaces_between_special_tokens": False,
+            **self.constraint,
+        }
+        if self.chat_template_kwargs:
+            request["chat_template_kwargs"] = dict(self.chat_template_kwargs)
+        sent: dict[str, Any] = {"body": json.dumps(request).encode(), "headers": self._headers, "timeout": self.timeout}
         tried: list[str] = []
         while True:
             with self._servers.least_busy(tried) as url:
                 tried.append(url)
                 is_last = len(tried) == len(self.urls)
+                retries = self._retries if is_last else self._retries.new(total=0)
+                place = f"{url.rstrip('/')}/chat/completions"
                 try:
-                    return self._ask(url, messages, self.retries if is_last else 0)
-                except OpenAIError as error:
-                    is_lost, status = isinstance(error, APIConnectionError), getattr(error, "status_code", 0)
-                    if is_last or not (is_lost or status in _TEMPORARY or status >= 500):
-                        return _error(f"{url}{_reason(error)}")
+                    reply = self._pools[url].request("POST", place, retries=retries, **sent)
+                except HTTPError as error:
+                    is_lost, reason = True, f": no answer: {_cause(error)}"
+                else:
+                    if reply.status < 300:
+                        return self._answer(reply.data)
+                    is_lost, reason = False, _refusal(reply.status, reply.data)
+                if is_last or not (is_lost or reply.status in _TEMPORARY):
+                    return _error(f"{url}{reason}")
             self._servers.move_on(url, is_lost)
 
-    def _ask(self, url: str, messages: list[dict[str, Any]], retries: int) -> dict[str, Any]:
-        """Return a server's answer.
-
-        Raises:
-            OpenAIError: if it does not answer, or refuses
-        """
-        settings = {"chat_template_kwargs": dict(self.chat_template_kwargs)} if self.chat_template_kwargs else {}
+    def _answer(self, data: bytes) -> dict[str, Any]:
+        """Return the answer in the body of a reply."""
         try:
-            reply = (
-                self._clients[url]
-                .with_options(max_retries=retries)
-                .chat.completions.create(
-                    model=self.name,
-                    messages=messages,
-                    max_tokens=self.max_new_tokens,
-                    temperature=0,
-                    logprobs=True,
-                    top_logprobs=_TOP,
-                    extra_body={"skip_special_tokens": False, "spaces_between_special_tokens": False}
-                    | settings
-                    | dict(self.constraint),
-                )
-            )
+            reply = from_json(data)
         except ValueError as error:
             return _error(f"the reply is no JSON: {_short(str(error))}")
         try:
-            choice = reply.choices[0]
-            text = choice.message.content
-            reason = "length" if choice.finish_reason == "length" else "stop"
-            steps = choice.logprobs.content if choice.logprobs else None
-        except (AttributeError, IndexError, TypeError):
+            choice = reply["choices"][0]
+            text, finish_reason = choice["message"]["content"], choice["finish_reason"]
+            steps = (choice.get("logprobs") or {}).get("content") or []
+        except (AttributeError, KeyError, IndexError, TypeError):
             return _error("the reply has no choices: is this an OpenAI-compatible chat endpoint?")
-        if choice.finish_reason in _BROKEN_OFF:
-            return _error(f"the server aborted the answer (finish_reason {choice.finish_reason!r})")
+        if finish_reason in _BROKEN_OFF:
+            return _error(f"the server aborted the answer (finish_reason {finish_reason!r})")
         if not isinstance(text, str):
-            return _error(f"the reply has no text, but {text!r:.80} (finish_reason {choice.finish_reason!r})")
+            return _error(f"the reply has no text, but {text!r:.80} (finish_reason {finish_reason!r})")
         if self.chat_template_kwargs:
-            text = _without_end_of_prompt(text, steps or [])
+            text = _without_end_of_prompt(text, steps)
+        answer = {"text": text, "finish_reason": "length" if finish_reason == "length" else "stop"}
         try:
-            return {"text": text, "finish_reason": reason} | self._probabilities(text, steps or [])
-        except (AttributeError, TypeError, ValueError, OverflowError):  # malformed log-probabilities
-            return {"text": text, "finish_reason": reason}
+            return answer | self._probabilities(text, steps)
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError):  # malformed log-probabilities
+            return answer
 
     def _probabilities(self, text: str, steps: Sequence[Any]) -> dict[str, Any]:
         """Return fields computed from the tokens' log-probabilities; empty if the server's are missing or malformed."""
         end = len(steps)
-        while end and "".join(step.token for step in steps[:end]) != text:
+        while end and "".join(step["token"] for step in steps[:end]) != text:
             end -= 1  # the end-of-turn token may be listed, but is no part of the text
         steps = steps[:end]
-        values = [item.logprob for step in steps for item in (step, *(step.top_logprobs or ()))]
-        if (text and not steps) or not all(math.isfinite(value) for value in values):
+        values = [item["logprob"] for step in steps for item in (step, *(step.get("top_logprobs") or ()))]
+        if (text and not steps) or not all(map(math.isfinite, values)):
             return {}
         fields: dict[str, Any] = {f"coord_{name}": [] for name in ("logprobs", *_MOMENTS)}
         for step in steps:
-            if not is_coord_token(step.token):
-                continue
-            fields["coord_logprobs"].append(min(step.logprob, 0.0))
-            for name, value in zip(_MOMENTS, self._moments(step), strict=True):
-                fields[f"coord_{name}"].append(value)
+            if step["token"] in _VALUES:
+                fields["coord_logprobs"].append(min(step["logprob"], 0.0))
+                for name, value in zip(_MOMENTS, _moments(step), strict=True):
+                    fields[f"coord_{name}"].append(value)
         if self.markers is not None:
-            fields |= self._descriptions(steps)
+            log_p = [min(step["logprob"], 0.0) for step in steps]
+            tokens = [step["token"] for step in steps]
+            fields |= description_fields(tokens, log_p, marker_family(self.markers).tokens, _VALUES)
         return fields
 
-    def _moments(self, step: Any) -> tuple[float, float, list[float], float]:
-        """Return mean, spread and quantiles of a coordinate in [0, 1], and the total probability of the listed bins."""
-        listed = {item.token: item.logprob for item in step.top_logprobs or ()} | {step.token: step.logprob}
-        pairs = [
-            (token_to_int(token) / self.grid.scale, math.exp(log_p))
-            for token, log_p in listed.items()
-            if is_coord_token(token)
-        ]
-        mass = sum(p for _, p in pairs)
-        if not mass:
-            value = token_to_int(step.token) / self.grid.scale
-            return value, 0.0, [value] * len(QUANTILE_LEVELS), 0.0
-        mean = sum(value * p for value, p in pairs) / mass
-        variance = sum((value - mean) ** 2 * p for value, p in pairs) / mass
-        values, weights = zip(*sorted(pairs), strict=True)
-        cumulative = list(accumulate(weights[:-1]))
-        quantiles = [values[bisect_left(cumulative, level * mass)] for level in QUANTILE_LEVELS]
-        return min(mean, 1.0), math.sqrt(variance), quantiles, min(mass, 1.0)
 
-    def _descriptions(self, steps: Sequence[Any]) -> dict[str, Any]:
-        tokens = marker_family(str(self.markers)).tokens
-        descriptions: list[list[float]] = []
-        is_open = False
-        for step in steps:
-            if step.token == tokens[0]:
-                descriptions.append([])
-                is_open = True
-            elif step.token in tokens or is_coord_token(step.token):
-                is_open = False
-            elif is_open:
-                descriptions[-1].append(min(step.logprob, 0.0))
-        return {
-            "desc_logprobs": [log_p for description in descriptions for log_p in description],
-            "desc_token_counts": [len(description) for description in descriptions],
-        }
+def _moments(step: Any) -> tuple[float, float, list[float], float]:
+    """Return mean, spread and quantiles of a coordinate in [0, 1], and the total probability of the listed bins."""
+    listed = {item["token"]: item["logprob"] for item in (*(step.get("top_logprobs") or ()), step)}
+    pairs = sorted((_VALUES[token], math.exp(log_p)) for token, log_p in listed.items() if token in _VALUES)
+    mass = sum(p for _, p in pairs)
+    if not mass:
+        value = _VALUES[step["token"]]
+        return value, 0.0, [value] * len(QUANTILE_LEVELS), 0.0
+    mean = sum(value * p for value, p in pairs) / mass
+    variance = sum((value - mean) ** 2 * p for value, p in pairs) / mass
+    cumulative = list(accumulate(p for _, p in pairs[:-1]))
+    quantiles = [pairs[bisect_left(cumulative, level * mass)][0] for level in QUANTILE_LEVELS]
+    return min(mean, 1.0), math.sqrt(variance), quantiles, min(mass, 1.0)
 
 
 def _without_end_of_prompt(text: str, steps: Sequence[Any]) -> str:
@@ -226,7 +210,7 @@ def _without_end_of_prompt(text: str, steps: Sequence[Any]) -> str:
     One that the model has generated itself is among the tokens of `steps`, and stays.
     """
     repeated = _EMPTY_THOUGHT.match(text)
-    if repeated is None or any("think>" in str(getattr(step, "token", "")) for step in steps):
+    if repeated is None or any("think>" in str(step) for step in steps):
         return text
     return text[repeated.end() :]
 
@@ -265,14 +249,28 @@ def _data_url(image: Image.Image) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def _reason(error: Any) -> str:
-    """Return why a request failed, to be written behind the URL."""
-    if (status := getattr(error, "status_code", None)) is None:
-        cause = f" ({_short(str(error.__cause__))})" if error.__cause__ is not None else ""
-        return f": {type(error).__name__}: {_short(str(error))}{cause}"
-    is_path = status == 404 and "model" not in error.message  # else the server knows no model of this name
+def _pool(url: str, size: int) -> PoolManager:
+    """Return connections that are kept open, through the proxy that the environment names for the URL."""
+    parts = urlsplit(url)
+    proxy = None if proxy_bypass(str(parts.hostname)) else getproxies().get(parts.scheme)
+    return ProxyManager(proxy, maxsize=size) if proxy else PoolManager(maxsize=size)
+
+
+def _cause(error: HTTPError) -> str:
+    """Return why a server did not answer."""
+    cause = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
+    return f"{type(cause).__name__}: {_short(str(cause))}"
+
+
+def _refusal(status: int, data: bytes) -> str:
+    """Return why a server refused a request, to be written behind the URL."""
+    try:
+        message = str(json.loads(data)["error"]["message"])
+    except (KeyError, TypeError, ValueError):
+        message = data.decode(errors="replace")
+    is_path = status == 404 and "model" not in message  # else the server knows no model of this name
     hint = "; the path of the API is missing, which often ends in /v1" if is_path else ""
-    return f" answered {status}: {_short(error.message)}{hint}"
+    return f" answered {status}: {_short(message)}{hint}"
 
 
 def _error(reason: str) -> dict[str, Any]:

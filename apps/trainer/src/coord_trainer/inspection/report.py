@@ -20,7 +20,6 @@ from coord_data.image_set import Evidence, ImageSet
 from coord_data.inspection.examine import Examination, evidence_of, examination_of
 from coord_data.inspection.find_data import heldout_of_yolo, other_split
 from coord_data.inspection.report import refuse, say_classes, say_findings, spread, spread_indices, write_report
-from coord_data.large.store import is_large
 from coord_data.rules import ReadingRules
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
@@ -149,9 +148,6 @@ def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet 
         RunError: with `data.strict`, for errors and warnings.
     """
     evidence = _evidence(train, config)
-    if evidence is None:
-        say(f"  {config.data.annotations} is too large to examine before training; run `inspect` on a part of it")
-        return []
     held = None if heldout is None else _evidence(heldout, config, heldout=True)
     digests = [images.digest for images in (train, heldout) if images is not None]
     key = hashlib.sha256(f"{FINDINGS_VERSION} {config.data.max_objects} {digests}".encode())
@@ -168,7 +164,7 @@ def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet 
         cache.mkdir(parents=True, exist_ok=True)
         write_findings(cached, findings)
     if train.part is not None:
-        say(f"  {config.data.annotations} is large: only an evenly spaced part of it was examined, {train.part}")
+        say(f"  {config.data.annotations} is large: only an evenly spaced part of it was examined, {train.part.path}")
     for finding in findings:
         say(f"  {finding}")
     if config.data.strict:
@@ -176,17 +172,14 @@ def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet 
     return findings
 
 
-def _evidence(images: ImageSet, config: RunConfig, *, heldout: bool = False) -> Evidence | None:
-    """Return what a set was read from, of a large file a part of it; None for a large file without a part."""
+def _evidence(images: ImageSet, config: RunConfig, *, heldout: bool = False) -> Evidence:
+    """Return what a set was read from, of a large file a part of it."""
     if images.evidence is not None:
         return images.evidence
+    if images.part is not None:
+        return evidence_of(images.part, ReadingRules(images=images.root, allow_outside=True))
     annotations = config.data.heldout_annotations if heldout else config.data.annotations
-    large = is_large(annotations, config.data)
-    if large is None:
-        return evidence_of(annotations, _rules(config, heldout=heldout))
-    if images.part is None:
-        return None
-    return evidence_of(images.part, ReadingRules(images=images.root, format=large.format, allow_outside=True))
+    return evidence_of(annotations, _rules(config, heldout=heldout))
 
 
 def _stated(evidence: Evidence) -> bytes:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from coord_codec import CoordGrid, Instance, Object, encode_target, select_objects
+from coord_codec import CoordGrid, Instance, Object
 from coord_eval import decode_image, parse_answer
 from coord_losses import ObjectiveConfig
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.data.targets import TargetWriter
 
 if TYPE_CHECKING:
     from coord_data.image_set import ImageSet
@@ -96,19 +97,20 @@ class ModelView:
 
 def without_model(config: RunConfig, instances: Sequence[Instance], root: Path) -> list[ShownImage]:
     """Return images with their target texts and the objects parsed from them."""
+    data = config.data.model_copy(update={"noise_objects": None})
+    writer = TargetWriter(data, config.custom.coord_tokens.enabled, config.run.seed, None)
     shown = []
     for instance in instances:
         image = decode_image(root / instance.image, at_most=(960, 960))
-        text = _target(config, instance)
+        text, truth = writer.text(instance), _named(writer.objects(instance)[0])
         size = (instance.width or image.width, instance.height or image.height)
         image.thumbnail((960, 960))
-        shown.append(ShownImage(instance.image, image, size, _truth(config, instance), _parsed(config, text), text))
+        shown.append(ShownImage(instance.image, image, size, truth, _parsed(config, text), text))
     return shown
 
 
 def with_model(config: RunConfig, images: ImageSet, chosen: Sequence[int]) -> ModelView:
     """Open the model of a configuration without its weights, and return its inputs for the `chosen` images."""
-    from coord_trainer.data.targets import TargetWriter
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.open_run import open_run, sample_set
 
@@ -138,7 +140,7 @@ def _shown(
     text = tokenizer.decode(answer_ids, skip_special_tokens=False).split(tokenizer.eos_token)[0]
     image = image_of_pixels(sample["pixel_values"], sample.get("image_grid_thw"), opened.processor.image_processor)
     size = (instance.width or image.width, instance.height or image.height)
-    tokens = tuple(_tokens(config, opened, sample))
+    tokens = tuple(tokens_of(config, opened, sample))
     truth, decoded = _named(objects), _parsed(config, text)
     return ShownImage(instance.image, image, size, truth, decoded, text, tokens, config.data.augment.active)
 
@@ -165,7 +167,8 @@ def image_of_pixels(pixel_values: Any, grid_thw: Any | None, processor: Any) -> 
     return Image.fromarray(np.clip(np.rint(pixels * 255), 0, 255).astype(np.uint8))
 
 
-def _tokens(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> list[Token]:
+def tokens_of(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> list[Token]:
+    """Return the tokens of an encoded sample."""
     tokenizer, limit, image_token = opened.processor.tokenizer, opened.longest_sample, opened.family.image_token
     layout = sample["coord_layout"]
     roles = dict.fromkeys(layout.desc_positions, "description") if layout is not None else {}
@@ -206,25 +209,6 @@ def loss_weights(objective: ObjectiveConfig) -> tuple[float, float]:
     for name, weight in objective.weights.items():
         sums[_ROLES_OF[registered_terms()[name].element]] += weight
     return sums["all"] + sums["text"], sums["all"] + sums["objects"]
-
-
-def _target(config: RunConfig, instance: Instance) -> str:
-    data = config.data
-    return encode_target(
-        instance,
-        markers=data.markers,
-        style=data.style,
-        form="tokens" if config.custom.coord_tokens.enabled else "numbers",
-        order="given" if data.order == "random" else data.order,
-        max_objects=data.max_objects,
-        geometry=data.shape,
-    )
-
-
-def _truth(config: RunConfig, instance: Instance) -> tuple[Named, ...]:
-    order = "given" if config.data.order == "random" else config.data.order
-    kept, _ = select_objects(instance, order, config.data.max_objects)
-    return _named(kept)
 
 
 def _named(objects: Sequence[Object]) -> tuple[Named, ...]:

@@ -238,6 +238,12 @@ def read_card(folder: Path) -> ModelCard | None:
     return card
 
 
+def as_trained(config: RunConfig, folder: Path) -> RunConfig:
+    """Return `config` with settings that the user did not set taken from the checkpoint's card, if it has one."""
+    card = read_card(folder)
+    return config if card is None else follow_card(config, card, folder)
+
+
 def follow_card(config: RunConfig, card: ModelCard, checkpoint: Path) -> RunConfig:
     """Return `config` with the card's values for settings that the user did not set, except the system message.
 

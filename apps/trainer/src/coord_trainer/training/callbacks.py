@@ -44,14 +44,9 @@ class TrainingProgress(TrainerCallback):
 
 
 class OverfittingWatch(TrainerCallback):
-    """Prints the evaluation loss and the training loss, and one warning about overfitting.
+    """Prints the evaluation loss and the training loss, and one warning about overfitting."""
 
-    Args:
-        evaluations: number of consecutive rises of the evaluation loss until the warning
-    """
-
-    def __init__(self, evaluations: int) -> None:
-        self._evaluations = evaluations
+    def __init__(self) -> None:
         self._warned = False
         self._lines: list[dict[str, float]] = []
 
@@ -65,7 +60,7 @@ class OverfittingWatch(TrainerCallback):
         trained = [line["train_total_loss"] for line in self._lines if "train_total_loss" in line]
         training_loss = f", training loss {trained[-1]:.3f}" if trained else ""
         say(f"  step {state.global_step}: evaluation loss {losses['eval_total_loss']:.3f}{training_loss}")
-        if not self._warned and (warning := find_overfitting(self._lines, self._evaluations)):
+        if not self._warned and (warning := find_overfitting(self._lines)):
             self._warned = True
             say(f"  {warning}")
 

@@ -69,12 +69,13 @@ class Interruption:
 
     @contextmanager
     def between_steps(self) -> Iterator[None]:
-        """Within this block only record the first signal; `StopAtBoundary` then stops the run."""
+        """Within this block only record the first signal; `StopAtBoundary` then stops the run.
+
+        Behind an error too: a launcher ends all ranks when one fails, and this one still has to write down why.
+        """
         self._steps = True
-        try:
-            yield
-        finally:
-            self._steps = False
+        yield
+        self._steps = False
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:  # a worker process that encodes images is ended by its parent

@@ -84,21 +84,19 @@ def term_gradient_norms(
     return dict(zip(output.terms, torch.stack(norms).tolist(), strict=True))
 
 
-def find_overfitting(lines: Iterable[Mapping[str, float]], evaluations: int) -> str | None:
-    """Return a sentence when the evaluation loss rose at each of the last evaluations while the training loss fell.
+_RISES = 3
 
-    Args:
-        lines: of metrics.jsonl
-        evaluations: number of consecutive rises required
-    """
+
+def find_overfitting(lines: Iterable[Mapping[str, float]]) -> str | None:
+    """Return a sentence when, by metrics.jsonl, the evaluation loss rose three times while the training loss fell."""
     points: list[tuple[int, float, float | None]] = []
     train = None
     for line in lines:
         train = line.get("train_total_loss", train)
         if "eval_total_loss" in line:
             points.append((int(line["step"]), line["eval_total_loss"], train))
-    last = points[-evaluations - 1 :]
-    if len(last) <= evaluations or any(after[1] <= before[1] for before, after in pairwise(last)):
+    last = points[-_RISES - 1 :]
+    if len(last) <= _RISES or any(after[1] <= before[1] for before, after in pairwise(last)):
         return None
     first, end = last[0], last[-1]
     if first[2] is None or end[2] is None or end[2] >= first[2]:

@@ -35,18 +35,14 @@ def read_coco(
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
     lists = document["categories"], document["images"]
-    reader = CocoReader(*lists, source, problems, notes, on_bad_box, image_size, folder)
+    reader = CocoReader(*lists, source, problems, notes, on_bad_box, image_size, folder, geometry)
     objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
     rows: list[CocoAnnotation] = []
     for position, record in enumerate(document["annotations"]):
         placement = reader.place(record, position)
         if placement is None:
             continue
-        row, has_area, corners = placement
-        shape = None
-        if geometry is not None and corners is not None and not row.iscrowd:
-            shape = reader.shape(record, row, position, corners, geometry)
-            corners = None if shape is None else corners
+        row, has_area, corners, shape = placement
         if corners is not None:
             fields: dict[str, Any] = {"desc": reader.categories[row.category].name, "bbox": corners}
             if row.iscrowd:
@@ -56,7 +52,7 @@ def read_coco(
             if shape is not None:
                 fields["geometry"] = shape
             objects[reader.images[row.image].id].append(Object.model_construct(**fields))
-        rows.append(row._replace(is_target=corners is not None and not row.iscrowd))
+        rows.append(row)
     reader.check_images()
     left_out = reader.left_out()
     notes[WITH_REFUSED] += len(left_out)

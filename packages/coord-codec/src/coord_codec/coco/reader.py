@@ -87,6 +87,7 @@ class CocoReader:
         on_bad_box: how to treat images with refused objects, see `read_annotations`
         image_size: looks up the size of images that have none in the file
         folder: folder that image paths are relative to; None if unknown
+        geometry: the shape of every target; None for boxes
 
     Attributes:
         categories: categories by ascending id
@@ -107,9 +108,11 @@ class CocoReader:
         on_bad_box: OnBadBox | None,
         image_size: Callable[[str], tuple[int, int] | None] | None = None,
         folder: str | os.PathLike[str] | None = None,
+        geometry: Geometry | None = None,
     ) -> None:
         self._source, self._problems, self._notes = source, problems, notes
         self._on_bad_box, self._grid = on_bad_box, CoordGrid() if on_bad_box else None
+        self._geometry = geometry
         self.categories, self.unteachable = read_categories(categories, source, problems)
         self.given = read_images(images, source, problems, notes, image_size, folder)
         self.images = tuple(sorted(self.given, key=by_id))
@@ -132,8 +135,8 @@ class CocoReader:
 
     def place(
         self, record: Any, position: int
-    ) -> tuple[CocoAnnotation, bool, tuple[float, float, float, float] | None] | None:
-        """Return the row of an annotation, whether it has an `area` key, and its box in [0, 1].
+    ) -> tuple[CocoAnnotation, bool, tuple[float, float, float, float] | None, Shape | None] | None:
+        """Return the row of an annotation, whether it has an `area` key, its box in [0, 1], and its shape if asked for.
 
         The box is None if it cannot be a target; the result is None if the annotation is left out.
         """
@@ -145,7 +148,11 @@ class CocoReader:
                 self._notes["boxes of zero area"] += 1
             if row.iscrowd:
                 self._notes[CROWDS] += 1
-            return row, has_area, self._corners(row, where)
+            corners, shape = self._corners(row, where), None
+            if self._geometry is not None and corners is not None and not row.iscrowd:
+                shape = self._shape(record, row, where, corners, self._geometry)
+                corners = None if shape is None else corners
+            return row._replace(is_target=corners is not None and not row.iscrowd), has_area, corners, shape
         except InputError as error:
             name, _, message = str(error).partition(": ")
             self._problems.append(Problem(where, name, message, is_box=True))
@@ -169,11 +176,11 @@ class CocoReader:
         label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
         return f"{self._source}: annotations[{position}]{label}"
 
-    def shape(
+    def _shape(
         self,
         record: Mapping[str, Any],
         row: CocoAnnotation,
-        position: int,
+        where: str,
         corners: tuple[float, float, float, float],
         geometry: Geometry,
     ) -> Shape | None:
@@ -187,7 +194,7 @@ class CocoReader:
         except InputError as error:
             self._refuse(image.id, row.category, with_image=not isinstance(error, SmallBoxError))
             name, _, message = str(error).partition(": ")
-            self._problems.append(Problem(self._where(record, position), name, message, True, is_box=True))
+            self._problems.append(Problem(where, name, message, True, is_box=True))
         return None
 
     def _row(self, record: Any) -> tuple[CocoAnnotation, bool]:

@@ -128,6 +128,6 @@ def _is_readable(text: str) -> bool:
 
 def _side(record: Mapping[str, Any], name: str) -> int:
     (pixels,) = finite_numbers([record[name]], 1, name)
-    if pixels <= 0 or pixels % 1:
+    if not 0 < pixels < 1 << 31 or pixels % 1:
         raise InputError(f"{name}: expected a whole number of pixels above 0, found {pixels:g}")
     return int(pixels)

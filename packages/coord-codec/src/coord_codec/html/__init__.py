@@ -14,7 +14,7 @@ from coord_codec.html.elements import (
     table,
     tiles,
 )
-from coord_codec.html.frame import colour_style, fragment, notes, page, page_style
+from coord_codec.html.frame import fragment, notes, page, page_style
 from coord_codec.html.gallery import Card, gallery
 from coord_codec.html.palette import PALETTE, label_slots
 from coord_codec.html.spans import coloured_text
@@ -24,7 +24,6 @@ __all__ = [
     "Card",
     "Drawn",
     "Strong",
-    "colour_style",
     "coloured_text",
     "columns",
     "fate_legend",

@@ -63,16 +63,11 @@ def page(title: str, body: str, style: str = "", facts: Mapping[str, object] | N
 
 
 def page_style() -> str:
-    """Return the style sheet of all pages."""
-    labels = "".join(f".c{k}{{--c:{colour}}}" for k, colour in enumerate(PALETTE))
-    return f"{colour_style()}{labels}\n{_resource('page.css')}"
-
-
-def colour_style() -> str:
-    """Return the part of the style sheet that states its colours as variables, for a light and a dark theme."""
+    """Return the style sheet of all pages; its colours are variables, for a light and a dark theme."""
     light, dark = ("".join(f"--s{k}:{colour};" for k, colour in enumerate(p)) for p in (PALETTE, ON_DARK))
     series = f":root{{{light}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{dark}}}}}\n"
-    return f"\n{series}{_resource('colours.css')}"
+    labels = "".join(f".c{k}{{--c:{colour}}}" for k, colour in enumerate(PALETTE))
+    return f"\n{series}{_resource('colours.css')}{labels}\n{_resource('page.css')}"
 
 
 def fragment(html: str) -> str:

@@ -105,21 +105,17 @@ class AnnotationFormat:
         from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
         from coord_data.raw_boxes import raw_of_reading
         from coord_data.read_as import ReadAs
-        from coord_data.reread import RereadSource, reread
+        from coord_data.reread import reread
 
-        read_as = None if rules.read_as is None else ReadAs.parse(rules.read_as)
         if self.load is not None:
-            if read_as is not None:
-                file_size = ImageFolder(rules.images or source.path.parent, decode=False).size
-                source = RereadSource(source, read_as, file_size)
             return self.load(source, rules)
         assert self.read is not None  # checked by `register_format`
         reading = self.read(source, rules.images)
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
         reading = replace(reading, images=images_read)
         folder = ImageFolder(reading.root, decode=len(images_read) <= FULL_CHECK_LIMIT)
-        if read_as is not None:
-            reading = reread(reading, read_as, folder.size)
+        if rules.read_as is not None:
+            reading = reread(reading, ReadAs.parse(rules.read_as), folder.size)
         annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry)
         if rules.on_bad_box == "error":
             raise_for_refused(annotations.problems)

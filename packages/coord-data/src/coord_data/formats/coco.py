@@ -1,21 +1,24 @@
-"""Reader of COCO JSON and of instance JSONL, whose records `coord_codec` reads."""
+"""Reader of COCO JSON and of instance JSONL, which are streamed into an Arrow table, whatever their size."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from coord_codec import read_annotations
+from coord_codec import AnnotationSet
+from coord_codec.annotations import records_in
 from coord_codec.files import read_json
+from coord_codec.records import raise_for_refused
 from coord_data.formats.annotation_format import Annotated, AnnotationFormat, Example
 from coord_data.source import Source
 
 if TYPE_CHECKING:
-    from coord_data.image_file import ImageFolder
     from coord_data.object_rules import ObjectRules
+    from coord_data.stream.coco import CocoRecords
+    from coord_data.stream.lines import LineRecords
 
 SUMMARY = ".summary.json"
 """Suffix of the summary beside an instance file that `prepare` wrote; its key `images` is the image folder."""
@@ -31,28 +34,63 @@ def is_json(source: Source) -> bool:
     return source.head[:1] in ("{", "[") or (bool(source.head) and source.path.suffix in (".json", ".jsonl"))
 
 
-def load(source: Source, rules: ObjectRules) -> Annotated:
-    """Read COCO JSON or instance records."""
+def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | None = None) -> Annotated:
+    """Read COCO JSON or instance records; `image_row` changes the rows of the images of a COCO file."""
+    from coord_data.image_file import ImageFolder
     from coord_data.raw_boxes import raw_of_coco, raw_of_records
+    from coord_data.records import Records
+
+    folder = ImageFolder(rules.images or source.path.parent, decode=not has_many(source))
+    found = records_of(source, rules, folder.size, image_row)
+    records = Records.of_rows(found.rows())
+    if rules.on_bad_box == "error":
+        raise_for_refused(found.problems)
+    facts = tuple(found.problems), found.categories, dict(+found.notes), folder.root, found.tables
+    annotations = AnnotationSet(records, *facts)
+    stated = found.stated
+    raw = raw_of_records if stated is None else partial(raw_of_coco, stated)
+    base = rules.images or base_of(source.path)
+    boxes = raw(annotations, found.source)
+    return Annotated(source.named, annotations, folder.root, base, source.format, (), boxes, folder)
+
+
+def records_of(
+    source: Source,
+    rules: ObjectRules,
+    image_size: Callable[[str], tuple[int, int] | None],
+    image_row: Callable[[Any], Any] | None = None,
+) -> CocoRecords | LineRecords:
+    """Return the records of a file of COCO JSON or of instance records, which decides by its content.
+
+    Raises:
+        InputError: the file cannot be read, or is neither.
+    """
+    from coord_data.read_as import ReadAs
+    from coord_data.reread import RereadSource
+    from coord_data.stream.coco import CocoRecords
+    from coord_data.stream.lines import LineRecords
 
     root = rules.images or source.path.parent
-    folder = folder_of(source, root)
-    annotations = read_annotations(
-        source, rules.images, image_size=folder.size, on_bad_box=rules.on_bad_box, geometry=rules.geometry
-    )
-    stated = annotations.stated
-    raw = raw_of_records(annotations, source) if stated is None else raw_of_coco(stated, annotations, source)
-    base = rules.images or base_of(source.path)
-    return Annotated(source.named, replace(annotations, stated=None), root, base, source.format, (), raw, folder)
+    if rules.read_as is not None:
+        source = RereadSource(source, ReadAs.parse(rules.read_as), image_size)
+    is_coco = bool(_COCO & source.keys[0]) and source.record is None
+    records = None if is_coco else records_in(source)
+    if records is None:
+        return CocoRecords(source, rules, root, image_size, image_row)
+    return LineRecords(source, records, rules, root)
 
 
-def folder_of(source: Source, root: Path) -> ImageFolder:
-    """Return the folder of the images of a COCO file, whose pixels are decoded unless there are too many of them."""
-    from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
+_COCO = {"images", "annotations"}
+_KEY_OF_IMAGE = {"jsonl": b'"objects"', "coco": b'"file_name"', "lvis": b'"coco_url"'}
 
-    document = None if source.format == "jsonl" else source.document
-    images = document.get("images") if isinstance(document, Mapping) else None
-    return ImageFolder(root, decode=not isinstance(images, list) or len(images) <= FULL_CHECK_LIMIT)
+
+def has_many(source: Source) -> bool:
+    """Return whether more than `FULL_CHECK_LIMIT` images are in a file, judged by a key that each of them has."""
+    from coord_data.image_file import FULL_CHECK_LIMIT
+
+    key = _KEY_OF_IMAGE[source.format]
+    with source.open() as file:
+        return sum(block.count(key) for block in iter(partial(file.read, 1 << 20), b"")) > FULL_CHECK_LIMIT
 
 
 def base_of(path: Path) -> Path:

@@ -13,11 +13,10 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from coord_codec import InputError, Instance, read_annotations
-from coord_codec.coco.document import is_coco
+from coord_codec import Instance
 from coord_codec.records import ABSENT, with_uncertain
+from coord_data.formats import coco
 from coord_data.formats.annotation_format import Annotated, AnnotationFormat, Example
-from coord_data.formats.coco import folder_of
 from coord_data.source import Source
 
 if TYPE_CHECKING:
@@ -34,37 +33,24 @@ def recognise(source: Source) -> bool:
 
 def load(source: Source, rules: ObjectRules) -> Annotated:
     """Read an LVIS file; images are named `train2017/000000000001.jpg`, or without the folder."""
-    if not is_coco(source.document):
-        raise InputError(f"{source.named}: --format lvis, but the file is not COCO JSON")
-    from coord_data.raw_boxes import raw_of_coco
-
-    images, root = rules.images, rules.images or source.path.parent
-    folder = folder_of(source, root)
+    images, rows = rules.images, list[Any]()
     notes: Counter[str] = Counter()
-    rows = []
-    for row in source.document["images"]:
-        named_row = row
-        if isinstance(row, Mapping) and isinstance(url := row.get("coco_url"), str) and "file_name" not in row:
-            path = PurePosixPath(*PurePosixPath(url).parts[-2:])
-            is_flat = images is not None and not (images / path.parent).is_dir()
-            named_row = {**row, "file_name": path.name if is_flat else str(path)}
+
+    def named(row: Any) -> Any:
+        rows.append(row)
         notes["images with classes that were not annotated exhaustively"] += bool(
             isinstance(row, Mapping) and row.get("not_exhaustive_category_ids")
         )
-        rows.append(named_row)
-    document = {**source.document, "images": rows}
-    loaded = read_annotations(
-        document, images, image_size=folder.size, on_bad_box=rules.on_bad_box, geometry=rules.geometry
-    )
-    problems = [replace(p, where=p.where.replace("annotations: ", f"{source.path}: ", 1)) for p in loaded.problems]
+        if isinstance(row, Mapping) and isinstance(url := row.get("coco_url"), str) and "file_name" not in row:
+            path = PurePosixPath(*PurePosixPath(url).parts[-2:])
+            is_flat = images is not None and not (images / path.parent).is_dir()
+            row = {**row, "file_name": path.name if is_flat else str(path)}
+        return row
+
+    found = coco.load(source, rules, named)
+    loaded = found.annotations
     instances = _with_absent(loaded.instances, rows, {category.id: category.name for category in loaded.categories})
-    stated = loaded.stated
-    loaded = replace(
-        loaded, instances=instances, problems=tuple(problems), notes={**loaded.notes, **+notes}, root=root, stated=None
-    )
-    assert stated is not None  # as of every COCO document
-    raw = raw_of_coco(stated, loaded, source)
-    return Annotated(source.named, loaded, root, root, source.format, (), raw, folder)
+    return replace(found, annotations=replace(loaded, instances=instances, notes={**loaded.notes, **+notes}))
 
 
 def _with_absent(

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -26,7 +27,7 @@ def recognise(source: Source) -> bool:
         return any((source.path / name).is_file() for name in _FILES) and (source.path / "image_data.json").is_file()
     if not {"objects", "regions"} & set(source.record or {}):
         return False
-    records = source.first_records(_SAMPLED_RECORDS)
+    records = (record for _, record in islice(source.records(), _SAMPLED_RECORDS) if isinstance(record, dict))
     lists = (record.get("objects") or record.get("regions") for record in records)
     first = next((boxes[0] for boxes in lists if isinstance(boxes, list) and boxes), None)  # an image may have none
     return isinstance(first, Mapping) and "x" in first and ("names" in first or "phrase" in first)

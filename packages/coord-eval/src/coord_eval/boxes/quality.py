@@ -12,12 +12,14 @@ Shapes: D boxes, Q nodes of a side, P = Q * Q pairs of nodes along one axis.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 _IOU_NODES, _HIT_NODES = 4, 8
 """Nodes between two cuts of a side: of the expected IoU, which is smooth there, and of the probability, which jumps."""
+_quadrature = cache(np.polynomial.legendre.leggauss)
 _REACH = 3.6
 """Range of integration on either side of the mean in standard deviations; .03 % of the probability lie beyond it."""
 _CHUNK = 256
@@ -104,7 +106,7 @@ class _Axis:
 
 def _nodes(z_D23: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the nodes [D, 2, 2, N] of a standard normal variable between cuts, and weights that add up to 1."""
-    place_N, weight_N = np.polynomial.legendre.leggauss(count)
+    place_N, weight_N = _quadrature(count)
     near_D23 = np.clip(z_D23, -_REACH, _REACH)
     middle_D22, half_D22 = (near_D23[:, :, 1:] + near_D23[:, :, :-1]) / 2, np.diff(near_D23, axis=2) / 2
     z_D22N = middle_D22[..., None] + half_D22[..., None] * place_N

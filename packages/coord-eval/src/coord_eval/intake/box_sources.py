@@ -117,14 +117,16 @@ def _best(sides_D4Q: np.ndarray) -> np.ndarray:
     true_DAP2 = np.stack([np.minimum(low_DAQ1, high_DA1Q), np.maximum(low_DAQ1, high_DA1Q)], axis=-1).reshape(
         count, 2, -1, 2
     )
+    true_DAP = true_DAP2[..., 1] - true_DAP2[..., 0]
+    area_D1PP = (true_DAP[:, 0, :, None] * true_DAP[:, 1, None, :])[:, None]
     box_D4 = sides_D4Q[:, :, middle].copy()
-    best_D = _expected_iou(true_DAP2, box_D4[:, None])[:, 0]
+    best_D = _expected_iou(true_DAP2, area_D1PP, box_D4[:, None])[:, 0]
     for _ in range(_SWEEPS):
         before_D4 = box_D4.copy()
         for side in range(4):
             candidate_DQ4 = np.repeat(box_D4[:, None], sides_D4Q.shape[2], axis=1)
             candidate_DQ4[:, :, side] = sides_D4Q[:, side]
-            iou_DQ = _expected_iou(true_DAP2, candidate_DQ4)
+            iou_DQ = _expected_iou(true_DAP2, area_D1PP, candidate_DQ4)
             choice_D = iou_DQ.argmax(axis=1)
             iou_D = iou_DQ[np.arange(count), choice_D]
             is_better_D = iou_D > best_D
@@ -135,16 +137,16 @@ def _best(sides_D4Q: np.ndarray) -> np.ndarray:
     return box_D4
 
 
-def _expected_iou(true_DAP2: np.ndarray, box_DC4: np.ndarray) -> np.ndarray:
+def _expected_iou(true_DAP2: np.ndarray, area_D1PP: np.ndarray, box_DC4: np.ndarray) -> np.ndarray:
     """Return the mean IoU [D, C] of C candidate boxes with all possible true boxes; 0 for a box without area."""
     low_DCA1, high_DCA1 = box_DC4[:, :, :2, None], box_DC4[:, :, 2:, None]
     true_D1AP2 = true_DAP2[:, None]
     common_DCAP = np.minimum(high_DCA1, true_D1AP2[..., 1]) - np.maximum(low_DCA1, true_D1AP2[..., 0])
     common_DCAP = np.maximum(common_DCAP, 0.0)
-    true_D1AP = true_D1AP2[..., 1] - true_D1AP2[..., 0]
-    size_DCA = np.maximum(box_DC4[:, :, 2:] - box_DC4[:, :, :2], 0.0)
+    size_DC = np.maximum(box_DC4[:, :, 2:] - box_DC4[:, :, :2], 0.0).prod(axis=2)
     common_DCPP = common_DCAP[:, :, 0, :, None] * common_DCAP[:, :, 1, None, :]
-    union_DCPP = size_DCA.prod(axis=2)[..., None, None] + true_D1AP[:, :, 0, :, None] * true_D1AP[:, :, 1, None, :]
-    union_DCPP = union_DCPP - common_DCPP
-    iou_DC: np.ndarray = (common_DCPP / np.maximum(union_DCPP, 1e-300)).mean(axis=(2, 3))
+    union_DCPP = np.maximum(size_DC, 1e-300)[..., None, None] + area_D1PP
+    union_DCPP -= common_DCPP
+    common_DCPP /= union_DCPP
+    iou_DC: np.ndarray = common_DCPP.mean(axis=(2, 3))
     return iou_DC

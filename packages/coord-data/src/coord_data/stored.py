@@ -1,4 +1,4 @@
-"""Caches large instance and COCO files, which are read and checked once, as Arrow files named by their digest.
+"""Keeps the checked records of instance and COCO files with many images, as Arrow files named by their digest.
 
 The cache lies in `$XDG_CACHE_HOME/coordexp` (`~/.cache/coordexp`); its files may be deleted at any time.
 """
@@ -10,37 +10,39 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import tee
+from itertools import islice, tee
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from filelock import FileLock
 from tqdm import tqdm
 
-from coord_codec import Category, InputError, Problem
-from coord_codec.coco.tables import categories_named
+from coord_codec import InputError, Problem
 from coord_codec.files import read_json, write_text
-from coord_codec.geometry import geometry_of
 from coord_data.classes import usable
-from coord_data.formats.registry import open_source
-from coord_data.image_file import look_at, look_inside, problem_of
-from coord_data.large.coco import stream_coco
-from coord_data.large.lines import pieces, stream_lines
-from coord_data.large.part import CocoPart, LinesPart
+from coord_data.formats.coco import has_many
+from coord_data.image_file import look_inside, problem_of
 from coord_data.processes import in_processes
 from coord_data.records import Records, Row, write_records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
+from coord_data.stream.coco import CocoRecords
+from coord_data.stream.lines import LineRecords
 
 _LOG = logging.getLogger(__name__)
-STREAMED = ("jsonl", "coco")
-"""Formats whose large files are streamed into an Arrow file."""
+_PIECE = 512
+"""Number of images that a process checks at a time."""
 
-_VERSION = "6"
+_VERSION = "7"
 """To be increased with every change of the rules for leaving out records or of the file layout."""
+
+
+def is_kept(source: Source) -> bool:
+    """Return whether the records of a source are kept: those of a file with so many images that none is decoded."""
+    return source.format in ("jsonl", "coco") and has_many(source)
 
 
 @dataclass(frozen=True)
@@ -60,75 +62,48 @@ class Store:
     part: Path
 
 
-def streams(source: Source, rules: ReadingRules) -> bool:
-    """Return whether a source is streamed: an instance or COCO file that is too large for memory."""
-    if source.format not in STREAMED or not geometry_of(rules.geometry).is_box or rules.read_as or not source.is_large:
-        return False  # the Arrow file stores boxes only, as the file states them
-    return source.format == "coco" or source.head[:1] != "["  # the records of a list are not lines
-
-
-def is_large(annotations: Path | Source, rules: ReadingRules) -> Source | None:
-    """Return the source of annotations if they are streamed, else None."""
-    if rules.format not in ("auto", *STREAMED) or (isinstance(annotations, Path) and not annotations.exists()):
-        return None
-    source = open_source(annotations, rules.format)
-    return source if streams(source, rules) else None
-
-
-class Stream:
-    """Streams a file's usable records, and collects the problems of the others.
+class Checked:
+    """The usable records of a stream, and the problems of the others.
 
     Args:
-        path: path of the file
-        kind: format of the file
-        root: folder of its images
+        read: the records as they are read
+        root: folder of the images
         base: folder that they must lie in; None for any
-        rules: how it is read
+        rules: how the file is read
         name: name of the set, for the progress bar
     """
 
-    def __init__(self, path: Path, kind: str, root: Path, base: Path | None, rules: ReadingRules, name: str) -> None:
-        self._path, self._root, self._base, self._rules, self._name = path, root, base, rules, name
+    def __init__(
+        self, read: CocoRecords | LineRecords, root: Path, base: Path | None, rules: ReadingRules, name: str
+    ) -> None:
+        self.read, self._rules, self._name = read, rules, name
+        self._check = partial(_check_images, root=root, base=base, max_side_ratio=rules.max_side_ratio)
         self._problems: list[Problem] = []
-        self._image_problems: list[Problem] = []
-        self._notes: Counter[str] = Counter()
-        self._names: set[str] = set()
-        self._categories: Sequence[Category] | None = None
-        self.part: CocoPart | LinesPart = CocoPart() if kind == "coco" else LinesPart()
 
-    def rows(self, file: IO[bytes]) -> Iterator[Row]:
-        """Read the file, which is open at its beginning, check its images, and yield the usable records.
+    def rows(self) -> Iterator[Row]:
+        """Check the images by all processes, and yield the records whose image can be used.
 
         Raises:
-            InputError: a COCO file is not JSON or lacks one of its lists.
-            RunError: a process that checks records was killed.
+            RunError: a process that checks images was killed.
         """
-        to_check, kept = tee(pieces(self._read(file)))
+        to_check, kept = tee(_pieces(self.read.rows()))
         images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
-        check = partial(_check_images, root=self._root, base=self._base, max_side_ratio=self._rules.max_side_ratio)
         with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
-            for (_, (faults, notes)), piece in zip(in_processes(check, images), kept, strict=True):
+            for (_, (faults, notes)), piece in zip(in_processes(self._check, images), kept, strict=True):
                 bar.update(len(piece))
-                self._notes += notes
-                yield from usable(piece, faults, self._rules.classes, self._image_problems, self._notes)
-
-    def _read(self, file: IO[bytes]) -> Iterator[Row]:
-        read_by = self._path, self._rules.on_bad_box, self._problems, self._notes
-        if isinstance(self.part, LinesPart):
-            return stream_lines(file, *read_by, self._names, self.part, self._root)
-
-        def image_size(name: str) -> tuple[int, int] | None:
-            return look_at(self._root / name, decode=False).size
-
-        self._categories, rows = stream_coco(file, *read_by, image_size, self.part, self._root)
-        return rows
+                self.read.notes.update(notes)
+                yield from usable(piece, faults, self._rules.classes, self._problems, self.read.notes)
 
     @property
     def facts(self) -> dict[str, Any]:
         """Problems, counts of notes, and categories; complete once all records were read."""
-        listed = [asdict(problem) for problem in (*self._problems, *self._image_problems)]
-        categories = categories_named(self._names) if self._categories is None else self._categories
-        return {"problems": listed, "notes": dict(+self._notes), "categories": list(categories)}
+        listed = [asdict(problem) for problem in (*self.read.problems, *self._problems)]
+        return {"problems": listed, "notes": dict(+self.read.notes), "categories": list(self.read.categories)}
+
+
+def _pieces(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    while piece := list(islice(rows, _PIECE)):
+        yield piece
 
 
 def _check_images(
@@ -144,40 +119,40 @@ def _check_images(
     return faults, notes
 
 
-def keep_records(path: Path, root: Path, settings: Sequence[Any], stream: Stream) -> Store:
+def keep_records(
+    source: Source, root: Path, settings: Sequence[Any], read: Callable[[], Checked], *, anew: bool
+) -> Store:
     """Return the records of a file, from the cache if file, settings and images are unchanged.
 
     Args:
-        path: path of the file
+        source: the file
         root: folder of its images
         settings: settings that decide which records are left out
-        stream: the valid records, read only if they are not cached
+        read: opens the file, which is done only if its records are not cached
+        anew: read it in any case
     """
     sha = hashlib.sha256(json.dumps([_VERSION, *settings]).encode())
-    with path.open("rb") as file:
+    with source.open() as file:
         while block := file.read(1 << 20):
             sha.update(block)
-        file.seek(0)
-        return _kept(file, sha.hexdigest(), root, stream)
-
-
-def _kept(file: IO[bytes], digest: str, root: Path, stream: Stream) -> Store:
+    digest = sha.hexdigest()
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
     stem = folder / digest[:24]
     table, summary, part = stem.with_suffix(".arrow"), stem.with_suffix(".json"), stem.with_suffix(".part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(stem.with_suffix(".lock")):  # if two runs begin together, only one checks
-            cached = _cached(table, summary, part, root)
+            cached = None if anew else _cached(table, summary, part, root)
             if cached is not None:
                 _LOG.info(f"  using the records that were checked before: {table}")
                 return cached
             for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
                 leftover.unlink(missing_ok=True)
-            write_records(table, stream.rows(file))
+            checked = read()
+            write_records(table, checked.rows())
             records = Records.open(table)
-            facts = stream.facts | {"images": _stamps(root, records.names), "file": digest}
-            write_text(part, stream.part.text())
+            facts = checked.facts | {"images": _stamps(root, records.names), "file": digest}
+            write_text(part, checked.read.part())
             write_text(summary, json.dumps(facts))
     except OSError as error:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Large instance and COCO files: the same set as a small one's, checked once, and read as a stream."""
+"""Instance and COCO files: what objects would hold comes out, and of many images it is checked once and kept."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from coord_codec import InputError
-from coord_data import processes, source
-from coord_data.image_file import is_outside
+from coord_codec import InputError, read_annotations
+from coord_data import processes, stored
+from coord_data.image_file import is_outside, look_at
 from coord_data.image_set import load_annotated
-from coord_data.large import lines as large_lines
+from coord_data.reading import read_by
 from coord_data.records import Records
 from coord_data.rules import ReadingRules
 
@@ -39,8 +39,8 @@ def path(tmp_path, monkeypatch):
 
 @pytest.fixture
 def many(monkeypatch):
-    """Every instance file counts as a large one."""
-    monkeypatch.setattr(source, "LARGE_BYTES", 0)
+    """Every file counts as one with many images."""
+    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
 
 
 def dumped(instances):
@@ -49,12 +49,12 @@ def dumped(instances):
 
 def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
     small = load_annotated(path)
-    monkeypatch.setattr(source, "LARGE_BYTES", 0)
+    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
     found = load_annotated(path)
     assert isinstance(found.instances, Records)
     assert dumped(found.instances) == dumped(small.instances) and len(found) == 5
     assert dumped([found.instances[-1], *found.instances[1:3]]) == dumped([small.instances[-1], *small.instances[1:3]])
-    assert sorted(map(str, found.problems)) == sorted(map(str, small.problems)) and len(found.problems) == 4
+    assert found.problems == small.problems and len(found.problems) == 4
     assert found.classes == small.classes
     assert found.words == small.words == {o.desc for i in small.instances for o in i.objects if not o.iscrowd}
     assert found.target_counts.tolist() == small.target_counts.tolist() == [len(i.targets) for i in small.instances]
@@ -64,7 +64,7 @@ def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
 
 def test_image_with_longer_sides_than_the_rules_allow_is_left_out_of_large_and_small_files(path, monkeypatch):
     for large in (False, True):
-        monkeypatch.setattr(source, "LARGE_BYTES", 0 if large else 10**9)
+        monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1 if large else 5000)
         kept = {ratio: load_annotated(path, ReadingRules(max_side_ratio=ratio)) for ratio in (2.3, None)}
         assert [i.width for i in kept[2.3].instances] == [w for w in (i.width for i in kept[None].instances) if w <= 46]
         assert any("exceeds max_side_ratio=2.3" in str(problem) for problem in kept[2.3].problems)
@@ -79,7 +79,7 @@ def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     data = ReadingRules(classes=["a1", "a2", "a9"])
     small = load_annotated(path, data)
-    monkeypatch.setattr(source, "LARGE_BYTES", 0)
+    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
     found = load_annotated(path, data)
     assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
     assert dict(found.annotations.notes) == dict(small.annotations.notes)
@@ -132,29 +132,58 @@ def coco(tmp_path, monkeypatch):
     return {"info": {}, "annotations": annotations, "categories": categories, "images": images}
 
 
+def by_objects(path, rules):
+    """The records as `coord_codec` holds them as objects."""
+    sizes = {"image_size": lambda name: look_at(path.parent / name).size}
+    return read_annotations(path, **sizes, on_bad_box=rules.on_bad_box, geometry=rules.geometry)
+
+
+@pytest.mark.parametrize("geometry", ["box", "polygon"])
+@pytest.mark.parametrize("on_bad_box", ["drop_image", "drop_box"])
+def test_lines_are_read_as_by_objects(path, on_bad_box, geometry):
+    rules = ReadingRules(on_bad_box=on_bad_box, geometry=geometry)
+    wanted, found = by_objects(path, rules), read_by(path, rules).annotations
+    assert dumped(found.instances) == dumped(wanted.instances) and found.problems == wanted.problems
+    assert (found.notes, found.categories, found.tables) == (wanted.notes, wanted.categories, None)
+
+
+@pytest.mark.parametrize("geometry", ["box", "polygon"])
 @pytest.mark.parametrize("on_bad_box", ["drop_image", "drop_box"])
 @pytest.mark.parametrize("first", ["images", "annotations"])
 @pytest.mark.parametrize("classes", [None, ["dog", "bird"]])
-def test_large_coco_file_is_the_same_set_as_a_small_one(tmp_path, coco, monkeypatch, on_bad_box, first, classes):
+def test_coco_file_is_read_as_by_objects(tmp_path, coco, monkeypatch, on_bad_box, first, classes, geometry):
     document = {first: coco[first]} | coco
     if on_bad_box == "drop_image":  # otherwise every image goes
         document["annotations"] = [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]
         document["categories"] = coco["categories"][:2]
     (tmp_path / "a.json").write_text("\ufeff" * (first == "images") + json.dumps(document, indent=1))
-    data = ReadingRules(on_bad_box=on_bad_box, classes=classes)
-    small = load_annotated(tmp_path / "a.json", data)
-    monkeypatch.setattr(source, "LARGE_BYTES", 0)
-    found = load_annotated(tmp_path / "a.json", data)
-    assert isinstance(found.instances, Records) and not isinstance(small.instances, Records)
-    assert dumped(found.instances) == dumped(small.instances) and len(found) > 1 and found.target_counts.sum() > 2
-    assert found.problems == small.problems and len(found.problems) > 4
-    assert dict(found.annotations.notes) == dict(small.annotations.notes)
-    assert found.annotations.categories == small.annotations.categories and found.classes == small.classes
-    again = load_annotated(tmp_path / "a.json", data)
-    assert (
-        dumped(again.instances) == dumped(small.instances)
-        and again.annotations.categories == small.annotations.categories
-    )
+    rules = ReadingRules(on_bad_box=on_bad_box, classes=classes, geometry=geometry)
+    wanted, found = by_objects(tmp_path / "a.json", rules), read_by(tmp_path / "a.json", rules).annotations
+    assert dumped(found.instances) == dumped(wanted.instances) and len(found.instances) > 1
+    assert found.problems == wanted.problems and len(found.problems) > 3
+    assert (found.notes, found.categories, found.tables) == (wanted.notes, wanted.categories, wanted.tables)
+    few = load_annotated(tmp_path / "a.json", rules)
+    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    many = load_annotated(tmp_path / "a.json", rules, scored=True)
+    again = load_annotated(tmp_path / "a.json", rules)
+    assert isinstance(many.instances, Records) and not isinstance(few.instances, Records)
+    assert many.annotations.tables == few.annotations.tables and again.annotations.tables is None
+    for images in (many, again):
+        assert dumped(images.instances) == dumped(few.instances) and images.target_counts.sum() > 2
+        assert images.problems == few.problems and dict(images.annotations.notes) == dict(few.annotations.notes)
+        assert images.annotations.categories == few.annotations.categories and images.classes == few.classes
+
+
+def test_part_of_many_images_is_evenly_spaced_and_unchanged(path, coco, many, monkeypatch):
+    for kind in ("lines", "coco"):
+        monkeypatch.setattr(f"coord_data.stream.{kind}.PART", 3)
+    assert load_annotated(path).part.text.splitlines() == path.read_text().splitlines()[::2]
+    (path.parent / "a.json").write_text(json.dumps(coco))
+    part = json.loads(load_annotated(path.parent / "a.json", ReadingRules(on_bad_box="drop_box")).part.text)
+    assert part["images"] == [coco["images"][n] for n in (0, 3, 6)] and part["categories"] == coco["categories"]
+    own = [row for row in coco["annotations"] if isinstance(row, dict) and str(row["image_id"]) in ("9", "6", "x")]
+    found = sorted(part["annotations"], key=lambda row: row["id"])
+    assert [{"iscrowd": 0} | row for row in found] == [{"iscrowd": 0} | row for row in own]
 
 
 def test_large_coco_file_whose_annotations_have_no_image_is_an_error(tmp_path, coco, many):
@@ -165,18 +194,11 @@ def test_large_coco_file_whose_annotations_have_no_image_is_an_error(tmp_path, c
         load_annotated(tmp_path / "a.json")
 
 
-def test_large_coco_file_that_is_scored_keeps_its_rows(tmp_path, coco, many):
-    coco["annotations"] = coco["annotations"][:2]
-    (tmp_path / "a.json").write_text(json.dumps(coco))
-    found = load_annotated(tmp_path / "a.json", name="heldout", scored=True)
-    assert found.annotations.tables is not None
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ('{"images": [], "categories": [], "annotations": [', "not JSON"),
-        ('{"images": [], "categories": []}', "found no list annotations"),
+        ('{"images": [], "categories": []}', r"found an object with the keys \['categories', 'images'\]"),
         ('{"images": [], "categories": 3, "annotations": []}', "no usable image is left"),
     ],
 )
@@ -220,8 +242,8 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
     document = coco | {"annotations": [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]}
     (tmp_path / "a.json").write_text(json.dumps(document | {"categories": coco["categories"][:2]}))
     wanted = [load_annotated(file) for file in (path, tmp_path / "a.json")]
-    monkeypatch.setattr(source, "LARGE_BYTES", 0)
-    monkeypatch.setattr(large_lines, "PIECE", 1)
+    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr(stored, "_PIECE", 1)
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
     forked = []
     submit = processes.ProcessPoolExecutor.submit
@@ -240,13 +262,13 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
 def test_large_coco_file_without_annotations_is_the_same_set(tmp_path, coco, monkeypatch, annotations):
     (tmp_path / "a.json").write_text(json.dumps(coco | {"annotations": annotations}))
     wanted = load_annotated(tmp_path / "a.json").problems
-    monkeypatch.setattr(source, "LARGE_BYTES", 0)
+    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
     assert load_annotated(tmp_path / "a.json").problems == wanted
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_images_of_several_records_are_said_unless_they_ask_for_phrases(path, monkeypatch, size):
-    monkeypatch.setattr(source, "LARGE_BYTES", 0 if size == "large" else 1_000_000)
+    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1 if size == "large" else 5000)
     one, phrase = {"image": "0.png", "objects": [BOX]}, {"image": "2.png", "query": "the cat", "objects": [BOX]}
     path.write_text("".join(json.dumps(line) + "\n" for line in [one, one, {**one, "image": "1.png"}, phrase, phrase]))
     found = load_annotated(path, ReadingRules(strict=True))

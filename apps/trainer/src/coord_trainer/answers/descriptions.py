@@ -1,0 +1,31 @@
+"""Finds the log-probabilities of the descriptions in an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any
+
+
+def description_fields(
+    tokens: Sequence[Any], log_p: Sequence[float], markers: Sequence[Any], coordinates: Container[Any]
+) -> dict[str, list[Any]]:
+    """Return the fields of a prediction on the description after each start marker, even of malformed objects.
+
+    Args:
+        tokens: of the answer, as ids or as texts
+        log_p: of each token
+        markers: of objects, in the same form
+        coordinates: all coordinate tokens, likewise
+    """
+    found: list[list[float]] = []
+    is_open = False
+    for token, value in zip(tokens, log_p, strict=False):
+        if token in markers or token in coordinates:
+            is_open = token == markers[0]
+            found += [[]] if is_open else []
+        elif is_open:
+            found[-1].append(value)
+    return {
+        "desc_logprobs": [value for values in found for value in values],
+        "desc_token_counts": list(map(len, found)),
+    }

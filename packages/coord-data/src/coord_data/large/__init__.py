@@ -1,1 +1,0 @@
-"""Large annotation files go in; checked records in an Arrow file come out."""

@@ -1,0 +1,64 @@
+"""Reads instance JSONL, or a JSON list of instance records, as a stream."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from coord_codec import Category, Problem
+from coord_codec.annotations import records_in, valid_instances
+from coord_codec.coco.tables import CocoTables, categories_named
+from coord_codec.geometry import geometry_of
+from coord_data.object_rules import ObjectRules
+from coord_data.records import Row, row_of
+from coord_data.source import Source
+
+PART = 128
+"""Number of images that are examined before training; faults of all boxes can be detected with 30 or more."""
+
+
+class LineRecords:
+    """The records of a file, read as they are asked for.
+
+    Args:
+        source: the file
+        records: each record of the file and its place
+        rules: how it is read
+        folder: folder that image paths are relative to
+
+    Attributes:
+        problems: what was left out so far
+        notes: counts of notes so far
+        tables: None, as only COCO files have tables
+        stated: None, as `tables`
+    """
+
+    tables: CocoTables | None = None
+    stated: CocoTables | None = None
+
+    def __init__(self, source: Source, records: Iterator[tuple[Any, str]], rules: ObjectRules, folder: Path) -> None:
+        self.source, self.problems, self.notes = source, list[Problem](), Counter[str]()
+        self._names: set[str] = set()
+        kind = geometry_of(rules.geometry)
+        shared = self.problems, self.notes, self._names
+        self._instances = valid_instances(records, rules.on_bad_box, None if kind.is_box else kind, folder, *shared)
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the valid records, in the order of the file."""
+        return map(row_of, self._instances)
+
+    @property
+    def categories(self) -> tuple[Category, ...]:
+        """The categories of the records that were read."""
+        return categories_named(self._names)
+
+    def part(self) -> str:
+        """Return `PART` or more evenly spaced records as they are in the file, as an instance file."""
+        total = sum(1 for _ in records_in(self.source) or ())
+        drawn = islice(records_in(self.source) or (), 0, None, max(1, total // PART))
+        lines = (r.decode(errors="replace").strip() if isinstance(r, bytes) else json.dumps(r) for r, _ in drawn)
+        return "".join(line + "\n" for line in lines)
