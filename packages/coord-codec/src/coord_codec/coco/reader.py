@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
-from coord_codec.coco.rows import by_id, read_categories, read_images
+from coord_codec.coco.rows import PHRASE_KEYS, PHRASES, by_id, read_categories, read_images
 from coord_codec.coco.shapes import ROTATED, coco_shape, rotated_corners, rotation
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, ImageId
 from coord_codec.files import InputError, finite_numbers, identifier
@@ -143,6 +143,7 @@ class CocoReader:
         where = self._where(record, position)
         try:
             row, has_area = self._row(record)
+            self._notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
             if not row.bbox_xywh[2] or not row.bbox_xywh[3]:
                 self._notes["boxes of zero area"] += 1
             if row.iscrowd:
