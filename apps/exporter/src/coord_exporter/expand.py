@@ -73,7 +73,7 @@ class NewTokens:
     @property
     def ids(self) -> dict[str, int]:
         """Ids of the new tokens: the next free ones."""
-        return {token: self.vocabulary.size + i for i, token in enumerate(self.tokens)}
+        return {token: number for number, token in enumerate(self.tokens, self.vocabulary.size)}
 
     @property
     def size(self) -> int:

@@ -47,7 +47,7 @@ def configurations(draw):
 def test_merge_of_any_configuration_is_the_adapted_model_or_refused(bases):
     outcomes = Counter()
 
-    @settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @settings(phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(configuration=configurations(), tied=st.booleans())
     def check(configuration, tied):
         lora, offsets = configuration

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from coord_codec import Category, InputError, Instance, encode_target, read_annotations, select_objects, write_instances
+from coord_codec.coco.rows import PHRASES
 
 TURNED = 20 * (math.cos(math.pi / 6) + math.sin(math.pi / 6))
 """Half a side of the box around a square of 40 pixels that was turned by 30 degrees."""
@@ -150,6 +151,11 @@ def test_annotations_of_no_image_at_all_are_an_error(coco, image_id):
     with pytest.raises(InputError, match=r"annotations\[0\] \(id 1\): image_id: .* ids such as 4: write the same ids"):
         read_annotations(document)
     assert read_annotations({**document, "annotations": []}).instances
+
+
+@pytest.mark.parametrize("place", [("images", 0, "query"), ("annotations", 0, "caption")])
+def test_phrases_that_are_not_read_are_counted(coco, place):
+    assert read_annotations(changed(coco, place, "the left cat")).notes[PHRASES] == 1
 
 
 def test_boxes_are_clipped_by_a_pixel_and_counted(coco):

@@ -17,22 +17,21 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from coord_codec import AnnotationSet, Category, InputError, Instance, Problem, RunError
+from coord_codec import AnnotationSet, InputError, Instance, Problem, RunError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import raise_for_refused
 from coord_data.classes import absent_classes, class_categories, tables_of_classes, usable
-from coord_data.formats.coco import base_of, records_of
+from coord_data.formats.coco import base_of
 from coord_data.formats.registry import open_source
 from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFile, ImageFolder, problem_of, where_it_is
-from coord_data.object_rules import ObjectRules
 from coord_data.raw_boxes import RawBoxes
 from coord_data.reading import read_by
 from coord_data.records import Records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
-from coord_data.stored import Checked, is_kept, keep_records
+from coord_data.stored import is_kept, kept_records
 
 _LOG = logging.getLogger(__name__)
 
@@ -193,7 +192,7 @@ def load_annotated(
         return _load_many(source, name, rules, scored)
     evidence = gather_evidence(source, rules, name)
     loaded, root = evidence.annotations, evidence.root
-    problems, notes = list(loaded.problems), Counter(loaded.notes)
+    instances, problems, notes = list(loaded.instances), list(loaded.problems), Counter(loaded.notes)
     file_of = dict(zip(evidence.raw.files, evidence.files, strict=True))
     faults = (
         problem_of(
@@ -203,9 +202,9 @@ def load_annotated(
             notes,
             rules.max_side_ratio,
         )
-        for instance in loaded.instances
+        for instance in instances
     )
-    kept = tuple(usable(loaded.instances, faults, rules.classes, problems, notes))
+    kept = tuple(usable(instances, faults, rules.classes, problems, notes))
     loaded = replace(loaded.select(kept), problems=tuple(problems), notes=dict(+notes))
     found = _checked(source.named, loaded, rules)
     for_user = (*evidence.notes, *_notes_on(loaded, rules))
@@ -264,32 +263,12 @@ def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> Ann
 
 
 def _load_many(source: Source, name: str, rules: ReadingRules, scored: bool) -> ImageSet:
-    """Check the headers of the images alone, and keep the records in an Arrow file, or use the one kept before."""
-    path = source.path
-    root, base = rules.images or path.parent, rules.images or base_of(path)
-    where = None if rules.allow_outside else base
-    reading = rules.model_dump(mode="json", include=set(ObjectRules.model_fields) - {"images", "strict"})
-    settings = source.format, str(root.resolve()), str(base.resolve()), reading
-    read: list[Checked] = []
-
-    def checked() -> Checked:
-        _LOG.info(f"{name}: reading {path}")
-        read.append(Checked(records_of(source, rules, ImageFolder(root, decode=False).size), root, where, rules, name))
-        return read[0]
-
-    store = keep_records(source, root, settings, checked, anew=scored and source.format == "coco")
-    problems = tuple(Problem(**fault) for fault in store.facts["problems"])
+    root, base = rules.images or source.path.parent, rules.images or base_of(source.path)
+    kept = kept_records(source, base, rules, name, scored=scored)
     if rules.on_bad_box == "error":
-        raise_for_refused(problems)
-    stated = tuple(Category(*row) for row in store.facts["categories"])
-    loaded = AnnotationSet(store.records, problems, stated, store.facts["notes"], root)
-    if scored and read:
-        stated_tables = read[0].read.stated
-        loaded = replace(loaded, tables=stated_tables and stated_tables.select({i.image_id for i in store.records}))
-    notes = _notes_on(loaded, rules)
-    found = _checked(path, loaded, rules)
-    part = Source(store.part, format=source.format)
-    return ImageSet(name, found, root, store.digest, notes=notes, base=base, part=part)
+        raise_for_refused(kept.annotations.problems)
+    notes, found = _notes_on(kept.annotations, rules), _checked(source.path, kept.annotations, rules)
+    return ImageSet(name, found, root, kept.digest, notes=notes, base=base, part=kept.part)
 
 
 def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from coord_codec import AnnotationSet, InputError, Object
 from coord_codec.coco.tables import CocoTables
 from coord_codec.files import finite_numbers
 from coord_data.raw import Reading
+from coord_data.records import Records
 from coord_data.source import Source
 
 SAMPLE = 300
@@ -106,16 +108,21 @@ def raw_of_coco(tables: CocoTables, annotations: AnnotationSet, source: Source) 
 
 def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
     """Return the boxes of instance records; crowd regions are left out."""
-    stated = [record for _, record in source.records() if isinstance(record, Mapping)]
-    in_bins = bool(stated) and stated[0].get("coord_space") == "bins"
-    records: Iterable[Mapping[str, Any]] = stated
+    records = (record for _, record in source.records() if isinstance(record, Mapping))
+    first = next(records, {})
+    in_bins = first.get("coord_space") == "bins"
+    unit: Literal["norm1000", "unit"] = "norm1000" if in_bins else "unit"
     if not annotations.problems:
-        records = (instance.model_dump() for instance in annotations.instances)
+        table = Records.of(annotations.instances)
+        image_N, corners_N4, labels = table.boxes
+        sizes_I2 = np.where(table.image_sizes > 0, table.image_sizes, np.nan)
+        numbers_N4 = corners_N4 * (1000 if in_bins else 1)
+        return RawBoxes(tuple(table.names), sizes_I2, image_N, numbers_N4, labels, "xyxy", unit, source.format)
     files: list[str] = []
     sizes: list[tuple[Any, Any]] = []
     rows: list[tuple[int, Sequence[float]]] = []
     names: list[str] = []
-    for record in records:
+    for record in chain((first,), records):
         image, objects = record.get("image"), record.get("objects")
         if not isinstance(image, str) or not isinstance(objects, Sequence):
             continue
@@ -127,7 +134,6 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
                 names.append(str(item.get("desc", "")))
         files.append(image)
         sizes.append((record.get("width"), record.get("height")))
-    unit: Literal["norm1000", "unit"] = "norm1000" if in_bins else "unit"
     return replace(_raw(files, sizes, rows, names), unit=unit, format=source.format)
 
 

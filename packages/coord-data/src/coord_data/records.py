@@ -215,11 +215,20 @@ class Records(Sequence[Instance]):
     @property
     def words(self) -> frozenset[str]:
         """The distinct descriptions of the targets."""
-        desc, crowd = (
-            pa.chunked_array([c.flatten() for c in self._table[name].chunks], _SCHEMA.field(name).type.value_type)
-            for name in ("desc", "crowd")
-        )
-        return frozenset(desc.filter(pa.compute.invert(crowd)).unique().to_pylist())
+        return frozenset(self._flat("desc").filter(pa.compute.invert(self._flat("crowd"))).unique().to_pylist())
+
+    @property
+    def boxes(self) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+        """The index of the image, the four corners and the description of each target."""
+        image_N = np.repeat(np.arange(len(self)), pa.compute.list_value_length(self._table["crowd"]).to_numpy())
+        is_target = pa.compute.invert(self._flat("crowd"))
+        target_N = is_target.to_numpy()
+        corners_N4 = self._flat("bbox").to_numpy().reshape(-1, 4)
+        return image_N[target_N], corners_N4[target_N], tuple(self._flat("desc").filter(is_target).to_pylist())
+
+    def _flat(self, name: str) -> pa.ChunkedArray:
+        values = [chunk.flatten() for chunk in self._table[name].chunks]
+        return pa.chunked_array(values, _SCHEMA.field(name).type.value_type)
 
     @cached_property
     def text_bounds(self) -> np.ndarray:

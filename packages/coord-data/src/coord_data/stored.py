@@ -10,7 +10,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice, tee
@@ -20,11 +20,12 @@ from typing import Any
 from filelock import FileLock
 from tqdm import tqdm
 
-from coord_codec import InputError, Problem
+from coord_codec import AnnotationSet, Category, InputError, Problem
 from coord_codec.files import read_json, write_text
 from coord_data.classes import usable
-from coord_data.formats.coco import has_many
-from coord_data.image_file import look_inside, problem_of
+from coord_data.formats.coco import has_many, records_of
+from coord_data.image_file import ImageFolder, look_inside, problem_of
+from coord_data.object_rules import ObjectRules
 from coord_data.processes import in_processes
 from coord_data.records import Records, Row, write_records
 from coord_data.rules import ReadingRules
@@ -46,59 +47,32 @@ def is_kept(source: Source) -> bool:
 
 
 @dataclass(frozen=True)
-class Store:
+class Kept:
     """Checked records on disk.
 
     Attributes:
-        records: records mapped into memory
-        facts: problems, notes and categories of the file
+        annotations: the usable records, mapped into memory, and the problems of the others
         digest: hash of the source file, and of names, sizes and times of the images
-        part: file with an evenly drawn subset of the unchanged records of the source
+        part: an evenly drawn subset of the unchanged records of the source
     """
 
-    records: Records
-    facts: dict[str, Any]
+    annotations: AnnotationSet
     digest: str
-    part: Path
+    part: Source
 
 
-class Checked:
-    """The usable records of a stream, and the problems of the others.
-
-    Args:
-        read: the records as they are read
-        root: folder of the images
-        base: folder that they must lie in; None for any
-        rules: how the file is read
-        name: name of the set, for the progress bar
-    """
-
-    def __init__(
-        self, read: CocoRecords | LineRecords, root: Path, base: Path | None, rules: ReadingRules, name: str
-    ) -> None:
-        self.read, self._rules, self._name = read, rules, name
-        self._check = partial(_check_images, root=root, base=base, max_side_ratio=rules.max_side_ratio)
-        self._problems: list[Problem] = []
-
-    def rows(self) -> Iterator[Row]:
-        """Check the images by all processes, and yield the records whose image can be used.
-
-        Raises:
-            RunError: a process that checks images was killed.
-        """
-        to_check, kept = tee(_pieces(self.read.rows()))
-        images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
-        with tqdm(desc=f"checking {self._name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
-            for (_, (faults, notes)), piece in zip(in_processes(self._check, images), kept, strict=True):
-                bar.update(len(piece))
-                self.read.notes.update(notes)
-                yield from usable(piece, faults, self._rules.classes, self._problems, self.read.notes)
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Problems, counts of notes, and categories; complete once all records were read."""
-        listed = [asdict(problem) for problem in (*self.read.problems, *self._problems)]
-        return {"problems": listed, "notes": dict(+self.read.notes), "categories": list(self.read.categories)}
+def _checked(
+    read: CocoRecords | LineRecords, problems: list[Problem], base: Path | None, rules: ReadingRules, name: str
+) -> Iterator[Row]:
+    """Check the images by all processes, and yield the records whose image can be used."""
+    check = partial(_check_images, root=read.folder, base=base, max_side_ratio=rules.max_side_ratio)
+    to_check, kept = tee(_pieces(read.rows()))
+    images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
+    with tqdm(desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
+        for (_, (faults, notes)), piece in zip(in_processes(check, images), kept, strict=True):
+            bar.update(len(piece))
+            read.notes.update(notes)
+            yield from usable(piece, faults, rules.classes, problems, read.notes)
 
 
 def _pieces(rows: Iterator[Row]) -> Iterator[list[Row]]:
@@ -119,57 +93,66 @@ def _check_images(
     return faults, notes
 
 
-def keep_records(
-    source: Source, root: Path, settings: Sequence[Any], read: Callable[[], Checked], *, anew: bool
-) -> Store:
+def kept_records(source: Source, base: Path, rules: ReadingRules, name: str, *, scored: bool) -> Kept:
     """Return the records of a file, from the cache if file, settings and images are unchanged.
 
     Args:
         source: the file
-        root: folder of its images
-        settings: settings that decide which records are left out
-        read: opens the file, which is done only if its records are not cached
-        anew: read it in any case
+        base: folder that its images must lie in, unless the rules allow others
+        rules: how it is read
+        name: name of the set, for the progress bar
+        scored: whether the tables of a COCO file are asked for, which are not kept, so that it is read anew
+
+    Raises:
+        InputError: the file cannot be read, or the cache cannot be written.
+        RunError: a process that checks images was killed.
     """
-    sha = hashlib.sha256(json.dumps([_VERSION, *settings]).encode())
+    root, tables = rules.images or source.path.parent, None
+    reading = rules.model_dump(mode="json", include=set(ObjectRules.model_fields) - {"images", "strict"})
+    folders = str(root.resolve()), str(base.resolve())
+    sha = hashlib.sha256(json.dumps([_VERSION, source.format, *folders, reading]).encode())
     with source.open() as file:
         while block := file.read(1 << 20):
             sha.update(block)
-    digest = sha.hexdigest()
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
-    stem = folder / digest[:24]
-    table, summary, part = stem.with_suffix(".arrow"), stem.with_suffix(".json"), stem.with_suffix(".part")
+    stem = folder / sha.hexdigest()[:24]
+    files = table, summary, part = [stem.with_suffix(suffix) for suffix in (".arrow", ".json", ".part")]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(stem.with_suffix(".lock")):  # if two runs begin together, only one checks
-            cached = None if anew else _cached(table, summary, part, root)
-            if cached is not None:
+            kept = all(path.is_file() for path in files) and not (scored and source.format == "coco")
+            if kept and read_json(summary)["images"] == _stamps(root, Records.open(table).names):
                 _LOG.info(f"  using the records that were checked before: {table}")
-                return cached
-            for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
-                leftover.unlink(missing_ok=True)
-            checked = read()
-            write_records(table, checked.rows())
-            records = Records.open(table)
-            facts = checked.facts | {"images": _stamps(root, records.names), "file": digest}
-            write_text(part, checked.read.part())
-            write_text(summary, json.dumps(facts))
+            else:
+                _LOG.info(f"{name}: reading {source.path}")
+                for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
+                    leftover.unlink(missing_ok=True)
+                read = records_of(source, rules, ImageFolder(root, decode=False).size)
+                write_text(summary, json.dumps(_write(table, read, base, rules, name)))
+                write_text(part, read.part())
+                tables = read.stated if scored else None
     except OSError as error:
         raise InputError(
             f"{folder}: the checked records cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
         ) from None
-    return Store(records, read_json(summary), _digest(facts), part)
-
-
-def _cached(table: Path, summary: Path, part: Path, root: Path) -> Store | None:
-    if not (table.is_file() and summary.is_file() and part.is_file()):
-        return None
     records, facts = Records.open(table), read_json(summary)
-    return Store(records, facts, _digest(facts), part) if facts["images"] == _stamps(root, records.names) else None
+    of_file = tuple(Problem(**row) for row in facts["problems"]), tuple(Category(*row) for row in facts["categories"])
+    tables = tables and tables.select({instance.image_id for instance in records})
+    digest = hashlib.sha256((sha.hexdigest() + facts["images"]).encode()).hexdigest()[:16]
+    annotations = AnnotationSet(records, *of_file, facts["notes"], root, tables)
+    return Kept(annotations, digest, Source(part, format=source.format))
 
 
-def _digest(facts: dict[str, Any]) -> str:
-    return hashlib.sha256((facts["file"] + facts["images"]).encode()).hexdigest()[:16]
+def _write(table: Path, read: CocoRecords | LineRecords, base: Path, rules: ReadingRules, name: str) -> dict[str, Any]:
+    """Write the usable records, and return what is to be known of the others and of the images."""
+    problems: list[Problem] = []
+    write_records(table, _checked(read, problems, None if rules.allow_outside else base, rules, name))
+    return {
+        "problems": [asdict(problem) for problem in (*read.problems, *problems)],
+        "notes": dict(+read.notes),
+        "categories": read.categories,
+        "images": _stamps(read.folder, Records.open(table).names),
+    }
 
 
 def _stamps(root: Path, names: Iterable[str]) -> str:

@@ -151,3 +151,9 @@ def test_earlier_boxes_than_those_of_the_final_answer_are_a_drop():
 def test_what_can_mean_two_things_is_a_drop(text, kept, reasons):
     answer = parse_answer(text, scale=1000)
     assert (len(answer), [drop.reason for drop in answer.dropped]) == (kept, reasons)
+
+
+def test_tokens_below_a_tag_of_another_format_are_counted_beside_those_that_follow():
+    answer = parse_answer("<te-t><loc_1><loc_2><loc_3><loc_4>cat<loc_5><loc_6><loc_70><loc_80>")
+    assert [(item.desc, item.first_coord_index) for item in answer] == [("cat", 4)]
+    assert ([drop.reason for drop in answer.dropped], answer.coord_count) == (["stray_text"], 8)

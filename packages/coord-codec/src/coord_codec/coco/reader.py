@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
-from coord_codec.coco.rows import by_id, read_categories, read_images
+from coord_codec.coco.rows import PHRASE_KEYS, PHRASES, by_id, read_categories, read_images
 from coord_codec.coco.shapes import ROTATED, coco_shape, rotated_corners, rotation
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, ImageId
 from coord_codec.files import InputError, finite_numbers, identifier
@@ -143,6 +143,7 @@ class CocoReader:
         where = self._where(record, position)
         try:
             row, has_area = self._row(record)
+            self._notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
             if not row.bbox_xywh[2] or not row.bbox_xywh[3]:
                 self._notes["boxes of zero area"] += 1
             if row.iscrowd:
@@ -279,11 +280,16 @@ class CocoReader:
 def contradictions(bbox_xywh: Sequence[float], area: float | None, segmentation: Any) -> list[str]:
     """Return what a box contradicts that its annotation states besides, as names of notes."""
     found = []
-    if area is not None and area > _ROUNDED * (bbox_xywh[2] + 1) * (bbox_xywh[3] + 1):
+    if area is not None and is_larger(area, bbox_xywh[2], bbox_xywh[3]):
         found.append(AREA_TOO_LARGE)
     if segmentation and not _encloses(bbox_xywh, segmentation):
         found.append(NOT_AROUND)
     return found
+
+
+def is_larger(area: Any, width: Any, height: Any) -> Any:
+    """Return whether an area is larger than its box, whose sides may be rounded: numbers or arrays in pixels."""
+    return area > _ROUNDED * (width + 1) * (height + 1)
 
 
 def _encloses(bbox_xywh: Sequence[float], segmentation: Any) -> bool:

@@ -11,6 +11,9 @@ from coord_codec.coco.tables import Category, CocoImage, ImageId
 from coord_codec.files import BACKSLASHES, InputError, finite_numbers, identifier, name_on_disk
 from coord_codec.records import Problem, description_fault
 
+PHRASE_KEYS = frozenset(("query", "caption", "expression", "phrase"))
+"""Keys of the question that a record answers, as grounding sets have it."""
+PHRASES = f"records with a {', '.join(sorted(PHRASE_KEYS))}, which is not read"
 _Row = TypeVar("_Row", Category, CocoImage)
 
 
@@ -56,8 +59,13 @@ def read_images(
         image_size: looks up the size of images that have none in the file
         folder: folder that image paths are relative to; None if unknown
     """
+
+    def parse(record: Mapping[str, Any]) -> CocoImage:
+        notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
+        return _image(record)
+
     images = []
-    for where, image in _unique(records, f"{source}: images", _image, problems).items():
+    for where, image in _unique(records, f"{source}: images", parse, problems).items():
         name = name_on_disk(folder, image.file_name)
         notes[BACKSLASHES] += name != image.file_name
         width, height = image.width, image.height

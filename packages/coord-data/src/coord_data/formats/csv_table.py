@@ -28,6 +28,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from coord_codec.coco.rows import PHRASE_KEYS
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.image_paths import Found, ImageIndex, find_root
@@ -172,6 +173,8 @@ def read(source: Source, images: Path | None) -> Reading:
     if other_labels := [name for name in _LABEL if name in columns and name not in (label, image)]:
         others = ", ".join(other_labels)
         notes.append(f"{source.path}: descriptions are read from the column {label}, not from {others}")
+    if phrases := sorted(PHRASE_KEYS & columns.keys()):
+        notes.append(f"{source.path}: {', '.join(phrases)}: not read; records of JSON lines may have a `query`")
     return Reading(raw_images(), root, tuple(notes))
 
 

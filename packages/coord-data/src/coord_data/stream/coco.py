@@ -11,6 +11,7 @@ import json
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from coord_codec.annotations import EXPECTED
 from coord_codec.boxes import is_plain_box
 from coord_codec.coco.document import WITH_REFUSED
 from coord_codec.coco.reader import CROWDS, CocoReader, contradictions, numbered
+from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
 from coord_codec.coco.shapes import rotation
 from coord_codec.coco.tables import CocoAnnotation, CocoTables
 from coord_codec.geometry import Shape, geometry_of
@@ -63,7 +65,7 @@ class CocoRecords:
         image_size: Callable[[str], tuple[int, int] | None],
         image_row: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.source, self.problems, self.notes = source, list[Problem](), Counter[str]()
+        self.source, self.folder, self.problems, self.notes = source, folder, list[Problem](), Counter[str]()
         kind = geometry_of(rules.geometry)
         annotations = _Annotations(whole=not kind.is_box)
         lists: dict[str, Any] = {"images": [], "categories": [], "annotations": annotations}
@@ -103,7 +105,7 @@ class CocoRecords:
             extra = (of_record, shapes) if of_record or any(shapes) else None
             yield Row(image.file_name, image.width, image.height, image.id, **of_objects, extra=extra)
 
-    @property
+    @cached_property
     def stated(self) -> CocoTables:
         """All valid rows of the file, also those of images that are left out."""
         return CocoTables(self._reader.images, tuple(self._objects.annotations()))
@@ -136,6 +138,7 @@ class _Annotations:
     """
 
     def __init__(self, whole: bool) -> None:
+        self._phrases = 0
         self._whole = whole
         self._ints, self._floats = array("q"), array("d")  # position, image, category, id, flags; box, area
         self._irregular: dict[int, Any] = {}
@@ -160,6 +163,7 @@ class _Annotations:
                 ints = array("q", (position, image, category, number or 0, flags))
                 self._floats.extend(array("d", (x, y, width, height, area or 0)))
                 self._ints.extend(ints)
+                self._phrases += not PHRASE_KEYS.isdisjoint(record)
                 return
         except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
             pass
@@ -182,6 +186,7 @@ class _Annotations:
             valid_N = has_image_N & has_category_N & ~np.array(unteachable or [True])[category_N]
             valid_N &= is_plain_box(*list(corners_N4.T)) & (sizes_N2 > 0).all(axis=1)
             valid_N &= (floats_N5[:, 4] >= 0) & (floats_N5[:, 4] < np.inf)
+        notes[PHRASES] += self._phrases
         if crowds := int((flags_N[valid_N] & _CROWD).sum()):
             notes[CROWDS] += crowds
         area_N1 = np.where(flags_N & _AREA, floats_N5[:, 4], np.nan)[:, None]

@@ -41,7 +41,7 @@ class LineRecords:
     stated: CocoTables | None = None
 
     def __init__(self, source: Source, records: Iterator[tuple[Any, str]], rules: ObjectRules, folder: Path) -> None:
-        self.source, self.problems, self.notes = source, list[Problem](), Counter[str]()
+        self.source, self.folder, self.problems, self.notes = source, folder, list[Problem](), Counter[str]()
         self._names: set[str] = set()
         kind = geometry_of(rules.geometry)
         shared = self.problems, self.notes, self._names

@@ -24,7 +24,7 @@ from coord_codec import (
     shape_of,
 )
 from coord_codec.arguments import expect
-from coord_codec.coco.reader import NOT_AROUND
+from coord_codec.coco.reader import NOT_AROUND, is_larger
 from coord_codec.counts import counted
 from coord_codec.foreign import ADVICE, tool_of
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image
@@ -156,7 +156,7 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         f"{note}: {count}; metrics follow bbox" for note, count in annotations.notes.items() if note == NOT_AROUND
     ]
     box_N, regular = table[:, 4] * table[:, 5], table[:, 7] == 0
-    wrong = (table[:, 6] > 1.05 * box_N + 1) | (table[:, 6] < 0.005 * box_N)  # a mask is smaller, and never by so much
+    wrong = is_larger(*table[:, [6, 4, 5]].T) | (table[:, 6] < 0.005 * box_N)  # a mask is smaller, and never by so much
     if disagreeing := int((regular & wrong).sum()):
         notes.append(
             f"{counted(disagreeing, 'object states', 'objects state')} an area larger than their box, or below .5 % of "

@@ -12,15 +12,6 @@ from coord_codec.geometry import GeometryName
 Completeness = Literal["complete", "repaired", "partial"]
 Geometry = GeometryName
 Order = Literal["xyxy", "yxyx", "xywh", "cxcywh", "xy"]
-ORDERS: dict[str, tuple[int, ...]] = {
-    "xyxy": (0, 1, 0, 1),
-    "yxyx": (1, 0, 1, 0),
-    "xywh": (0, 1, 0, 1),
-    "cxcywh": (0, 1, 0, 1),
-    "xy": (0, 1),
-    "yx": (1, 0),
-}
-"""Axis of each coordinate, 0 for x and 1 for y, by order."""
 Status = Literal["ok", "partial", "failed", "empty"]
 
 
@@ -42,7 +33,7 @@ class ParsedObject:
         repairs: names of the repairs made, keys of `REPAIRS`; empty for complete objects
         geometry: a name of `coord_codec.GEOMETRIES`, as written; scores of boxes always use `box`
         points: the points in [0, 1] that draw a shape other than a box (`Geometry.outline`), else empty
-        order: order of `bins`, a key of `ORDERS`; empty if a bin is not a single coordinate
+        order: order of `bins`, an `Order` or `yx`; empty if a bin is not a single coordinate
         score: confidence in [0, 1] that the answer itself states, None without one
         coordinates: the numbers in [0, 1] of a shape other than a box, else empty
     """

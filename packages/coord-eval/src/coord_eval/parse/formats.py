@@ -39,9 +39,8 @@ class TextFormat:
             precedence over this one
         bins: number of coordinate tokens; None for plain numbers
         offset: summand of a bin before the division: .5 for the centre of the bin
-        by_count: whether two coordinates are a point, four a box, and more a polygon
-        geometry: name of the geometry of all shapes, `any` if their numbers tell it; by default a point or a box, as
-            the order has it
+        geometry: name of the geometry of all shapes; `any` if two coordinates are a point, four a box, and more a
+            polygon; by default a point or a box, as the order has it
         arity: number of coordinates of one object, for `decode`
         groups: returns the numbers of each shape in the text of the group `box`, if `number` cannot tell them apart
         decode: maps the coordinates of one object as written to `x1, y1, x2, y2` in [0, 1], if order and scale
@@ -73,7 +72,6 @@ class TextFormat:
     scale: float | None = None
     bins: int | None = None
     offset: float = 0.0
-    by_count: bool = False
     geometry: str = ""
     arity: int = 0
     groups: Callable[[str], list[list[float]]] | None = None
@@ -103,9 +101,7 @@ class TextFormat:
     @property
     def kind(self) -> Kind:
         """What the format says about the geometry of coordinates: by their number, points, or boxes."""
-        if self.geometry:
-            return self.geometry
-        return "any" if self.by_count else "point" if len(self.order) == 2 else "box"
+        return self.geometry or ("point" if len(self.order) == 2 else "box")
 
     @cached_property
     def units(self) -> list[float]:
@@ -192,20 +188,8 @@ _ROWS = (
     TextFormat(
         name="json",
         keys=(
-            *(
-                "bbox_2d",
-                "bbox",
-                "box",
-                "bounding_box",
-                "boundingBox",
-                "bboxes",
-                "boxes",
-                "rect",
-                "bounds",
-                "bbox2d",
-                "xyxy",
-            ),
-            *("bbox_xyxy", "box_xyxy", "box_coordinates", "bounding_box_2d", "data-bbox"),
+            *("bbox_2d", "bbox", "box", "bounding_box", "boundingBox", "bboxes", "boxes", "rect", "bounds", "bbox2d"),
+            *("xyxy", "bbox_xyxy", "box_xyxy", "box_coordinates", "bounding_box_2d", "data-bbox"),
         ),
         example='{"bbox_2d": [x1, y1, x2, y2], "label": "cat"}; numbers, numbers as strings or coordinate tokens',
         divisor="tokens: the grid; plain: `scale`",
@@ -329,7 +313,7 @@ _ROWS = (
         number=r"<\|LOC_([0-9]{1,4})\|>",
         scale=1000,
         bins=1001,
-        by_count=True,
+        geometry="any",
         hint=r"<\|LOC_[0-9]",
         noise=r"<\|[A-Z_]{1,20}\|>|</?s>",
     ),
@@ -344,7 +328,7 @@ _ROWS = (
         number=_BIN,
         scale=999,
         bins=1000,
-        by_count=True,
+        geometry="any",
     ),
     # MinerU (Niu et al. 2025): the box of each block of a page before its type.
     TextFormat(
@@ -368,7 +352,7 @@ _ROWS = (
         number=_BIN,
         scale=1000,
         bins=1001,
-        by_count=True,
+        geometry="any",
     ),
     # Youtu-VL: tokens that name their axis, in pixels of the image.
     _marked(
@@ -379,7 +363,7 @@ _ROWS = (
         number=_AXIS,
         needs=("<box>", "<point>", "<quad>", "<poly"),
         hint=r"<(?:box|point|quad|poly|polygon)>\s*<[xy]_",
-        by_count=True,
+        geometry="any",
     ),
     # Kosmos-2.5 (Lv et al. 2023): a line of text after its box, in pixels.
     TextFormat(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
@@ -13,7 +14,7 @@ from coord_codec.arguments import expect
 from coord_eval.parse.answer import Answer, Drop
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
 from coord_eval.parse.escapes import without_escapes
-from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE, TextFormat
+from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE
 from coord_eval.parse.json_format import JsonParser
 from coord_eval.parse.line_format import LineParser
 from coord_eval.parse.marker_format import MarkerParser
@@ -231,13 +232,11 @@ class _Parse:
         elif row and row.pattern:
             PatternParser(builder, row).parse(text, begin)
         elif row and row.keys:
-            JsonParser(builder, self.units, _keys(self.kind.name, row if row.name != "json" else None)).parse(
-                text, begin
-            )
+            JsonParser(builder, self.units, _keys(self.kind.name, row.name, tuple(REGISTRY))).parse(text, begin)
         elif row and row.reader == "table":
-            TableParser(builder, _keys(self.kind.name, None)).parse(text, begin)
+            TableParser(builder, _keys(self.kind.name, "json", tuple(REGISTRY))).parse(text, begin)
         elif row:
-            LineParser(builder, _keys(self.kind.name, None)).parse(text, begin)
+            LineParser(builder, _keys(self.kind.name, "json", tuple(REGISTRY))).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:
             return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
         if not (builder.objects or builder.dropped or builder.explicit_empty):
@@ -265,16 +264,10 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
     return "".join([*parts, text[last:]])
 
 
-def _keys(geometry: str, row: TextFormat | None) -> Keys:
+@lru_cache(maxsize=64)
+def _keys(geometry: str, name: str, state: tuple[str, ...]) -> Keys:
     """Return the meanings of keys, which are found once for each state of the registry."""
-    name, state = "" if row is None else row.name, tuple(REGISTRY)
-    found = _KEYS.get((geometry, name))
-    if found is None or found[0] != state:
-        found = _KEYS[geometry, name] = (state, Keys(geometry, row))
-    return found[1]
-
-
-_KEYS: dict[tuple[str, str], tuple[tuple[str, ...], Keys]] = {}
+    return Keys(geometry, REGISTRY[name] if name != "json" else None)
 
 
 def _is_match(answer: Answer) -> bool:

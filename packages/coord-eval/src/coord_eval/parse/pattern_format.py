@@ -96,9 +96,6 @@ class PatternParser:
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row
         start, end = self._name(match, last_end), match.end()
-        if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
-            builder.drop("stray_text", start, end)
-            return
         partial = self.has_end and not match["end"].strip()
         at_end = end >= self.text_end or (
             self.is_token
@@ -116,6 +113,9 @@ class PatternParser:
         tokens = self.number.findall(written) if self.is_token else []
         if row.bins:
             builder.coord_count += len(tokens)
+        if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
+            builder.drop("stray_text", start, end)
+            return
         if geometry is None and len(tokens) == row.arity == 4 and not _SEPARATED.search(written):
             self._add(list(map(int if row.bins else float, tokens)), "box", (start, end), first, partial)
             builder.truncated |= at_end and partial
@@ -159,12 +159,6 @@ class PatternParser:
             builder.add(
                 self.label, tuple(values), row.decode(values), span, index, self.start_index, (), partial, "box", ""
             )
-        elif len(values) == 4 and order in ("xyxy", "yxyx"):
-            a, b, c, d = values
-            unit = [units[a], units[b], units[c], units[d]]  # type: ignore[call-overload]
-            if order == "yxyx":
-                unit = [unit[1], unit[0], unit[3], unit[2]]
-            builder.add(self.label, (a, b, c, d), unit, span, index, self.start_index, (), partial, "box", order)
         else:
             builder.add_tokens(
                 self.label,
@@ -210,7 +204,7 @@ class PatternParser:
             flat = [value for group in groups for value in group]
             shape: Geometry = "point" if row.kind == "point" else "box"
             return [(shape, flat[i : i + row.arity]) for i in range(0, len(flat), row.arity)]
-        if row.by_count and self.is_token:
+        if row.kind == "any" and self.is_token:
             return [shape for group in groups for shape in self._by_count(group)]
         if not self.is_token:
             # One pair in the marks of a box is a point; several are corners.

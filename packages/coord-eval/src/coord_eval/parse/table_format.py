@@ -56,7 +56,7 @@ class TableParser:
         """Return the keys of the columns; None if the cells are no header of a table of shapes."""
         if len(cells) < 2 or any(_NO_COLUMN.search(cell) for cell in cells):
             return None
-        names = [_key_of_order(cell) or (_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
+        names = [ORDER_KEYS.get(stated_order(cell)) or (_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
         meanings = [self.keys[name] for name in names]
         corners = sum(meaning.role == "corner" for meaning in meanings)
         sides = {meaning.side: 0.0 for meaning in meanings if meaning.role == "side"}
@@ -88,12 +88,6 @@ class TableParser:
             self.builder.drop("truncated", start, end)
         else:
             add_record(record, self.builder, keys, end)
-
-
-def _key_of_order(cell: str) -> str:
-    """Return the key of boxes in the order that a column states, "" if it states none: `Box (x, y, w, h)`."""
-    order = stated_order(cell)
-    return ORDER_KEYS[order] if order else ""
 
 
 def _is_open(cell: str) -> bool:
