@@ -135,14 +135,14 @@ class AnswerBuilder:
         coordinates: tuple[float, ...] = ()
         kind = GEOMETRIES[geometry]
         if kind.is_box:
-            x1, y1, x2, y2 = box = tuple(unit)
+            box = x1, y1, x2, y2 = unit[0], unit[1], unit[2], unit[3]
         else:
             coordinates = tuple(unit)
             points = kind.outline(coordinates)
             if not kind.placed(points):
                 self.drop("no_coordinates", *span)
                 return
-            x1, y1, x2, y2 = box = _enclosing_box(kind, unit)
+            box = x1, y1, x2, y2 = _enclosing_box(kind, unit)
         if x1 >= x2 or y1 >= y2:
             if (x1 == x2 or y1 == y2) and not self.keep_flat:
                 self.drop("no_area", *span)

@@ -95,7 +95,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     if total.is_cuda and hasattr(torch.ops.aten.addmm, "dtype_out"):  # since torch 2.8
         torch.ops.aten.addmm.dtype_out(total, left, right, total.dtype, out=total)
         return
-    for total_part, left_part in zip(total.split(_PART_ROWS), left.split(_PART_ROWS), strict=True):
+    for total_part, left_part in zip(torch.split(total, _PART_ROWS), torch.split(left, _PART_ROWS), strict=True):
         total_part.add_(left_part @ right)
 
 
@@ -191,9 +191,9 @@ class ApplyHead(torch.autograd.Function):
                 nll_R[part], chunk_RV, chunk_RK = rows.apply(head, products, apart, ahead)
                 if grad_RH is not None:
                     grad_RH[part] = products.hidden_gradient(chunk_RV, chunk_RK)
-                if grad_RK is not None:
+                if grad_RK is not None and chunk_RK is not None:
                     grad_RK[part] = chunk_RK
-                if total is not None and factors_R is not None:
+                if total is not None and factors_R is not None and grad_RH is not None:
                     upstream_R1 = factors_R[part, None]
                     grad_RH[part] *= upstream_R1
                     total.add(
@@ -236,9 +236,10 @@ class ApplyHead(torch.autograd.Function):
                 coord = Products(coord_weight_JH, coord_offsets_KH, columns)
                 coord_CH = coord.hidden_gradient(grad_coord_CJ, grad_coord_CJ[:, columns]).to(ctx.hidden_dtype)
                 hidden = [*parts, coord_CH]
-        if ctx.trained:
+        if ctx.trained and total_VH is not None:
             weight_VH, _, bias_V, *_ = inputs
-            total_VH, total_V = total_VH.to(weight_VH.dtype), None if bias_V is None else total_V.to(bias_V.dtype)
+            total_VH = total_VH.to(weight_VH.dtype)
+            total_V = None if bias_V is None or total_V is None else total_V.to(bias_V.dtype)
         return total_VH, total_KH, total_V, *hidden, *(None,) * 6
 
 

@@ -18,6 +18,8 @@ _OTHER_LOGIT_BYTES = 1 << 28
 """Size of the logits of rows processed together: on a GPU about 880 rows of 150,000 tokens in 16 bits."""
 
 Index = slice | Tensor
+_Ids = tuple[int, Index, Index, tuple[Index, Index]]
+"""The number of ids, and `LinearHead`'s `ids`, `apart` and `of_coord`."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ class LinearHead:
         if chunk_rows is not None and chunk_rows < 1:
             raise ValueError(f"chunk_rows must be at least 1, got {chunk_rows}")
         count = coord.stop - coord.start
-        ids, apart, of_coord = coord, coord, (slice(0, count), slice(0, count))
+        found: _Ids = count, coord, coord, (slice(0, count), slice(0, count))
         if offset_ids_K is not None:
-            count, ids, apart, of_coord = _read_ids(offset_ids_K, coord, weight_VH)
+            found = _read_ids(offset_ids_K, coord, weight_VH)
+        count, ids, apart, of_coord = found
         if offsets_KH is not None and offsets_KH.shape != (count, weight_VH.shape[1]):
             raise ValueError(
                 f"offsets_KH must be {[count, weight_VH.shape[1]]}, one row per offset id, got "
@@ -146,10 +149,6 @@ class LinearHead:
 
 
 _READ = WeakTensorKeyDictionary()
-
-
-_Ids = tuple[int, Index, Index, tuple[Index, Index]]
-"""The number of ids, and `LinearHead`'s `ids`, `apart` and `of_coord`."""
 
 
 def _read_ids(ids_K: Tensor | Iterable[int], coord: slice, weight_VH: Tensor) -> _Ids:

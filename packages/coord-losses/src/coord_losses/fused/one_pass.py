@@ -205,6 +205,7 @@ def _by_rows(function: Callable[..., Tensor], logits_RV: Tensor, shape: Shape, *
     """Call a function of rows, which returns a column."""
     size = max(1, _CACHED_BYTES // max(1, logits_RV.shape[1] * shape.factor_R1.itemsize))
     if logits_RV.device.type in _COMPILED_ON or len(logits_RV) <= size:
-        return _run(function, logits_RV, shape, *columns_R1)
-    parts = zip(*(x.split(size) for x in (logits_RV, shape.factor_R1, *columns_R1)), strict=True)
+        found_R1: Tensor = _run(function, logits_RV, shape, *columns_R1)
+        return found_R1
+    parts = zip(*(torch.split(x, size) for x in (logits_RV, shape.factor_R1, *columns_R1)), strict=True)
     return torch.cat([function(rows, shape._replace(factor_R1=factor), *others) for rows, factor, *others in parts])
