@@ -96,7 +96,6 @@ def test_waits_of_a_run_are_as_few_as_stated(runs):
         "coord_trainer/data/batches.py": 2 * batches,  # pixels and targets of the first four are hashed
         "coord_trainer/training/metrics.py": batches,  # gradient norms of the terms, which were asked for
         "coord_losses/hf/metrics.py": STEPS + evaluated + 1,  # of a log line, and of a checkpoint
-        "coord_trainer/answers/speed/passes.py": answered,  # whether prompts are padded
         "coord_trainer/model/token_statistics.py": answered,  # and what was recorded of them
     }
     assert {name: waits.pop(name, 0) for name in of_a_batch} == of_a_batch

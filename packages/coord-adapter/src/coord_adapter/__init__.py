@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from coord_adapter.config import CoordOffsetConfig, IdRange
     from coord_adapter.files import load_adapter, save_as_trainable_tokens
     from coord_adapter.hooks import ActiveOffsets, active_offsets, bypass_head_hook
+    from coord_adapter.input_casts import without_input_casts
     from coord_adapter.install import bake_offsets, install_coord_offset_adapter, reattach_coord_offset_hooks
     from coord_adapter.optimizer import build_param_groups, offset_parameters, param_group_names, register_param_groups
     from coord_adapter.peft import check_peft_config, with_offset_modules
@@ -50,6 +51,7 @@ __all__ = [
     "smooth_rows_2d",
     "weights_digest",
     "with_offset_modules",
+    "without_input_casts",
 ]
 
 # peft and transformers take many seconds to import, torch and pydantic less: names are imported on first use.
@@ -57,6 +59,7 @@ _MODULES = {
     "config": ("CoordOffsetConfig", "IdRange"),
     "files": ("load_adapter", "save_as_trainable_tokens"),
     "hooks": ("ActiveOffsets", "active_offsets", "bypass_head_hook"),
+    "input_casts": ("without_input_casts",),
     "install": ("bake_offsets", "install_coord_offset_adapter", "reattach_coord_offset_hooks"),
     "optimizer": ("build_param_groups", "offset_parameters", "param_group_names", "register_param_groups"),
     "peft": ("check_peft_config", "with_offset_modules"),

@@ -230,8 +230,6 @@ def _merge(
 ) -> Any:
     """Load the base weights of a wrapper and merge it, as `merge_and_unload` does; return the wrapped module."""
     import torch
-    from peft.tuners.tuners_utils import BaseTunerLayer
-    from peft.utils.other import AuxiliaryTrainingWrapper
 
     for name, value in list(module.named_parameters()):
         full = f"{path}.{name}"
@@ -243,7 +241,18 @@ def _merge(
             if weight.shape != value.shape:
                 weight = weight.mT.contiguous()
             setattr(owner, name.rpartition(".")[2], torch.nn.Parameter(weight, requires_grad=False))
-    while isinstance(module, (BaseTunerLayer, AuxiliaryTrainingWrapper)):
+    return _unwrapped(module)
+
+
+def _unwrapped(module: Any) -> Any:
+    """Merge a wrapper into what it wraps, the innermost first: trained tokens replace rows that LoRA adds to."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
+    kinds = (BaseTunerLayer, AuxiliaryTrainingWrapper)
+    if isinstance(inner := getattr(module, "base_layer", None), kinds):
+        module.base_layer = _unwrapped(inner)
+    while isinstance(module, kinds):
         if hasattr(module, "unload_and_optionally_merge_module"):
             module = module.unload_and_optionally_merge_module(merge=True, safe_merge=False, adapter_names=None)
         else:

@@ -31,10 +31,10 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
+from coord_adapter import without_input_casts
 from coord_losses import CoordObjective, ObjectSlots, global_denominators
 from coord_losses.hf.head import RowHead
 from coord_trainer.families.family import Family
-from coord_trainer.model.input_casts import without_input_casts
 
 _SIMULATED = "coord_simulation"
 

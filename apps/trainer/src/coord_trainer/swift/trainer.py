@@ -21,7 +21,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, rotate_checkpoints
 
-from coord_adapter import CoordOffsetConfig
+from coord_adapter import CoordOffsetConfig, without_input_casts
 from coord_codec import InputError, RunError
 from coord_codec.files import read_json, write_text
 from coord_losses import CoordObjective, global_denominators
@@ -34,7 +34,6 @@ from coord_trainer.console import say
 from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
-from coord_trainer.model.input_casts import without_input_casts
 from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
 from coord_trainer.training.head import row_selecting_head

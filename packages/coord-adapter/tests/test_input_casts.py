@@ -6,7 +6,7 @@ from peft import LoraConfig, get_peft_model
 from peft.tuners.lora import LoraLayer
 from torch import nn
 
-from coord_trainer.model.input_casts import without_input_casts
+from coord_adapter import without_input_casts
 
 
 def _adapted(**settings):
