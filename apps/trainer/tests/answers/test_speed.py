@@ -9,11 +9,12 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import CoordVocab, InputError, Instance, encode_target
-from coord_trainer.answers.generate import answer_images
+from coord_trainer.answers.generate import answer_images, prompt_inputs
 from coord_trainer.answers.speed import of_checkpoint
 from coord_trainer.answers.speed.decode import Rules, _Row, _Verifier
 from coord_trainer.answers.speed.forced import ForcedTokens, Place
 from coord_trainer.answers.speed.of_checkpoint import check_speed
+from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.config.decoding import Decoding
 from coord_trainer.model.checkpoint import open_checkpoint
 
@@ -104,6 +105,25 @@ def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened
     assert {shape[0] for shape in shapes if len(shape) == 4} <= {1, 2, 4}
     drafting = replace(opened, drafts_SH=opened.model.get_input_embeddings().weight.detach()[[40, 50, 60]] * 1.5)
     assert_equal(answer_images(drafting, *asked, speed="exact"), expected)
+
+
+@torch.inference_mode()
+def test_buffers_keep_nothing_of_other_rows_and_batches(opened):
+    """The small image is padded by more than its own prompt; the large one then moves to its row."""
+    small, large = (Image.effect_noise((side, side), 90).convert("RGB") for side in (32, 416))
+    pad, tokens = opened.processor.tokenizer.pad_token_id, [[40, 50, 60]]
+
+    def after(passes, *images):
+        """The logits of a pass behind the last image, in a batch with the others."""
+        inputs = prompt_inputs(opened, list(images), tiny_config().data.prompt)
+        passes.begin(inputs, [], 20)
+        passes.keep([len(images) - 1])
+        return passes([passes.prompt_length], tokens)[:, :3]
+
+    buffers = Passes(opened.model, pad, fixed_shapes=True)
+    for batch in ((small, large), (large, small), (small,)):
+        alone = after(Passes(opened.model, pad), batch[-1])
+        torch.testing.assert_close(after(buffers, *batch), alone, rtol=1e-3, atol=1e-4)
 
 
 def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images, monkeypatch, capsys):
