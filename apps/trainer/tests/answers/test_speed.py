@@ -109,21 +109,26 @@ def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened
 
 @torch.inference_mode()
 def test_buffers_keep_nothing_of_other_rows_and_batches(opened):
-    """The small image is padded by more than its own prompt; the large one then moves to its row."""
+    """Rows are padded, once by more than the next prompt's length, and move to the front."""
     small, large = (Image.effect_noise((side, side), 90).convert("RGB") for side in (32, 416))
     pad, tokens = opened.processor.tokenizer.pad_token_id, [[40, 50, 60]]
 
-    def after(passes, *images):
+    def after(passes, *images, padding=0):
         """The logits of a pass behind the last image, in a batch with the others."""
         inputs = prompt_inputs(opened, list(images), tiny_config().data.prompt)
+        shape = inputs["input_ids"].shape
+        for name, value in inputs.items():
+            if value.shape == shape:
+                filling = pad if name == "input_ids" else 0
+                inputs[name] = torch.nn.functional.pad(value, (padding, 0), value=filling)
         passes.begin(inputs, [], 20)
         passes.keep([len(images) - 1])
         return passes([passes.prompt_length], tokens)[:, :3]
 
     buffers = Passes(opened.model, pad, fixed_shapes=True)
-    for batch in ((small, large), (large, small), (small,)):
+    for batch, padding in (((small, large), 0), ((large, small), 60), ((small,), 0)):
         alone = after(Passes(opened.model, pad), batch[-1])
-        torch.testing.assert_close(after(buffers, *batch), alone, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(after(buffers, *batch, padding=padding), alone, rtol=1e-3, atol=1e-4)
 
 
 def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images, monkeypatch, capsys):
