@@ -95,7 +95,6 @@ def call(run, tmp_path):
         ("prepare a.json nowhere --out out.jsonl", "nowhere"),
         ("prepare a.json a.png --out out.jsonl", "a.png"),
         ("prepare empty . --out out.jsonl", "empty"),
-        ("inspect -n 7", "7"),
         ("compare nowhere.yaml", "--base"),
         ("config data.nothing", "data.nothing"),
     ],
