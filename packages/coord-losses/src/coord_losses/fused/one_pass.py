@@ -63,12 +63,14 @@ class Apart(NamedTuple):
         ids_A: the same as a tensor
         place_V: the place of each token among them, -1 for those of the rest
         coord_A: which of them are coordinates
+        num_coords: how many of them
     """
 
     ids: Index
     ids_A: Tensor
     place_V: Tensor
     coord_A: Tensor
+    num_coords: int
 
     @classmethod
     def of(cls, head: LinearHead) -> "Apart":
@@ -76,7 +78,8 @@ class Apart(NamedTuple):
         every_V = torch.arange(len(head.weight_VH), device=head.weight_VH.device)
         ids_A, place_V = every_V[head.apart], torch.full_like(every_V, -1)
         place_V[head.apart] = every_V[: len(ids_A)]
-        return cls(head.apart, ids_A, place_V, (ids_A >= head.coord.start) & (ids_A < head.coord.stop))
+        start, stop = head.coord.start, head.coord.stop
+        return cls(head.apart, ids_A, place_V, (ids_A >= start) & (ids_A < stop), stop - start)
 
 
 class Sets(NamedTuple):
@@ -129,7 +132,7 @@ def nll_and_gradient_(
     rest_R1 = _by_rows(_rest, logits_RV, shape)
     of_parts = shape.of(sets.target_R1), shape.of(apart.ids)
     nll_R, others_R1, prob_R1, by_target_R1, grad_RA = _run(
-        _combined, picked_R1, apart_RA, rest_R1, sets.place_R1, apart.coord_A, *of_parts
+        _combined, picked_R1, apart_RA, rest_R1, sets.place_R1, apart.coord_A, apart.num_coords, *of_parts
     )
     if grad:
         _by_rows(_rest_gradient_, logits_RV, shape, others_R1, prob_R1)
@@ -144,23 +147,33 @@ def _combined(
     rest_R1: Tensor,
     place_R1: Tensor,
     coord_A: Tensor,
+    num_coords: int,
     of_target: Shape,
     of_apart: Shape,
 ) -> tuple[Tensor, ...]:
     """Return the nll [R], logsumexp and probability of the others [R, 1], and the gradients by the parts' products."""
-    z_RA = of_apart.apply_(apart_RA.clone())
-    z_R1 = of_target.apply_(picked_R1.to(z_RA.dtype, copy=True))
-    is_target_RA = place_R1 == torch.arange(len(coord_A), device=place_R1.device)
-    in_set_RA = is_target_RA | ((place_R1 == -2) & coord_A)
-    set_R1 = z_RA.masked_fill(~in_set_RA, -torch.inf).logsumexp(dim=1, keepdim=True)
-    set_R1 = torch.where(place_R1 == -1, z_R1, set_R1)
-    others_R1 = rest_R1.logaddexp(z_RA.masked_fill(in_set_RA, -torch.inf).logsumexp(dim=1, keepdim=True))
+    num_apart, minus_infinity = apart_RA.shape[1], -torch.inf
+    z_RA, z_R1 = of_apart.apply_(apart_RA), of_target.apply_(picked_R1.to(apart_RA.dtype, copy=True))
+    gate_R1 = place_R1 == -2
+    in_set_RA = (place_R1 == torch.arange(num_apart, device=place_R1.device)) | (gate_R1 & coord_A)
+
+    # The smaller part of the tokens apart is the target, or in rows of the gate those that are no coordinates.
+    in_smaller_RA = in_set_RA ^ gate_R1
+    larger_R1 = z_RA.masked_fill(in_smaller_RA, minus_infinity).logsumexp(dim=1, keepdim=True)
+    no_coords_R1 = torch.full_like(z_R1, minus_infinity)
+    if num_apart > num_coords:
+        no_coords_R1 = z_RA.masked_fill(~in_smaller_RA, minus_infinity).logsumexp(dim=1, keepdim=True)
+    own_R1 = z_RA.gather(1, place_R1.clamp(min=0)) if num_apart else z_R1
+    smaller_R1 = torch.where(gate_R1, no_coords_R1, torch.where(place_R1 == -1, z_R1, own_R1))
+
+    set_R1 = torch.where(gate_R1, larger_R1, smaller_R1)
+    others_R1 = rest_R1.logaddexp(torch.where(gate_R1, smaller_R1, larger_R1))
     difference_R1 = others_R1 - set_R1
     nll_R = torch.nn.functional.softplus(difference_R1, threshold=40)[:, 0]
     prob_R1 = difference_R1.sigmoid()
     by_target_R1 = (-prob_R1 * of_target.slope(z_R1)).to(picked_R1.dtype)
-    grad_RA = prob_R1 * torch.where(in_set_RA, -(z_RA - set_R1).exp(), (z_RA - others_R1).exp())
-    return nll_R, others_R1, prob_R1, by_target_R1, grad_RA * of_apart.slope(z_RA)
+    grad_RA = (z_RA - torch.where(in_set_RA, set_R1, others_R1)).exp_().mul_(torch.where(in_set_RA, -prob_R1, prob_R1))
+    return nll_R, others_R1, prob_R1, by_target_R1, grad_RA if of_apart.cap is None else grad_RA * of_apart.slope(z_RA)
 
 
 def _rest(logits_RV: Tensor, shape: Shape) -> Tensor:
@@ -170,14 +183,19 @@ def _rest(logits_RV: Tensor, shape: Shape) -> Tensor:
         lowest = torch.finfo(logits_RV.dtype).min
         z_RV = torch.where(logits_RV == lowest, lowest, z_RV)
     max_R1 = z_RV.amax(dim=1, keepdim=True)
-    return max_R1 + z_RV.sub_(max_R1).exp_().sum(dim=1, keepdim=True).log()
+    return max_R1 + _exp_(z_RV.sub_(max_R1)).sum(dim=1, keepdim=True).log()
+
+
+def _exp_(x: Tensor) -> Tensor:
+    """Overwrite numbers of at most 0 by their exponentials; a processor takes ten times as long below -87."""
+    return x.exp_() if torch.compiler.is_compiling() else x.clamp_(min=-87).exp_()
 
 
 def _rest_gradient_(logits_RV: Tensor, shape: Shape, others_R1: Tensor, prob_R1: Tensor) -> Tensor:
     """Overwrite products by the gradient; the lowest become any finite number. Returns what it was given last."""
     z_RV = shape.apply_(logits_RV.to(shape.factor_R1.dtype))
     slope_RV = shape.slope(z_RV)
-    z_RV.sub_(others_R1).exp_().mul_(prob_R1)
+    _exp_(z_RV.sub_(others_R1)).mul_(prob_R1)
     logits_RV.copy_(z_RV if shape.cap is None else z_RV.mul_(slope_RV))
     return prob_R1
 
