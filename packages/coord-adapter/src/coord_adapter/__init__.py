@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from coord_adapter.config import CoordOffsetConfig, IdRange
     from coord_adapter.files import load_adapter, save_as_trainable_tokens
     from coord_adapter.hooks import ActiveOffsets, active_offsets, bypass_head_hook
-    from coord_adapter.input_casts import without_input_casts
     from coord_adapter.install import bake_offsets, install_coord_offset_adapter, reattach_coord_offset_hooks
     from coord_adapter.optimizer import build_param_groups, offset_parameters, param_group_names, register_param_groups
-    from coord_adapter.peft import check_peft_config, with_offset_modules
+    from coord_adapter.peft import check_peft_config, with_offset_modules, without_input_casts
     from coord_adapter.tables import CoordOffsetAdapter
 
 __all__ = [
@@ -59,10 +58,9 @@ _MODULES = {
     "config": ("CoordOffsetConfig", "IdRange"),
     "files": ("load_adapter", "save_as_trainable_tokens"),
     "hooks": ("ActiveOffsets", "active_offsets", "bypass_head_hook"),
-    "input_casts": ("without_input_casts",),
     "install": ("bake_offsets", "install_coord_offset_adapter", "reattach_coord_offset_hooks"),
     "optimizer": ("build_param_groups", "offset_parameters", "param_group_names", "register_param_groups"),
-    "peft": ("check_peft_config", "with_offset_modules"),
+    "peft": ("check_peft_config", "with_offset_modules", "without_input_casts"),
     "tables": ("CoordOffsetAdapter",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -23,6 +23,8 @@ No other file of the package uses a private name of the two libraries:
 | `peft_config` of a model                | the configurations of its adapters  | a forgotten `modules_to_save`     |
 |                                         |                                     | would pass unnoticed              |
 | `token_adapter.trainable_tokens_delta`  | key of the rows in a vanilla file   | no `save_as_trainable_tokens`     |
+| `peft.helpers`                          |                                     |                                   |
+| - `disable_input_dtype_casting`         | leaves out casts of LoRA's inputs   | autocast would undo each of them  |
 | `embed_scale` of an embedding           | factor of its rows in Gemma         | offsets would be added unscaled   |
 | `transformers.integrations.deepspeed`   |                                     |                                   |
 | - `deepspeed_config`                    | tells whether DeepSpeed keeps a     | `dtype="auto"` would always mean  |
@@ -32,11 +34,13 @@ No other file of the package uses a private name of the two libraries:
 import copy
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from peft import PeftConfig, PeftModel
+from peft.helpers import disable_input_dtype_casting
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper
 from peft.utils.other import AuxiliaryTrainingWrapper, TrainableTokensWrapper
@@ -52,6 +56,34 @@ VOCABULARY_LAYERS = ("model.language_model.embed_tokens", "lm_head")
 
 TOKEN_ROWS_KEY = "base_model.model.{}.token_adapter.trainable_tokens_delta"
 """Name of a layer's trained rows in a vanilla PEFT adapter."""
+
+
+@contextmanager
+def without_input_casts(model: Any, autocast: bool) -> Iterator[None]:
+    """Let LoRA layers take activations as they are, forward and backward, within this context.
+
+    The factors are in float32, so PEFT casts the input of each layer to float32, and autocast casts it back for the
+    product: the values are the same without, and a step takes less time and memory. DoRA computes norms in the dtype of
+    the input, so its casts stay.
+
+    Args:
+        model: of PEFT or not
+        autocast: whether forward passes are under autocast
+
+    Example:
+        >>> import torch
+        >>> from peft import LoraConfig, get_peft_model
+        >>> model = get_peft_model(torch.nn.Sequential(torch.nn.Linear(4, 4)), LoraConfig(target_modules=["0"]))
+        >>> with without_input_casts(model, autocast=True):
+        ...     model.base_model.model[0].cast_input_dtype_enabled
+        False
+    """
+    configs = getattr(model, "peft_config", None)
+    kinds = (
+        {(c.peft_type, getattr(c, "use_dora", False)) for c in configs.values()} if isinstance(configs, dict) else ()
+    )
+    with disable_input_dtype_casting(model, active=autocast and kinds == {("LORA", False)}):
+        yield
 
 
 def with_offset_modules(arguments: Mapping[str, Any] | PeftConfig) -> Any:
