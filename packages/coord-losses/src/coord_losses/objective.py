@@ -167,7 +167,8 @@ class CoordObjective:
             objects: the objects for the box term; None for no objects
             offsets_KH: offsets added to rows of the weight, trained or not; None for no offsets
             offset_ids_K: the token ids of those rows; None for the coordinate tokens
-            chunk_rows: number of rows whose logits exist at a time; None for 64 MiB of logits (256 on a GPU)
+            chunk_rows: number of rows whose logits exist at a time; None for 64 MiB of logits (256 on a GPU), or as
+                many as the head is wide if that is more and the weight is trained
             bias_V: the head's bias, frozen or trained; None for no bias
             logit_scale: factor by which the model multiplies its logits, including the bias (Cohere; Granite divides)
             softcap: cap of the logits, `softcap · tanh(logits / softcap)` (Gemma 2); None for no cap

@@ -50,6 +50,8 @@ class Passes:
             longest: the most positions that answers and drafts take behind the prompt
         """
         self.count = 0
+        if not self.fixed_shapes:
+            self._cache = None  # of the batch before, before the prompts take memory
         ids_BT = inputs["input_ids"]
         rows, self.prompt_length = ids_BT.shape
         first_BF = torch.tensor(first, dtype=torch.long, device=ids_BT.device).expand(rows, -1)
