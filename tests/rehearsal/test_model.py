@@ -80,8 +80,8 @@ def test_answers_wait_for_the_tokens_of_each_pass_and_twice_a_batch(name, folder
             torch.testing.assert_close(torch.tensor(f[key]), torch.tensor(e[key]), rtol=1e-4, atol=1e-5)
     assert not device.mismatches
     waits = device.waits_of(*OURS)
-    # The tokens of each pass, within which nothing waits; before them, for sdpa, the lengths of images, and after them the
-    # statistics.
+    # The tokens of each pass, within which nothing waits; before them, for sdpa, the lengths of images, and after them
+    # the statistics.
     assert waits.pop(next(key for key in waits if "decode.py" in key[1])) <= LIMIT
     assert sum(waits.values()) == 2, waits
 
