@@ -146,13 +146,11 @@ def register_format(row: AnnotationFormat, *, first: bool = False) -> Annotation
         raise ValueError(f"annotation format {row.name}: there is one of this name already; choose another")
     if (row.read is None) == (row.load is None):
         raise ValueError(f"annotation format {row.name}: expected either read or load, found both or neither")
-    others = dict(_ROWS)
+    rows = [(row.name, row), *_ROWS.items()] if first else [*_ROWS.items(), (row.name, row)]
+    _ROWS.clear()
+    _ROWS.update(rows)
     if first:
-        _ROWS.clear()
         OWN.add(row.name)
-    _ROWS[row.name] = row
-    if first:
-        _ROWS.update(others)
     return row
 
 
