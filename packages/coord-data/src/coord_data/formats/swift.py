@@ -76,7 +76,7 @@ def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
         yield RawImage(name, where, own, extra=query_of(record))
 
 
-def _of_captions(objects: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _of_captions(objects: Any) -> dict[str, Any]:
     """Return the objects of ms-swift 2 in the form of ms-swift 3; a caption may have several boxes."""
     refs, boxes, images, kinds = [], [], [], set()
     for item in objects:

@@ -62,7 +62,7 @@ def _facts(source: Source) -> dict[int, Mapping[str, Any]]:
     """
     rows, path = source.document, source.path
     check(isinstance(rows, list), f"{path}: expected a list of images", rows)
-    facts = {}
+    facts: dict[Any, Mapping[str, Any]] = {}
     for position, row in enumerate(rows):
         image_id = row.get("image_id", row.get("id")) if isinstance(row, Mapping) else None
         check(isinstance(image_id, int), f"{path}: record {position}: expected an object with image_id", row)
