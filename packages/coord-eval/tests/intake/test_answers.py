@@ -240,7 +240,7 @@ def test_infer_scale_refuses_inexact_boxes_of_a_resized_input(coco_set, answers,
 
     records = rewritten(coco_set, answers(1000), change)
     assert score(coco_set, records, scale="pixels").mean_iou > 0.5
-    with pytest.raises(InputError, match="this looks like .*an input resized"):
+    with pytest.raises(InputError, match=r"this looks like .*an input resized"):
         score(coco_set, records, scale="infer")
 
 
