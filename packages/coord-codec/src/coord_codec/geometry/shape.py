@@ -106,7 +106,8 @@ def read_shape(value: Any) -> Shape:
     if isinstance(value, Shape):
         return value
     if not isinstance(value, Mapping) or "type" not in value:
-        hint = "; run-length encoded masks are not supported, convert them to polygons" if _is_mask(value) else ""
+        is_mask = isinstance(value, Mapping) and "counts" in value
+        hint = "; run-length encoded masks are not supported, convert them to polygons" if is_mask else ""
         raise InputError(f'expected {{"type": ..., "coordinates": [...]}}, found {value!r:.80}{hint}')
     kind = geometry_of(value["type"])
     coordinates = _coordinates(value.get("coordinates"), in_bins)
@@ -191,7 +192,3 @@ def _coordinates(values: Any, in_bins: bool) -> Coordinates:
     for v in values:
         _GRID.quantize(v)  # raises an error for values outside [0, 1]
     return tuple(clamp(float(v)) for v in values)
-
-
-def _is_mask(value: Any) -> bool:
-    return isinstance(value, Mapping) and "counts" in value

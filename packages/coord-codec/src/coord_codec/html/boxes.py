@@ -78,8 +78,9 @@ def image_svg(name: str, size: tuple[float, float], boxes: Sequence[Drawn], data
     ]
     if data:
         parts.append(f'<image width="{w}" height="{h}" href="{safe(data)}"/>')
-    order = sorted(boxes, key=lambda box: -_area(box))
-    rings = "".join(_frame(box, w, h) for box in order if not box.points)
+    order = sorted(boxes, key=lambda drawn: -(drawn.box[2] - drawn.box[0]) * (drawn.box[3] - drawn.box[1]))
+    corners = ((x1 * w, y1 * h, x2 * w, y2 * h) for x1, y1, x2, y2 in (box.box for box in order if not box.points))
+    rings = "".join(f"M{x1:.0f} {y1:.0f}H{x2:.0f}V{y2:.0f}H{x1:.0f}z" for x1, y1, x2, y2 in corners)
     parts.append(f'<path class="casing" d="{rings}"/>' if rings else "")
     parts += [_outline(box, w, h) for box in order]
     parts += [_number(box, w, h) for box in order if box.slot >= len(PALETTE)]
@@ -94,16 +95,6 @@ def fate_legend(fates: Sequence[str] = tuple(MEANINGS)) -> str:
         for fate in fates
     )
     return f'<p class="key">{"".join(items)}<span>Colours stand for labels.</span></p>'
-
-
-def _area(box: Drawn) -> float:
-    x1, y1, x2, y2 = box.box
-    return (x2 - x1) * (y2 - y1)
-
-
-def _frame(drawn: Drawn, w: int, h: int) -> str:
-    x1, y1, x2, y2 = drawn.box
-    return f"M{x1 * w:.0f} {y1 * h:.0f}H{x2 * w:.0f}V{y2 * h:.0f}H{x1 * w:.0f}z"
 
 
 def _outline(drawn: Drawn, w: int, h: int) -> str:
