@@ -66,13 +66,13 @@ def records_of(
         InputError: the file cannot be read, or is neither.
     """
     from coord_data.read_as import ReadAs
-    from coord_data.reread import RereadSource
+    from coord_data.reread import reread_source
     from coord_data.stream.coco import CocoRecords
     from coord_data.stream.lines import LineRecords
 
     root = rules.images or source.path.parent
     if rules.read_as is not None:
-        source = RereadSource(source, ReadAs.parse(rules.read_as), image_size)
+        source = reread_source(source, ReadAs.parse(rules.read_as), image_size)
     is_coco = bool(_COCO & source.keys[0]) and source.record is None
     records = None if is_coco else records_in(source)
     if records is None:
