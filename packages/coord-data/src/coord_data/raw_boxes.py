@@ -74,6 +74,11 @@ class RawBoxes:
     def __len__(self) -> int:
         return len(self.numbers_N4)
 
+    def of_boxes(self, rows_n: np.ndarray) -> RawBoxes:
+        """Return the set with some of its boxes."""
+        labels = tuple(self.labels[row] for row in rows_n.tolist())
+        return replace(self, image_N=self.image_N[rows_n], numbers_N4=self.numbers_N4[rows_n], labels=labels)
+
     def compared_images(self) -> list[int]:
         """Return which images are compared with their boxes: evenly spaced ones with boxes, and consecutive ones."""
         with_boxes = np.unique(self.image_N)

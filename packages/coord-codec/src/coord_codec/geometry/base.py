@@ -210,7 +210,7 @@ class Geometry(ABC):
 
     def placed(self, points: Sequence[Point]) -> Sequence[Point]:
         """Return the points that exist."""
-        return points
+        return [point for point in points if self.is_placed(point)]
 
     def box_of(self, numbers: Sequence[Any], lib: Any = math) -> tuple[Any, Any, Any, Any]:
         """Return the box around a shape (x1, y1, x2, y2) as a formula of its numbers.
