@@ -120,25 +120,6 @@ def row_of(instance: Instance) -> Row:
     )
 
 
-def instance_of(row: Row) -> Instance:
-    """Convert a row to an instance."""
-    extra, extras = row.extra or ({}, None)
-    objects = []
-    for i, (desc, crowd, area) in enumerate(zip(row.desc, row.crowd, row.area, strict=True)):
-        values: dict[str, Any] = {"desc": desc, "bbox": tuple(row.bbox[4 * i : 4 * i + 4])}
-        if crowd:
-            values["iscrowd"] = True
-        if area is not None:
-            values["area"] = area
-        if extras:
-            values |= extras[i]
-        if "geometry" in values:
-            values["geometry"] = read_shape(values["geometry"])
-        objects.append(Object.model_construct(**values))
-    known = {key: value for key in ("width", "height", "image_id") if (value := getattr(row, key)) is not None}
-    return Instance.model_construct(image=row.image, **known, **extra, objects=tuple(objects))
-
-
 class Records(Sequence[Instance]):
     """Records in an Arrow table, of which questions about all records are answered without decoding any.
 
@@ -250,5 +231,21 @@ class Records(Sequence[Instance]):
 
 
 def _instance(values: dict[str, Any]) -> Instance:
-    parsed = {name: values[name] and json.loads(values[name]) for name in ("image_id", "extra")}
-    return instance_of(Row(**values | parsed))
+    """Return the instance of a row as the file holds it."""
+    extra, extras = json.loads(values["extra"]) if values["extra"] else ({}, None)
+    objects = []
+    for i, (desc, crowd, area) in enumerate(zip(values["desc"], values["crowd"], values["area"], strict=True)):
+        stated: dict[str, Any] = {"desc": desc, "bbox": tuple(values["bbox"][4 * i : 4 * i + 4])}
+        if crowd:
+            stated["iscrowd"] = True
+        if area is not None:
+            stated["area"] = area
+        if extras:
+            stated |= extras[i]
+        if "geometry" in stated:
+            stated["geometry"] = read_shape(stated["geometry"])
+        objects.append(Object.model_construct(**stated))
+    known = {key: values[key] for key in ("width", "height") if values[key] is not None}
+    if values["image_id"] is not None:
+        known["image_id"] = json.loads(values["image_id"])
+    return Instance.model_construct(image=values["image"], **known, **extra, objects=tuple(objects))
