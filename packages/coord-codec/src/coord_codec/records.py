@@ -229,7 +229,8 @@ def parse_record(record: Any, where: str, on_bad_box: OnBadBox | None = None) ->
         faults, errors = _problems_of(error, where), error.errors()
         if on_bad_box is None or not all(fault.is_box for fault in faults):
             return None, faults
-        if on_bad_box == "drop_image" and not all(isinstance(_cause(e), SmallBoxError) for e in errors):
+        causes = (e.get("ctx", {}).get("error") for e in errors)
+        if on_bad_box == "drop_image" and not all(isinstance(cause, SmallBoxError) for cause in causes):
             return None, faults
         invalid = {e["loc"][1] for e in errors}
         objects = values["objects"]
@@ -280,10 +281,6 @@ def phrase_of(instance: Instance) -> str | None:
     """Return the phrase of a record, its key `query`; None if the record has none."""
     phrase = getattr(instance, "query", None)
     return phrase if isinstance(phrase, str) and phrase.strip() else None
-
-
-def _cause(error: Mapping[str, Any]) -> Any:
-    return error.get("ctx", {}).get("error")
 
 
 def raise_for(problems: Iterable[Problem], summary: str) -> None:
@@ -347,14 +344,12 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = lru_cache(TypeAdapter)
 
 
 def _problems_of(error: ValidationError, where: str) -> list[Problem]:
-    return [
-        Problem(where, _path(e["loc"]), _message(e), is_box=e["loc"][:1] == ("objects",) and len(e["loc"]) > 1)
-        for e in error.errors()
-    ]
-
-
-def _path(loc: tuple[int | str, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+    problems = []
+    for fault in error.errors():
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
+        is_box = fault["loc"][:1] == ("objects",) and len(fault["loc"]) > 1
+        problems.append(Problem(where, place, _message(fault), is_box=is_box))
+    return problems
 
 
 def _message(error: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from itertools import islice, tee
@@ -134,13 +135,9 @@ def _stamps(root: Path, names: Iterable[str]) -> str:
     """Return a hash of names, sizes and modification times of images; a missing image counts as size -1."""
     sha, folder = hashlib.sha256(), str(root)
     for name in names:
-        sha.update(f"{name} {_stamp(f'{folder}/{name}')}\n".encode())
+        stamp = -1, -1
+        with suppress(OSError):
+            stat = os.stat(f"{folder}/{name}")  # noqa: PTH116 - a Path for each of a million names takes seconds
+            stamp = stat.st_size, stat.st_mtime_ns
+        sha.update(f"{name} {stamp}\n".encode())
     return sha.hexdigest()
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    try:
-        stat = os.stat(path)  # noqa: PTH116 - a Path for each of a million names takes seconds
-    except OSError:
-        return -1, -1
-    return stat.st_size, stat.st_mtime_ns

@@ -182,9 +182,6 @@ def _intersect(a: Point, b: Point, c: Point, d: Point) -> bool:
     turns = _cross_product(a, b, c), _cross_product(a, b, d), _cross_product(c, d, a), _cross_product(c, d, b)
     if turns[0] * turns[1] < 0 and turns[2] * turns[3] < 0:
         return True
-    corners = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
-    return any(turn == 0 and _between(*points) for turn, points in zip(turns, corners, strict=True))
-
-
-def _between(a: Point, b: Point, p: Point) -> bool:
-    return min(a[0], b[0]) <= p[0] <= max(a[0], b[0]) and min(a[1], b[1]) <= p[1] <= max(a[1], b[1])
+    corners = zip(turns, ((a, b, c), (a, b, d), (c, d, a), (c, d, b)), strict=True)
+    on_line = (points for turn, points in corners if turn == 0)
+    return any(sorted((a[0], b[0], p[0]))[1] == p[0] and sorted((a[1], b[1], p[1]))[1] == p[1] for a, b, p in on_line)

@@ -60,7 +60,10 @@ class Shape:
         if not self.names or not change.mirrors:
             return Shape(self.type, coordinates, self.names, self.visibility)
         index = {name: i for i, name in enumerate(self.names)}
-        order = [index.get(_other_side(name), i) for i, name in enumerate(self.names)]
+        sides = [("left", "right") if "left" in name else ("right", "left") for name in self.names]
+        order = [
+            index.get(name.replace(*side), i) for i, (name, side) in enumerate(zip(self.names, sides, strict=True))
+        ]
         points = pairs(coordinates)
         return Shape(self.type, flat([points[i] for i in order]), self.names, tuple(self.visibility[i] for i in order))
 
@@ -70,12 +73,6 @@ class Shape:
         if self.names:
             record |= {"names": list(self.names), "visibility": list(self.visibility)}
         return record
-
-
-def _other_side(name: str) -> str:
-    if "left" in name:
-        return name.replace("left", "right")
-    return name.replace("right", "left")
 
 
 @dataclass(frozen=True)
