@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute  # `pa.compute` is there only once something has imported it
 
 from coord_codec import Instance, Object
+from coord_codec.files import atomic_write
 from coord_codec.geometry import read_shape
 from coord_codec.records import phrase_of
 
@@ -75,19 +74,11 @@ class Row(NamedTuple):
         )
 
 
-def write_records(path: Path, rows: Iterable[Row]) -> int:
-    """Write an Arrow file atomically, one batch in memory at a time, and return its number of records."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    count = 0
-    try:
-        with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
-            for batch in _batches(rows):
-                writer.write_batch(batch)
-                count += len(batch)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return count
+def write_records(path: Path, rows: Iterable[Row]) -> None:
+    """Write an Arrow file atomically, one batch in memory at a time."""
+    with atomic_write(path, "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
+        for batch in _batches(rows):
+            writer.write_batch(batch)
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:

@@ -73,8 +73,8 @@ class Geometry(ABC):
     """A kind of shape: one row of the table `GEOMETRIES`, which `register_geometry` extends.
 
     Targets, records, losses, parsers, scores, drawings, grammars and exports ask the row and know no names. A subclass
-    states the class attributes and overrides the methods whose default does not fit; `arrange`, `from_box` and, unless
-    all numbers are x and y, `outline` and `box_of` are required.
+    states the class attributes and overrides the methods whose default does not fit; `from_box` and, unless all numbers
+    are x and y, `outline` and `box_of` are required.
 
     Attributes:
         name: key in `GEOMETRIES`, and `type` in instance files
@@ -177,13 +177,14 @@ class Geometry(ABC):
 
     # Validation, and what other annotations give.
 
-    @abstractmethod
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the coordinates in canonical order.
+        """Return the coordinates in canonical order; by default they are in any order of the right number.
 
         Raises:
             ValueError: if they are not a valid shape of this kind
         """
+        self.check_count(coordinates)
+        return coordinates
 
     @abstractmethod
     def from_box(self, bbox: Box) -> Coordinates | None:

@@ -68,15 +68,6 @@ class PointGeometry(Geometry):
     similarity = "nearness"
     from_box_words = "the centre of the box is"
 
-    def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the point unchanged.
-
-        Raises:
-            ValueError: if there are not two coordinates
-        """
-        self.check_count(coordinates)
-        return coordinates
-
     def from_box(self, bbox: Box) -> Coordinates:
         """Return the centre of the box."""
         x1, y1, x2, y2 = bbox

@@ -55,10 +55,6 @@ class Examination:
         """Return a copy with further findings."""
         return replace(self, findings=tuple(most_severe_first([*self.findings, *further])))
 
-    def pair_roots(self, finding: Finding) -> tuple[Path, Path]:
-        """Return the folders that the two paths of each of a finding's pairs are relative to."""
-        return self.leak_roots if finding.code == "leakage" and self.leak_roots else (self.root, self.root)
-
     @property
     def usable(self) -> list[Instance]:
         """The records with an image that can be used; of a large set also those whose image was not looked at."""

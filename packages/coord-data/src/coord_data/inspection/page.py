@@ -178,7 +178,8 @@ def card(
 
 def _pairs(finding: Finding, examination: Examination) -> str:
     """Return the first pairs of a finding side by side, conflicting boxes drawn on both, and a list of all others."""
-    roots = examination.pair_roots(finding)
+    leaks = finding.code == "leakage" and examination.leak_roots
+    roots = leaks or (examination.root, examination.root)  # the folders of the first and the second image of each pair
     records = examination.annotations.instances if finding.code == "conflicting_boxes" else ()
     slots = label_slots(target.desc for instance in records for target in instance.targets)
     boxes: dict[str, list[list[Drawn]]] = {}
