@@ -43,14 +43,12 @@ class Rules:
             bins away from it, although the coordinates behind it were verified with the draft in its place; 0 accepts
             only equal ones
         drafted_rows: the most answers of a pass with draft embeddings; None for any number
-        free_scores: compute `log_p` from the logits before the grammar
     """
 
     end_id: int
     max_new_tokens: int
     tolerance: int = 0
     drafted_rows: int | None = None
-    free_scores: bool = False
 
 
 @dataclass
@@ -181,7 +179,7 @@ class _Verifier:
 
     def _record(self, raw_NV: torch.Tensor, token_N: torch.Tensor, masks: list[torch.Tensor]) -> None:
         scored_NV = raw_NV
-        if masks and not self._rules.free_scores:
+        if masks:
             scored_NV = raw_NV.masked_fill(~torch.cat(masks), -torch.inf)
         self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
 
