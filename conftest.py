@@ -121,6 +121,20 @@ def shared_dir() -> Path:
     pytest.skip("no real data: put it in ../shared or set COORDEXP_SHARED")
 
 
+@pytest.fixture(scope="module")
+def undrawn_charts():
+    """Charts of reports are their legend alone, also in forks: drawing takes half of a tiny run."""
+    plot = pytest.importorskip("coord_eval.report.plot")
+
+    def legends(figure, alt):
+        words = [text.get_text() for part in figure.subfigs for box in part.legends for text in box.get_texts()]
+        return f'<svg class="chart">{"".join(f"<text>{word}</text>" for word in words)}</svg>'
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plot, "_svg", legends)
+        yield
+
+
 _SECONDS = 600
 """After this long a fork is killed with all its children: a test that hangs fails."""
 
@@ -179,9 +193,14 @@ def forked_popen(tmp_path: Path) -> type:
 
 @cache
 def _import_all() -> None:
-    """Import what runs import and carry a tiny one out: what its steps import, compile and parse each fork would anew."""
+    """Import what runs import and carry a tiny one out: what it imports, compiles and parses each fork would anew."""
     pytest.importorskip("swift")
-    for name in ("deepspeed", "torch.distributed.launcher.api", "torch.utils.tensorboard", "matplotlib.pyplot"):
+    for name in (
+        "deepspeed.runtime.zero.muon.muon_optimizer",
+        "torch.distributed.launcher.api",
+        "torch.utils.tensorboard",
+        "matplotlib.pyplot",
+    ):
         pytest.importorskip(name)
     from coord_trainer.config.run_config import check_run_config
     from coord_trainer.run import train_and_score

@@ -76,7 +76,7 @@ def test_pages_fetch_nothing(site):
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
+def workplace(undrawn_charts, tmp_path_factory):
     """The files that the guides use: images, annotations, answers."""
     from drawn_coco import write_coco
 
@@ -124,7 +124,6 @@ TOGETHER = ("adapter.md", "export.md")
 
 
 @pytest.mark.slow
-@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", sorted({path.name for path in GUIDES.glob("*.md")} - {*TOGETHER}))
 def test_what_a_guide_says_runs(name, workplace, forked):
     run_guide(name, workplace, forked)

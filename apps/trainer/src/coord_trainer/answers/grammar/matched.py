@@ -55,16 +55,16 @@ class MatchedGrammar(LogitsProcessor):
 
     def allowed(self, answers: Mapping[int, list[int]], size: int) -> torch.Tensor:
         """Return which tokens may follow answers, as a boolean mask [R, V] on the CPU; see `CoordGrammar.allowed`."""
-        import llguidance.torch
+        import llguidance.numpy  # llguidance.torch compiles a kernel where it is imported, which takes seconds
 
         for row, answer in answers.items():
             self._rows[row] = self._matcher_after(row, answer)
-        packed_RW = llguidance.torch.allocate_token_bitmask(len(answers), self._size)
+        packed_RW = llguidance.numpy.allocate_token_bitmask(len(answers), self._size)
         for place, row in enumerate(answers):
             matcher = self._rows[row][1]
             if not matcher.is_stopped():
-                llguidance.torch.fill_next_token_bitmask(matcher, packed_RW, place)
-        bits_RW = (packed_RW[..., None] >> torch.arange(32)) & 1
+                llguidance.numpy.fill_next_token_bitmask(matcher, packed_RW, place)
+        bits_RW = (torch.from_numpy(packed_RW)[..., None] >> torch.arange(32)) & 1
         allowed_RV = torch.zeros(len(answers), size, dtype=torch.bool)
         allowed_RV[:, : self._size] = bits_RW.flatten(1)[:, : self._size].bool()
         in_shapes = {}
