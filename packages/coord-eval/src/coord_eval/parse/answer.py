@@ -130,6 +130,7 @@ class Answer:
             `coord_logprobs` must have
         start_count: number of start markers (or JSON records with coordinates) in the whole text
         repeats: number of objects with the description and numbers of an earlier object of the answer
+        formats: the formats whose tokens the text contains, if there are several and `auto` chose among them
     """
 
     objects: tuple[ParsedObject, ...]
@@ -142,6 +143,7 @@ class Answer:
     coord_count: int = 0
     start_count: int = 0
     repeats: int = 0
+    formats: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[ParsedObject]:
         return iter(self.objects)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder, Scale, shape_order
+from coord_eval.parse.builder import AnswerBuilder, Scale
 from coord_eval.parse.labels import NO_LABEL, Label, clean_label, is_heading, without_instance_numbers
 from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
@@ -395,7 +395,7 @@ class LineParser:
         repairs = (entry.label.repair,) if entry.label.repair else ()
         for geometry, numbers in _divide(item, groups, builder.geometry):
             if geometry:
-                order = self.order if self.order and geometry == "box" else shape_order(geometry)
+                order = self.order if geometry == "box" else ""
                 span, text, score = (start, item.end), entry.label.text, entry.score
                 builder.add_numbers(text, numbers, span, geometry, order, None, repairs, start_index, False, score)
             else:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder, shape_order
+from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
 
@@ -146,31 +146,19 @@ class PatternParser:
         self, values: list[float], geometry: Geometry, span: tuple[int, int], index: int | None, partial: bool
     ) -> None:
         builder, row = self.builder, self.row
-        order = (
-            row.order if geometry == "box" or (geometry == "point" and len(row.order) == 2) else shape_order(geometry)
-        )
+        own_order = geometry == "box" or (geometry == "point" and len(row.order) == 2)
+        placed = self.label, values, span, geometry, row.order if own_order else "", row.scale, (), self.start_index
         if not row.bins:
-            builder.add_numbers(self.label, values, span, geometry, order, row.scale, (), self.start_index, partial)
-            return
-        units = self.units
-        if max(values) >= row.bins:
+            builder.add_numbers(*placed, partial)
+        elif max(values) >= row.bins:
             builder.drop("invalid_coordinate", *span)
         elif row.decode and len(values) == row.arity:
             builder.add(
                 self.label, tuple(values), row.decode(values), span, index, self.start_index, (), partial, "box", ""
             )
         else:
-            builder.add_tokens(
-                self.label,
-                values,
-                [units[int(k)] for k in values],
-                span,
-                geometry,
-                order,
-                first_coord_index=index,
-                start_index=self.start_index,
-                partial=partial,
-            )
+            unit = [self.units[int(k)] for k in values]
+            builder.add_numbers(*placed, partial, unit=unit, first_coord_index=index)
 
     def _drop_incomplete(self, cut: bool, start: int, end: int) -> None:
         self.builder.truncated |= cut

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder, shape_order
+from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import REGISTRY, TextFormat
 from coord_eval.parse.numbers import Kind, split_shapes
 
@@ -463,8 +463,7 @@ class _Part:
     ) -> None:
         numbers = [value[0] for value in group]
         unit = [value[1] for value in group if value[1] is not None]
-        order = shape_order(geometry)
-        own_scale = None
+        order, own_scale = "", None
         if row is not None:
             own_scale = row.scale
             if geometry == "box" and len(row.order) > 2:
@@ -478,24 +477,9 @@ class _Part:
         start_index = builder.start_count - 1
         if unit and len(unit) < len(group):  # tokens and numbers in one shape
             builder.drop("invalid_coordinate", *span)
-        elif unit:
-            builder.add_tokens(
-                label,
-                numbers,
-                unit,
-                span,
-                geometry,
-                order,
-                first_coord_index=group[0][2],
-                start_index=start_index,
-                repairs=self.repairs,
-                partial=partial,
-                score=self.score,
-            )
         else:
-            builder.add_numbers(
-                label, numbers, span, geometry, order, own_scale, self.repairs, start_index, partial, self.score
-            )
+            placed = order, own_scale, self.repairs, start_index, partial, self.score, unit, group[0][2]
+            builder.add_numbers(label, numbers, span, geometry, *placed)
 
 
 def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:
