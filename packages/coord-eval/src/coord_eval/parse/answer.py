@@ -107,7 +107,6 @@ REPAIRS = {
     "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
     "label_from_sentence": "the label is the few words of a sentence beside the numbers, if it has such words",
     "missing_marker": "a start or end marker is missing",
-    "numbers_in_string": "all numbers of a shape are in one string",
     "second_geometry": "the object has several shapes, of which the first is kept",
 }
 """Repairs of an object, and their meaning."""

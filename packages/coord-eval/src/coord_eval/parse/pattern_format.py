@@ -22,7 +22,6 @@ _CUT_TOKEN = re.compile(r"[\s,;]*<[^<>\s]{0,20}")
 """The beginning of a token at the end of a text."""
 _CLOSED = re.compile(r"[0-9][^<]*(?:<[0-9][^<]*)*<(?:/[^<>]*|\|/[^<>]*|\|[a-z]+_end\|)>$")
 """Numbers and an end mark at the end of a text."""
-_SEPARATED = re.compile(r"[,;\[\](){}\s]|delim")
 
 
 class PatternParser:
@@ -115,10 +114,6 @@ class PatternParser:
             builder.coord_count += len(tokens)
         if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
             builder.drop("stray_text", start, end)
-            return
-        if geometry is None and len(tokens) == row.arity == 4 and not _SEPARATED.search(written):
-            self._add(list(map(int if row.bins else float, tokens)), "box", (start, end), first, partial)
-            builder.truncated |= at_end and partial
             return
         groups, last = self._groups(box_start, box_end)
         open_number = at_end and partial and not self.is_token and last == self.text_end
