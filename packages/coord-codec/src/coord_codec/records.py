@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar
@@ -354,12 +354,13 @@ def validated(kind: type[T], value: Any, where: str) -> T:
         InputError: naming file, field, what was expected and what was found
     """
     try:
-        return _adapter(kind).validate_python(value)
+        found: T = _adapter(kind).validate_python(value)
+        return found
     except ValidationError as error:
         raise InputError(str(_problems_of(error, where)[0])) from None
 
 
-_adapter = lru_cache(TypeAdapter)
+_adapter: Callable[[Any], TypeAdapter[Any]] = lru_cache(TypeAdapter)
 
 
 def _problems_of(error: ValueError, where: str) -> list[Problem]:
