@@ -334,8 +334,8 @@ def validated(kind: type[T], value: Any, where: str) -> T:
         InputError: naming file, field, what was expected and what was found
     """
     try:
-        checked: T = _adapter(kind).validate_python(value)
-        return checked
+        found: T = _adapter(kind).validate_python(value)
+        return found
     except ValidationError as error:
         raise InputError(str(_problems_of(error, where)[0])) from None
 
