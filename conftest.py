@@ -27,7 +27,10 @@ FULL = "COORDEXP_FULL"
 """The environment variable that `--full` sets: slow tests too, and fuzz of its whole size."""
 
 SEED = "COORDEXP_SEED"
-"""The environment variable with the seed of all fuzz; drawn anew for each run unless it is set."""
+"""The environment variable with the seed of all fuzz and draws of cases; drawn anew for each run unless it is set."""
+
+WHOLE = pytest.StashKey[bool]()
+"""Whether all cases run: with `--full`, or of a test that is named."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,11 +53,34 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("workspace")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in a shell that was started in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.stash[WHOLE] = bool(os.environ.get(FULL) or named)
+
+
+@pytest.hookimpl(trylast=True)  # of those that `-m` leaves
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the cases of the printed seed where a test is marked `drawn`.
+
+    `drawn(3)` keeps three of the test's cases; `drawn(3, "family")` all cases of three values of its argument `family`,
+    which are the same for all tests of the file.
+    """
+    kept: dict[str, dict[str, list[pytest.Item]]] = {}
+    for item in [] if config.stash[WHOLE] else items:
+        if (mark := item.get_closest_marker("drawn")) and isinstance(item, pytest.Function):
+            case = f"{item.path.name} {item.callspec.indices[mark.args[1]]}" if mark.args[1:] else item.nodeid
+            kept.setdefault(item.nodeid.partition("[")[0], {}).setdefault(case, []).append(item)
+    left_out: list[pytest.Item] = []
+    for cases in kept.values():
+        drawn = sorted(cases, key=lambda case: random.Random(f"{os.environ[SEED]} {case}").random())
+        count = next(iter(cases.values()))[0].get_closest_marker("drawn").args[0]
+        left_out += [item for case in drawn[count:] for item in cases[case]]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_report_header() -> str:
     """Say how to draw the same fuzz again."""
-    return f"fuzz: {SEED}={os.environ[SEED]} draws the same again"
+    return f"fuzz and drawn cases: {SEED}={os.environ[SEED]} draws the same again"
 
 
 class Fuzz(NamedTuple):
