@@ -14,8 +14,9 @@ ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
-def test_audit_of_the_workflows_finds_nothing():
-    command = [Path(sys.executable).with_name("zizmor"), "--offline", ROOT / ".github"]
+@pytest.mark.parametrize("tool", [["actionlint", *WORKFLOWS], ["zizmor", "--offline", ROOT / ".github"]])
+def test_audits_of_the_workflows_find_nothing(tool):
+    command = [Path(sys.executable).with_name(tool[0]), *tool[1:]]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

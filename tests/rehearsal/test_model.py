@@ -88,7 +88,7 @@ def test_answers_wait_for_the_tokens_of_each_pass_and_twice_a_batch(name, folder
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["free", "names"])
-def test_drafted_answers_mix_no_devices(name, folder, config, images):
+def test_drafted_answers_wait_once_a_pass_and_mix_no_devices(name, folder, config, images):
     expected = answers(opened(folder, config), config, images[1], name)
     checkpoint = opened(folder, config)
     rows = checkpoint.model.get_input_embeddings().weight[:3].detach().clone()
@@ -98,6 +98,8 @@ def test_drafted_answers_mix_no_devices(name, folder, config, images):
         found = answers(checkpoint, config, images[1], name, speed="exact")
     assert [answer["text"] for answer in found] == [answer["text"] for answer in expected]
     assert not device.mismatches
+    waits = device.waits_of(*OURS)
+    assert sum(n for key, n in waits.items() if "decode.py" in key[1]) == 1 + checkpoint.drafted["passes"], waits
 
 
 def step(run, batch, place=lambda x: x):

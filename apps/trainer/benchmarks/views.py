@@ -203,12 +203,7 @@ def tiles(
 @app.command()
 def calibration(run: Path, out: Out = Path("runs/views"), fitted: int = 50, tested: int = 250) -> None:
     """Fit a calibration to the answers to some held-out images that `seeds` kept, and test it on others."""
-    from coord_eval.calibration.calibration import (
-        fit_calibration,
-        labels_of,
-        reliability_with_intervals,
-        replace_scores,
-    )
+    from coord_eval.calibration.calibration import fit_calibration, reliability_with_intervals
 
     name = f"{run.parent.name}-{run.name.removeprefix('seed-')}"
     detector = Detector.load(run, load_run_config(None, [], trains=False))
@@ -220,7 +215,9 @@ def calibration(run: Path, out: Out = Path("runs/views"), fitted: int = 50, test
             for part in (slice(fitted), slice(fitted, fitted + tested))
         )
         fit = fit_calibration(first)
-        after = replace_scores(second, fit(second.detections.scores_D, labels_of(second)))
+        names = [*second.truth.categories, *second.detections.unknown]
+        labels = [names[k] for k in second.detections.category_D.tolist()]
+        after = second.with_scores(fit(second.detections.scores_D, labels), second.score_source)
         errors = [reliability_with_intervals(e) for e in (second, after)]
         cells = [f"{error['ece']:.3f} [{error['low']:.3f}, {error['high']:.3f}]" for error in errors]
         chosen = fit.choose(precision=0.9)

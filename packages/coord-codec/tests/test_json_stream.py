@@ -21,7 +21,7 @@ def expected(document):
         if isinstance(value, list) and value:
             yield from ((key, position, element) for position, element in enumerate(value))
         else:
-            yield key, -1, None
+            yield key, -1, value or None
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 1 << 20])

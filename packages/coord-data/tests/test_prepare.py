@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError, read_instances
-from coord_data.duplicates import near_duplicates, perceptual_hash
+from coord_data.alike import near_duplicates
+from coord_data.image_file import perceptual_hash
 from coord_data.image_set import load_annotated
 from coord_data.preparation import prepare
 from coord_data.rules import ReadingRules

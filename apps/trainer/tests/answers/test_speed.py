@@ -246,6 +246,24 @@ def test_drafts_are_accepted_up_to_the_first_that_differs_by_more_than_the_toler
     assert log_p == pytest.approx([float(logits[0, 0].log_softmax(0).max())] * len(expected))
 
 
+class Rising:
+    """Allows tokens above the last."""
+
+    def allowed(self, answers, size, device):
+        return torch.stack([torch.arange(size, device=device) > max([0, *tokens[-1:]]) for _, tokens in answers])
+
+
+@pytest.mark.parametrize(("tolerance", "expected"), [(0, [14]), (2, [14, 15, 16, 17])])
+def test_grammar_restricts_what_follows_the_token_that_was_taken_and_not_its_draft(tolerance, expected):
+    verifier = _Verifier(ForcedTokens.none(CoordVocab(10)), Rules(5, 9, tolerance), Rising(), 1)
+    row = _Row(0, drafted=[12, 15, 14])
+    logits = torch.zeros(1, 4, 1010)
+    for depth, likeliest in enumerate([[14], [13, 15], [12, 16], [17]]):  # 13 and 14 may follow 12, but not 14
+        logits[0, depth, likeliest] = torch.tensor([3.0, 2.0])[: len(likeliest)]
+    verifier.verify([row], logits)
+    assert row.tokens == expected and row.accepted == len(expected) - 1
+
+
 def test_rejected_draft_is_followed_by_what_its_pass_found_behind_it():
     vocab = CoordVocab(10)
     forced = ForcedTokens((0,), (), (), (1, 0), 4, vocab)
@@ -253,7 +271,7 @@ def test_rejected_draft_is_followed_by_what_its_pass_found_behind_it():
     row = _Row(0, tokens=[0, 2, 11], place=Place("side", sides=1), drafted=[12, 13, 14, 1, 0])
     verifier.verify([row], torch.nn.functional.one_hot(torch.tensor([[20, 33, 44, 1, 0, 5]]), 1010).float())
     assert row.tokens == [0, 2, 11, 20]
-    verifier.draft([row], torch.nn.functional.one_hot(torch.tensor([[20, 33, 44, 1, 0, 5]]), 1010).float(), 3)
+    verifier.draft([row], 3)
     assert row.drafted == [33, 44, 1, 0] and not row.asks
 
 

@@ -19,7 +19,7 @@ _BLOCK = 1 << 20  # bytes read at a time
 def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) -> Iterator[tuple[str, int, Any]]:
     r"""Yield `(key, position, element)` for the elements of every list that is a top-level value, in document order.
 
-    A value that is not a list, or is an empty list, yields `(key, -1, None)` once.
+    Any other value yields `(key, -1, value)` once, and an empty list `(key, -1, None)`.
 
     Args:
         path: the file, UTF-8 with or without byte order mark
@@ -33,7 +33,7 @@ def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) ->
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
         >>> _ = path.write_text('{"info": {"year": 2017}, "images": [{"id": 1}, {"id": 2}]}')
         >>> list(stream_lists(path))
-        [('info', -1, None), ('images', 0, {'id': 1}), ('images', 1, {'id': 2})]
+        [('info', -1, {'year': 2017}), ('images', 0, {'id': 1}), ('images', 1, {'id': 2})]
     """
     try:
         with nullcontext(file) if file is not None else Path(path).open("rb") as content:
@@ -83,8 +83,7 @@ class _Parser:
             if self._next() == "[":
                 yield from self._elements(key)
             else:
-                self._value()
-                yield key, -1, None
+                yield key, -1, self._value()
             if self._expect(",", "}") == "}":
                 return
 

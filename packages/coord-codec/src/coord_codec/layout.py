@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -124,7 +125,7 @@ def find_layout(
     if markers is None:
         objects, reasons = _find_json_objects(ids, is_coord, vocab, kind or geometry_of("box"))
     else:
-        objects, reasons = _Scanner(vocab, _check_markers(markers, vocab), kind).scan(ids, is_coord)
+        objects, reasons = _find_marked_objects(ids, is_coord, vocab, _check_markers(markers, vocab), kind)
     desc = tuple(p for o in objects for p in o.desc_positions)
     in_desc = set(desc)
     return SequenceLayout(
@@ -154,115 +155,51 @@ def _to_integers(values: Any, expected: str) -> list[int]:
         raise InputError(f"{expected}: {error}") from None
 
 
-class _State(Enum):
-    OUTSIDE = auto()
-    DESC = auto()  # after start
-    GAP = auto()  # four markers: between description end and box start
-    COORDS = auto()
-    SKIPPING = auto()  # in the rest of an invalid object, up to the next start or end marker
+_BEGUN = re.compile("[SDBEC]")
+"""A token outside objects that is no text: the start of an object, or a marker or coordinate that is out of place."""
+_ENDED = re.compile("[SE]")
+"""A token that ends the rest of an invalid object."""
+_SYNTAX = {2: (re.compile("S(t*)(C*)"), "CE"), 4: (re.compile("S(t*)(?:D(?:B(C*))?)?"), "D")}
+"""By the number of markers: an object up to its end marker or its first fault, and what follows a description."""
 
 
-class _Scanner:
-    """Finds the objects of text with two or four markers; see `find_layout`."""
+def _find_marked_objects(
+    ids: Sequence[int], is_coord: Sequence[bool], vocab: CoordVocab, markers: Sequence[int], kind: Geometry | None
+) -> tuple[list[ObjectLayout], list[Omission]]:
+    """Return the objects and omissions of text with two or four markers; see `find_layout`.
 
-    def __init__(self, vocab: CoordVocab, markers: Sequence[int], kind: Geometry | None) -> None:
-        self.vocab, self.kind = vocab, kind
-        self.start, self.end = markers[0], markers[-1]
-        has_inner_markers = len(markers) == 4
-        self.desc_end = markers[1] if has_inner_markers else None
-        self.box_start = markers[2] if has_inner_markers else None
-        self.markers = frozenset(markers)
-        self.objects: list[ObjectLayout] = []
-        self.omissions: list[Omission] = []
-        self.state = _State.OUTSIDE
-        self.opened_at = 0
-        self.desc: list[int] = []
-        self.coords: list[int] = []
-        self.bins: list[int] = []
-
-    def scan(self, ids: Sequence[int], is_coord: Sequence[bool]) -> tuple[list[ObjectLayout], list[Omission]]:
-        """Return the objects and omissions of a sequence; an object that is still open at its end is unfinished."""
-        for position, (token_id, coord) in enumerate(zip(ids, is_coord, strict=True)):
-            self._step(position, token_id, coord)
-        if self.state in (_State.DESC, _State.GAP, _State.COORDS):
-            self._leave_out(len(ids), Reason.UNFINISHED, _State.OUTSIDE)
-        return self.objects, self.omissions
-
-    def _step(self, position: int, token_id: int, coord: bool) -> None:
-        if token_id == self.start:
-            self._open(position)
-        elif self.state is _State.SKIPPING:
-            if token_id == self.end:
-                self.state = _State.OUTSIDE
-        elif self.state is _State.OUTSIDE:
-            self._stray(position, token_id, coord)
-        elif token_id < 0:
-            self._leave_out(position, Reason.MASKED, _State.SKIPPING)
-        elif self.state is _State.DESC:
-            self._in_desc(position, token_id, coord)
-        elif self.state is _State.GAP:
-            if token_id == self.box_start:
-                self.state = _State.COORDS
+    Each token becomes a letter: S, D, B, E for the markers (start, description end, box start, end), C for a
+    coordinate, X for a negative id, t for any other.
+    """
+    letters = dict(zip(markers, "SE" if len(markers) == 2 else "SDBE", strict=True))
+    text = "".join("C" if c else letters.get(i, "X" if i < 0 else "t") for i, c in zip(ids, is_coord, strict=True))
+    syntax, after_desc = _SYNTAX[len(markers)]
+    objects: list[ObjectLayout] = []
+    omissions: list[Omission] = []
+    place: int | None = 0
+    while place is not None and (begun := _BEGUN.search(text, place)):
+        start = end = begun.start()
+        reason: Reason | None = Reason.STRAY_COORDINATE if begun[0] == "C" else Reason.STRAY_MARKER
+        if found := syntax.match(text, start):
+            desc, coords, end = range(*found.span(1)), range(*found.span(2)), found.end()
+            following = text[end : end + 1]
+            if not desc and (left := text[desc.stop : desc.stop + 1]) and left in after_desc:
+                end, reason = desc.stop, Reason.NO_DESCRIPTION
+            elif following != "E" or coords.stop < 0:
+                faults = {"": Reason.UNFINISHED, "S": Reason.NESTED_START, "X": Reason.MASKED}
+                reason = faults.get(following, Reason.UNEXPECTED_TOKEN)
             else:
-                self._unexpected(position, token_id)
-        elif coord:
-            self._take_coord(position, token_id)
-        elif token_id == self.end:
-            self._close(position)
-        else:
-            self._unexpected(position, token_id)
-
-    def _open(self, position: int) -> None:
-        if self.state in (_State.DESC, _State.GAP, _State.COORDS):
-            self._leave_out(position, Reason.NESTED_START, _State.OUTSIDE)
-        self.state, self.opened_at = _State.DESC, position
-        self.desc, self.coords, self.bins = [], [], []
-
-    def _in_desc(self, position: int, token_id: int, coord: bool) -> None:
-        leaves_desc = token_id == self.desc_end if self.desc_end is not None else coord or token_id == self.end
-        if leaves_desc and not self.desc:
-            self._leave_out(position, Reason.NO_DESCRIPTION, self._after(token_id))
-        elif not leaves_desc and (coord or token_id in self.markers):
-            self._unexpected(position, token_id)
-        elif not leaves_desc:
-            self.desc.append(position)
-        elif token_id == self.desc_end:
-            self.state = _State.GAP
-        elif coord:
-            self.state = _State.COORDS
-            self._take_coord(position, token_id)
-        else:
-            self._close(position)
-
-    def _take_coord(self, position: int, token_id: int) -> None:
-        self.coords.append(position)
-        self.bins.append(self.vocab.id_to_bin(token_id))
-
-    def _close(self, position: int) -> None:
-        count = len(self.coords)
-        fits = self.kind.fits(count) if self.kind else count >= _MIN_COORDS and count % 2 == 0
-        if not fits:
-            self._leave_out(position, Reason.ARITY, _State.OUTSIDE)
-            return
-        self.objects.append(ObjectLayout(tuple(self.coords), tuple(self.desc), tuple(self.bins)))
-        self.state = _State.OUTSIDE
-
-    def _stray(self, position: int, token_id: int, coord: bool) -> None:
-        if coord or token_id in self.markers:
-            self.opened_at = position
-            reason = Reason.STRAY_COORDINATE if coord else Reason.STRAY_MARKER
-            self._leave_out(position, reason, self._after(token_id))
-
-    def _unexpected(self, position: int, token_id: int) -> None:
-        self._leave_out(position, Reason.UNEXPECTED_TOKEN, self._after(token_id))
-
-    def _after(self, token_id: int) -> _State:
-        """Return the state after a fault: an end marker ends the invalid object, other tokens do not."""
-        return _State.OUTSIDE if token_id == self.end else _State.SKIPPING
-
-    def _leave_out(self, position: int, reason: Reason, state: _State) -> None:
-        self.omissions.append(Omission(self.opened_at, position, reason))
-        self.state = state
+                fits = kind.fits(len(coords)) if kind else len(coords) >= _MIN_COORDS and len(coords) % 2 == 0
+                reason = None if fits else Reason.ARITY
+                if fits:
+                    objects.append(
+                        ObjectLayout(tuple(coords), tuple(desc), tuple(vocab.id_to_bin(ids[p]) for p in coords))
+                    )
+        if reason is not None:
+            omissions.append(Omission(start, end, reason))
+        closing = _ENDED.search(text, end)
+        place = closing and closing.start() + (closing[0] == "E")
+    return objects, omissions
 
 
 def _find_json_objects(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     StrictInt,
     StrictStr,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     field_serializer,
@@ -33,6 +34,7 @@ UNCERTAIN = "uncertain"
 ABSENT = "absent"
 """Extra key of a record: the descriptions known to be absent, if annotators did not look for all of them."""
 _SHOWN = 5  # how many problems a strict error lists
+T = TypeVar("T")
 
 
 def _without_point(value: Any) -> Any:
@@ -343,6 +345,22 @@ class UniqueIds:
         if first is where:
             return None
         return Problem(where, "image_id", f"expected an id of its own, found {image_id!r}, which {first} has already")
+
+
+def validated(kind: type[T], value: Any, where: str) -> T:
+    """Return a value of a file as a type that pydantic can check, such as a dataclass.
+
+    Raises:
+        InputError: naming file, field, what was expected and what was found
+    """
+    try:
+        found: T = _adapter(kind).validate_python(value)
+        return found
+    except ValidationError as error:
+        raise InputError(str(_problems_of(error, where)[0])) from None
+
+
+_adapter: Callable[[Any], TypeAdapter[Any]] = lru_cache(TypeAdapter)
 
 
 def _problems_of(error: ValueError, where: str) -> list[Problem]:

@@ -165,27 +165,17 @@ def inspect(
     """
     must_be_folder(out)
     from coord_data.formats.registry import open_source
-    from coord_data.inspection.examine import evidence_of, examination_of
-    from coord_data.inspection.find_data import find_data, heldout_of_yolo, other_split
+    from coord_data.inspection.examine import evidence_of
+    from coord_data.inspection.find_data import examine_named, find_data
     from coord_data.inspection.page import Page
     from coord_data.inspection.report import refuse, write_report
 
-    found = find_data(data, images)
-    rules = _rules(read_as=read_as, images=found.images, format=format, allow_outside=allow_outside)
+    annotations, images = find_data(data, images)
+    rules = _rules(read_as=read_as, images=images, format=format, allow_outside=allow_outside)
     other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None})
-    source = open_source(found.annotations, format)
-    other = other_split(found.annotations)
-    if heldout is not None:
-        compared: dict[str, Any] = {"heldout": evidence_of(heldout, other_rules)}
-    elif other is not None:
-        compared = {"training" if other.is_training else "heldout": evidence_of(other.path, rules)}
-    else:
-        held_out, notes = heldout_of_yolo(source, found.images)
-        for note in notes:
-            logging.getLogger("coord_data").info(f"note: {note}")
-        compared = {"heldout": held_out}
-    examination = examination_of(source, rules, max_objects=max_objects, **compared)
-    write_report(examination, out, Page(facts={"annotations": found.annotations.resolve().name}))
+    held = None if heldout is None else evidence_of(heldout, other_rules)
+    examination = examine_named(open_source(annotations, format), rules, held, max_objects)
+    write_report(examination, out, Page(facts={"annotations": annotations.resolve().name}))
     refuse(examination.findings, strict, f"see {out}")
 
 
@@ -196,8 +186,6 @@ def _rules(**values: Any) -> ReadingRules:
         InputError: an option has a value that is not possible.
     """
     from pydantic import ValidationError
-
-    from coord_data.rules import ReadingRules
 
     try:
         return ReadingRules(**values)

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from coord_codec.counts import counted  # noqa: F401  (where it was until 0.2)
 from coord_codec.files import write_text
 
 Severity = Literal["error", "warning", "note"]

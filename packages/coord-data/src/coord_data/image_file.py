@@ -22,7 +22,6 @@ from coord_codec import InputError, Problem
 from coord_codec.arguments import expect
 from coord_codec.files import path_inside
 from coord_codec.images import ImageError, decode_image, image_facts
-from coord_data.duplicates import grey_fields, perceptual_hash
 from coord_data.image_paths import IMAGE_SUFFIXES
 
 FULL_CHECK_LIMIT = 5000
@@ -43,6 +42,14 @@ MISSING = "the file does not exist"
 
 _FOLDERS = 500
 """Maximum number of folders that are searched for an image that is not at its stated path."""
+
+
+_FIELDS = 64
+"""Side in pixels of the reduced image whose grey values are compared."""
+_PHASH = 32
+"""Side in pixels of the reduced image whose frequencies are hashed."""
+_COSINES = np.cos(np.pi / _PHASH * np.outer(np.arange(8), np.arange(_PHASH) + 0.5))
+"""[8, 32]: the lowest frequencies of a discrete cosine transform."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,23 @@ class ImageFile:
     look: np.ndarray | None = field(default=None, repr=False)
     grey: np.ndarray | None = field(default=None, repr=False)
     small: Image.Image | None = field(default=None, repr=False)
+
+
+def perceptual_hash(image: Image.Image) -> np.ndarray:
+    """Return the pHash of an image, as ImageHash computes it: which of 64 low frequencies exceed their median."""
+    grey = np.asarray(image.convert("L").resize((_PHASH, _PHASH), Image.Resampling.LANCZOS), np.float64)
+    lowest = (_COSINES @ grey @ _COSINES.T).round(6)  # without the noise of images of one colour
+    bits: np.ndarray = (lowest > np.median(lowest)).ravel()
+    return bits
+
+
+def grey_fields(image: Image.Image) -> np.ndarray:
+    """Return [2, 64, 64]: the grey values of an image resized to 64 x 64, and by how much their neighbours differ."""
+    small = image.convert("L").resize((_FIELDS, _FIELDS), Image.Resampling.BILINEAR)
+    grey = np.asarray(small)
+    padded = np.pad(grey, 1, mode="edge")
+    shifted = np.stack([padded[y : y + _FIELDS, x : x + _FIELDS] for y in range(3) for x in range(3)])
+    return np.stack([grey, shifted.max(axis=0) - shifted.min(axis=0)])
 
 
 def look_at(path: Path, *, decode: bool = True, keep: bool = False) -> ImageFile:
@@ -106,11 +130,13 @@ def look_at(path: Path, *, decode: bool = True, keep: bool = False) -> ImageFile
     )
 
 
-def look_inside(path: Path, base: Path | None, *, decode: bool = True, keep: bool = False) -> ImageFile:
-    """Return what a look at an image file tells, without opening it if it lies outside the folder `base`."""
+def look_inside(path: Path, base: Path | None, *, decode: bool = True, known: ImageFile | None = None) -> ImageFile:
+    """Return what a look at an image file tells, or what is `known`; a file outside the folder `base` is a fault."""
     if base is not None and is_outside(path, base):
-        return ImageFile(None, outside_message(base))
-    return look_at(path, decode=decode, keep=keep)
+        fault = f"lies outside the folder of the images {base}, by .. or a link; allow that (--allow-outside) if "
+        fault += "it is intended, or name the folder that its path is relative to (--images)"
+        return ImageFile(None, fault)
+    return known or look_at(path, decode=decode, keep=True)
 
 
 class ImageFolder:
@@ -157,9 +183,8 @@ class ImageFolder:
         def look(key: str) -> ImageFile:
             known = self._files.get(key)
             if known is None or (key in decoded and not known.digest and known.fault is None):
-                return look_inside(Path(key), base, decode=key in decoded, keep=True)
-            is_foreign = base is not None and is_outside(Path(key), base)
-            return ImageFile(None, outside_message(base)) if base is not None and is_foreign else known
+                known = None
+            return look_inside(Path(key), base, decode=key in decoded, known=known)
 
         distinct = list(dict.fromkeys(keys))
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow releases the GIL while it decodes
@@ -285,14 +310,6 @@ def is_outside(path: Path, base: Path) -> bool:
     except InputError:
         return True
     return False
-
-
-def outside_message(base: Path) -> str:
-    """Return the error message for an image outside the folder `base`."""
-    return (
-        f"lies outside the folder of the images {base}, by .. or a link; allow that (--allow-outside) if "
-        "it is intended, or name the folder that its path is relative to (--images)"
-    )
 
 
 @lru_cache(maxsize=256)

@@ -23,10 +23,10 @@ from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import raise_for_refused
 from coord_data.classes import absent_classes, class_categories, tables_of_classes, usable
+from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.coco import base_of
 from coord_data.formats.registry import open_source
-from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFile, ImageFolder, problem_of, where_it_is
-from coord_data.raw_boxes import RawBoxes
+from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFolder, problem_of, where_it_is
 from coord_data.reading import read_by
 from coord_data.records import Records
 from coord_data.rules import ReadingRules
@@ -34,31 +34,6 @@ from coord_data.source import Source
 from coord_data.stored import is_kept, kept_records
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a set was read from, so that it can be examined without reading anything again.
-
-    Attributes:
-        named: the file or folder that the user named
-        annotations: the records as read, before images were checked
-        raw: the numbers as the file states them
-        files: what a look at each image of `raw` showed
-        root: folder that image paths are relative to
-        base: folder that images must lie in
-        notes: notes for the user on how the annotations were read
-        folder: the images that were opened
-    """
-
-    named: Path
-    annotations: AnnotationSet
-    raw: RawBoxes
-    files: tuple[ImageFile, ...] = field(repr=False)
-    root: Path
-    base: Path
-    notes: tuple[str, ...]
-    folder: ImageFolder = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -227,9 +202,7 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     found = read_by(source, rules)
     base = None if rules.allow_outside else found.base
     files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
-    return Evidence(
-        found.named, found.annotations, found.raw, tuple(files), found.root, found.base, found.notes, found.folder
-    )
+    return replace(found, files=tuple(files))
 
 
 def _notes_on(annotations: AnnotationSet, rules: ReadingRules) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -50,6 +50,13 @@ class RawObject(NamedTuple):
     keypoint_names: tuple[str, ...] = ()
     as_box: tuple[str, ...] = ()
     is_point: bool = False
+
+    def tried(self, read: Callable[[RawObject], RawObject]) -> RawObject:
+        """Return what `read` makes of the object, or the object with the error message that it raises as its fault."""
+        try:
+            return read(self)
+        except ValueError as error:
+            return self._replace(fault=str(error))
 
 
 class RawImage(NamedTuple):
@@ -97,6 +104,17 @@ class Reading:
     in_thousandths: bool = False
 
 
+def images_of(records: Iterable[tuple[str, Any]], read: Callable[[Any, str], Iterable[RawImage]]) -> Iterator[RawImage]:
+    """Yield the images that `read` returns for each record and its place, or the error that it raises as a fault."""
+    for where, record in records:
+        try:
+            if isinstance(record, str):  # see `Source.records`
+                raise InputError(record)
+            yield from list(read(record, where))
+        except InputError as error:  # noqa: PERF203 - the other records are read
+            yield RawImage("", where, fault=str(error))
+
+
 def around(outline: Sequence[float]) -> tuple[float, float, float, float]:
     """Return the box around an outline of alternating x and y.
 
@@ -139,6 +157,14 @@ def number(value: Any) -> float:
         raise ValueError(f"expected a number, found {value!r:.80}") from None
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text is a number."""
+    try:
+        return bool([number(text)])
+    except ValueError:
+        return False
+
+
 def image_size(width: Any, height: Any) -> tuple[int, int] | None:
     """Return an image size that a source states as numbers or text; None if it is not a valid size."""
     try:
@@ -146,6 +172,12 @@ def image_size(width: Any, height: Any) -> tuple[int, int] | None:
     except (ValueError, OverflowError):
         return None
     return size if min(size) > 0 else None
+
+
+def check(is_right: object, expected: str, found: Any) -> None:
+    """Raise an `InputError` with what a file has in place of what is `expected`, unless it `is_right`."""
+    if not is_right:
+        raise InputError(f"{expected}, found {as_json(found)}")
 
 
 def as_json(value: Any) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
 from coord_codec.geometry import geometry_of
-from coord_data.formats.annotation_format import Annotated
+from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.registry import FORMATS, open_source
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
@@ -19,7 +19,7 @@ def read_source(
     format: str = "auto",
     on_bad_box: OnBadBox = "drop_image",
     geometry: str = "box",
-) -> Annotated:
+) -> Evidence:
     """Read annotations of any format, with a few of the rules in `ReadingRules` and the defaults of the others.
 
     Args:
@@ -35,7 +35,7 @@ def read_source(
     return read_by(path, ReadingRules(images=images, format=format, on_bad_box=on_bad_box, geometry=geometry))
 
 
-def read_by(path: Path | Source, rules: ReadingRules) -> Annotated:
+def read_by(path: Path | Source, rules: ReadingRules) -> Evidence:
     """Read annotations of any format by all rules but those about images: `allow_outside`, `classes` and `strict`.
 
     Raises:
@@ -46,4 +46,4 @@ def read_by(path: Path | Source, rules: ReadingRules) -> Annotated:
     if rules.read_as is not None and not geometry_of(rules.geometry).is_box:
         raise InputError(f"read_as {rules.read_as}: it applies to boxes, found geometry {rules.geometry}; read boxes")
     source = open_source(path, rules.format)
-    return FORMATS[source.format].annotated(source, rules)
+    return FORMATS[source.format].evidence(source, rules)

@@ -9,8 +9,15 @@ from typing import Literal
 
 from coord_codec import InputError, Instance, Object, Problem
 from coord_codec.records import phrase_of
-from coord_data.alike import Pair, boxes_by_image, duplicates_in, is_same_object, same_boxes_of
-from coord_data.duplicates import is_same, near_duplicates
+from coord_data.alike import (
+    Pair,
+    boxes_by_image,
+    duplicates_in,
+    is_same,
+    is_same_object,
+    near_duplicates,
+    same_boxes_of,
+)
 from coord_data.image_file import ImageFile
 
 DropDuplicates = Literal["exact", "near"]

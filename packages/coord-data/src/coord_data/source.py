@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
-
-import ijson
 
 from coord_codec.arguments import expect
 from coord_codec.files import InputError, decode_text, parse_json_line
 from coord_codec.json_file import JsonFile, parsed_line
+from coord_codec.json_stream import stream_lists
 from coord_data.image_paths import in_any_case, is_hidden
 
 _HEAD = 1 << 16
@@ -71,7 +71,7 @@ class Source(JsonFile):
         if self.is_dir:
             return _Beginning()
         with self.open() as file:
-            return _inspect(file)
+            return _inspect(file, self.path)
 
     @cached_property
     def head(self) -> str:
@@ -164,31 +164,27 @@ def _decoded(content: bytes) -> str:
     return content.decode("utf-16" if content[:2] in _UTF16 else "utf-8-sig", errors="replace").lstrip()
 
 
-def _inspect(file: IO[bytes]) -> _Beginning:
+def _inspect(file: IO[bytes], path: Path) -> _Beginning:
     """Return the beginning of a file; a JSON object is parsed until its keys and its first image are known."""
     content = file.read(_HEAD)
     text = _decoded(content)
     if text[:1] != "{" or _is_record(text):
         return _Beginning(content)
     file.seek(0)
-    keys: set[str] = set()
-    below: set[str] = set()
-    first = ""
+    keys, below, first = list[str](), frozenset[str](), None
     try:
-        for prefix, event, value in ijson.parse(file):
-            if event == "map_key":
-                if prefix == "":
-                    first = first or value
-                    keys.add(value)
-                    if value in _COCO:
-                        break
-                elif prefix == first:
-                    below.add(value)
-                if len(keys) > _KEYS or len(below) > _KEYS:
-                    break
-    except ijson.JSONError:
-        return _Beginning(content)  # the reader reports it
-    return _Beginning(content, frozenset(keys), frozenset(below), _first_image(file) if keys & _COCO else None)
+        for key, position, value in stream_lists(path, file):
+            if not keys and position < 0 and isinstance(value, Mapping):
+                below = frozenset(islice(value, _KEYS))
+            if position <= 0 and _COCO.isdisjoint(keys):
+                keys.append(key)
+            if key == "images":
+                first = value if position == 0 else None
+            if key == "images" or (len(keys) > _KEYS and _COCO.isdisjoint(keys)):
+                break
+    except InputError:  # the reader reports it
+        keys = [] if _COCO.isdisjoint(keys) else keys
+    return _Beginning(content, frozenset(keys), below, first)
 
 
 def _is_record(text: str) -> bool:
@@ -198,12 +194,3 @@ def _is_record(text: str) -> bool:
         return bool(parse_json_line(first)) and bool(rest.strip())
     except ValueError:
         return False
-
-
-def _first_image(file: IO[bytes]) -> Mapping[str, Any] | None:
-    file.seek(0)
-    try:
-        image = next(ijson.items(file, "images.item"), None)
-    except ijson.JSONError:
-        return None
-    return image if isinstance(image, Mapping) else None

@@ -108,11 +108,11 @@ def test_calibration_file_is_read_back(fitted, tmp_path):
             r"knots: expected pairs of score and probability in \[0, 1\], both ascending",
         ),
         ({"knots": [[0.5, 1.6]]}, r"in \[0, 1\]"),
-        ({"thresholds": {**values["thresholds"], "intervals": []}}, "thresholds.intervals: expected 6 ends"),
-        ({"knots": None}, "expected the fields that `coord-eval calibrate` writes"),
+        ({"thresholds": {**values["thresholds"], "intervals": []}}, "thresholds: intervals: expected a row"),
+        ({"knots": None}, "calibration: knots"),
     ):
         with pytest.raises(InputError, match=message):
-            Calibration.from_json(json.dumps({**values, **change}))
+            Calibration.from_dict({**values, **change})
     with pytest.raises(InputError, match="it is for scores of the source results, and these are of stated"):
         calibration.check("stated")
     with pytest.raises(InputError, match="it is for boxes fused by nothing"):

@@ -213,11 +213,11 @@ def weak(seed):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (resized, "this looks like a resized input: give input_width and input_height"),
-        (lambda b, s: [0.64 * v for v in b], "this looks like a copy of about 640 x 640 pixels: pass scale 640"),
-        (lambda b, s: [b[1], b[0], b[3], b[2]], "the numbers fit in another order or on a turned image"),
-        (lambda b, s: [b[0], b[1], b[2] - b[0], b[3] - b[1]], "the numbers fit in another order or on a turned image"),
-        (lambda b, s: [1000 - b[2], b[1], 1000 - b[0], b[3]], "the numbers fit in another order or on a turned image"),
+        (resized, "this looks like .*an input resized .*give input_width and input_height"),
+        (lambda b, s: [0.64 * v for v in b], "this looks like .*a copy of 640 x 640 pixels .--scale 640"),
+        (lambda b, s: [b[1], b[0], b[3], b[2]], "this looks like numbers as yxyx"),
+        (lambda b, s: [b[0], b[1], b[2] - b[0], b[3] - b[1]], "this looks like numbers as xywh"),
+        (lambda b, s: [1000 - b[2], b[1], 1000 - b[0], b[3]], "this looks like .*mirrored left to right"),
         (lambda b, s: [v // 20 for v in b], "name the scale"),
     ],
     ids=["resized", "square copy", "y first", "xywh", "mirrored", "a twentieth"],
@@ -240,7 +240,7 @@ def test_infer_scale_refuses_inexact_boxes_of_a_resized_input(coco_set, answers,
 
     records = rewritten(coco_set, answers(1000), change)
     assert score(coco_set, records, scale="pixels").mean_iou > 0.5
-    with pytest.raises(InputError, match="this looks like a resized input"):
+    with pytest.raises(InputError, match=r"this looks like .*an input resized"):
         score(coco_set, records, scale="infer")
 
 

@@ -5,7 +5,7 @@ import pytest
 from coco_builder import coco
 
 from coord_eval import load_ground_truth
-from coord_eval.intake.scale import mean_best_iou
+from coord_eval.intake.interpretations import mean_best_iou
 
 
 def plain_iou(one, other):

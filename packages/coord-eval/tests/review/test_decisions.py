@@ -8,7 +8,6 @@ from coco_builder import coco
 from coord_eval import InputError
 from coord_eval.cli.main import main
 from coord_eval.review import apply_decisions, review, write_review_exports
-from coord_eval.review.page import to_record
 
 CAT = {"id": 3, "image_id": 1, "category_id": 1, "bbox": [10, 10, 40, 30], "area": 1000.0, "iscrowd": 0}
 SEGMENTED = {"segmentation": [[10, 10, 50, 10, 50, 40]], "score": 0.5}
@@ -183,7 +182,8 @@ def test_command_writes_lines_facts_and_page(spoilt, said, tmp_path, capsys):
 
 
 def test_page_says_what_a_file_of_decisions_needs(spoilt, said):
-    first = to_record(review(spoilt[0], said).findings[0])
+    found = review(spoilt[0], said)
+    first = found.to_line(found.findings[0])
     assert {"image_id", "object", "answer", "kind", "probability", "label", "proposal"} <= first.keys()
 
 

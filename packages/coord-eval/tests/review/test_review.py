@@ -126,7 +126,7 @@ def test_likelihoods_are_written_and_read(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"image_id": 1}', "object is missing"),
+        ('{"image_id": 1}', "line 1: object"),
         ('{"image_id": 1, "object": -1}', "object"),
         ('{"image_id": 1, "object": 0, "coord_logprobs": [0.5]}', "coord_logprobs"),
         ('{"image_id": 1, "object": 0, "coord_window_mass": [1.5]}', "coord_window_mass"),

@@ -84,7 +84,7 @@ def _split_words(words: Sequence[str], images: Path | None, model: str | None) -
     Raises:
         InputError: the words name several data sets.
     """
-    from coord_data.inspection.find_data import find_data, other_split
+    from coord_data.inspection.find_data import TRAIN, find_data, other_split
 
     # A Path raises for words that are too long for any file.
     data = [Path(word) for word in words if "=" not in word or os.path.exists(word)]  # noqa: PTH110
@@ -95,13 +95,13 @@ def _split_words(words: Sequence[str], images: Path | None, model: str | None) -
         settings.append(_setting("model.path", model))
     if not data:
         return [*settings, *([_setting("data.images", images)] if images is not None else [])]
-    found = find_data(data[0], images)
-    settings.append(_setting("data.annotations", found.annotations))
-    other = other_split(found.annotations)
-    heldout = None if other is None or other.is_training else other.path
+    annotations, images = find_data(data[0], images)
+    settings.append(_setting("data.annotations", annotations))
+    other = other_split(annotations)
+    heldout = None if other is None or other.name == TRAIN else other
     settings.append(_setting("evaluation.images", "train" if heldout is None else "heldout"))
-    if found.images is not None:
-        settings.append(_setting("data.images", found.images))
+    if images is not None:
+        settings.append(_setting("data.images", images))
     if heldout is not None:
         settings.append(_setting("data.heldout_annotations", heldout))
     return settings

@@ -18,7 +18,7 @@ from coord_data.finding import Finding, by_share, write_findings
 from coord_data.formats.registry import open_source
 from coord_data.image_set import Evidence, ImageSet
 from coord_data.inspection.examine import Examination, evidence_of, examination_of
-from coord_data.inspection.find_data import heldout_of_yolo, other_split
+from coord_data.inspection.find_data import examine_named
 from coord_data.inspection.report import refuse, say_classes, say_findings, spread, spread_indices, write_report
 from coord_data.rules import ReadingRules
 from coord_eval import oracle_predictions, score
@@ -73,19 +73,9 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
 def _examined(config: RunConfig) -> Examination:
     """Return the examination of the data of a configuration, compared with what is held out."""
     data, rules = config.data, _rules(config)
-    source = open_source(data.annotations, data.format)
-    if data.heldout_annotations is not None:
-        heldout = evidence_of(data.heldout_annotations, _rules(config, heldout=True))
-        return examination_of(source, rules, heldout=heldout, max_objects=data.max_objects)
-    other = other_split(data.annotations)
-    if other is not None:
-        evidence = evidence_of(other.path, rules)
-        compared = {"training": evidence} if other.is_training else {"heldout": evidence}
-        return examination_of(source, rules, **compared, max_objects=data.max_objects)
-    held_out, notes = heldout_of_yolo(source, data.images)
-    for note in notes:
-        say(f"note: {note}")
-    return examination_of(source, rules, heldout=held_out, max_objects=data.max_objects)
+    heldout = data.heldout_annotations
+    held = None if heldout is None else evidence_of(heldout, _rules(config, heldout=True))
+    return examine_named(open_source(data.annotations, data.format), rules, held, data.max_objects)
 
 
 def _model_view(config: RunConfig, wanted: bool) -> ModelView | None:

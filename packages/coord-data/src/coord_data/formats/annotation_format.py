@@ -15,24 +15,25 @@ from coord_data.raw import Reading
 from coord_data.source import Source
 
 if TYPE_CHECKING:
-    from coord_data.image_file import ImageFolder
+    from coord_data.image_file import ImageFile, ImageFolder
     from coord_data.object_rules import ObjectRules
     from coord_data.raw_boxes import RawBoxes
 
 
 @dataclass(frozen=True)
-class Annotated:
-    """Annotations of a source, whatever its format.
+class Evidence:
+    """What was read from a source of any format, so that it can be examined without reading anything again.
 
     Attributes:
         named: the file or folder that the user named
-        annotations: instances and problems; image paths are relative to its root
+        annotations: the records as read, before images were checked; image paths are relative to its root
         root: folder that image paths are relative to
         base: folder that images must lie in
         format: the format that it was read as
         notes: notes for the user on how it was read
         raw: the numbers as the source states them
-        folder: the images that were opened for their sizes
+        folder: the images that were opened
+        files: what a look at each image of `raw` showed; empty before `gather_evidence`
     """
 
     named: Path
@@ -43,6 +44,7 @@ class Annotated:
     notes: tuple[str, ...]
     raw: RawBoxes = field(repr=False)
     folder: ImageFolder = field(repr=False)
+    files: tuple[ImageFile, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Example:
 
 Recognise = Callable[[Source], bool]
 Read = Callable[[Source, "Path | None"], Reading]
-Load = Callable[[Source, "ObjectRules"], Annotated]
+Load = Callable[[Source, "ObjectRules"], Evidence]
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class AnnotationFormat:
         """The geometries that the format can carry."""
         return tuple(self.examples)
 
-    def annotated(self, source: Source, rules: ObjectRules) -> Annotated:
+    def evidence(self, source: Source, rules: ObjectRules) -> Evidence:
         """Read a source of this format.
 
         Raises:
@@ -120,7 +122,7 @@ class AnnotationFormat:
         if rules.on_bad_box == "error":
             raise_for_refused(annotations.problems)
         raw = raw_of_reading(reading, self.name)
-        return Annotated(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
+        return Evidence(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
 
 
 _ROWS: dict[str, AnnotationFormat] = {}
@@ -146,13 +148,11 @@ def register_format(row: AnnotationFormat, *, first: bool = False) -> Annotation
         raise ValueError(f"annotation format {row.name}: there is one of this name already; choose another")
     if (row.read is None) == (row.load is None):
         raise ValueError(f"annotation format {row.name}: expected either read or load, found both or neither")
-    others = dict(_ROWS)
+    rows = [(row.name, row), *_ROWS.items()] if first else [*_ROWS.items(), (row.name, row)]
+    _ROWS.clear()
+    _ROWS.update(rows)
     if first:
-        _ROWS.clear()
         OWN.add(row.name)
-    _ROWS[row.name] = row
-    if first:
-        _ROWS.update(others)
     return row
 
 

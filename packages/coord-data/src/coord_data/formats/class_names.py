@@ -103,17 +103,10 @@ def classes_of(values: Mapping[str, Any], path: Path) -> Classes:
     names, shape = _as_names(values["names"], path), values.get("kpt_shape")
     if shape is None:
         return Classes(names)
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 2
-        or type(shape[0]) is not int
-        or shape[0] < 1
-        or shape[1] not in (2, 3)
-    ):
-        raise InputError(
-            f"{path}: kpt_shape: expected the number of keypoints and 2 or 3 numbers each, such as [17, 3], "
-            f"found {shape!r:.80}"
-        )
+    is_pair = isinstance(shape, list) and len(shape) == 2 and type(shape[0]) is int
+    if not is_pair or shape[0] < 1 or shape[1] not in (2, 3):
+        expected = "the number of keypoints and 2 or 3 numbers each, such as [17, 3]"
+        raise InputError(f"{path}: kpt_shape: expected {expected}, found {shape!r:.80}")
     return Classes(names, (shape[0], shape[1]), _keypoint_names(values, shape[0], path))
 
 
@@ -133,11 +126,8 @@ def _keypoint_names(values: Mapping[str, Any], count: int, path: Path) -> tuple[
         return tuple(map(str, stated))
     if flip is None:
         return tuple(f"keypoint {n}" for n in range(1, count + 1))
-    names = []
-    for n, other in enumerate(flip):
-        side = "" if other == n else ("left " if n < other else "right ")
-        names.append(f"{side}keypoint {min(n, other) + 1}")
-    return tuple(names)
+    sides = ("" if other == n else ("left " if n < other else "right ") for n, other in enumerate(flip))
+    return tuple(f"{side}keypoint {min(n, other) + 1}" for side, (n, other) in zip(sides, enumerate(flip), strict=True))
 
 
 def _as_names(names: Any, path: Path) -> dict[int, str]:
@@ -145,14 +135,10 @@ def _as_names(names: Any, path: Path) -> dict[int, str]:
         names = dict(enumerate(names))
     if not isinstance(names, dict):
         raise InputError(f"{path}: names: expected a list of class names, found {names!r:.80}")
-    names_by_number = {}
     for key, name in names.items():
         if not str(key).isdecimal():
-            raise InputError(
-                f"{path}: names: expected numbers of classes with their names, such as 0: cat, found {key!r}"
-            )
+            expected = "expected numbers of classes with their names, such as 0: cat"
+            raise InputError(f"{path}: names: {expected}, found {key!r}")
         if not isinstance(name, str):
             raise InputError(f"{path}: names: class {key}: expected a name, found {name!r:.80}")
-        if name.strip():
-            names_by_number[int(key)] = name
-    return names_by_number
+    return {int(key): name for key, name in names.items() if name.strip()}

@@ -12,7 +12,7 @@ from coord_codec import AnnotationSet
 from coord_codec.annotations import records_in
 from coord_codec.files import read_json
 from coord_codec.records import raise_for_refused
-from coord_data.formats.annotation_format import Annotated, AnnotationFormat, Example
+from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
 from coord_data.source import Source
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def is_json(source: Source) -> bool:
     return source.head[:1] in ("{", "[") or (bool(source.head) and source.path.suffix in (".json", ".jsonl"))
 
 
-def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | None = None) -> Annotated:
+def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | None = None) -> Evidence:
     """Read COCO JSON or instance records; `image_row` changes the rows of the images of a COCO file."""
     from coord_data.image_file import ImageFolder
     from coord_data.raw_boxes import raw_of_coco, raw_of_records
@@ -51,7 +51,7 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
     raw = raw_of_records if stated is None else partial(raw_of_coco, stated)
     base = rules.images or base_of(source.path)
     boxes = raw(annotations, found.source)
-    return Annotated(source.named, annotations, folder.root, base, source.format, (), boxes, folder)
+    return Evidence(source.named, annotations, folder.root, base, source.format, (), boxes, folder)
 
 
 def records_of(

@@ -112,13 +112,10 @@ def _place(stated: RawObject, size: tuple[int, int] | None, kind: Geometry, note
         return {"bbox": corners}
     # One conversion for all formats: that of COCO, in pixels.
     size = size or _NOMINAL
-    scale = (1.0, 1.0) if stated.unit == "pixels" else size
-    record = {
-        "segmentation": [_scaled(outline, scale) for outline in stated.outlines]
-        if isinstance(stated.outlines, (list, tuple))
-        else stated.outlines,
-        "keypoints": _scaled(stated.keypoints, (*scale, 1.0)),
-    }
+    record = {"segmentation": stated.outlines, "keypoints": list(stated.keypoints)}
+    if stated.unit == "fractions":
+        record["segmentation"] = [_scaled(outline, size) for outline in stated.outlines]
+        record["keypoints"] = _scaled(stated.keypoints, (*size, 1.0))
     return {"bbox": corners, "geometry": coco_shape(record, kind, corners, size, stated.keypoint_names, notes)}
 
 

@@ -23,7 +23,7 @@ zeros and ones fits either kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from coord_codec.coco.rows import PHRASE_KEYS
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.image_paths import Found, ImageIndex, find_root
-from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, around, csv_rows, image_size, number
+from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, around, csv_rows, image_size, is_number, number
 from coord_data.source import Source
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
@@ -69,54 +69,46 @@ def recognise(source: Source) -> bool:
     if source.is_dir or source.head[:1] in ("{", "[", "<", ""):
         return False
     try:
-        _columns(source)
+        _head(source)
     except InputError:
         return source.path.suffix.lower() in (".csv", ".tsv")  # `read` reports what is missing
     return True
 
 
-def _first_line(source: Source) -> str:
-    """Return the first line of the table, without the `sep=;` that Excel may write above it."""
+class _Head(NamedTuple):
+    """What the first lines of a table tell.
+
+    Attributes:
+        columns: index of each column by its name
+        rows: number of rows that are not of objects: a header, and the line `sep=;` that Excel may write above it
+        delimiter: what separates the cells
+        width: number of cells
+    """
+
+    columns: dict[str, int]
+    rows: int
+    delimiter: str
+    width: int
+
+
+def _head(source: Source) -> _Head:
     lines = source.head.split("\n", 2)
-    return next((line.strip() for line in lines if not _is_separator(line)), "")
-
-
-def _is_separator(line: str) -> bool:
-    return line.strip()[:-1] == "sep="
-
-
-def _first(source: Source) -> list[str]:
-    line = _first_line(source)
-    _, cells = next(csv_rows(line, source.path, _delimiter(line)), (1, []))
-    return [_cell(cells, column) for column in range(len(cells))]
-
-
-def _delimiter(line: str) -> str:
-    return max(",;\t", key=line.count)
-
-
-def _columns(source: Source) -> tuple[dict[str, int], bool]:
-    """Return the column index of each column name, and whether the table has a header."""
-    first = _first(source)
+    line = next((line.strip() for line in lines if line.strip()[:-1] != "sep="), "")
+    delimiter, skipped = max(",;\t", key=line.count), lines[0].strip()[:-1] == "sep="
+    _, cells = next(csv_rows(line, source.path, delimiter), (1, []))
+    first = [_cell(cells, column) for column in range(len(cells))]
     columns = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
     if _pick(columns, _IMAGE) and _pick(columns, _LABEL) and (_group(columns, _CORNERS) or _group(columns, _SIZED)):
-        return columns, True
-    numbers = [_with_point(cell, _delimiter(_first_line(source))) for cell in first[1:5]]
-    if len(first) == len(_BARE) and all(not cell or _numeric(cell) for cell in numbers):
-        return {name: column for column, name in enumerate(_BARE)}, False
+        return _Head(columns, 1 + skipped, delimiter, len(first))
+    numbers = [_with_point(cell, delimiter) for cell in first[1:5]]
+    if len(first) == len(_BARE) and all(not cell or is_number(cell) for cell in numbers):
+        return _Head({name: column for column, name in enumerate(_BARE)}, int(skipped), delimiter, len(first))
     raise InputError(f"{source.path}: {_EXPECTED}, found {', '.join(first)[:120]}")
 
 
 def _with_point(cell: str, delimiter: str) -> str:
     """Return a number with a decimal point; a table with semicolons may write 382,48."""
     return cell.replace(",", ".") if delimiter == ";" else cell
-
-
-def _numeric(cell: str) -> bool:
-    try:
-        return bool([number(cell)])
-    except ValueError:
-        return False
 
 
 def _pick(columns: dict[str, int], names: Sequence[str]) -> str | None:
@@ -133,41 +125,37 @@ def read(source: Source, images: Path | None) -> Reading:
     Raises:
         InputError: a column is missing.
     """
-    columns, header = _columns(source)
-    corners, sized = _group(columns, _CORNERS), _group(columns, _SIZED)
-    group = corners or sized or ()
+    head = _head(source)
+    columns = head.columns
+    corners = _group(columns, _CORNERS)
+    group = corners or _group(columns, _SIZED) or ()
     image, label = _pick(columns, _IMAGE), _pick(columns, _LABEL)
-    size = _group(columns, _SIZES[:2] if not corners else _SIZES)
+    size = _group(columns, _SIZES if corners else _SIZES[:2]) or ()
     rows: dict[str, list[_Row]] = {}
-    delimiter = _delimiter(_first_line(source))
-    table = csv_rows(source.table, source.path, delimiter)
-    if _is_separator(source.head.partition("\n")[0]):
-        next(table)
-    width = len(_first(source))
-    for line_number, cells in islice(table, int(header), None):
-        numbers = _values(cells, columns, group, delimiter)
-        if any(map(str.strip, cells[width:])):
-            numbers = f"expected {width} cells as in the first row, found {len(cells)}"
+    for line_number, cells in islice(csv_rows(source.table, source.path, head.delimiter), head.rows, None):
+        numbers = _values(cells, columns, group, head.delimiter)
+        if any(map(str.strip, cells[head.width :])):
+            numbers = f"expected {head.width} cells as in the first row, found {len(cells)}"
         row = _Row(f"{source.path}:{line_number}", cells, numbers)
         rows.setdefault(_cell(cells, columns[image or ""]), []).append(row)
     fractions = _are_fractions([row for of_image in rows.values() for row in of_image], source.path)
     folder = source.path.parent
-    root = find_root(images, folder / "images", folder) if images or (folder / "images").is_dir() else folder
+    root = find_root(images, folder / "images", folder)
 
     image_files = ImageIndex(root).find_all((name,) for name in rows)
     rows_by_image: dict[Found, list[_Row]] = {}
     for image_file, of_image in zip(image_files, rows.values(), strict=True):
         rows_by_image.setdefault(image_file, []).extend(of_image)  # a.jpg and ./a.jpg are one image
 
-    def raw_images() -> Iterator[RawImage]:
-        for image_file, of_image in rows_by_image.items():
-            where = of_image[0].where
-            if image_file.fault:
-                yield RawImage(image_file.name, where, fault=image_file.fault)
-                continue
-            boxes = [_box(row, columns[label or ""], corners is not None, fractions) for row in of_image if row.numbers]
-            size_px, notes = _size(of_image[0].cells, columns, size or ())
-            yield RawImage(image_file.name, where, boxes, size_px, notes=image_file.notes + notes)
+    def raw_image(image_file: Found, of_image: list[_Row]) -> RawImage:
+        where = of_image[0].where
+        if image_file.fault:
+            return RawImage(image_file.name, where, fault=image_file.fault)
+        boxes = [_box(row, columns[label or ""], corners is not None, fractions) for row in of_image if row.numbers]
+        texts = [_cell(of_image[0].cells, columns[name]) for name in size]
+        stated = image_size(*texts) if any(texts) else None
+        notes = image_file.notes + (BAD_SIZE,) * (any(texts) and stated is None)
+        return RawImage(image_file.name, where, boxes, stated, notes=notes)
 
     notes = [f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}"]
     if other_labels := [name for name in _LABEL if name in columns and name not in (label, image)]:
@@ -175,7 +163,7 @@ def read(source: Source, images: Path | None) -> Reading:
         notes.append(f"{source.path}: descriptions are read from the column {label}, not from {others}")
     if phrases := sorted(PHRASE_KEYS & columns.keys()):
         notes.append(f"{source.path}: {', '.join(phrases)}: not read; records of JSON lines may have a `query`")
-    return Reading(raw_images(), root, tuple(notes))
+    return Reading((raw_image(*of_image) for of_image in rows_by_image.items()), root, tuple(notes))
 
 
 class _Row(NamedTuple):
@@ -214,29 +202,16 @@ def _are_fractions(rows: list[_Row], path: Path) -> bool:
 
 
 def _box(row: _Row, label: int, corners: bool, fractions: bool) -> RawObject:
-    desc = _cell(row.cells, label)
     unit: Unit = "fractions" if fractions else "pixels"
+    stated = RawObject(_cell(row.cells, label), (), row.where, unit)
     if isinstance(row.numbers, str):
-        return RawObject(desc, (), row.where, fault=row.numbers)
+        return stated._replace(fault=row.numbers)
     if _unit(row.numbers) not in ("", unit):
-        return RawObject(
-            desc, (), row.where, fault=f"expected {unit} like most boxes of the table, found {row.numbers}"
-        )
+        return stated._replace(fault=f"expected {unit} like most boxes of the table, found {row.numbers}")
     if len(row.numbers) == len(_FOUR_CORNERS):
-        return RawObject(desc, around(row.numbers), row.where, unit, outlines=(row.numbers,), as_box=(_ROTATED,))
+        return stated._replace(corners_xyxy=around(row.numbers), outlines=(row.numbers,), as_box=(_ROTATED,))
     x, y, a, b = row.numbers
-    return RawObject(desc, (x, y, a, b) if corners else (x, y, x + a, y + b), row.where, unit)
-
-
-def _size(
-    cells: Sequence[str], columns: dict[str, int], names: Sequence[str]
-) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
-    """Return the image size that a row states, and a note if it is not a valid size."""
-    texts = [_cell(cells, columns[name]) for name in names]
-    if not any(texts):
-        return None, ()
-    stated = image_size(*texts)
-    return stated, () if stated else (BAD_SIZE,)
+    return stated._replace(corners_xyxy=(x, y, a, b) if corners else (x, y, x + a, y + b))
 
 
 def _cell(cells: Sequence[str], column: int) -> str:

@@ -13,7 +13,7 @@ from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
 from coord_data.formats.class_names import NAME_FILES
 from coord_data.image_paths import IMAGE_SUFFIXES, in_any_case, is_hidden
-from coord_data.raw import number
+from coord_data.raw import is_number
 
 _LABELS_OF = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
 
@@ -78,10 +78,7 @@ def labels_without_image(labelled: Sequence[Labelled]) -> list[Path]:
 
 def is_label(words: Sequence[str]) -> bool:
     """Return whether the words of a line can be a class number and a box."""
-    try:
-        return len(words) >= 5 and bool([number(word) for word in words])
-    except ValueError:
-        return False
+    return len(words) >= 5 and all(map(is_number, words))
 
 
 def first_line(path: Path) -> list[str]:

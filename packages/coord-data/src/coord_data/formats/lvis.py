@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from coord_codec import Instance
 from coord_codec.records import ABSENT, with_uncertain
 from coord_data.formats import coco
-from coord_data.formats.annotation_format import Annotated, AnnotationFormat, Example
+from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
 from coord_data.source import Source
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def recognise(source: Source) -> bool:
     )
 
 
-def load(source: Source, rules: ObjectRules) -> Annotated:
+def load(source: Source, rules: ObjectRules) -> Evidence:
     """Read an LVIS file; images are named `train2017/000000000001.jpg`, or without the folder."""
     images, rows = rules.images, list[Any]()
     notes: Counter[str] = Counter()

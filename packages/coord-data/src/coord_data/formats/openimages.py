@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
@@ -54,33 +55,26 @@ def read(source: Source, images: Path | None) -> Reading:
     if code := next((code for code in sorted(codes) if code.startswith("/m/")), None):
         raise InputError(f"{files[0]}: LabelName {code} is a code; put class-descriptions-boxable.csv beside the file")
     root = find_root(images, folder / "images", folder)
-    found_images = dict(zip(rows, ImageIndex(root).find_all((f"{i}.jpg",) for i in rows), strict=True))
-    notes: tuple[str, ...] = ()
-    if len(files) > 1:
-        file_names = ", ".join(path.name for path in files)
-        notes = (f"{folder}: {file_names} are read together; name one of the files to read it alone",)
-    return Reading((_image(i, found_images[i], image_rows, names) for i, image_rows in rows.items()), root, notes)
+    together = ", ".join(path.name for path in files)
+    notes = (f"{folder}: {together} are read together; name one of the files to read it alone",) * (len(files) > 1)
+    found = ImageIndex(root).find_all((f"{image_id}.jpg",) for image_id in rows)
+    raw_images = (_image(*item, image, names) for item, image in zip(rows.items(), found, strict=True))
+    return Reading(raw_images, root, notes)
 
 
 def _image(
-    image_id: str, image: Found, rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]
+    image_id: str, rows: list[tuple[str, Mapping[str, str]]], image: Found, names: Mapping[str, str]
 ) -> RawImage:
-    where = rows[0][0]
-    if image.fault:
-        return RawImage(image.name, where, image_id=image_id, fault=image.fault)
-    return RawImage(image.name, where, list(_boxes(rows, names)), image_id=image_id, notes=image.notes)
+    stated = ((RawObject(names.get(row["LabelName"], row["LabelName"]), (), where), row) for where, row in rows)
+    boxes = [] if image.fault else [box.tried(partial(_box, row)) for box, row in stated]
+    return RawImage(image.name, rows[0][0], boxes, None, image_id, {}, image.fault, image.notes)
 
 
-def _boxes(rows: list[tuple[str, Mapping[str, str]]], names: Mapping[str, str]) -> Iterator[RawObject]:
-    for where, row in rows:
-        desc = names.get(row["LabelName"], row["LabelName"])
-        try:
-            corners = tuple(number(row[side]) for side in ("XMin", "YMin", "XMax", "YMax"))
-        except ValueError as error:
-            yield RawObject(desc, (), where, fault=str(error))
-            continue
-        notes = tuple(f"objects with {flag}, kept" for flag in _FLAGS if row.get(flag) == "1")
-        yield RawObject(desc, corners, where, "fractions", ignored=row.get("IsGroupOf") == "1", notes=notes)
+def _box(row: Mapping[str, str], stated: RawObject) -> RawObject:
+    corners = tuple(number(row[side]) for side in ("XMin", "YMin", "XMax", "YMax"))
+    notes = tuple(f"objects with {flag}, kept" for flag in _FLAGS if row.get(flag) == "1")
+    is_group = row.get("IsGroupOf") == "1"
+    return stated._replace(corners_xyxy=corners, unit="fractions", ignored=is_group, notes=notes)
 
 
 FORMAT = AnnotationFormat(

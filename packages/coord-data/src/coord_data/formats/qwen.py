@@ -13,12 +13,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, number, query_of
+from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of, number, query_of
 from coord_data.source import Source
 
 _KEYS = ("bbox_2d", "point_2d")
@@ -46,67 +48,49 @@ def read(source: Source, images: Path | None, pixels: bool | None = None) -> Rea
         images: folder of its images
         pixels: whether numbers are pixels; inferred from the largest number if None
     """
-    raw_images = [image for where, record in source.records() for image in _images(record, where)]
+    raw_images = list(images_of(source.records(), _images))
     numbers = (v for image in raw_images for box in image.objects for v in box.corners_xyxy)
     largest = max(filter(math.isfinite, numbers), default=0.0)
     if pixels is None:
         pixels = largest > 1000
     if not pixels:
-        raw_images = [image._replace(objects=[_as_fractions(box) for box in image.objects]) for image in raw_images]
+        raw_images = [image._replace(objects=map(_as_fractions, image.objects)) for image in raw_images]
     unit = "pixels" if pixels else "thousandths of the image; --format qwen-pixels reads pixels"
     note = f"{source.path}: bbox_2d is read as {unit} (the largest number is {largest:g})"
     return Reading(raw_images, images or source.path.parent, (note,), in_thousandths=not pixels)
-
-
-def read_pixels(source: Source, images: Path | None) -> Reading:
-    """Read conversations with `bbox_2d` in pixels of the image."""
-    return read(source, images, pixels=True)
 
 
 def _as_fractions(box: RawObject) -> RawObject:
     return box._replace(corners_xyxy=tuple(v / 1000 for v in box.corners_xyxy), unit="fractions")
 
 
-def _images(record: Any, where: str) -> Iterator[RawImage]:
-    if isinstance(record, str):
-        yield RawImage("", where, fault=record)
-        return
-    turns = as_list(record.get("messages", record.get("conversations")))
+def _images(record: Mapping[str, Any], where: str) -> list[RawImage]:
     names = [n for n in as_list(record.get("images", record.get("image"))) if isinstance(n, str)]
-    answers = []
+    answers: list[str] = []
     marked: list[Any] = []
     name = ""
-    for turn in turns:
+    for turn in as_list(record.get("messages", record.get("conversations"))):
         if not isinstance(turn, Mapping):
             continue
         content = turn.get("content", turn.get("value"))
         parts = content if isinstance(content, list) else [content]
         names += [p["image"] for p in parts if isinstance(p, Mapping) and isinstance(p.get("image"), str)]
-        texts = [str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts]
         is_answer = turn.get("role", turn.get("from")) in ("assistant", "gpt")
-        answers += texts if is_answer else []
-        for match in (match for text in texts for match in _MARKED.finditer(text)):
-            if match["name"] is not None:
-                name = match["name"].strip()
-            elif is_answer:
-                marked += _in_markers(match["box"], name)
+        for text in (str(p.get("text") or "") if isinstance(p, Mapping) else str(p) for p in parts):
+            for match in _MARKED.finditer(text):
+                if match["name"] is not None:
+                    name = match["name"].strip()
+                elif is_answer:
+                    marked += _in_markers(match["box"], name)
+            if is_answer and (any(key in text for key in _KEYS) or text.strip("`json\n ") == "[]"):
+                answers.append(text)
     if len(names) != 1:
-        yield RawImage("", where, fault=f"expected one image, found {len(names)}")
-        return
-    parsed_answers = [
-        _objects(answer)
-        for answer in answers
-        if any(key in answer for key in _KEYS) or answer.strip("`json\n ") == "[]"
-    ]
-    if marked and not parsed_answers:
-        parsed_answers = [marked]
-    if not parsed_answers or any(isinstance(objects, str) for objects in parsed_answers):
-        expected = "expected an answer with bbox_2d or a box in markers, found none"
-        fault = next((found for found in parsed_answers if isinstance(found, str)), expected)
-        yield RawImage(names[0], where, fault=fault)
-        return
-    boxes = [_box(o, f"{where}: bbox_2d {i}") for i, o in enumerate(o for objects in parsed_answers for o in objects)]
-    yield RawImage(names[0].removeprefix("file://"), where, boxes, extra=query_of(record))
+        raise InputError(f"expected one image, found {len(names)}")
+    if not answers and not marked:
+        raise InputError("expected an answer with bbox_2d or a box in markers, found none")
+    objects = [item for answer in answers for item in _objects(answer)] if answers else marked
+    boxes = (RawObject("", (), f"{where}: bbox_2d {i}").tried(partial(_box, item)) for i, item in enumerate(objects))
+    return [RawImage(names[0].removeprefix("file://"), where, list(boxes), extra=query_of(record))]
 
 
 def _in_markers(text: str, name: str) -> list[Any]:
@@ -117,35 +101,29 @@ def _in_markers(text: str, name: str) -> list[Any]:
     return [{"bbox_2d": numbers[at : at + 4], "label": name} for at in range(0, len(numbers), 4)]
 
 
-def _objects(answer: str) -> list[Any] | str:
-    """Return the objects of the JSON in an answer, or an error message."""
+def _objects(answer: str) -> list[Any]:
+    """Return the objects of the JSON in an answer."""
     begin, end = answer.find("["), answer.rfind("]")
     if "{" in answer[: max(begin, 0)]:
         begin, end = answer.find("{"), answer.rfind("}")
     try:
-        value = json.loads(answer[begin : end + 1])
+        return as_list(json.loads(answer[begin : end + 1]))
     except (ValueError, RecursionError) as error:
-        return f"the answer is not JSON: {error}"
-    return value if isinstance(value, list) else [value]
+        raise InputError(f"the answer is not JSON: {error}") from None
 
 
-def _box(value: Any, where: str) -> RawObject:
-    if not isinstance(value, Mapping):
-        expected = "expected an object with bbox_2d and label, or four numbers between markers"
-        return RawObject("", (), where, fault=f"{expected}, found {as_json(value)}")
-    try:
-        corners = tuple(number(v) for v in as_list(value.get("bbox_2d", value.get("point_2d"))))
-    except ValueError as error:
-        return RawObject("", (), where, fault=str(error))
+def _box(value: Any, stated: RawObject) -> RawObject:
+    expected = "expected an object with bbox_2d and label, or four numbers between markers"
+    check(isinstance(value, Mapping), expected, value)
+    corners = tuple(number(v) for v in as_list(value.get("bbox_2d", value.get("point_2d"))))
     label = value.get("label")
-    if isinstance(label, list | Mapping):
-        return RawObject("", (), where, fault=f"label: expected text, found {as_json(label)}")
-    box = RawObject("" if label is None else str(label), corners, where)
-    if len(corners) == 4:
-        return box
-    if len(corners) == 2 and "point_2d" in value:
-        return box._replace(corners_xyxy=corners * 2, is_point=True)
-    return box._replace(corners_xyxy=(), fault=f"expected four numbers, found {as_json(value)}")
+    check(not isinstance(label, list | Mapping), "label: expected text", label)
+    stated = stated._replace(desc="" if label is None else str(label))
+    if is_point := len(corners) == 2 and "point_2d" in value:
+        corners *= 2
+    if len(corners) != 4:
+        return stated._replace(fault=f"expected four numbers, found {as_json(value)}")
+    return stated._replace(corners_xyxy=corners, is_point=is_point)
 
 
 def _example(key: str, numbers: list[int]) -> Example:
@@ -168,5 +146,5 @@ IN_PIXELS = AnnotationFormat(
     "conversations of Qwen2.5-VL",
     "the same in pixels; recognised by numbers above 1000, else the format has to be named",
     {"box": _example("bbox_2d", [20, 10, 60, 40]), "point": _example("point_2d", [40, 25])},
-    read=read_pixels,
+    read=partial(read, pixels=True),
 )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from coord_codec import InputError
 from coord_codec.arguments import expect
@@ -65,19 +64,18 @@ def recognise(source: Source) -> Source:
     Raises:
         InputError: the format is not known.
     """
-    return next(filter(None, (attempt(source) for attempt in _ATTEMPTS)))
+    if found := _by_content(source, OWN) or _prepared(source) or _only_coco_file(source):
+        return found
+    if fault := _unreadable(source):
+        raise InputError(f"{source.path}: {fault}")
+    if found := _by_content(source, FORMATS) or _only_file(source):
+        return found
+    raise InputError(f"{source.path}: {_unknown(source)}")
 
 
 def _of_format(source: Source, named: Path, format: str) -> Source:
     source.named, source.format = named, format
     return source
-
-
-def _by_own_format(source: Source) -> Source | None:
-    """Return a source that a format of `register_reader` claims."""
-    rows = [row for name, row in FORMATS.items() if name in OWN]
-    match = next((row for row in rows if row.recognise is not None and row.recognise(source)), None)
-    return _of_format(source, source.path, match.name) if match is not None else None
 
 
 def _prepared(source: Source) -> Source | None:
@@ -118,10 +116,11 @@ def _fits(row: AnnotationFormat, source: Source) -> bool:
         raise InputError(f"format {row.name}: its recognise fails: {error}") from error
 
 
-def _by_content(source: Source) -> Source | None:
-    matches = [row for row in FORMATS.values() if _fits(row, source)]
-    if len([row for row in matches if row.has_label_files is not None]) > 1:
-        _refuse_several(source, {row.name: row.title for row in matches if row.has_label_files is not None})
+def _by_content(source: Source, names: Collection[str]) -> Source | None:
+    """Return a source that a format of these names claims; those of `register_reader` are asked first."""
+    matches = [row for name, row in FORMATS.items() if name in names and _fits(row, source)]
+    if len(several := {row.name: row.title for row in matches if row.has_label_files is not None}) > 1:
+        _refuse_several(source, several)
     return _of_format(source, source.path, matches[0].name) if matches else None
 
 
@@ -132,78 +131,32 @@ def _only_file(source: Source) -> Source | None:
         found = recognise(source.file(files[0]))
         return _of_format(found, source.path, found.format)
     for file in (files or source.glob("ann/*.json"))[:1]:
-        _refuse(source.file(file), _UNREADABLE)
+        if fault := _unreadable(source.file(file)):
+            raise InputError(f"{file}: {fault}")
     return None
 
 
-class _Refusal(NamedTuple):
-    """A kind of content that is not read: whether a source is of this kind, and what to do."""
-
-    fits: Callable[[Source], bool]
-    message: Callable[[Source], str]
-
-
-def _refuse(source: Source, refusals: tuple[_Refusal, ...]) -> None:
-    for refusal in refusals:
-        if refusal.fits(source):
-            raise InputError(f"{source.path}: {refusal.message(source)}")
+def _unreadable(source: Source) -> str:
+    """Return why a source is refused although its content is known; empty if it is not."""
+    if source.head.startswith(_ARCHIVES) or source.is_archive:
+        return "an archive; unpack it, and name the annotations in it"
+    if source.head.startswith("PAR1"):
+        return "a Parquet file, which is not read; write its rows as instance JSONL or CSV"
+    return tools.advice(source)
 
 
-_UNREADABLE = (
-    _Refusal(
-        lambda source: source.head.startswith(_ARCHIVES) or source.is_archive,
-        lambda source: "an archive; unpack it, and name the annotations in it",
-    ),
-    _Refusal(
-        lambda source: source.head.startswith("PAR1"),
-        lambda source: "a Parquet file, which is not read; write its rows as instance JSONL or CSV",
-    ),
-    _Refusal(lambda source: bool(tools.advice(source)), tools.advice),
-)
-"""What is refused although its content is known."""
-
-_UNKNOWN = (
-    _Refusal(
-        lambda source: source.is_dir, lambda source: f"expected annotations in this folder, found {_listing(source)}"
-    ),
-    _Refusal(
-        lambda source: source.path.suffix.lower() in IMAGE_SUFFIXES,
-        lambda source: "an image; expected annotations, or a folder of them",
-    ),
-    _Refusal(lambda source: not source.head, lambda source: "expected annotations, found an empty file"),
-    _Refusal(
-        lambda source: tool_of(source.path) not in ("", *(row.title for row in FORMATS.values())),
-        lambda source: f"a file of {tool_of(source.path)}, {ADVICE}",
-    ),
-    _Refusal(
-        lambda source: True,
-        lambda source: (
-            f"expected annotations ({', '.join(row.title for row in FORMATS.values())}), found text that begins with "
-            f"{source.head[:30]!r}"
-        ),
-    ),
-)
-"""What is left when no format fits; the last one always applies."""
-
-
-def _refuse_unreadable(source: Source) -> None:
-    _refuse(source, _UNREADABLE)
-
-
-def _refuse_unknown(source: Source) -> None:
-    _refuse(source, _UNKNOWN)
-
-
-_ATTEMPTS: tuple[Callable[[Source], Source | None], ...] = (
-    _by_own_format,
-    _prepared,
-    _only_coco_file,
-    _refuse_unreadable,
-    _by_content,
-    _only_file,
-    _refuse_unknown,
-)
-"""Tries in order: the first that returns a source decides, and each may refuse it."""
+def _unknown(source: Source) -> str:
+    """Return why a source that no format fits is refused."""
+    titles = [row.title for row in FORMATS.values()]
+    if source.is_dir:
+        return f"expected annotations in this folder, found {_listing(source)}"
+    if source.path.suffix.lower() in IMAGE_SUFFIXES:
+        return "an image; expected annotations, or a folder of them"
+    if not source.head:
+        return "expected annotations, found an empty file"
+    if (tool := tool_of(source.path)) not in ("", *titles):
+        return f"a file of {tool}, {ADVICE}"
+    return f"expected annotations ({', '.join(titles)}), found text that begins with {source.head[:30]!r}"
 
 
 def _listing(source: Source) -> str:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coord_codec import InputError, read_annotations
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.image_paths import find_root
-from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list
+from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of
 from coord_data.source import Source
 
 _PICKLES = ("refs*.p", "refs*.pkl")
@@ -53,23 +54,15 @@ def read(source: Source, images: Path | None) -> Reading:
             f"{path}: the phrases refer to COCO annotations; put instances.json, which has them, beside the file"
         )
     document = source.file(instances).document
-    if not isinstance(document, Mapping):
-        raise InputError(f"{instances}: expected COCO JSON, found {as_json(document)}")
+    check(isinstance(document, Mapping), f"{instances}: expected COCO JSON", document)
     read_annotations({**document, "annotations": []})  # raises if it is not COCO
     root = find_root(images, folder / "images", folder)
     boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
     refs = list(source.file(path).records())
-    raw_images = (image for where, ref in refs for image in _phrases(ref, where, boxes, rows))
-    return Reading(raw_images, root, _splits(refs, path))
-
-
-def _splits(refs: Sequence[tuple[str, Any]], path: Path) -> tuple[str, ...]:
-    """Return a note if phrases of several splits are read together."""
     count = Counter(str(ref["split"]) for _, ref in refs if isinstance(ref, Mapping) and ref.get("split"))
-    if len(count) < 2:
-        return ()
     listed = ", ".join(f"{name} {number}" for name, number in count.items())
-    return (f"{path}: splits are read together, in objects: {listed}; the key `split` of each record names its own",)
+    note = f"{path}: splits are read together, in objects: {listed}; the key `split` of each record names its own"
+    return Reading(images_of(refs, partial(_phrases, boxes, rows)), root, (note,) * (len(count) > 1))
 
 
 def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:
@@ -78,17 +71,15 @@ def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:
     }
 
 
-def _phrases(ref: Any, where: str, boxes: Mapping[Any, Any], images: Mapping[Any, Any]) -> Iterator[RawImage]:
+def _phrases(boxes: Mapping[Any, Any], images: Mapping[Any, Any], ref: Any, where: str) -> Iterator[RawImage]:
     try:
         annotation, sentences = boxes[ref["ann_id"]], [str(s.get("raw") or s["sent"]) for s in ref["sentences"]]
         image = images[annotation["image_id"]]
         x, y, w, h = map(float, annotation["bbox"])
         name, size = image["file_name"], (int(image["width"]), int(image["height"]))
-        if not isinstance(name, str):
-            raise TypeError(name)
+        check(isinstance(name, str), "file_name", name)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        yield RawImage("", where, fault=f"expected ann_id of an annotation in instances.json, found {as_json(ref)}")
-        return
+        raise InputError(f"expected ann_id of an annotation in instances.json, found {as_json(ref)}") from None
     for phrase in sentences:
         outlines = annotation.get("segmentation") or ()
         box = RawObject(phrase.strip(), (x, y, x + w, y + h), where, outlines=outlines)

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, number, query_of
+from coord_data.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, check, images_of, number, query_of
 from coord_data.source import Source
 
 _UNITS: dict[str, tuple[Unit, float]] = {
@@ -25,6 +26,10 @@ _UNITS: dict[str, tuple[Unit, float]] = {
     "norm_1000": ("fractions", 1000.0),
 }
 """Unit of each `bbox_type` and the number that is the whole side; those with an underscore are ms-swift 2's."""
+_UNNAMED = (
+    "expected a <ref-object> in the messages that names this box, found none (objects.ref has {} names for {} boxes): "
+    "write a name for each box into objects.ref, and <ref-object> before its <bbox>"
+)
 _TAGS = re.compile(r"<ref-object>|<bbox>")
 
 
@@ -43,46 +48,35 @@ def _are_captioned(objects: Any) -> bool:
 
 def read(source: Source, images: Path | None) -> Reading:
     """Read JSON lines or a JSON list of such records."""
-    raw_images = (image for where, record in source.records() for image in _images(record, where))
-    return Reading(raw_images, images or source.path.parent)
+    return Reading(images_of(source.records(), _images), images or source.path.parent)
 
 
-def _images(record: Any, where: str) -> Iterator[RawImage]:
-    if isinstance(record, str):
-        yield RawImage("", where, fault=record)
-        return
+def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
     stated = record.get("images", record.get("image"))
     names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(stated)]
     objects = record.get("objects")
     if _are_captioned(objects):
         objects = _of_captions(objects)
-    if not isinstance(objects, Mapping) or not objects.get("bbox"):
-        yield RawImage("", where, fault="a conversation without boxes: there is nothing to detect in it; remove it")
-        return
-    if not names or not all(isinstance(name, str) for name in names):
-        yield RawImage("", where, fault=f"images: expected paths, found {as_json(stated)}")
-        return
-    if not isinstance(objects["bbox"], list):
-        yield RawImage("", where, fault=f"objects.bbox: expected a list of boxes, found {as_json(objects['bbox'])}")
-        return
+    if not isinstance(objects, Mapping) or not (boxes := objects.get("bbox")):
+        raise InputError("a conversation without boxes: there is nothing to detect in it; remove it")
+    check(names and all(isinstance(name, str) for name in names), "images: expected paths", stated)
+    check(isinstance(boxes, list), "objects.bbox: expected a list of boxes", boxes)
     indices = as_list(objects.get("image_id"))
     if len(names) == 1 and all(isinstance(index, int | str) for index in indices) and len(set(indices)) == 1:
         indices = []  # the id of the one image in its data set, or its index: all boxes are of that image
-    if invalid := [index for index in indices if not isinstance(index, int) or not 0 <= index < len(names)]:
+    for index in indices:
         expected = f"objects.image_id: expected whole numbers from 0 to {len(names) - 1}"
-        yield RawImage("", where, fault=f"{expected}, found {as_json(invalid[0])}")
-        return
-    if len(names) > 1 and len(indices) < len(objects["bbox"]):
+        check(isinstance(index, int) and 0 <= index < len(names), expected, index)
+    if len(names) > 1 and len(indices) < len(boxes):
         expected = f"objects.image_id: expected the index of each box's image among {len(names)}, counted from 0"
-        yield RawImage("", where, fault=f"{expected}, found {len(indices)} numbers for {len(objects['bbox'])} boxes")
-        return
-    boxes = list(_boxes(record, objects, where, indices))
+        raise InputError(f"{expected}, found {len(indices)} numbers for {len(boxes)} boxes")
+    read = list(_boxes(record, objects, where))
     for position, name in enumerate(names):
-        of_image = [box for index, box in boxes if index == position]
-        yield RawImage(name, where, of_image, extra=query_of(record))
+        own = [box for n, box in enumerate(read) if (indices[n] if n < len(indices) else 0) == position]
+        yield RawImage(name, where, own, extra=query_of(record))
 
 
-def _of_captions(objects: list[Mapping[str, Any]]) -> dict[str, Any]:
+def _of_captions(objects: Any) -> dict[str, Any]:
     """Return the objects of ms-swift 2 in the form of ms-swift 3; a caption may have several boxes."""
     refs, boxes, images, kinds = [], [], [], set()
     for item in objects:
@@ -113,37 +107,23 @@ def _references(record: Mapping[str, Any]) -> list[int]:
     return of_box
 
 
-def _boxes(
-    record: Mapping[str, Any], objects: Mapping[str, Any], where: str, indices: list[int]
-) -> Iterator[tuple[int, RawObject]]:
+def _boxes(record: Mapping[str, Any], objects: Mapping[str, Any], where: str) -> Iterator[RawObject]:
+    boxes, refs, ref_of_box = objects["bbox"], as_list(objects.get("ref")), _references(record)
     kind = objects.get("bbox_type", "real")
-    refs = as_list(objects.get("ref"))
-    ref_of_box = _references(record)
-    for position, box in enumerate(objects["bbox"]):
-        box_where = f"{where}: objects.bbox[{position}]"
-        is_named = position < len(ref_of_box) and (ref_of_box[position] >= 0 or len(refs) != len(objects["bbox"]))
+    unit, scale = _UNITS.get(str(kind), ("pixels", 1.0))
+    for position, box in enumerate(boxes):
+        is_named = position < len(ref_of_box) and (ref_of_box[position] >= 0 or len(refs) != len(boxes))
         ref = ref_of_box[position] if is_named else position
-        image = indices[position] if position < len(indices) else 0
-        if kind not in _UNITS:
+        desc, fault = (str(refs[ref]), "") if 0 <= ref < len(refs) else ("", _UNNAMED.format(len(refs), len(boxes)))
+        if str(kind) not in _UNITS:
             fault = f"bbox_type: expected {', '.join(_UNITS)}, found {kind!r}"
-        elif not 0 <= ref < len(refs):
-            found = f"found none (objects.ref has {len(refs)} names for {len(objects['bbox'])} boxes)"
-            fault = f"expected a <ref-object> in the messages that names this box, {found}: write a name for each box "
-            fault += "into objects.ref, and <ref-object> before its <bbox>"
-        else:
-            fault = ""
         try:
-            corners = tuple(number(v) for v in as_list(box))
+            corners = tuple(number(v) / scale for v in as_list(box))
         except ValueError:
             corners, fault = (), f"expected x1, y1, x2, y2, found {as_json(box)}"
-        desc = str(refs[ref]) if 0 <= ref < len(refs) else ""
-        unit, scale = _UNITS.get(kind if isinstance(kind, str) else "", ("pixels", 1.0))
-        corners = tuple(value / scale for value in corners)
         is_point = len(corners) == 2
-        yield (
-            image,
-            RawObject(desc, corners * 2 if is_point else corners, box_where, unit, fault=fault, is_point=is_point),
-        )
+        corners = corners * 2 if is_point else corners
+        yield RawObject(desc, corners, f"{where}: objects.bbox[{position}]", unit, fault=fault, is_point=is_point)
 
 
 def _example(*numbers: float) -> Example:

@@ -13,7 +13,7 @@ from typing import Any
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.image_paths import Found, ImageIndex, find_root
-from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, image_size, number
+from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, check, image_size, number
 from coord_data.source import Source
 
 _SAMPLED_RECORDS = 100
@@ -61,13 +61,11 @@ def _facts(source: Source) -> dict[int, Mapping[str, Any]]:
         InputError: the file is not a list of images.
     """
     rows, path = source.document, source.path
-    if not isinstance(rows, list):
-        raise InputError(f"{path}: expected a list of images, found {as_json(rows)}")
-    facts = {}
+    check(isinstance(rows, list), f"{path}: expected a list of images", rows)
+    facts: dict[Any, Mapping[str, Any]] = {}
     for position, row in enumerate(rows):
         image_id = row.get("image_id", row.get("id")) if isinstance(row, Mapping) else None
-        if not isinstance(image_id, int):
-            raise InputError(f"{path}: record {position}: expected an object with image_id, found {as_json(row)}")
+        check(isinstance(image_id, int), f"{path}: record {position}: expected an object with image_id", row)
         facts[image_id] = row
     return facts
 
@@ -100,8 +98,7 @@ def _boxes(boxes: list[Any], where: str) -> Iterator[RawObject]:
         try:
             names = as_list(box.get("names")) or [box.get("phrase")]
             x, y, w, h = (number(box.get(short, box.get(long))) for short, long in _SIDES)
-            if not isinstance(names[0], str | None):
-                raise TypeError(names[0])
+            check(isinstance(names[0], str | None), "names", names)
         except (ValueError, AttributeError, TypeError):
             yield RawObject("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
             continue

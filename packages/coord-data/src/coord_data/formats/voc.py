@@ -21,6 +21,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError
 
@@ -38,6 +39,11 @@ from coord_data.source import Source
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")
 
+_FLAGS = {
+    "truncated": "truncated objects, kept",
+    "occluded": "occluded objects, kept",
+    "difficult": "difficult objects, ignored",
+}
 _FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
 _FEW_FRACTIONS = "boxes with fractions, counted from 1 like the others of this source, most of which are whole numbers"
 _ROTATED = "rotated boxes, read as the upright box around them"
@@ -72,11 +78,8 @@ def read(source: Source, images: Path | None) -> Reading:
         folder = (_tree(source.path) or source.path) / "Annotations"
         listed = _listed(source.path, folder)
         files = [folder / f"{name}.xml" for name in dict.fromkeys(listed)]
-        if len(files) < len(listed):
-            notes = (
-                f"{source.path}: {counted(len(listed) - len(files), 'name is', 'names are')} listed more "
-                "than once, and read once",
-            )
+        if again := len(listed) - len(files):
+            notes = (f"{source.path}: {counted(again, 'name is', 'names are')} listed more than once, and read once",)
     else:
         folder, files = _files(source)
     root = find_root(images, folder.parent / "JPEGImages", folder.parent / "images", folder / "images", folder)
@@ -187,62 +190,45 @@ def _image(file: Path, image: Found, start: int) -> RawImage:
     except InputError as error:
         return RawImage("", str(file), fault=str(error))
     size = image_size(top.findtext("size/width"), top.findtext("size/height"))  # some tools omit it or write 0
-    return RawImage(image.name, str(file), list(_boxes(top, file, start)), size, notes=image.notes)
+    return RawImage(image.name, str(file), _boxes(top, file, start), size, notes=image.notes)
 
 
 def _boxes(top: Element, file: Path, start: int) -> Iterator[RawObject]:
     for position, element in enumerate(top.findall("object")):
-        where = f"{file}: object {position}"
-        desc = (element.findtext("name") or "").strip()
-        try:
-            stated = _place(element, start)
-        except ValueError as error:
-            yield RawObject(desc, (), where, fault=str(error))
-            continue
-        difficult = _flag(element, "difficult")
-        notes = [f"{flag} objects, kept" for flag in ("truncated", "occluded") if _flag(element, flag)]
-        if difficult:
-            notes.append("difficult objects, ignored")
-        yield stated._replace(desc=desc, where=where, ignored=difficult, notes=(*stated.notes, *notes))
+        stated = RawObject((element.findtext("name") or "").strip(), (), f"{file}: object {position}")
+        yield stated.tried(partial(_box, element, start))
 
 
-def _flag(element: Element, name: str) -> bool:
-    return (element.findtext(name) or "").strip() == "1"
+def _box(element: Element, start: int, stated: RawObject) -> RawObject:
+    placed = _place(element, start, stated)
+    flags = [flag for flag in _FLAGS if (element.findtext(flag) or "").strip() == "1"]
+    return placed._replace(ignored="difficult" in flags, notes=(*placed.notes, *map(_FLAGS.__getitem__, flags)))
 
 
-def _place(element: Element, start: int) -> RawObject:
-    """Return an object with its outline, the upright box around it and notes to count.
-
-    Args:
-        element: the object
-        start: the index of the first pixel, 0 or 1
-    """
+def _place(element: Element, start: int, stated: RawObject) -> RawObject:
+    """Return an object with its outline, the upright box around it and notes to count; `start` is the first pixel."""
     box, rotated, polygon = (element.find(name) for name in ("bndbox", "robndbox", "polygon"))
     if box is None and rotated is not None:
         cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
         outline = rotated_corners((cx - w / 2, cy - h / 2, w, h), math.degrees(angle))
-        return RawObject("", around(outline), "", outlines=(outline,), as_box=(_ROTATED,))
-    notes: list[str] = []
-    if start == 0:
-        notes.append(_FRACTIONS)
-    elif any("." in text for text in _corner_texts(element)):
-        notes.append(_FEW_FRACTIONS)
+        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_ROTATED,))
+    has_fractions = any("." in text for text in _corner_texts(element))
+    notes = (_FRACTIONS,) if start == 0 else (_FEW_FRACTIONS,) * has_fractions
     outline = _outline(polygon, start) if polygon is not None else []
     if box is not None:
         x1, y1, x2, y2 = (_number(box, side) for side in _SIDES)
-        if start == 1 and 0 in (x1, y1):
-            notes.append(_AT_ZERO)
+        stated = stated._replace(notes=notes + (_AT_ZERO,) * (start == 1 and 0 in (x1, y1)))
         x1, y1 = x1 - start, y1 - start
         if angle := _rotation(element):
             outline = rotated_corners((x1, y1, x2 - x1, y2 - y1), angle)
-            return RawObject("", around(outline), "", notes=tuple(notes), outlines=(outline,), as_box=(_ROTATED,))
-        return RawObject("", (x1, y1, x2, y2), "", notes=tuple(notes), outlines=(outline,) if outline else ())
+            return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_ROTATED,))
+        return stated._replace(corners_xyxy=(x1, y1, x2, y2), outlines=(outline,) if outline else ())
     if not outline:
         raise InputError("expected bndbox with xmin, ymin, xmax and ymax, found none")
     x1, y1, x2, y2 = around(outline)
     half = start / 2  # from the centre of a pixel to its border
     corners = (x1 - half, y1 - half, x2 + half, y2 + half)
-    return RawObject("", corners, "", notes=tuple(notes), outlines=(outline,), as_box=(_POLYGONS,))
+    return stated._replace(corners_xyxy=corners, notes=notes, outlines=(outline,), as_box=(_POLYGONS,))
 
 
 def _outline(polygon: Element, start: int) -> list[float]:

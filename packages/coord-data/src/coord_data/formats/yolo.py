@@ -21,14 +21,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
-from coord_codec.geometry.base import pairs
-from coord_codec.geometry.polygon import find_crossing
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
 from coord_data.formats.label_files import (
@@ -39,6 +38,7 @@ from coord_data.formats.label_files import (
     label_folders,
     labels_without_image,
 )
+from coord_data.formats.poses import SLACK, are_poses, begin_with_boxes
 from coord_data.image_paths import image_files
 from coord_data.raw import RawImage, RawObject, Reading, around, number
 from coord_data.source import Source
@@ -46,20 +46,6 @@ from coord_data.source import Source
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")
 _OUTLINES = "polygons or rotated boxes, read as the box around them"
-_SHORTEST_POSE = 9
-"""Numbers of a row with a class, a box and two keypoints of two numbers."""
-_SLACK = 0.02
-"""How far a box may leave its image, as a fraction of it."""
-_VERTEX_REACH = 0.6
-"""How far a vertex of an outline lies outside the box around all others, as a fraction of that box."""
-_CORNER_REACH = 1.5
-"""The same for the corner of a rotated box; that of a square turned by 45 degrees is 1."""
-_MOST = 0.8
-"""Share of rows that have to look like poses."""
-_FEW = 10
-"""Number of rows from which points that all lie in the box tell a pose."""
-_NOT_CONVEX = 0.3
-"""Share of rows that as outlines are not convex, from which such rows are poses; rotated boxes always are."""
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
 _TRACKED = "labels with a sixth and a seventh number, a confidence and a track id, which are not read"
@@ -117,7 +103,14 @@ def read(source: Source, images: Path | None) -> Reading:
     images_read = [_image(pair, root, classes) for pair in labelled]
     if not classes.kpt_shape:
         images_read = _without_tracks(images_read, source.path)
-        _check_sense(images_read[:_SAMPLED], source.path)
+        rows = [box.outlines[0] for image in images_read[:_SAMPLED] for box in image.objects if box.outlines]
+        if rows and are_poses(rows):
+            points = len(rows[0]) - 4
+            shapes = " or ".join(f"[{points // each}, {each}]" for each in (3, 2) if points % each == 0)
+            raise InputError(
+                f"{source.path}: the labels have {len(rows[0]) + 1} numbers a row, which fit class, centre, size and "
+                f"keypoints, and no outlines; write kpt_shape: {shapes} in data.yaml"
+            )
     return Reading(images_read, root, notes, classes.names, layout="cxcywh")
 
 
@@ -302,19 +295,16 @@ def _objects(lines: list[str], label: Path, classes: Classes) -> Iterator[RawObj
         words, where = line.split(), f"{label}:{line_number}"
         if not words:
             continue
-        try:
-            values = [number(word) for word in words]
-        except ValueError as error:
-            yield RawObject("", (), where, fault=str(error))
-            continue
-        stated = RawObject("", (), where, "fractions", class_number=int(values[0]) if values[0].is_integer() else None)
-        try:
-            yield _object(stated, values, classes)
-        except InputError as error:
-            yield stated._replace(fault=str(error))
+        yield RawObject("", (), where).tried(partial(_numbered, words, classes))
 
 
-def _object(stated: RawObject, values: list[float], classes: Classes) -> RawObject:
+def _numbered(words: list[str], classes: Classes, stated: RawObject) -> RawObject:
+    values = [number(word) for word in words]
+    class_number = int(values[0]) if values[0].is_integer() else None
+    return stated._replace(unit="fractions", class_number=class_number).tried(partial(_object, values, classes))
+
+
+def _object(values: list[float], classes: Classes, stated: RawObject) -> RawObject:
     if values[0] not in classes.names:
         raise InputError(f"class {values[0]:g} has no name: there are {len(classes.names)}, counted from 0")
     stated = stated._replace(desc=classes.names[int(values[0])])
@@ -343,7 +333,7 @@ def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:
     outlines = [stated.outlines[0] for image in images for stated in image.objects if stated.outlines]
     if not outlines or not all(map(_has_track, outlines)):
         return list(images)
-    if max(map(max, outlines)) <= 1 + _SLACK:
+    if max(map(max, outlines)) <= 1 + SLACK:
         raise InputError(
             f"{path}: expected boxes or polygons, found {counted(len(outlines), 'row')} of seven numbers that can be "
             "both: for boxes with a confidence and a track id, keep the first five numbers of each row; for triangles, "
@@ -353,32 +343,14 @@ def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:
     def box(stated: RawObject) -> RawObject:
         if not stated.outlines:
             return stated
-        numbers = stated.outlines[0][:4]
-        return _centred(stated._replace(outlines=(), as_box=(), notes=(_TRACKED,)), numbers)
+        return _centred(stated._replace(outlines=(), as_box=(), notes=(_TRACKED,)), stated.outlines[0][:4])
 
     return [image._replace(objects=list(map(box, image.objects))) for image in images]
 
 
 def _has_track(outline: Sequence[float]) -> bool:
     """Return whether the numbers after the class can be a box, a confidence and a track id."""
-    return len(outline) == 6 and _begins_with_box([0.0, *outline]) and 0 <= outline[4] <= 1 and outline[5] % 1 == 0
-
-
-def _check_sense(images: Sequence[RawImage], path: Path) -> None:
-    """Refuse rows of poses that would be read as polygons.
-
-    Raises:
-        InputError: `kpt_shape` is missing.
-    """
-    rows = [[0.0, *stated.outlines[0]] for image in images for stated in image.objects if stated.outlines]
-    if not rows or not _look_like_poses(rows):
-        return
-    numbers = len(rows[0]) - 5
-    shapes = [f"[{numbers // each}, {each}]" for each in (3, 2) if numbers % each == 0]
-    raise InputError(
-        f"{path}: the labels have {len(rows[0])} numbers a row, which fit class, centre, size and keypoints, and no "
-        f"outlines; write kpt_shape: {' or '.join(shapes)} in data.yaml"
-    )
+    return len(outline) == 6 and begin_with_boxes([outline]) and 0 <= outline[4] <= 1 and outline[5] % 1 == 0
 
 
 def _centred(stated: RawObject, numbers: list[float]) -> RawObject:
@@ -407,55 +379,6 @@ def _pose(stated: RawObject, values: list[float], classes: Classes, points: int,
     left_out = ("keypoints left out: only the boxes of poses (kpt_shape) are read",) * points
     stated = stated._replace(keypoints=keypoints, keypoint_names=classes.keypoint_names, as_box=left_out)
     return _centred(stated, values[1:5])
-
-
-def _look_like_poses(rows: Sequence[list[float]]) -> bool:
-    """Return whether rows that could be outlines are poses without `kpt_shape`: centre, size and keypoints.
-
-    All have the same count of numbers and begin with a box inside the image. As outlines most of them cross themselves,
-    leave the image, or have a second vertex far from all others, where a pose has its size; or all further points lie
-    in the box, of at least a few rows, and too many of the outlines are not convex (a triangle always is).
-    """
-    if len({len(row) for row in rows}) != 1 or not all(_begins_with_box(row) for row in rows):
-        return False
-    count = len(rows[0])
-    if count >= _SHORTEST_POSE and sum(map(_is_no_outline, rows)) >= _MOST * len(rows):
-        return True
-    if len(rows) < _FEW or not all(map(_has_points_in_box, rows)):
-        return False
-    return count < _SHORTEST_POSE or sum(not _is_convex(row) for row in rows) >= _NOT_CONVEX * len(rows)
-
-
-def _has_points_in_box(row: Sequence[float]) -> bool:
-    cx, cy, width, height = row[1:5]
-    inside = (
-        abs(x - cx) <= width / 2 + _SLACK and abs(y - cy) <= height / 2 + _SLACK for x, y in pairs(tuple(row[5:]))
-    )
-    return all(inside)
-
-
-def _is_convex(row: Sequence[float]) -> bool:
-    """Return whether the numbers after the class, as vertices, turn one way at each corner."""
-    points = pairs(tuple(row[1:]))
-    corners = zip(points, points[1:] + points[:1], points[2:] + points[:2], strict=True)
-    turns = [(bx - ax) * (cy - by) - (by - ay) * (cx - bx) for (ax, ay), (bx, by), (cx, cy) in corners]
-    return min(turns) >= 0 or max(turns) <= 0
-
-
-def _begins_with_box(row: Sequence[float]) -> bool:
-    cx, cy, width, height = row[1:5]
-    low, high = min(cx - width / 2, cy - height / 2), max(cx + width / 2, cy + height / 2)
-    return min(width, height) > 0 and low >= -_SLACK and high <= 1 + _SLACK
-
-
-def _is_no_outline(row: Sequence[float]) -> bool:
-    """Return whether the numbers after the class can hardly be the vertices of an outline."""
-    points = pairs(tuple(row[1:]))
-    x1, y1, x2, y2 = around([*row[1:3], *row[5:]])
-    x, y = points[1]
-    reach = _CORNER_REACH if len(points) == 4 else _VERTEX_REACH
-    sticks_out = max(x1 - x, x - x2) > reach * (x2 - x1) or max(y1 - y, y - y2) > reach * (y2 - y1)
-    return sticks_out or max(row[1:]) > 1 + _SLACK or find_crossing(points) is not None
 
 
 def _example(row: str, more: str = "") -> Example:

@@ -10,9 +10,10 @@ import numpy as np
 
 from coord_codec import AnnotationSet, InputError, Instance
 from coord_data.finding import Finding, most_severe_first
+from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.yolo import HeldOut
 from coord_data.image_file import ImageFile, ImageFolder
-from coord_data.image_set import Evidence, ImageSet, gather_evidence
+from coord_data.image_set import ImageSet, gather_evidence
 from coord_data.inspection import duplicates, names, records
 from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample

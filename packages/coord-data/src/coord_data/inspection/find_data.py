@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 from coord_codec import InputError
-from coord_data.formats.registry import open_source
-from coord_data.formats.yolo import HeldOut, held_out
+from coord_data.formats.annotation_format import Evidence
+from coord_data.formats.yolo import held_out
+from coord_data.inspection.examine import Examination, evidence_of, examination_of
+from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
+_LOG = logging.getLogger(__name__)
 TRAIN, HELDOUT = "train.jsonl", "val.jsonl"
 """Files in a folder written by `prepare --split`."""
 _BELOW_IMAGES = re.compile(rb"""[\s"',](\./)?images\\?/""")
 """The beginning of an image path in JSON or CSV; JSON may escape the slash."""
 
 
-class OtherSplit(NamedTuple):
-    """The other file of a folder written by `prepare --split`.
+def find_data(path: Path, images: Path | None = None) -> tuple[Path, Path | None]:
+    """Return the annotations that a path names, and the folder of their images if it is not that of the format.
 
-    Attributes:
-        path: the file
-        is_training: whether it is the training set of the two
-    """
-
-    path: Path
-    is_training: bool
-
-
-class FoundData(NamedTuple):
-    """Data that a path names.
-
-    Attributes:
-        annotations: the annotations to examine
-        images: the folder of their images, if it is neither stated nor the usual one of the format
-    """
-
-    annotations: Path
-    images: Path | None
-
-
-def find_data(path: Path, images: Path | None = None) -> FoundData:
-    """Return the data that a path names: a file or folder of annotations, or a folder written by `prepare`.
+    The path is a file or folder of annotations, or a folder written by `prepare`.
 
     Raises:
         InputError: `images` is no folder.
@@ -55,29 +36,32 @@ def find_data(path: Path, images: Path | None = None) -> FoundData:
         file = _only_json_of(path)
         if file.is_file() and (file.parent / "images").is_dir() and not _states_folder(file):
             images = file.parent / "images"  # the layout of many data sets
-    return FoundData(path, images)
+    return path, images
 
 
-def other_split(annotations: Path) -> OtherSplit | None:
-    """Return the other split of one that `prepare --split` wrote, which is compared with it."""
-    if annotations.name not in (TRAIN, HELDOUT):
-        return None
-    other = annotations.with_name(HELDOUT if annotations.name == TRAIN else TRAIN)
-    return OtherSplit(other, is_training=other.name == TRAIN) if other.is_file() else None
+def other_split(annotations: Path) -> Path | None:
+    """Return the other split of one that `prepare --split` wrote, which is compared with it: `TRAIN` or `HELDOUT`."""
+    name = {TRAIN: HELDOUT, HELDOUT: TRAIN}.get(annotations.name)
+    return annotations.with_name(name) if name and annotations.with_name(name).is_file() else None
 
 
-def heldout_of_yolo(source: Source, images: Path | None) -> tuple[HeldOut | None, tuple[str, ...]]:
-    """Return the images that a YOLO data.yaml holds out, and the notes about them.
+def examine_named(source: Source, rules: ReadingRules, heldout: Evidence | None, max_objects: int) -> Examination:
+    """Return the examination of annotations that a user named, compared with a held-out set.
+
+    Without one they are compared with the other split beside them, or with the images that a YOLO data.yaml holds out.
 
     Raises:
-        InputError: the format of the source is not known, or its training images do not exist.
+        InputError: the annotations or the images of the training set cannot be read.
     """
-    if open_source(source).format != "yolo":
-        return None, ()
-    heldout = held_out(source, images)
-    if heldout is None:
-        return None, ()
-    return (heldout if heldout.names else None), heldout.notes
+    other = other_split(source.named)
+    if heldout is None and other is not None:
+        compared = {"training" if other.name == TRAIN else "heldout": evidence_of(other, rules)}
+        return examination_of(source, rules, **compared, max_objects=max_objects)
+    images = held_out(source, rules.images) if heldout is None and source.format == "yolo" else None
+    for note in images.notes if images is not None else ():
+        _LOG.info(f"note: {note}")
+    heldout_images = images if images is not None and images.names else None
+    return examination_of(source, rules, heldout=heldout or heldout_images, max_objects=max_objects)
 
 
 def _only_json_of(path: Path) -> Path:

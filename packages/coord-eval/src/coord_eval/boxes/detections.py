@@ -50,7 +50,3 @@ class Detections:
         shapes = tuple(self.shapes[d] for d in np.arange(len(self))[rows]) if self.shapes else ()
         part_D = None if self.part_D is None else self.part_D[rows]
         return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=shapes, part_D=part_D)
-
-    def with_constant_score(self) -> Detections:
-        """Return the same boxes with all scores set to 1."""
-        return replace(self, scores_D=np.ones(len(self)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec import InputError, geometry_of
-from coord_codec.files import finite_numbers, read_json, write_text
+from coord_codec.files import read_json, write_text
+from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
 from coord_eval.calibration.knots import Knots, fit_knots, interpolate
 from coord_eval.intake.digests import digest_of_detections, digest_of_truth
@@ -70,6 +71,14 @@ class Calibration:
     fused: str | None = None
     rests_on: Mapping[str, Any] = field(default_factory=dict)
     reliability: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, knots in (("knots", self.knots), *self.classes.items()):
+            ascending = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(knots))
+            if not knots or not ascending or not all(0 <= value <= 1 for knot in knots for value in knot):
+                raise InputError(
+                    f"{name}: expected pairs of score and probability in [0, 1], both ascending, found {knots!s:.80}"
+                )
 
     def __call__(self, scores: Sequence[float] | np.ndarray, labels: Sequence[str] | None = None) -> np.ndarray:
         """Return the calibrated scores [D].
@@ -154,16 +163,7 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, which `from_dict` reads."""
-        return {
-            "version": VERSION,
-            "score_source": self.score_source,
-            "fused": self.fused,
-            "knots": [list(knot) for knot in self.knots],
-            "classes": {label: [list(knot) for knot in knots] for label, knots in self.classes.items()},
-            "rests_on": dict(self.rests_on),
-            "reliability": dict(self.reliability),
-            "thresholds": self.thresholds.to_dict(),
-        }
+        return {"version": VERSION, **asdict(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "calibration") -> Calibration:
@@ -175,39 +175,11 @@ class Calibration:
         found = values.get("version") if isinstance(values, Mapping) else type(values).__name__
         if found != VERSION:
             raise InputError(f"{where}: version: expected a calibration of version {VERSION}, found {found!r:.80}")
-        try:
-            return cls(
-                knots=_knots(values["knots"], f"{where}: knots"),
-                score_source=str(values["score_source"]),
-                thresholds=ThresholdCurve.from_dict(values["thresholds"]),
-                classes={label: _knots(rows, f"{where}: classes.{label}") for label, rows in values["classes"].items()},
-                fused=values["fused"],
-                rests_on=values["rests_on"],
-                reliability=values["reliability"],
-            )
-        except InputError:
-            raise
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise InputError(
-                f"{where}: expected the fields that `coord-eval calibrate` writes, found {error}"
-            ) from error
+        return validated(cls, values, where)
 
     def to_json(self) -> str:
         """Return `to_dict` as JSON text; all numbers are finite."""
         return json.dumps(self.to_dict(), allow_nan=False) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> Calibration:
-        """Return the calibration that `to_json` wrote.
-
-        Raises:
-            InputError: if it is none
-        """
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"calibration: not JSON: {error}") from error
-        return cls.from_dict(values)
 
     def write(self, path: str | Path) -> None:
         """Write `to_json` into a file, atomically."""
@@ -221,16 +193,6 @@ class Calibration:
             InputError: naming the file
         """
         return cls.from_dict(read_json(path), str(path))
-
-
-def _knots(rows: Any, where: str) -> Knots:
-    table = [finite_numbers(row, 2, where) for row in rows]
-    ascending = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(table))
-    if not table or not ascending or not all(0 <= value <= 1 for row in table for value in row):
-        raise InputError(
-            f"{where}: expected pairs of score and probability in [0, 1], both ascending, found {str(rows)[:80]}"
-        )
-    return tuple((score, probability) for score, probability in table)
 
 
 def fit_calibration(
@@ -280,7 +242,7 @@ def fit_calibration(
     if evaluation.calibrated:
         raise InputError("calibration: these scores are calibrated already; fit it to the scores as they were")
     knots, classes = _fit(evaluation, np.ones(images, bool))
-    calibrated = replace_scores(evaluation, _out_of_fold(evaluation, seed, folds))
+    calibrated = evaluation.with_scores(_out_of_fold(evaluation, seed, folds), evaluation.score_source)
     return Calibration(
         knots=knots,
         score_source=evaluation.score_source,
@@ -323,7 +285,8 @@ def _out_of_fold(scored: Scored, seed: int, folds: int) -> np.ndarray:
     images = len(scored.truth)
     fold_I = np.random.default_rng(seed).permutation(images) % min(folds, images)
     fold_D = fold_I[scored.detections.image_D]
-    labels = labels_of(scored)
+    names = [*scored.truth.categories, *scored.detections.unknown]
+    labels = [names[k] for k in scored.detections.category_D.tolist()]
     after_D = np.zeros(len(scored.detections))
     for fold in range(folds):
         own = np.nonzero(fold_D == fold)[0]
@@ -332,22 +295,6 @@ def _out_of_fold(scored: Scored, seed: int, folds: int) -> np.ndarray:
             fitted = Calibration(knots, scored.score_source, ThresholdCurve((), (), {}), classes)
             after_D[own] = fitted(scored.detections.scores_D[own], [labels[d] for d in own])
     return after_D
-
-
-def labels_of(scored: Scored) -> list[str]:
-    """Return the label of each detection."""
-    names = [*scored.truth.categories, *scored.detections.unknown]
-    return [names[k] for k in scored.detections.category_D.tolist()]
-
-
-def replace_scores(scored: Scored, score_D: np.ndarray) -> Scored:
-    """Return the same boxes with other scores."""
-    return Scored(
-        truth=scored.truth,
-        detections=replace(scored.detections, scores_D=score_D),
-        score_source=scored.score_source,
-        bins=scored.bins,
-    )
 
 
 def reliability_with_intervals(scored: Scored, resamples: int = 200, seed: int = 0) -> dict[str, Any]:

@@ -18,15 +18,15 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
-from coord_eval.diagnosis.interpretations import Interpretation, RawNumbers, interpretations_by_fit
 from coord_eval.evaluation import Evaluation
 from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.intake.interpretations import Interpretation, RawNumbers, interpretations_by_fit, mean_best_iou
 from coord_eval.intake.joining import LabelSettings, join
 from coord_eval.intake.predictions import CocoResult, Prediction
 from coord_eval.intake.ranking import choose_source
-from coord_eval.intake.scale import RAW_SCALE, mean_best_iou
+from coord_eval.intake.scale import RAW_SCALE
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores, own_summary
 from coord_eval.parse.answer import POINT_ADVICE, Answer

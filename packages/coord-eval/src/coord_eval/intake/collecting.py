@@ -37,7 +37,7 @@ from coord_eval.intake.joining import (
 )
 from coord_eval.intake.predictions import CocoResult, Prediction, StatedObject
 from coord_eval.intake.ranking import choose_source, object_scores
-from coord_eval.parse.answer import Answer, ParsedObject
+from coord_eval.parse.answer import Answer, ParsedObject, corners
 
 
 @contextmanager
@@ -67,6 +67,8 @@ class Collected:
         unknown_labels: number of occurrences of each unknown label
         join: how answers were assigned to images
         notes: conditions that matter when interpreting the metrics
+        spread_D4: standard deviation of each side of each box in pixels, NaN where the predictions state none; None
+            without any
         answers: by image index the text and the parsed answer; empty for a results list
     """
 
@@ -77,6 +79,7 @@ class Collected:
     unknown_labels: dict[str, int]
     join: JoinReport
     notes: tuple[str, ...]
+    spread_D4: np.ndarray | None = None
     answers: dict[int, tuple[str, Answer]] = field(default_factory=dict)
 
 
@@ -163,6 +166,7 @@ def collect_answers(
             table.add(image, category, layer, item.desc, box, score, ranks[image])
             table.part_of.append(part)
             table.shapes.append(tuple((left + x * width, top + y * height) for x, y in item.points))
+            table.spreads.append(_spread(item, prediction, (width, height, width, height)))
             ranks[image] += 1
     health = format_health([answers[i] for i in indices], [predictions[i] for i in indices])
     notes = [
@@ -199,6 +203,17 @@ def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) ->
     if len(results) > 1 and all(result.score == results[0].score for result in results):
         notes.append(f"all {len(results)} boxes have the score {results[0].score:g}, so that AP depends on their order")
     return table.finish("results", format_health([], []), joined, notes)
+
+
+def _spread(item: ParsedObject | StatedObject, prediction: Prediction, unit: Sequence[float]) -> Sequence[float] | None:
+    """Return the standard deviation of each side of a box in pixels; None where it is not stated."""
+    if not isinstance(item, ParsedObject):
+        return None
+    known, places = prediction.coord_spread or (), item.coord_indices
+    if len(places) != 4 or places[-1] >= len(known) or item.order not in ("xyxy", "yxyx"):
+        return None
+    sides = corners(item.order, [known[place] for place in places])
+    return [side * length for side, length in zip(sides, unit, strict=True)]
 
 
 _Places = dict[tuple[Any, str | None], int | None]
@@ -266,6 +281,7 @@ class _Table:
         self.shapes: list[tuple[tuple[float, float], ...]] = []
         self.asked: dict[int, list[tuple[float, ...] | None]] = {}
         self.part_of: list[int] = []
+        self.spreads: list[Sequence[float] | None] = []
 
     def part(self, image: int, tile: tuple[float, ...] | None) -> int:
         """Return the index of a part of an image among those that the model was given."""
@@ -296,7 +312,8 @@ class _Table:
             asked = {image: tuple(parts) for image, parts in self.asked.items()}
             detections = replace(detections, asked=asked, part_D=np.array(self.part_of, np.int64))
         unknown = dict(self.unknown.most_common())
-        return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes))
+        spread_D4 = np.array([row or [np.nan] * 4 for row in self.spreads]) if any(self.spreads) else None
+        return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes), spread_D4)
 
 
 def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
-from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
-from coord_eval.boxes.iou import box_iou
+from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.intake.interpretations import RawNumbers, interpretations_by_fit, mean_best_iou
 from coord_eval.intake.predictions import Prediction
 from coord_eval.parse.answer import OVERSHOOT, corners
 from coord_eval.parse.parser import parse_answer
@@ -108,7 +108,7 @@ def infer_scale(
     rows = _raw_boxes(ground_truth, predictions, images, format, grid)
     if not rows:
         return ScaleChoice(None, True, ())
-    image_B, stated_B4, raw_B4, pixels_B2, input_B2 = (np.array(column) for column in zip(*rows, strict=True))
+    image_B, raw_B4, pixels_B2, input_B2 = (np.array(column) for column in zip(*rows, strict=True))
     divisors: dict[ScaleName, np.ndarray] = {
         float(grid.scale): np.full_like(pixels_B2, grid.scale),
         **{float(n): np.full_like(pixels_B2, n) for n in (grid.scale - 1, 1, 100, 1024)},
@@ -122,64 +122,37 @@ def infer_scale(
         evidence.append(ScaleEvidence(scale, len(rows), float(outside_B.mean()), fit))
     ranked = sorted(evidence, key=lambda e: -e.mean_iou)
     top = ranked[0].mean_iou
-    if problem := _problem(ground_truth, image_B, stated_B4, raw_B4, pixels_B2, divisors, ranked):
+    best_B2, none_B = divisors[ranked[0].scale], np.zeros(len(rows), np.int64)
+    rivals = [e.mean_iou for e in ranked if np.abs(np.log(divisors[e.scale] / best_B2)).max() > _DIFFERENT]
+    boxes = Detections(image_B, none_B, raw_B4, none_B, none_B)
+    if problem := _problem(ground_truth, RawNumbers(boxes, raw_B4, input_B2, "xyxy", "plain"), best_B2, rivals):
         values = ", ".join(f"{e.scale}: {e.mean_iou:.3f}" for e in ranked[:3])
         raise InputError(f"scale: none fits (mean best IoU {values}); {problem}")
     candidates = [e for e in evidence if e.mean_iou >= top - _CLOSE]
     return ScaleChoice(candidates[0].scale, len(candidates) == 1, tuple(ranked))
 
 
-def _problem(
-    ground_truth: GroundTruth,
-    image_B: np.ndarray,
-    stated_B4: np.ndarray,
-    raw_B4: np.ndarray,
-    pixels_B2: np.ndarray,
-    divisors: Mapping[ScaleName, np.ndarray],
-    ranked: Sequence[ScaleEvidence],
-) -> str:
-    """Return why the best scale is unreliable and what to do; empty if it is reliable."""
-    best, top = divisors[ranked[0].scale], ranked[0].mean_iou
-    images = np.unique(image_B)
-    few_B = np.isin(image_B, images[:: -(-len(images) // _IMAGES)])
+def _problem(truth: GroundTruth, raw: RawNumbers, best_B2: np.ndarray, rivals: Sequence[float]) -> str:
+    """Return why the best scale is unreliable and what to do; empty if it is reliable.
 
-    def fit(unit_B4: np.ndarray) -> float:
-        return _fit(ground_truth, image_B[few_B], unit_B4[few_B])[1]
-
+    Args:
+        truth: the ground truth
+        raw: the numbers
+        best_B2: divisors of the best scale
+        rivals: mean best IoU of the scales that are different from it
+    """
+    image_B = raw.detections.image_D
+    top = _fit(truth, image_B, raw.numbers_B4 / np.tile(best_B2, 2))[1]
     if top * _RESIZED_CLEARLY <= 1:  # otherwise no interpretation can be clearly better
-        own = fit(raw_B4 / np.tile(best, 2))
-        resized = (resized_sizes(pixels_B2, *limits) for limits in COMMON_INPUTS if np.isfinite(pixels_B2).all())
-        squares = {side: fit(raw_B4 / side) for side in COMMON_SQUARES}
-        side = max(COMMON_SQUARES, key=squares.__getitem__)
-        layouts = [layout for name, layout in LAYOUTS.items() if name != "xyxy"]
-        turns = [turn for orientation, turn in TURNS.items() if orientation > 1]
-        reinterpreted = (
-            boxes_B4
-            for sides_B2 in divisors.values()
-            for boxes_B4 in (
-                *(layout(stated_B4) / np.tile(sides_B2, 2) for layout in layouts),
-                *(turn(raw_B4 / np.tile(sides_B2, 2)) for turn in turns),
-            )
-        )
-        # Several interpretations may fit better, some by chance; the reason is the best of them.
-        best_fit, factor, reason = max(
-            (
-                max((fit(raw_B4 / np.tile(sides_B2, 2)) for sides_B2 in resized), default=0.0),
-                _RESIZED_CLEARLY,
-                "this looks like a resized input: give input_width and input_height",
-            ),
-            (squares[side], _CLEARLY, f"this looks like a copy of about {side} x {side} pixels: pass scale {side}"),
-            (
-                max(map(fit, reinterpreted)),
-                _CLEARLY,
-                "the numbers fit in another order or on a turned image: name the scale, and "
-                "`coord-eval score --diagnose` says which",
-            ),
-        )
-        if best_fit >= max(_PLAUSIBLE, factor * own):
-            return reason
-    different = [e.mean_iou for e in ranked if np.abs(np.log(divisors[e.scale] / best)).max() > _DIFFERENT]
-    if top < _FLOOR or (top < _WEAK and different and top < _AHEAD * max(different)):
+        images = np.unique(image_B)
+        few_B = np.isin(image_B, images[:: -(-len(images) // _IMAGES)])
+        some = replace(raw, detections=raw.detections.take(few_B), numbers_B4=raw.numbers_B4[few_B])
+        some = replace(some, input_B2=raw.input_B2[few_B])
+        own = _fit(truth, image_B[few_B], some.numbers_B4 / np.tile(best_B2[few_B], 2))[1]
+        for found in interpretations_by_fit(truth, some, fitted=False):
+            if found.fit >= max(_PLAUSIBLE, own * (_RESIZED_CLEARLY if found.is_resized else _CLEARLY)):
+                return f"this looks like {found.text}, of a mean best IoU of {found.fit:.3f}; name the scale"
+    if top < _FLOOR or (top < _WEAK and top < _AHEAD * max(rivals, default=0)):
         return "name the scale; `coord-eval score --diagnose` tries orders, resized inputs and shifts as well"
     return ""
 
@@ -196,9 +169,9 @@ def _raw_boxes(
     images: Sequence[int],
     format: str | MarkerFamily,
     grid: CoordGrid,
-) -> list[tuple[int, Sequence[float], list[float], Sequence[float], Sequence[float]]]:
-    """Return image, numbers in their stated order, corners, image size and model input size of each plain box."""
-    rows: list[tuple[int, Sequence[float], list[float], Sequence[float], Sequence[float]]] = []
+) -> list[tuple[int, Sequence[float], Sequence[float], Sequence[float]]]:
+    """Return image, corners as stated, image size and model input size of each plain box."""
+    rows: list[tuple[int, Sequence[float], Sequence[float], Sequence[float]]] = []
     for prediction, image in zip(predictions, images, strict=True):
         if prediction.tile:
             raise InputError(f"{prediction.where}, tile: the scale of numbers within tiles cannot be inferred; name it")
@@ -210,25 +183,8 @@ def _raw_boxes(
         input_size = prediction.input_size or (np.nan, np.nan)
         answer = parse_answer(prediction.text, format, scale=RAW_SCALE, grid=grid)
         rows += [
-            (image, corners(item.order, item.bins), [c * RAW_SCALE for c in item.box], size, input_size)
+            (image, corners(item.order, item.bins), size, input_size)
             for item in answer
             if answer.scale is not None and item.is_box
         ]
     return rows
-
-
-def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
-    """Return the mean over boxes, in [0, 1], of the best IoU with any object of their image; 0 without boxes."""
-    if not len(image_B):
-        return 0.0
-    regular_R = np.flatnonzero(~ground_truth.crowd_N)
-    regular_R = regular_R[np.argsort(ground_truth.image_N[regular_R], kind="stable")]
-    image_R = ground_truth.image_N[regular_R]
-    objects_R4 = ground_truth.boxes_N4[regular_R] / np.tile(ground_truth.sizes_I2, 2)[image_R]
-    first_B, stop_B = (np.searchsorted(image_R, image_B, side=side) for side in ("left", "right"))
-    boxes_B4 = np.concatenate([unit_B4[:, :2], unit_B4[:, 2:] - unit_B4[:, :2]], axis=1)
-    best_B = np.zeros(len(image_B))
-    for nth in range((stop_B - first_B).max()):  # of the objects of each image: far fewer than images
-        rows = np.flatnonzero(first_B + nth < stop_B)
-        best_B[rows] = np.maximum(best_B[rows], box_iou(boxes_B4[rows], objects_R4[first_B[rows] + nth]))
-    return float(best_B.mean())

@@ -130,11 +130,6 @@ class RankedMatches:
     place_D: np.ndarray
     counted_N: np.ndarray
 
-    def at_first_threshold(self) -> RankedMatches:
-        """Return the matching at the lowest threshold alone."""
-        first = {name: getattr(self, name)[:1] for name in ("hit_TD", "ignored_TD", "object_TD")}
-        return replace(self, thresholds=self.thresholds[:1], **first)
-
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
@@ -159,17 +154,6 @@ def rank(detections: Detections, pairs: Pairs) -> Ranking:
     place_D = _places(detections, order_D)
     order_P = np.lexsort((-pairs.object_P, -pairs.iou_P, pairs.det_P, place_D[pairs.det_P]))
     return Ranking(order_D, place_D, pairs.take(order_P))
-
-
-def ranked_matches(
-    truth: GroundTruth,
-    detections: Detections,
-    thresholds: Sequence[float] = IOU_THRESHOLDS,
-    limit: int = MAX_DETECTIONS[-1],
-    ranking: Ranking | None = None,
-) -> RankedMatches:
-    """Match as COCO does, with objects of all areas."""
-    return ranked_matches_by_area(truth, detections, thresholds, limit, AREAS[:1], ranking)[0]
 
 
 def ranked_matches_by_area(
@@ -307,12 +291,14 @@ class Scored:
     @cached_property
     def ranked(self) -> RankedMatches:
         """COCO's greedy matching at IoU .5."""
-        return self.coco_matches.at_first_threshold()
+        all_ = self.coco_matches
+        first = {name: getattr(all_, name)[:1] for name in ("thresholds", "hit_TD", "ignored_TD", "object_TD")}
+        return replace(all_, **first)
 
     @cached_property
     def coco_matches(self) -> RankedMatches:
         """COCO's greedy matching at its ten thresholds."""
-        return ranked_matches(self.truth, self.detections, ranking=self.ranking)
+        return ranked_matches_by_area(self.truth, self.detections, areas=AREAS[:1], ranking=self.ranking)[0]
 
     @cached_property
     def coco_matches_by_size(self) -> list[RankedMatches]:
@@ -324,9 +310,12 @@ class Scored:
     @cached_property
     def with_constant_score(self) -> Scored:
         """The same boxes with all scores set to 1."""
-        same = Scored(
-            truth=self.truth, detections=self.detections.with_constant_score(), score_source="constant", bins=self.bins
-        )
+        return self.with_scores(np.ones(len(self.detections)), "constant")
+
+    def with_scores(self, scores_D: np.ndarray, source: str) -> Scored:
+        """Return the same boxes with other scores."""
+        detections = replace(self.detections, scores_D=scores_D)
+        same = Scored(truth=self.truth, detections=detections, score_source=source, bins=self.bins)
         same.__dict__["pairs"] = self.pairs  # the score moves no box
         return same
 

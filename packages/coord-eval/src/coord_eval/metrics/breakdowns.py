@@ -27,11 +27,6 @@ def edge_errors(scored: Scored) -> tuple[np.ndarray, np.ndarray]:
     return error, detections.image_D[hit_D]
 
 
-def images_by_object_count(scored: Scored) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the name (`2-3`, `16+`) of each range of object counts, and a mask [I] of the images with so many."""
-    return _buckets(OBJECT_COUNTS, scored.objects_per_image)
-
-
 def edge_bias(scored: Scored) -> Measure:
     """Prepare the mean signed error of each edge, prediction minus ground truth, over pairs with an IoU of at least .5.
 
@@ -113,7 +108,8 @@ def by_object_count(scored: Scored) -> Measure:
     """Prepare precision, recall and F1 at IoU .5 by the number of objects in the image, NaN without such images."""
     hits_I, counted_I = (scored.sum_detections(chosen_D) for chosen_D in scored.matches.at(0.5))
     columns = (np.ones(len(scored.truth)), hits_I, counted_I, scored.objects_per_image)
-    sums = {name: np.stack(columns, axis=1) * chosen_I[:, None] for name, chosen_I in images_by_object_count(scored)}
+    chosen = _buckets(OBJECT_COUNTS, scored.objects_per_image)
+    sums = {name: np.stack(columns, axis=1) * chosen_I[:, None] for name, chosen_I in chosen}
 
     def measure(weights_BI: np.ndarray) -> dict[str, Any]:
         return {

@@ -16,7 +16,8 @@ from coord_codec.records import check_description
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
-from coord_eval.metrics.coco import coco_scores_by_own_matching
+from coord_eval.match.matching import Scored
+from coord_eval.metrics.coco import own_summary
 from coord_eval.parse.parser import parse_answer
 
 
@@ -120,7 +121,7 @@ def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: C
     boxes_D4 *= np.tile(sizes_D2, 2)
     ones_D = np.ones(len(image_D))
     detections = Detections(image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D), np.int64))
-    return coco_scores_by_own_matching(ground_truth, detections).summary
+    return own_summary(Scored(truth=ground_truth, detections=detections, score_source="constant", bins=grid.scale))
 
 
 class _Target(NamedTuple):

@@ -1,10 +1,10 @@
 """The twelve COCO metrics (Lin et al. 2014, https://cocodataset.org/#detection-eval), in two ways.
 
 - `coco_scores` runs a backend, pycocotools or faster-coco-eval. `coco` and `per_class` of an evaluation are its values,
-  so that they equal those of pycocotools to the last digit. So does `coco_scores_by_own_matching`, for the `ceiling`.
+  so that they equal those of pycocotools to the last digit.
 - `ApTable` and the functions on it compute the same metrics from our own matching (`match.matching`), also under
-  image weights, which no backend supports. They serve intervals, AP with a constant score, AP of any label and error
-  costs.
+  image weights, which no backend supports. They serve intervals, AP with a constant score, AP of any label, the
+  ceiling and error costs.
 
 Tests verify that both agree within 1e-12 for labels, thresholds, areas, limits, ties and crowd regions, and that
 weights agree with pycocotools on copies of the images.
@@ -23,14 +23,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.match.matching import (
-    AREAS,
-    IOU_THRESHOLDS,
-    MAX_DETECTIONS,
-    RankedMatches,
-    Scored,
-    ranked_matches_by_area,
-)
+from coord_eval.match.matching import MAX_DETECTIONS, RankedMatches, Scored
 from coord_eval.metrics.sums import LabelSums, Measure, mean_of_present, ratio
 
 RECALL_POINTS = np.linspace(0.0, 1.0, 101)
@@ -160,41 +153,6 @@ def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pyco
     evaluator.accumulate()
     precision, recall = evaluator.eval["precision"], evaluator.eval["recall"]
     return CocoScores(_summarize(precision, recall, truth.sizes_known), precision, recall)
-
-
-def coco_scores_by_own_matching(truth: GroundTruth, detections: Detections) -> CocoScores:
-    """Return what `coco_scores` returns, to the last digit and without a backend; it has fewer records to build.
-
-    Precision is computed at the limit of 100 alone, and recall with lower limits for all areas alone: no more is in the
-    summary.
-    """
-    names, points = len(truth.categories), len(RECALL_POINTS)
-    matches_by_area = ranked_matches_by_area(truth, detections)
-    shape = (len(IOU_THRESHOLDS), points, names, len(AREAS), len(MAX_DETECTIONS))
-    precision_TRKAM, recall_TKAM = -np.ones(shape), -np.ones((shape[0], *shape[2:]))
-    for area, matches in enumerate(matches_by_area):
-        order_d = matches.order_D[detections.category_D[matches.order_D] < names]
-        order_d = order_d[np.argsort(detections.category_D[order_d], kind="stable")]
-        bounds = np.searchsorted(detections.category_D[order_d], np.arange(names + 1))
-        counted_K = np.bincount(truth.category_N[matches.counted_N], minlength=names)
-        for k in np.nonzero(counted_K)[0]:
-            for m, limit in enumerate(MAX_DETECTIONS):
-                if area and limit < MAX_DETECTIONS[-1]:
-                    continue
-                rows_d = order_d[bounds[k] : bounds[k + 1]]
-                rows_d = rows_d[matches.place_D[rows_d] < limit]
-                hits_Td = np.cumsum(matches.hit_TD[:, rows_d], axis=1).astype(float)
-                false_Td = np.cumsum(~matches.hit_TD[:, rows_d] & ~matches.ignored_TD[:, rows_d], axis=1).astype(float)
-                recall_Td = hits_Td / counted_K[k]
-                recall_TKAM[:, k, area, m] = recall_Td[:, -1] if len(rows_d) else 0.0
-                if limit < MAX_DETECTIONS[-1]:
-                    continue
-                precision_Td = hits_Td / (false_Td + hits_Td + np.spacing(1))
-                best_Td = np.maximum.accumulate(precision_Td[:, ::-1], axis=1)[:, ::-1]
-                for t, recall_d in enumerate(recall_Td):
-                    reached = np.searchsorted(recall_d, RECALL_POINTS, side="left")
-                    precision_TRKAM[t, :, k, area, m] = np.append(best_Td[t], 0.0)[reached]
-    return CocoScores(_summarize(precision_TRKAM, recall_TKAM, truth.sizes_known), precision_TRKAM, recall_TKAM)
 
 
 def coco_measure(scored: Scored) -> Measure:

@@ -100,8 +100,12 @@ class ThresholdCurve:
     """
 
     points: tuple[tuple[float, float, float, float], ...]
-    intervals: tuple[tuple[float, ...], ...]
+    intervals: tuple[tuple[float, float, float, float, float, float], ...]
     classes: Mapping[str, Mapping[str, Any]]
+
+    def __post_init__(self) -> None:
+        if len(self.intervals) != len(self.points):
+            raise InputError(f"intervals: expected a row for each of {len(self.points)}, found {len(self.intervals)}")
 
     def choose(
         self, *, precision: float | None = None, recall: float | None = None, careful: bool = False
@@ -173,26 +177,6 @@ class ThresholdCurve:
             return f"{note}; no threshold is sure to have it"
         return f"{note}; from a score of {value:.4g} on its interval lies above {wanted:g}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain types, which `from_dict` reads."""
-        return {
-            "points": [list(row) for row in self.points],
-            "intervals": [list(row) for row in self.intervals],
-            "classes": {label: dict(row) for label, row in self.classes.items()},
-        }
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ThresholdCurve:
-        """Return the curve that `to_dict` wrote."""
-        points = tuple((float(t), float(p), float(r), float(f)) for t, p, r, f in values["points"])
-        intervals = tuple(tuple(map(float, row)) for row in values["intervals"])
-        if list(map(len, intervals)) != [2 * len(_RATES)] * len(points):
-            raise InputError(
-                f"thresholds.intervals: expected {2 * len(_RATES)} ends for each of {len(points)} points, found "
-                f"{len(intervals)} rows; calibrate again"
-            )
-        return cls(points, intervals, dict(values["classes"]))
-
 
 def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> ThresholdCurve:
     """Return the curve of a scored set, with intervals over images.
@@ -232,7 +216,7 @@ def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> Thre
     point_3P = rates(np.ones((1, images), np.int32))[:, 0]
     draws = [rates(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
     draws_3BP = np.concatenate(draws, axis=1) if draws else point_3P[:, None]
-    bounds = []
+    bounds: list[Any] = []
     for p in range(len(shown)):
         rows = [interval(float(point_3P[r, p]), draws_3BP[r, :, p], share=True) for r in range(3)]
         bounds.append(tuple(row[end] for row in rows for end in ("low", "high")))

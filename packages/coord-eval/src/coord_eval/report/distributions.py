@@ -1,4 +1,4 @@
-"""Charts of where boxes lie: IoU, coordinates of ground truth and answers, errors of edges, and AP by kind of image."""
+"""Charts of where boxes lie: IoU, coordinates of ground truth and answers, errors of edges, recall by place."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import numpy as np
 
 from coord_codec.html import PALETTE, figure
 from coord_eval.match.matching import Scored
-from coord_eval.metrics.breakdowns import EDGES, edge_errors, images_by_object_count
-from coord_eval.metrics.coco import coco_measure
+from coord_eval.metrics.breakdowns import EDGES, edge_errors
 from coord_eval.report.plot import INK, Style, box_rows, chart, styled
 
 if TYPE_CHECKING:
@@ -31,10 +30,7 @@ def distribution_charts(evaluation: Evaluation) -> str:
     if evaluation.truth.sizes_known and len(evaluation.detections):
         caption = "coordinates of ground truth and answers, as shares of the side of the image"
         drawn.append(figure(coordinate_chart(answers, _COLOUR), caption))
-    drawn += [_edges(evaluation), _ap_by_size(evaluation), _ap_by_crowding(evaluation), _recall_by_place(evaluation)]
-    ranks = evaluation.analysis["by_rank"]
-    if len(ranks) > 1:
-        drawn.append(_bars("precision by position in the answer", {k: row["precision"] for k, row in ranks.items()}))
+    drawn += [_edges(evaluation), _recall_by_place(evaluation)]
     return f'<div class="charts">{"".join(part for part in drawn if part)}</div>'
 
 
@@ -111,21 +107,6 @@ def _edges(evaluation: Evaluation) -> str:
     return figure(drawn.svg, caption)
 
 
-def _ap_by_size(evaluation: Evaluation) -> str:
-    names = {"APs": "small", "APm": "medium", "APl": "large"}
-    values = {names[key]: evaluation.coco[key] for key in names if evaluation.coco[key] >= 0}
-    bounds = {names[key]: row for key, row in evaluation.intervals.items() if key in names}
-    return _bars("AP by size of the object", values, bounds) if len(values) > 1 else ""
-
-
-def _ap_by_crowding(evaluation: Evaluation) -> str:
-    chosen = {name: mask_I for name, mask_I in images_by_object_count(evaluation) if mask_I.any()}
-    if len(chosen) < 2:
-        return ""
-    ap_B = coco_measure(evaluation)(np.stack(list(chosen.values())).astype(np.int32))["AP"]
-    return _bars("AP by number of objects in the image", dict(zip(chosen, ap_B.tolist(), strict=True)))
-
-
 def _recall_by_place(evaluation: Evaluation) -> str:
     """Draw recall and the number of objects in each ninth of the image, by the centre of the object."""
     truth = evaluation.truth
@@ -149,15 +130,3 @@ def _recall_by_place(evaluation: Evaluation) -> str:
         drawn.axes.set_yticks(range(3), ("top", "middle", "bottom"))
         drawn.axes.set_ylim(2.5, -0.5)
     return figure(drawn.svg, caption)
-
-
-def _bars(title: str, values: Mapping[str, float], bounds: Mapping[str, Mapping[str, float]] | None = None) -> str:
-    """Draw a bar for each value, with its interval if there is one."""
-    with chart(title, height=_HEIGHT) as drawn:
-        drawn.axes.bar(range(len(values)), np.nan_to_num(list(values.values())), 0.7, color=PALETTE[2])
-        for place, name in enumerate(values):
-            if row := (bounds or {}).get(name):
-                drawn.axes.vlines(place, row["low"], row["high"], colors=INK, linewidth=2)
-        drawn.axes.set_xticks(range(len(values)), list(values))
-        drawn.axes.set(ylim=(0, 1))
-    return figure(drawn.svg, title + ("; lines: 95 % intervals over images" if bounds else ""))

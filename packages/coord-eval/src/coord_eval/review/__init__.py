@@ -3,7 +3,7 @@
 from coord_eval.review.correcting import Correction, apply_decisions
 from coord_eval.review.decisions import Decision, Decisions, read_decisions
 from coord_eval.review.exports import TOOLS, proposed_records, write_review_exports
-from coord_eval.review.findings import KINDS, Finding, JudgedLabel, Proposal
+from coord_eval.review.findings import KINDS, Finding, Proposal
 from coord_eval.review.likelihood import LabelLikelihood, read_likelihoods, write_likelihoods
 from coord_eval.review.result import Review
 from coord_eval.review.reviewing import review
@@ -15,7 +15,6 @@ __all__ = [
     "Decision",
     "Decisions",
     "Finding",
-    "JudgedLabel",
     "LabelLikelihood",
     "Proposal",
     "Review",

@@ -72,7 +72,7 @@ def apply_decisions(decisions: str | Path, ground_truth: str | Path, out: str | 
         )
     plan = _Plan(truth, chosen, str(decisions))
     text = _coco(file, annotations, plan) if annotations.tables is not None else _instances(file, annotations, plan)
-    counts = Counter(item.choice for item in chosen.decisions)
+    counts = Counter(item.decision for item in chosen.decisions)
     listed = {
         "ground_truth": {"file": file.path.name, "digest": chosen.ground_truth},
         "review": chosen.review,
@@ -99,29 +99,29 @@ class _Plan:
             image = images.by_id(item.image_id)
             if image is None:
                 raise InputError(f"{where}: decisions[{i}]: image_id: {item.image_id!r} is not in the ground truth")
-            if item.choice in ("keep", "later"):
+            if item.decision in ("keep", "later"):
                 continue
             if item.object is None:
                 self.added.setdefault(image, []).append(item)
                 continue
             n = rows.get((image, item.object))
             name = None if n is None else truth.categories[truth.category_N[n]]
-            if n is None or (item.label is not None and item.label != name):
+            if n is None or (item.label is not None and item.label.desc != name):
                 found = "no such label" if n is None else repr(name)
                 raise InputError(
-                    f"{where}: decisions[{i}]: expected {item.label!r} as object {item.object} of image "
-                    f"{item.image_id!r}, found {found}; review again"
+                    f"{where}: decisions[{i}]: expected {item.label and item.label.desc!r} as object {item.object} of "
+                    f"image {item.image_id!r}, found {found}; review again"
                 )
             self.of_row[n] = item
 
     def tell(self, item: Decision, image: int, before: Any, after: Any, dropped: Sequence[str] = ()) -> None:
         """Add a change to the list."""
-        reason = f"{item.kind}, probability {item.probability:.3f}, decided by a person: {item.choice}"
+        reason = f"{item.kind}, probability {item.probability:.3f}, decided by a person: {item.decision}"
         change = {
             "image_id": item.image_id,
             "image": self.truth.file_names[image],
             "object": item.object,
-            "decision": item.choice,
+            "decision": item.decision,
             "why": reason,
             "kind": item.kind,
             "probability": item.probability,
@@ -132,15 +132,12 @@ class _Plan:
 
     def inside(self, item: Decision, image: int) -> Box:
         """Return the box of an answer, clipped to its image."""
-        assert item.box_xyxy is not None
-        size = self.truth.sizes_I2[image]
+        box, size = item.answer.bbox_xyxy, self.truth.sizes_I2[image]
         if not np.isfinite(size).all():
-            return item.box_xyxy
-        low, high = np.clip(np.reshape(item.box_xyxy, (2, 2)), 0, size)
+            return box
+        low, high = np.clip(np.reshape(box, (2, 2)), 0, size)
         if (low >= high).any():
-            raise InputError(
-                f"decisions: the box {list(item.box_xyxy)} lies outside image {item.image_id!r}; decide otherwise"
-            )
+            raise InputError(f"decisions: the box {list(box)} lies outside image {item.image_id!r}; decide otherwise")
         return float(low[0]), float(low[1]), float(high[0]), float(high[1])
 
 
@@ -149,11 +146,11 @@ def _coco(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
     number = {category.name: category.id for category in annotations.categories}
 
     def category_of(item: Decision) -> int | str:
-        if item.desc not in number:
+        if item.answer.desc not in number:
             raise InputError(
-                f"decisions: {item.desc!r} is no category of {file.path}; add it to its categories, or decide otherwise"
+                f"decisions: {item.answer.desc!r} is no category of {file.path}; add it there, or decide otherwise"
             )
-        return number[item.desc]
+        return number[item.answer.desc]
 
     tables = annotations.tables
     assert tables is not None
@@ -165,14 +162,14 @@ def _coco(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
             continue
         name = annotations.categories[row.category].name
         before = {"id": record.get("id"), "desc": name, "bbox": record.get("bbox")}
-        if item.choice == "delete":
+        if item.decision == "delete":
             plan.tell(item, row.image, before, None)
             continue
         changed, dropped = dict(record), []
-        if item.choice in ("name", "answer"):
+        if item.decision in ("name", "answer"):
             changed["category_id"] = category_of(item)
-            name = str(item.desc)
-        if item.choice in ("box", "answer"):
+            name = item.answer.desc
+        if item.decision in ("box", "answer"):
             dropped = [key for key in _OF_OLD_BOX if changed.pop(key, None) is not None]
             changed |= _coco_box(plan.inside(item, row.image))
         after = {"id": record.get("id"), "desc": name, "bbox": changed.get("bbox")}
@@ -184,7 +181,7 @@ def _coco(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
         for item in items:
             box = _coco_box(plan.inside(item, image))
             made = {"id": free, "image_id": tables.images[image].id, "category_id": category_of(item), **box}
-            plan.tell(item, image, None, {"id": free, "desc": item.desc, "bbox": box["bbox"]})
+            plan.tell(item, image, None, {"id": free, "desc": item.answer.desc, "bbox": box["bbox"]})
             rows.append({**made, "iscrowd": 0})
             free += 1
     return json.dumps(document | {"annotations": rows}, ensure_ascii=False) + "\n"
@@ -214,10 +211,10 @@ def _instances(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
             if item is None:
                 objects.append(obj)
                 continue
-            if item.choice in ("box", "answer") and obj.geometry and not geometry_of(obj.geometry.type).is_box:
+            if item.decision in ("box", "answer") and obj.geometry and not geometry_of(obj.geometry.type).is_box:
                 _refuse(item, f"the label is drawn as {obj.geometry.type}")
             before = {"desc": obj.desc, "bbox": list(obj.bbox)}
-            if item.choice == "delete":
+            if item.decision == "delete":
                 plan.tell(item, image, before, None)
                 continue
             changed, dropped = _changed(obj, item, plan, image)
@@ -226,7 +223,7 @@ def _instances(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
         for item in added:
             if plan.truth.drawn:
                 _refuse(item, f"the labels of this file are drawn as {', '.join(plan.truth.drawn)}")
-            made = Object(desc=str(item.desc), bbox=_unit(plan, item, image))
+            made = Object(desc=item.answer.desc, bbox=_unit(plan, item, image))
             plan.tell(item, image, None, {"desc": made.desc, "bbox": list(made.bbox)})
             objects.append(made)
         line = instance_line(instance.model_copy(update={"objects": tuple(objects)}))
@@ -241,8 +238,8 @@ def _instances(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
 
 def _refuse(item: Decision, why: str) -> NoReturn:
     raise InputError(
-        f"decisions: {item.choice!r} for object {item.object} of image {item.image_id!r}: {why}, and the answer gives "
-        "only a box; take its name, delete or look later, and draw it in a labelling tool"
+        f"decisions: {item.decision!r} for object {item.object} of image {item.image_id!r}: {why}, and the answer "
+        "gives only a box; take its name, delete or look later, and draw it in a labelling tool"
     )
 
 
@@ -250,9 +247,9 @@ def _changed(obj: Object, item: Decision, plan: _Plan, image: int) -> tuple[Obje
     """Return the object as decided, and the fields that were dropped since they are about its old box."""
     values = obj.model_dump(exclude_unset=True)
     dropped = []
-    if item.choice in ("name", "answer"):
-        values["desc"] = item.desc
-    if item.choice in ("box", "answer"):
+    if item.decision in ("name", "answer"):
+        values["desc"] = item.answer.desc
+    if item.decision in ("box", "answer"):
         dropped = [name for name in ("geometry", "area") if values.pop(name, None) is not None]
         values["bbox"] = _unit(plan, item, image)
     return Object(**values), dropped

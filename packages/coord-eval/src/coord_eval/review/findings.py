@@ -1,4 +1,4 @@
-"""What a review finds: labels that are probably wrong, answers that no label has, and a judgement of every label."""
+"""What a review finds: labels that are probably wrong, and answers that no label has."""
 
 from __future__ import annotations
 
@@ -36,43 +36,20 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class JudgedLabel:
-    """A label of the ground truth with the probability that it is wrong.
-
-    Attributes:
-        image_id: id of its image
-        object: index among the labels of its image, in the order of the annotations, crowd regions included
-        label: its name
-        box_xyxy: its corners in pixels
-        probability: that it is wrong, in [0, 1]
-        kind: the most probable kind of fault, one of `KINDS`, whether or not a fault is probable
-        answer: index of the answer that speaks for this fault among those of the image, None without one
-    """
-
-    image_id: int | str
-    object: int
-    label: str
-    box_xyxy: Box
-    probability: float
-    kind: str
-    answer: int | None = None
-
-
-@dataclass(frozen=True)
 class Finding:
-    """One suspicion: a label that is probably wrong, or an answer that no label has.
+    """The judgement of one label, or the suspicion that an answer shows a missing one.
 
     Attributes:
         image_id: id of the image
         image: its file name
         object: index of the label in its image, in the order of the annotations; None for a missing one
         answer: index of the answer in its image, in the order of the answers; None if no answer speaks for the fault
-        kind: one of `KINDS`
+        kind: one of `KINDS`, of a label the most probable one, whether or not a fault is probable
         probability: that the label is wrong, or missing, in [0, 1]
         label: name of the label; None for a missing one
         box_xyxy: corners of the label in pixels; None for a missing one
         proposal: what the answer says instead; None where the proposal is to delete the label
-        evidence: the figures that led there, by name
+        evidence: the figures that led there, by name; only of suspicions
     """
 
     image_id: int | str

@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, StrictInt, StrictStr
+from pydantic.dataclasses import dataclass
 
 from coord_codec.counts import counted
-from coord_codec.files import InputError, atomic_write, finite_numbers, identifier, read_json_lines
+from coord_codec.files import InputError, atomic_write, read_json_lines
+from coord_codec.records import validated
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import ImageIndex
 
 _FARTHEST = 0.02
 """Distance in fractions of the image from which on a record is about another box."""
-_MOST_LOG = 1e-6
-"""A logarithm of a probability may exceed 0 by this rounding error."""
+_ROUNDING = 1e-6
+"""A logarithm of a probability may exceed 0 by this error, and a probability 1."""
+_Index = Annotated[int, Field(strict=True, ge=0)]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Log = Annotated[float, Field(allow_inf_nan=False, le=_ROUNDING)]
+_Share = Annotated[float, Field(ge=0, le=1 + _ROUNDING)]
 
 
 @dataclass(frozen=True)
@@ -49,61 +56,28 @@ class LabelLikelihood:
         fold: the part of a cross-fitting whose model judged the label, which was not trained on it
 
     Raises:
-        InputError: if a value is out of its range
+        pydantic.ValidationError: (a ValueError) if a value is out of its range
 
     Example:
         >>> LabelLikelihood(7, 0, name_logprobs={"cat": -0.1, "dog": -2.35}).name_probability("cat")
         0.9048374180359595
     """
 
-    image_id: int | str
-    object: int
+    image_id: StrictInt | StrictStr
+    object: _Index
     desc: str | None = None
-    bbox: tuple[float, ...] | None = None
-    name_logprob_sum: float | None = None
-    name_logprob_mean: float | None = None
-    name_logprobs: Mapping[str, float] | None = None
-    name_entropy: float | None = None
-    coord_logprobs: tuple[float, ...] | None = None
-    coord_expected: tuple[float, ...] | None = None
-    coord_window_mass: tuple[float, ...] | None = None
-    coord_entropy: tuple[float, ...] | None = None
-    window: int | None = None
-    end_logprob: float | None = None
-    fold: int | None = None
-
-    def __post_init__(self) -> None:
-        identifier(self.image_id, "image_id")
-        for name in ("object", "window", "fold"):
-            value = getattr(self, name)
-            optional = name != "object"
-            if not (optional and value is None) and (
-                isinstance(value, bool) or not isinstance(value, int) or value < 0
-            ):
-                raise InputError(f"{name}: expected a whole number of at least 0, found {value!r:.80}")
-        if self.desc is not None and not isinstance(self.desc, str):
-            raise InputError(f"desc: expected the name of the label, found {self.desc!r:.80}")
-        for name in ("name_logprob_sum", "name_logprob_mean", "name_entropy", "end_logprob"):
-            if (value := getattr(self, name)) is not None:
-                finite_numbers([value], 1, name)
-        for name in ("bbox", "coord_logprobs", "coord_expected", "coord_window_mass", "coord_entropy"):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, finite_numbers(value, None, name))
-        if self.name_logprobs is not None and not isinstance(self.name_logprobs, Mapping):
-            raise InputError(f"name_logprobs: expected {{name: log-probability}}, found {self.name_logprobs!r:.80}")
-        logs: dict[str, list[float | None]] = {
-            "name_logprob_sum": [self.name_logprob_sum],
-            "name_logprob_mean": [self.name_logprob_mean],
-            "name_logprobs": list(finite_numbers(list((self.name_logprobs or {}).values()), None, "name_logprobs")),
-            "coord_logprobs": list(self.coord_logprobs or ()),
-            "end_logprob": [self.end_logprob],
-        }
-        for name, values in logs.items():
-            if any(value is not None and value > _MOST_LOG for value in values):
-                found = max(value for value in values if value is not None)
-                raise InputError(f"{name}: expected logarithms of probabilities, at most 0, found {found:g}")
-        if any(not 0 <= value <= 1 + _MOST_LOG for value in self.coord_window_mass or ()):
-            raise InputError(f"coord_window_mass: expected probabilities in [0, 1], found {self.coord_window_mass}")
+    bbox: tuple[_Number, ...] | None = None
+    name_logprob_sum: _Log | None = None
+    name_logprob_mean: _Log | None = None
+    name_logprobs: dict[str, _Log] | None = None
+    name_entropy: _Number | None = None
+    coord_logprobs: tuple[_Log, ...] | None = None
+    coord_expected: tuple[_Number, ...] | None = None
+    coord_window_mass: tuple[_Share, ...] | None = None
+    coord_entropy: tuple[_Number, ...] | None = None
+    window: _Index | None = None
+    end_logprob: _Log | None = None
+    fold: _Index | None = None
 
     def name_probability(self, name: str) -> float | None:
         """Return the probability of a name: in the closed set, else per token of the label's own; None if unknown."""
@@ -115,15 +89,7 @@ class LabelLikelihood:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are known, as they stand in the file."""
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {
-            name: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
-            for name, value in known.items()
-            if value is not None
-        }
-
-
-_FIELDS = frozenset(field.name for field in fields(LabelLikelihood))
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def write_likelihoods(path: str | Path, likelihoods: Iterable[LabelLikelihood]) -> int:
@@ -158,12 +124,7 @@ def read_likelihoods(path: str | Path) -> list[LabelLikelihood]:
     first: dict[tuple[int | str, int], int] = {}
     for number, record in read_json_lines(path):
         where = f"{path}, line {number}"
-        if lacking := [name for name in ("image_id", "object") if name not in record]:
-            raise InputError(f"{where}: {lacking[0]} is missing; each line is about one label of the ground truth")
-        try:
-            item = LabelLikelihood(**{name: value for name, value in record.items() if name in _FIELDS})
-        except InputError as error:
-            raise InputError(f"{where}: {error}") from error
+        item = validated(LabelLikelihood, record, where)
         key = (item.image_id, item.object)
         if key in first:
             raise InputError(

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,24 +69,6 @@ def choices_of(finding: Finding, names: Sequence[str]) -> list[str]:
         if known and proposal.desc != finding.label:
             taken += ["name", "answer"]
     return ["keep", *taken, "delete", "later"]
-
-
-def to_record(finding: Finding) -> dict[str, Any]:
-    """Return what the page, and a file of decisions, says about a suspicion."""
-    label = None if finding.box_xyxy is None else {"desc": finding.label, "bbox_xyxy": list(finding.box_xyxy)}
-    proposal = finding.proposal
-    return {
-        "image_id": finding.image_id,
-        "image": finding.image,
-        "object": finding.object,
-        "answer": finding.answer,
-        "kind": finding.kind,
-        "probability": finding.probability,
-        "label": label,
-        "proposal": None
-        if proposal is None
-        else {"desc": proposal.desc, "bbox_xyxy": list(proposal.box_xyxy), "score": proposal.score},
-    }
 
 
 def review_page(
@@ -207,7 +189,7 @@ def _cards(
         figures = [(FIGURES[name], f"{value:.3g}") for name, value in finding.evidence.items() if name in FIGURES]
         shares = [(name[2:], f"{value:.3f}") for name, value in finding.evidence.items() if name.startswith("p_")]
         details = f"<details><summary>evidence</summary>{table(('', ''), [*figures, *shares])}</details>"
-        record = safe(json.dumps(to_record(finding)))
+        record = safe(json.dumps({key: value for key, value in review.to_line(finding).items() if key != "evidence"}))
         choices = " ".join(choices_of(finding, review.truth.categories))
         case = (
             f'<div class="case" data-record="{record}" data-choices="{choices}">'

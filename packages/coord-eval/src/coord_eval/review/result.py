@@ -16,7 +16,7 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.intake.digests import digest_of
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.report.photograph import ImageRoot
-from coord_eval.review.findings import KINDS, Box, Finding, JudgedLabel
+from coord_eval.review.findings import KINDS, Box, Finding
 from coord_eval.review.page import MOST_SHOWN, review_page
 
 VERSION = 1
@@ -37,7 +37,7 @@ class Review:
     """
 
     findings: tuple[Finding, ...]
-    judged: tuple[JudgedLabel, ...]
+    judged: tuple[Finding, ...]
     notes: tuple[str, ...]
     rests_on: Mapping[str, Any]
     truth: GroundTruth = field(repr=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,14 @@ from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_eval.boxes.detections import Detections
 from coord_eval.calibration.calibration import Calibration
-from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, load_predictions
-from coord_eval.intake.collecting import Collected, collect, collector_paused
+from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
+from coord_eval.intake.collecting import collect, collector_paused
 from coord_eval.intake.digests import digest_of, digest_of_detections, digest_of_truth
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
-from coord_eval.intake.joining import ImageIndex, LabelSettings
-from coord_eval.intake.predictions import Prediction
+from coord_eval.intake.joining import LabelSettings
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import Evidence, gather
-from coord_eval.review.findings import Box, Finding, JudgedLabel, Proposal, places_in_images
+from coord_eval.review.findings import Box, Finding, Proposal, places_in_images
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
 from coord_eval.review.result import Review
@@ -121,7 +121,7 @@ def review(
             "either most labels are wrong or, more likely, the model does not know the task, and then these "
             "probabilities mean little; look at its scores first"
         )
-    spread_D4 = _spreads(truth, detections, loaded, collected)
+    spread_D4 = collected.spread_D4
     evidence = gather(truth, detections, compared, spread_D4, surprise)
     goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
     found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprise is not None, goes_on_d)
@@ -143,37 +143,6 @@ def review(
     return Review(tuple(findings), tuple(judged), tuple(notes), rests_on, truth, collected.detections)
 
 
-def _spreads(truth: GroundTruth, detections: Detections, loaded: Loaded, collected: Collected) -> np.ndarray | None:
-    """Return the standard deviation of each side of each answer in pixels; NaN where the predictions have none."""
-    spread_D4 = np.full((len(detections), 4), np.nan)
-    rows = dict(
-        zip(
-            zip(detections.image_D.tolist(), detections.rank_D.tolist(), strict=True),
-            range(len(detections)),
-            strict=True,
-        )
-    )
-    index = ImageIndex(truth)
-    for item in loaded:
-        if not isinstance(item, Prediction) or item.coord_spread is None or item.tile or item.objects is not None:
-            continue
-        image = index.by_id(item.image_id) if item.image_id is not None else index.by_name(item.image or "")
-        if image is None or image not in collected.answers or collected.answers[image][0] != item.text:
-            continue  # several answers for one image
-        width, height = truth.size_of(image)
-        for rank, parsed in enumerate(collected.answers[image][1].objects):
-            places = parsed.coord_indices
-            if (
-                len(places) == 4
-                and parsed.order != "yxyx"
-                and max(places) < len(item.coord_spread)
-                and (image, rank) in rows
-            ):
-                sides = np.array([item.coord_spread[place] for place in places])
-                spread_D4[rows[image, rank]] = sides * (width, height, width, height)
-    return spread_D4 if np.isfinite(spread_D4).any() else None
-
-
 class _Builder:
     """Makes records of arrays."""
 
@@ -192,20 +161,9 @@ class _Builder:
         self._wrong_N = found.kind_NK.sum(axis=1)
         self._kind_N = found.kind_NK.argmax(axis=1)
 
-    def judged(self) -> list[JudgedLabel]:
-        truth = self._truth
-        return [
-            JudgedLabel(
-                image_id=truth.image_ids[truth.image_N[n]],
-                object=int(self._index_N[n]),
-                label=truth.categories[truth.category_N[n]],
-                box_xyxy=_corners(truth.boxes_N4[n]),
-                probability=float(self._wrong_N[n]),
-                kind=LABEL_KINDS[self._kind_N[n]],
-                answer=self._rank(self._answer(n)),
-            )
-            for n in np.nonzero(~truth.crowd_N)[0].tolist()
-        ]
+    def judged(self) -> list[Finding]:
+        """Return every label in the order of the ground truth."""
+        return [self._of_label(n) for n in np.nonzero(~self._truth.crowd_N)[0].tolist()]
 
     def findings(self, least: float) -> list[Finding]:
         """Return the suspicions by descending probability.
@@ -214,7 +172,7 @@ class _Builder:
         """
         truth, found = self._truth, self._found
         wrong = np.nonzero((self._wrong_N >= least) & ~truth.crowd_N)[0].tolist()
-        findings = [self._of_label(n) for n in wrong]
+        findings = [replace(self._of_label(n), evidence=self._figures(n)) for n in wrong]
         told = {self._answer(n): float(self._wrong_N[n]) for n in wrong}
         for place, d in enumerate(self._evidence.answers_d.tolist()):
             if found.missing_d[place] >= max(least, told.get(d, 0.0)):
@@ -238,8 +196,6 @@ class _Builder:
 
     def _of_label(self, n: int) -> Finding:
         truth, image, d = self._truth, int(self._truth.image_N[n]), self._answer(n)
-        figures = {name: float(values[n]) for name, values in self._evidence.named_N.items()}
-        shares = dict(zip(LABEL_KINDS, self._found.kind_NK[n].tolist(), strict=True))
         return Finding(
             image_id=truth.image_ids[image],
             image=truth.file_names[image],
@@ -250,9 +206,13 @@ class _Builder:
             label=truth.categories[truth.category_N[n]],
             box_xyxy=_corners(truth.boxes_N4[n]),
             proposal=self._proposal(d),
-            evidence={name: value for name, value in figures.items() if math.isfinite(value)}
-            | {f"p_{kind}": share for kind, share in shares.items()},
         )
+
+    def _figures(self, n: int) -> dict[str, float]:
+        figures = {name: float(values[n]) for name, values in self._evidence.named_N.items()}
+        shares = zip(LABEL_KINDS, self._found.kind_NK[n].tolist(), strict=True)
+        known = {name: value for name, value in figures.items() if math.isfinite(value)}
+        return known | {f"p_{kind}": share for kind, share in shares}
 
     def _of_answer(self, place: int, d: int) -> Finding:
         truth, image = self._truth, int(self._detections.image_D[d])
@@ -271,6 +231,6 @@ class _Builder:
         )
 
 
-def _corners(box: Mapping[int, float] | np.ndarray) -> Box:
-    x, y, w, h = (float(value) for value in box)
+def _corners(box_4: np.ndarray) -> Box:
+    x, y, w, h = box_4.tolist()
     return x, y, x + w, y + h

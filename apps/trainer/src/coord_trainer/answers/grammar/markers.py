@@ -9,7 +9,7 @@ Shapes: B answers, T tokens so far, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from transformers import LogitsProcessor
 
 from coord_codec import GEOMETRIES, CoordVocab, Geometry
 from coord_codec.vocab import marker_family
-from coord_trainer.answers.grammar.boxes import BoxRules
+from coord_trainer.answers.grammar.boxes import BoxRules, moved
 
 _Rules = dict[str, list[tuple[Any, str]]]
 _NAMED: dict[int, _Rules] = {
@@ -157,28 +157,31 @@ class CoordGrammar(LogitsProcessor):
             raise ValueError(
                 f"prompt_length is {self._prompt_length}, but generation is at {input_ids.shape[1]} tokens"
             )
-        answers = dict(enumerate(input_ids[:, self._prompt_length :].tolist()))
-        # Masks are made on the CPU, which has read the tokens: one copy to the device, and nothing to wait for.
-        allowed_BV = self.allowed(answers, scores.shape[1])
-        return scores.masked_fill(~allowed_BV.to(scores.device, non_blocking=True), -torch.inf)
+        answers = list(enumerate(input_ids[:, self._prompt_length :].tolist()))
+        return scores.masked_fill(~self.allowed(answers, scores.shape[1], scores.device), -torch.inf)
 
-    def allowed(self, answers: Mapping[int, list[int]], size: int) -> torch.Tensor:
-        """Return which tokens may follow answers of any lengths, as a boolean mask [R, V] on the CPU.
+    def allowed(self, answers: Sequence[tuple[int, list[int]]], size: int, device: torch.device) -> torch.Tensor:
+        """Return which tokens may follow answers of any lengths, as a boolean mask [N, V].
 
         Args:
-            answers: token ids so far, by number; an answer that extends the one last given for its number is cheap
+            answers: number and token ids so far of each; what an answer has in common with the one last given for its
+                number costs nothing
             size: of the vocabulary
+            device: where the mask is made, of what the tokens read here say, without waiting
         """
-        masks, in_shapes = [], {}
-        for place, (row, answer) in enumerate(answers.items()):
-            state = self._state(answer)
-            left = None if self._limit is None else self._limit - len(answer)
-            masks.append(self._allowed(state, answer, left, size, row))
-            if any(name == "coord" for name, _ in self._rules[state]):
+        masks, names, in_shapes = [], [], {}
+        for place, (row, answer) in enumerate(answers):
+            classes, following = self._following(answer, row)
+            masks.append(self._mask(classes, size, device))
+            names += [[place, token] for token in following]
+            if "coord" in classes:
                 in_shapes[place] = self._shapes.read(answer, row)
-        allowed_RV = torch.stack(masks)
-        self._shapes.restrict(allowed_RV, in_shapes)
-        return allowed_RV
+        allowed_NV = torch.stack(masks)
+        if names:
+            place_P, token_P = moved(names, device).T
+            allowed_NV[place_P, token_P] = True
+        self._shapes.restrict(allowed_NV, in_shapes)
+        return allowed_NV
 
     def _state(self, answer: list[int]) -> str:
         """Return the state after an answer."""
@@ -192,51 +195,39 @@ class CoordGrammar(LogitsProcessor):
         # A token that is neither marker nor part of a description is the end of the turn or the padding after it.
         return self._after.get(answer[-1]) or ("named" if answer[-1] in self._description else "done")
 
-    def _allowed(self, state: str, answer: list[int], left: int | None, size: int, row: int) -> torch.Tensor:
-        """Return which tokens [V] may follow `answer` with `left` tokens remaining, before `BoxRules` is applied."""
-        if self._known is None or state not in {"begun", "named"}:
-            mask_V = self._mask(state, left, size)
-        else:
-            mask_V = self._allowed_in_known_name(answer, left, size)
+    def _following(self, answer: list[int], row: int) -> tuple[tuple[Any, ...], list[int]]:
+        """Return the classes of tokens that may follow `answer`, before `BoxRules` is applied, and further tokens."""
+        state = self._state(answer)
+        left = None if self._limit is None or state == "done" else self._limit - len(answer)
+        classes = tuple(
+            name for name, following in self._rules[state] if left is None or 1 + self._cost[following] <= left
+        )
         if state == "outside":
             count, most = self._shapes.read(answer, row).count, self._max_objects
             if most is not None and count >= most:
-                return self._mask("done", left, size)
-            if count < self._min_objects and mask_V.sum() > 1:
-                mask_V = mask_V.clone()
-                mask_V[self._end_id] = False
-        return mask_V
-
-    def _allowed_in_known_name(self, answer: list[int], left: int | None, size: int) -> torch.Tensor:
-        """Return which tokens [V] continue a known description, or follow a complete one."""
-        assert self._known is not None
+                return ("end",), []
+            if count < self._min_objects and len(classes) > 1:
+                return tuple(name for name in classes if name != "end"), []
+        if self._known is None or state not in {"begun", "named"}:
+            return classes, []
         start = max(place for place, token in enumerate([None, *answer]) if token not in self._description)
         beginning = tuple(answer[start:])
-        ids = [
+        names = [
             token
             for token in self._known.following(beginning)
             if left is None or 1 + self._known.left((*beginning, token)) + self._cost["named"] <= left
         ]
-        if beginning and self._known.left(beginning) == 0:
-            name, following = self._rules["named"][1]
-            ids += self._classes[name] if left is None or 1 + self._cost[following] <= left else []
-        mask_V = torch.zeros(size, dtype=torch.bool)
-        mask_V[torch.tensor(ids, dtype=torch.long)] = True
-        return mask_V
+        is_complete = self._known.left(beginning) == 0
+        return tuple(name for name in classes if is_complete and name != "desc"), names
 
-    def _mask(self, state: str, left: int | None, size: int) -> torch.Tensor:
-        """Return which tokens [V] may follow `state` with `left` tokens remaining."""
-        classes = tuple(
-            name
-            for name, following in self._rules[state]
-            if left is None or state == "done" or 1 + self._cost[following] <= left
-        )
-        key = (classes, size)
+    def _mask(self, classes: tuple[Any, ...], size: int, device: torch.device) -> torch.Tensor:
+        """Return the tokens [V] of some classes."""
+        key = (classes, size, device)
         if key not in self._masks:
             mask_V = torch.zeros(size, dtype=torch.bool)
             for name in classes:
                 mask_V[torch.tensor(self._classes[name], dtype=torch.long)] = True
-            self._masks[key] = mask_V
+            self._masks[key] = mask_V.to(device, non_blocking=True)
         return self._masks[key]
 
 

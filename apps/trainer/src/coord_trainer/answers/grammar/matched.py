@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
 from transformers import LogitsProcessor
 
-from coord_trainer.answers.grammar.boxes import BoxRules
+from coord_trainer.answers.grammar.boxes import BoxRules, shared_length
 from coord_trainer.answers.grammar.served import AnswerForm, lark_grammar
 
 
@@ -33,7 +33,7 @@ class MatchedGrammar(LogitsProcessor):
         tokens = llguidance.hf.from_tokenizer(tokenizer, n_vocab=len(tokenizer))
         self._start = llguidance.LLMatcher(tokens, llguidance.grammar_from("lark", lark_grammar(form)))
         self._size, self._end, self._prompt_length = len(tokenizer), tokenizer.eos_token_id, prompt_length
-        self._rows: dict[int, tuple[list[int], Any]] = {}
+        self._matched: dict[int, tuple[list[int], Any]] = {}
         markers = frozenset(form.marker_ids or ())
 
         def name_of(between: tuple[int, ...]) -> Hashable:
@@ -50,38 +50,42 @@ class MatchedGrammar(LogitsProcessor):
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Return scores [B, V] with -inf at every token that the grammar rules out; see `CoordGrammar`."""
-        answers = dict(enumerate(input_ids[:, self._prompt_length :].tolist()))
-        return scores.masked_fill(~self.allowed(answers, scores.shape[1]).to(scores.device), -torch.inf)
+        answers = list(enumerate(input_ids[:, self._prompt_length :].tolist()))
+        return scores.masked_fill(~self.allowed(answers, scores.shape[1], scores.device), -torch.inf)
 
-    def allowed(self, answers: Mapping[int, list[int]], size: int) -> torch.Tensor:
-        """Return which tokens may follow answers, as a boolean mask [R, V] on the CPU; see `CoordGrammar.allowed`."""
+    def allowed(self, answers: Sequence[tuple[int, list[int]]], size: int, device: torch.device) -> torch.Tensor:
+        """Return which tokens may follow answers, as a boolean mask [N, V] on a device; see `CoordGrammar.allowed`."""
         import llguidance.torch
 
-        for row, answer in answers.items():
-            self._rows[row] = self._matcher_after(row, answer)
-        packed_RW = llguidance.torch.allocate_token_bitmask(len(answers), self._size)
-        for place, row in enumerate(answers):
-            matcher = self._rows[row][1]
-            if not matcher.is_stopped():
-                llguidance.torch.fill_next_token_bitmask(matcher, packed_RW, place)
-        bits_RW = (packed_RW[..., None] >> torch.arange(32)) & 1
-        allowed_RV = torch.zeros(len(answers), size, dtype=torch.bool)
-        allowed_RV[:, : self._size] = bits_RW.flatten(1)[:, : self._size].bool()
-        in_shapes = {}
-        for place, (row, answer) in enumerate(answers.items()):
-            if self._rows[row][1].is_stopped():
-                allowed_RV[place] = torch.arange(size) == self._end
-            elif self._restricts and allowed_RV[place, self._coordinates.start : self._coordinates.stop].any():
-                in_shapes[place] = self._shapes.read(answer, row)
-        self._shapes.restrict(allowed_RV, in_shapes)
-        return allowed_RV
+        packed_NW = llguidance.torch.allocate_token_bitmask(len(answers), self._size)
+        coord_K = torch.arange(self._coordinates.start, self._coordinates.stop)
+        ended, in_shapes = [], {}
+        for place, (row, answer) in enumerate(answers):
+            matcher, is_whole = self._matcher_after(row, answer)
+            if matcher.is_stopped():
+                ended.append(place)
+            elif is_whole:
+                llguidance.torch.fill_next_token_bitmask(matcher, packed_NW, place)
+                if self._restricts and (packed_NW[place, coord_K // 32] >> coord_K % 32 & 1).any():
+                    in_shapes[place] = self._shapes.read(answer, row)
+        if ended:
+            packed_NW[ended] = 0
+            packed_NW[ended, self._end // 32] = torch.tensor(1, dtype=torch.int32) << self._end % 32
+        bits_NW32 = packed_NW.to(device, non_blocking=True)[..., None] >> torch.arange(32, device=device) & 1
+        allowed_NV = torch.zeros(len(answers), size, dtype=torch.bool, device=device)
+        allowed_NV[:, : self._size] = bits_NW32.flatten(1)[:, : self._size].bool()
+        self._shapes.restrict(allowed_NV, in_shapes)
+        return allowed_NV
 
-    def _matcher_after(self, row: int, answer: list[int]) -> tuple[list[int], Any]:
-        """Return a matcher that has consumed `answer`: the row's own if `answer` extends its tokens, else a new one."""
-        before, matcher = self._rows.get(row, ([], None))
-        if matcher is None or answer[: len(before)] != before:
-            before, matcher = [], self._start.deep_copy()
-        for token in answer[len(before) :]:
-            if not matcher.is_stopped():  # what follows the end of the turn is padding
-                matcher.consume_token(token)
-        return list(answer), matcher
+    def _matcher_after(self, row: int, answer: list[int]) -> tuple[Any, bool]:
+        """Return a matcher after `answer`, up to its end or a wrong draft, and whether it is after all of it."""
+        tokens, matcher = self._matched.setdefault(row, ([], self._start.deep_copy()))
+        shared = shared_length(tokens, answer)
+        if shared < len(tokens):
+            matcher.rollback(len(tokens) - shared)
+            del tokens[shared:]
+        for token in answer[shared:]:
+            if matcher.is_stopped() or not matcher.try_consume_tokens([token]):
+                return matcher, False
+            tokens.append(token)
+        return matcher, True

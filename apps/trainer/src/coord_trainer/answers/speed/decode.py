@@ -9,17 +9,18 @@ Three things draft: the forced tokens of answers (markers, punctuation, names wi
 embeddings of the model, which answer with coordinates 2 to n of a shape while the first is not known yet, and behind a
 rejected coordinate the coordinates that the verifying pass itself found likeliest.
 
-Shapes: B rows, R of them, W tokens of a pass, N accepted tokens, V vocabulary, S draft embeddings, H hidden size.
+Shapes: B rows, W tokens of a pass, N places of tokens, V vocabulary, S draft embeddings, H hidden size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
+from coord_trainer.answers.grammar.boxes import moved
 from coord_trainer.answers.speed.forced import LONGEST_DRAFT, ForcedTokens, Place
 from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.model.token_statistics import read_statistics, token_statistics
@@ -28,8 +29,8 @@ from coord_trainer.model.token_statistics import read_statistics, token_statisti
 class Grammar(Protocol):
     """Says which tokens may follow answers."""
 
-    def allowed(self, answers: Mapping[int, list[int]], size: int) -> torch.Tensor:
-        """Return the mask [R, V] of the tokens that may follow each of the answers."""
+    def allowed(self, answers: Sequence[tuple[int, list[int]]], size: int, device: torch.device) -> torch.Tensor:
+        """Return the mask [N, V] of the tokens that may follow each of the numbered answers, made on the device."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def decode(
         active = [place for place, row in enumerate(present) if not row.done]
         pays = rules.drafted_rows is None or len(active) <= rules.drafted_rows
         without_drafts += drafts_SH is not None and not pays
-        verifier.draft(present, logits_BWV, len(drafts_SH) if drafts_SH is not None and pays else 0)
+        verifier.draft(present, len(drafts_SH) if drafts_SH is not None and pays else 0)
         if 2 * len(active) <= len(present):  # a pass costs as much for answers that have ended
             if passes.fixed_shapes:  # halves, so that few numbers of rows are captured
                 ended = [place for place, row in enumerate(present) if row.done]
@@ -134,43 +135,56 @@ class _Verifier:
         self._owners: list[int] = []
         self._recorded: list[dict[str, torch.Tensor]] = []
         self._answers = answers
+        self._coordinates: list[list[int]] = []
+        """The likeliest coordinate at each place of the pass last verified [B, W]."""
 
     def verify(self, rows: Sequence[_Row], logits_BWV: torch.Tensor) -> None:
-        """Extend each answer by its accepted drafted tokens and the token behind them."""
-        free = None if self._grammar is not None else logits_BWV.argmax(dim=2).tolist()
-        going = [(at, row) for at, row in enumerate(rows) if not row.done]
-        taken: list[tuple[int, int, int]] = []  # row, depth and token of each accepted one
-        masks: list[torch.Tensor] = []
-        depth = 0
-        while going:
-            if free is not None:
-                chosen = [free[at][depth] for at, _ in going]
-            else:
-                chosen = self._choose(going, logits_BWV[:, depth], masks)
-            still = []
-            for (at, row), token in zip(going, chosen, strict=True):
-                self._owners.append(row.number)
-                taken.append((at, depth, token))
-                row.tokens.append(token)
-                row.place = self._forced.step(row.place, token)
-                row.accepted = depth
-                row.done = token == self._rules.end_id or len(row.tokens) >= self._rules.max_new_tokens
-                if not row.done and depth < len(row.drafted) and self._accepts(row.drafted[depth], token):
-                    still.append((at, row))
-            going, depth = still, depth + 1
-        row_N, depth_N, token_N = torch.tensor(taken, device=logits_BWV.device).T
-        self._record(logits_BWV[row_N, depth_N].float(), token_N, masks)
+        """Extend each answer by its accepted drafted tokens and the token behind them.
 
-    def _choose(
-        self, going: Sequence[tuple[int, _Row]], logits_BV: torch.Tensor, masks: list[torch.Tensor]
-    ) -> list[int]:
-        assert self._grammar is not None
-        mask_RV = self._grammar.allowed({row.number: row.tokens for _, row in going}, logits_BV.shape[1])
-        mask_RV = mask_RV.to(logits_BV.device, non_blocking=True)
-        masks.append(mask_RV)
-        if len(going) < len(logits_BV):
-            logits_BV = logits_BV[[at for at, _ in going]]
-        return logits_BV.float().masked_fill(~mask_RV, -torch.inf).argmax(dim=1).tolist()
+        What may follow each draft is found out while the device still works on the pass, and the likeliest tokens are
+        read at once; with a grammar again behind a draft that was accepted in place of another token.
+        """
+        ids = self._forced.vocab.ids
+        coord_BW = logits_BWV[..., ids.start : ids.stop].argmax(dim=2)
+        going = [(at, row, 0) for at, row in enumerate(rows) if not row.done]
+        while going:
+            places, answers = [], []
+            for at, row, first in going:
+                for depth in range(first, 1 + len(row.drafted)):
+                    places.append((at, depth))
+                    answers.append((row.number, [*row.tokens, *row.drafted[first:depth]]))
+            at_N, depth_N = moved(places, logits_BWV.device).T
+            raw_NV, allowed_NV = logits_BWV[at_N, depth_N], None
+            if self._grammar is not None:
+                allowed_NV = self._grammar.allowed(answers, raw_NV.shape[1], raw_NV.device)
+            likeliest_N = _under(allowed_NV, raw_NV).argmax(dim=1)
+            read = torch.cat([coord_BW.flatten(), likeliest_N]).cpu()
+            self._coordinates = read[: coord_BW.numel()].view(coord_BW.shape).tolist()
+            likeliest = read[coord_BW.numel() :].tolist()
+            number_of, taken, still = {place: number for number, place in enumerate(places)}, [], []
+            for at, row, first in going:
+                for depth in range(first, 1 + len(row.drafted)):
+                    token = likeliest[number_of[at, depth]]
+                    taken.append((number_of[at, depth], token))
+                    self._extend(row, token, depth)
+                    if row.done or depth == len(row.drafted) or not self._accepts(row.drafted[depth], token):
+                        break
+                    if self._grammar is not None and token != row.drafted[depth]:
+                        still.append((at, row, depth + 1))
+                        break
+            number_N, token_N = moved(taken, logits_BWV.device).T
+            scored_NV = raw_NV = raw_NV[number_N].float()
+            if allowed_NV is not None and not self._rules.free_scores:
+                scored_NV = _under(allowed_NV[number_N], raw_NV)
+            self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
+            going = still
+
+    def _extend(self, row: _Row, token: int, accepted: int) -> None:
+        self._owners.append(row.number)
+        row.tokens.append(token)
+        row.place = self._forced.step(row.place, token)
+        row.accepted = accepted
+        row.done = token == self._rules.end_id or len(row.tokens) >= self._rules.max_new_tokens
 
     def _accepts(self, drafted: int, likeliest: int) -> bool:
         if drafted == likeliest:
@@ -179,26 +193,18 @@ class _Verifier:
         both = drafted in coordinates and likeliest in coordinates
         return both and abs(drafted - likeliest) <= self._rules.tolerance
 
-    def _record(self, raw_NV: torch.Tensor, token_N: torch.Tensor, masks: list[torch.Tensor]) -> None:
-        scored_NV = raw_NV
-        if masks and not self._rules.free_scores:
-            scored_NV = raw_NV.masked_fill(~torch.cat(masks), -torch.inf)
-        self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
-
-    def draft(self, rows: Sequence[_Row], logits_BWV: torch.Tensor, drafts: int) -> None:
+    def draft(self, rows: Sequence[_Row], drafts: int) -> None:
         """Set the drafted tokens of the next pass.
 
         Args:
             rows: of the pass
-            logits_BWV: what it returned
             drafts: number of draft embeddings of the model
         """
         vocab = self._forced.vocab
-        likeliest: list[list[int]] | None = None
-        for at, row in enumerate(rows):
+        for row, likeliest in zip(rows, self._coordinates, strict=True):
             if row.done:
                 continue
-            coordinates: list[int] = []
+            where: Sequence[int] = ()
             if row.place.sides and row.place.part in ("side", "between"):
                 if row.asks and row.accepted == len(row.drafted) and row.place.sides == 1:
                     where = [1 + len(row.drafted) + draft for draft in range(drafts)]
@@ -206,12 +212,7 @@ class _Verifier:
                     # A rejected draft is at `accepted`; the pass has also found what follows each one behind it.
                     behind = range(row.accepted + 1, len(row.drafted))
                     where = [depth for depth in behind if row.drafted[depth] in vocab.ids]
-                if where and likeliest is None:
-                    coord_BWK = logits_BWV[..., vocab.first_id : vocab.first_id + len(vocab.ids)]
-                    likeliest = coord_BWK.argmax(dim=2).tolist()
-                if likeliest is not None:
-                    coordinates = [vocab.first_id + likeliest[at][depth] for depth in where]
-            row.drafted, begins = self._forced.draft(row.place, coordinates)
+            row.drafted, begins = self._forced.draft(row.place, [vocab.first_id + likeliest[depth] for depth in where])
             row.asks = bool(drafts) and begins
 
     def read(self) -> list[dict[str, list[Any]]]:
@@ -222,3 +223,8 @@ class _Verifier:
             for owner, value in zip(self._owners, values, strict=True):
                 found[owner][name].append(value)
         return found
+
+
+def _under(allowed_NV: torch.Tensor | None, logits_NV: torch.Tensor) -> torch.Tensor:
+    """Return the logits under a grammar."""
+    return logits_NV if allowed_NV is None else logits_NV.masked_fill(~allowed_NV, -torch.inf)

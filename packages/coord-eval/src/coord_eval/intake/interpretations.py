@@ -17,8 +17,8 @@ import numpy as np
 
 from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.iou import box_iou
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.intake.scale import mean_best_iou
 
 _FITTED = 0.01  # gain of mean best IoU from which a fitted one is preferred to one without fitted numbers
 _IMAGES = 300  # number of images on which common input sizes are tried
@@ -64,6 +64,11 @@ class Interpretation:
     is_fitted: bool = False
 
     @property
+    def is_resized(self) -> bool:
+        """Whether the image was resized in between, to a size that is close to its own."""
+        return "an input resized" in self.name
+
+    @property
     def text(self) -> str:
         """Name with the advice."""
         return f"{self.name} ({self.advice})" if self.advice else self.name
@@ -99,9 +104,10 @@ class RawNumbers:
         return option if self.kind == "plain" else ""
 
 
-def interpretations_by_fit(truth: GroundTruth, raw: RawNumbers) -> list[Interpretation]:
-    """Return the interpretations of the numbers, best first; a fitted map must be better than all others."""
-    ranked = sorted(_interpretations(truth, raw), key=lambda candidate: -candidate.fit)
+def interpretations_by_fit(truth: GroundTruth, raw: RawNumbers, fitted: bool = True) -> list[Interpretation]:
+    """Return the interpretations of the numbers, best first; a `fitted` map must be better than all others."""
+    found = [*_interpretations(truth, raw), *(_affine_maps(truth, raw) if fitted else ())]
+    ranked = sorted(found, key=lambda candidate: -candidate.fit)
     # A fitted map that is hardly better is one of the others with rounded parameters.
     best_fixed = max(candidate.fit for candidate in ranked if not candidate.is_fitted)
     return [item for item in ranked if not item.is_fitted or item.fit >= best_fixed + _FITTED]
@@ -125,7 +131,11 @@ def _interpretations(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpreta
                 f"numbers {divisor}, {turned}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice
             )
     yield from _padded(truth, raw)
-    size_B2 = truth.sizes_I2[image_B]
+
+
+def _affine_maps(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
+    """Yield the boxes in each order after an affine map, of fractions and of thousandths."""
+    size_B2 = truth.sizes_I2[raw.detections.image_D]
     for suffix, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
         if not np.isfinite(divisor_B2).all():
             continue
@@ -257,3 +267,20 @@ def _robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
         error = np.abs(a * x + b - y)
         inlier = error <= 2.5 * np.median(error[inlier]) + 1e-9
     return a, b
+
+
+def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
+    """Return the mean over boxes, in [0, 1], of the best IoU with any object of their image; 0 without boxes."""
+    if not len(image_B):
+        return 0.0
+    regular_R = np.flatnonzero(~ground_truth.crowd_N)
+    regular_R = regular_R[np.argsort(ground_truth.image_N[regular_R], kind="stable")]
+    image_R = ground_truth.image_N[regular_R]
+    objects_R4 = ground_truth.boxes_N4[regular_R] / np.tile(ground_truth.sizes_I2, 2)[image_R]
+    first_B, stop_B = (np.searchsorted(image_R, image_B, side=side) for side in ("left", "right"))
+    boxes_B4 = np.concatenate([unit_B4[:, :2], unit_B4[:, 2:] - unit_B4[:, :2]], axis=1)
+    best_B = np.zeros(len(image_B))
+    for nth in range((stop_B - first_B).max()):  # of the objects of each image: far fewer than images
+        rows = np.flatnonzero(first_B + nth < stop_B)
+        best_B[rows] = np.maximum(best_B[rows], box_iou(boxes_B4[rows], objects_R4[first_B[rows] + nth]))
+    return float(best_B.mean())
