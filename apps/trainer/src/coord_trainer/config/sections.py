@@ -11,7 +11,7 @@ from coord_codec import MARKERS, Geometry, geometry_of
 from coord_data.rules import ReadingRules
 from coord_trainer.config.base import Fraction, Probability, Section, Seed
 from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
-from coord_trainer.config.decoding import Decoding, supported
+from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.rules import Rule
 from coord_trainer.config.swift_arguments import shards_weights
 from coord_trainer.views.registry import views_of
@@ -185,11 +185,6 @@ class DataSection(Section, ReadingRules):
     max_vertices: Annotated[int, Field(ge=3, le=128)] = Field(
         32, description="most vertices of a polygon in a target; outlines with more are simplified"
     )
-    noise_objects: PositiveInt | None = Field(
-        None,
-        description="number of objects up to which each target is filled with random boxes called noise, whose "
-        "coordinates are not supervised, so that answers do not stop too early; see `evaluation.decoding.filled`",
-    )
     min_pixels: PositiveInt | None = Field(
         None, description="images with fewer pixels are enlarged; the checkpoint's own limit when not given"
     )
@@ -222,8 +217,6 @@ class DataSection(Section, ReadingRules):
         """The key that makes samples differ between epochs, so that encoded ones cannot be kept; None if none does."""
         if self.order == "random":
             return "data.order"
-        if self.noise_objects:
-            return "data.noise_objects"
         if self.augment.active:
             return "data.augment"
         return "data.queries" if self.queries != "all" else None
@@ -278,33 +271,13 @@ DATA_RULES = (
             ("data.preload", key),
             "samples differ in each epoch, so that encoded ones cannot be kept; change one of the two",
         )
-        for key in ("data.order", "data.noise_objects", "data.augment", "data.queries", "data.sources")
+        for key in ("data.order", "data.augment", "data.queries", "data.sources")
     ),
     Rule(
         lambda c: bool(c.data.augment.crop) and not c.data.shape.survives_crops,
         ("data.augment.crop", "data.geometry"),
         "its lengths and angles differ in a crop of other proportions; leave crops out, or override transform in the "
         "geometry",
-    ),
-    Rule(
-        lambda c: bool(c.data.noise_objects and not c.custom.coord_tokens.enabled),
-        ("data.noise_objects", "custom.coord_tokens.enabled"),
-        "the digits of noise boxes would be learnt",
-    ),
-    Rule(
-        lambda c: (c.data.noise_objects or 0) > c.data.max_objects,
-        ("data.noise_objects", "data.max_objects"),
-        "the first must not be above the second",
-    ),
-    Rule(
-        lambda c: bool(c.data.noise_objects) and not c.data.shape.derives_from_box,
-        ("data.noise_objects", "data.geometry"),
-        "a random box has no such shape",
-    ),
-    Rule(
-        lambda c: bool(c.data.noise_objects and c.training.get("truncation_strategy") == "left"),
-        ("data.noise_objects", "training.truncation_strategy"),
-        "noise objects are identified by counting from the first object; use right, or delete",
     ),
     Rule(
         lambda c: not c.data.shape.derives_from_box and not c.data.given,
@@ -398,12 +371,6 @@ class EvaluationSection(Section):
         return value
 
 
-def _decodings_supported(config: Any) -> bool:
-    data, tokens = config.data, config.custom.coord_tokens.enabled
-    wanted = config.evaluation.decoding
-    return len(supported(wanted, data.shape, tokens, data.noise_objects is not None)) == len(wanted)
-
-
 _BEST_BY_AP = "the best checkpoint is then the one with the highest AP; leave one of the two out"
 EVALUATION_RULES = (
     Rule(
@@ -445,12 +412,7 @@ EVALUATION_RULES = (
         "grammar and distributions require coordinate tokens; use {grammar: none, boxes: tokens} for such answers",
     ),
     Rule(
-        lambda c: c.data.noise_objects is None and any(d.filled for d in c.evaluation.decoding),
-        ("evaluation.decoding", "data.noise_objects"),
-        "only a model that was trained with noise objects can mark objects that do not exist; leave filled out",
-    ),
-    Rule(
-        lambda c: not _decodings_supported(c),
+        lambda c: not c.data.shape.is_box and any(d.boxes != "tokens" for d in c.evaluation.decoding),
         ("evaluation.decoding", "data.geometry"),
         "boxes other than tokens are for boxes alone; leave `boxes` out",
     ),
