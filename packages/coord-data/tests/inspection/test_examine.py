@@ -41,6 +41,7 @@ def test_fault_of_all_boxes_is_named_alone(clean, tmp_path, coco, name):
     assert finding.severity == "error" and finding.count == len(found.raw) and finding.fix and "z " in finding.evidence
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("factor", [0.8, 0.9, 1.0, 1.04, 1.1, 1.2, 1.3])
 def test_size_of_the_boxes_is_told_within_some_per_cent(clean, tmp_path, factor):
     planted = replace(clean, coco=True).moved(lambda b: inflate(b, factor))
