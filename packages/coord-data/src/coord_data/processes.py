@@ -25,7 +25,6 @@ from coord_codec import RunError
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 _work_stack: list[Callable[[Any], Any]] = []
-_ENDED = "a worker process was killed from outside (is memory exhausted?)"
 
 
 def in_processes(
@@ -43,45 +42,33 @@ def in_processes(
     """
     rest = iter(jobs)
     first = list(islice(rest, 2))
-    cores = max(1, _cores() // beside)
-    if len(first) < 2 or cores == 1:
+    cores = len(os.sched_getaffinity(0)) // beside if sys.platform == "linux" else 1
+    if len(first) < 2 or cores <= 1:
         yield from ((job, work(job)) for job in chain(first, rest))
         return
     waiting: deque[Any] = deque()
     pool = ProcessPoolExecutor(cores, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,))
     try:
         for job in chain(first, rest):
-            with _forking():
+            with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # "other threads exist"
                 waiting.append((job, pool.submit(_run_job, job)))
             if len(waiting) > 4 * cores:
                 done, future = waiting.popleft()
                 yield done, future.result()
         yield from ((job, future.result()) for job, future in waiting)
     except BrokenProcessPool:
-        raise RunError(_ENDED) from None
+        raise RunError("a worker process was killed from outside (is memory exhausted?)") from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _begin(work: Callable[[Any], Any]) -> None:
-    _work_stack.append(work)
-    _follow_the_parent()
 
 
 def _run_job(job: Any) -> Any:
     return _work_stack[-1](job)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-
-
-def _forking() -> warnings.catch_warnings:
-    return warnings.catch_warnings(action="ignore", category=DeprecationWarning)  # "other threads exist"
-
-
-def _follow_the_parent() -> None:
-    """Ignore Ctrl-C, which the parent handles, and end by SIGTERM when the parent has ended."""
+def _begin(work: Callable[[Any], Any]) -> None:
+    """Keep the work, ignore Ctrl-C, which the parent handles, and end by SIGTERM when the parent has ended."""
+    _work_stack.append(work)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()

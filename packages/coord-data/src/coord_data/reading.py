@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from coord_codec import InputError
-from coord_codec.boxes import OnBadBox
 from coord_codec.geometry import geometry_of
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.registry import FORMATS, open_source
@@ -13,26 +13,9 @@ from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
 
-def read_source(
-    path: Path | Source,
-    images: Path | None = None,
-    format: str = "auto",
-    on_bad_box: OnBadBox = "drop_image",
-    geometry: str = "box",
-) -> Evidence:
-    """Read annotations of any format, with a few of the rules in `ReadingRules` and the defaults of the others.
-
-    Args:
-        path: a file or a folder, or the source of one
-        images: folder that image paths are relative to; derived from the format if None
-        format: format of the annotations; recognised by the content if `auto`
-        on_bad_box: how a refused object affects its image
-        geometry: the shape that each target must have, see `coord_codec.read_annotations`
-
-    Raises:
-        InputError: the source cannot be read, or (`on_bad_box` is `error`) an object is refused.
-    """
-    return read_by(path, ReadingRules(images=images, format=format, on_bad_box=on_bad_box, geometry=geometry))
+def read_source(path: Path | Source, images: Path | None = None, format: str = "auto", **rules: Any) -> Evidence:
+    """Read annotations of any format by some of the `ReadingRules`, and the defaults of the others; see `read_by`."""
+    return read_by(path, ReadingRules(images=images, format=format, **rules))
 
 
 def read_by(path: Path | Source, rules: ReadingRules) -> Evidence:

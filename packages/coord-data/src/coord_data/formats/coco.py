@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,13 +93,18 @@ def base_of(path: Path) -> Path:
     return path.parent / stated if isinstance(stated, str) else path.parent
 
 
-def _coco(**annotation: object) -> Example:
+def example_document(image: Mapping[str, object], **annotation: object) -> str:
+    """Return the smallest COCO document with a cat; `image` names its file."""
     document = {
-        "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 50}],
+        "images": [{"id": 1, "width": 100, "height": 50, **image}],
         "categories": [{"id": 1, "name": "cat", "keypoints": ["left ear", "right ear"]}],
         "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [20, 10, 40, 30], **annotation}],
     }
-    return Example({"a.json": json.dumps(document)}, "a.json")
+    return json.dumps(document)
+
+
+def _coco(**annotation: object) -> Example:
+    return Example({"a.json": example_document({"file_name": "a.jpg"}, **annotation)}, "a.json")
 
 
 def _record(*coordinates: float, type: str = "", **more: object) -> Example:

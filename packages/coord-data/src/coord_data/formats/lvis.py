@@ -6,7 +6,6 @@ Images with classes that were not annotated exhaustively are counted.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -73,15 +72,9 @@ def _named(ids: Any, names: Mapping[int | str, str]) -> list[str] | None:
     return [names[i] for i in ids if isinstance(i, int | str) and i in names] if isinstance(ids, list) else None
 
 
-_DOCUMENT = {
-    "images": [{"id": 1, "coco_url": "http://images.cocodataset.org/train2017/1.jpg", "width": 100, "height": 50}],
-    "categories": [{"id": 1, "name": "cat"}],
-}
-
-
 def _example(**annotation: object) -> Example:
-    row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [20, 10, 40, 30], **annotation}
-    return Example({"a.json": json.dumps({**_DOCUMENT, "annotations": [row]})}, "a.json", "train2017/1.jpg")
+    image = {"coco_url": "http://images.cocodataset.org/train2017/1.jpg"}
+    return Example({"a.json": coco.example_document(image, **annotation)}, "a.json", "train2017/1.jpg")
 
 
 FORMAT = AnnotationFormat(

@@ -16,10 +16,12 @@ from typing import Any
 
 from coord_codec import InputError, read_annotations
 from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.coco import example_document
 from coord_data.image_paths import find_root
 from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of
 from coord_data.source import Source
 
+_LISTS = ("annotations", "images")
 _PICKLES = ("refs*.p", "refs*.pkl")
 
 
@@ -57,18 +59,13 @@ def read(source: Source, images: Path | None) -> Reading:
     check(isinstance(document, Mapping), f"{instances}: expected COCO JSON", document)
     read_annotations({**document, "annotations": []})  # raises if it is not COCO
     root = find_root(images, folder / "images", folder)
-    boxes, rows = (_by_id(document.get(name)) for name in ("annotations", "images"))
+    lists = ([row for row in as_list(document.get(name)) if isinstance(row, Mapping)] for name in _LISTS)
+    boxes, rows = ({row["id"]: row for row in rows if isinstance(row.get("id"), int | str)} for rows in lists)
     refs = list(source.file(path).records())
     count = Counter(str(ref["split"]) for _, ref in refs if isinstance(ref, Mapping) and ref.get("split"))
     listed = ", ".join(f"{name} {number}" for name, number in count.items())
     note = f"{path}: splits are read together, in objects: {listed}; the key `split` of each record names its own"
     return Reading(images_of(refs, partial(_phrases, boxes, rows)), root, (note,) * (len(count) > 1))
-
-
-def _by_id(rows: Any) -> dict[Any, Mapping[str, Any]]:
-    return {
-        row["id"]: row for row in as_list(rows) if isinstance(row, Mapping) and isinstance(row.get("id"), int | str)
-    }
 
 
 def _phrases(boxes: Mapping[Any, Any], images: Mapping[Any, Any], ref: Any, where: str) -> Iterator[RawImage]:
@@ -87,13 +84,9 @@ def _phrases(boxes: Mapping[Any, Any], images: Mapping[Any, Any], ref: Any, wher
 
 
 def _example(**annotation: object) -> Example:
-    instances = {
-        "images": [{"id": 1, "file_name": "a.jpg", "width": 100, "height": 50}],
-        "categories": [{"id": 1, "name": "animal"}],
-        "annotations": [{"id": 7, "image_id": 1, "category_id": 1, "bbox": [20, 10, 40, 30], **annotation}],
-    }
-    refs = [{"ann_id": 7, "image_id": 1, "split": "train", "sentences": [{"raw": "cat"}]}]
-    return Example({"refs.json": json.dumps(refs), "instances.json": json.dumps(instances)}, "refs.json")
+    refs = [{"ann_id": 1, "image_id": 1, "split": "train", "sentences": [{"raw": "cat"}]}]
+    instances = example_document({"file_name": "a.jpg"}, **annotation)
+    return Example({"refs.json": json.dumps(refs), "instances.json": instances}, "refs.json")
 
 
 FORMAT = AnnotationFormat(

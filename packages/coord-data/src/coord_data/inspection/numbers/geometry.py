@@ -131,13 +131,14 @@ def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample:
     """Return the finding that images are shuffled and the findings that remain after reassignment; else none."""
     image_J = np.zeros(len(sample.maps), np.int64)
     image_J[sample.image_n] = raw.image_N[sample.rows_n]
-    pairs = find_pairs(candidate_placements(raw, sizes_I2, own), sample, sizes_I2[image_J])
-    if pairs is None:
+    found = find_pairs(candidate_placements(raw, sizes_I2, own), sample, sizes_I2[image_J])
+    if found is None:
         return []
+    z, image_of = found
     evidence = f"boxes do not lie on edges of their own images (z {fixed(own.z, 1)}), "
-    evidence += f"but on those of other images (z {fixed(pairs.z, 1)})"
-    kept_n = np.isin(sample.image_n, list(pairs.image_of))
-    owner_n = np.array([pairs.image_of[image] for image in sample.image_n[kept_n].tolist()], np.int64)
+    evidence += f"but on those of other images (z {fixed(z, 1)})"
+    kept_n = np.isin(sample.image_n, list(image_of))
+    owner_n = np.array([image_of[image] for image in sample.image_n[kept_n].tolist()], np.int64)
     rows_n = sample.rows_n[kept_n]
     reassigned = replace(raw.of_boxes(rows_n), image_N=image_J[owner_n])
     new_sample = replace(sample, rows_n=np.arange(len(rows_n)), image_n=owner_n)

@@ -40,21 +40,13 @@ class Placed:
     turn: int = 1
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Assignment of boxes to other images that they fit.
-
-    Attributes:
-        z: standard deviations by which the fit exceeds chance
-        image_of: image of the maps that the boxes belong to, by the image they are assigned to
-    """
-
-    z: float
-    image_of: dict[int, int]
-
-
-def find_pairs(placements: Sequence[Placed], sample: Sample, sizes_J2: np.ndarray) -> Pairs | None:
+def find_pairs(
+    placements: Sequence[Placed], sample: Sample, sizes_J2: np.ndarray
+) -> tuple[float, dict[int, int]] | None:
     """Return the assignment of boxes to other images whose fit exceeds chance most; None if none does so clearly.
+
+    With the standard deviations above chance comes the image of the maps that boxes belong to, by the one they are
+    assigned to.
 
     The statistic is the mean fit over pairs of different images that are each other's best match. Chance is estimated
     from the same boxes after one random move of all of them, which keeps their sizes and number. The result is None
@@ -95,8 +87,8 @@ def find_pairs(placements: Sequence[Placed], sample: Sample, sizes_J2: np.ndarra
             continue
         for value, pairs in map(fit, group):
             z = float((value - np.mean(chance)) / np.std(chance))
-            results += [Pairs(z, pairs)] if z >= threshold else []
-    return max(results, key=lambda pairs: pairs.z, default=None)
+            results += [(z, pairs)] if z >= threshold else []
+    return max(results, key=lambda result: result[0], default=None)
 
 
 def _wrapped(boxes_N4: np.ndarray, move: np.ndarray) -> np.ndarray:
