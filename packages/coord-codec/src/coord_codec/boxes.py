@@ -163,9 +163,5 @@ def check_corners(box: Sequence[float], stated: Sequence[Any]) -> None:
 def widened(bbox: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
     """Return a box with an area: sides of length 0 are widened by half a bin in both directions, within the image."""
     x1, y1, x2, y2 = bbox
-    half = 0.5 / _GRID.scale
-    if x1 == x2:
-        x1, x2 = max(x1 - half, 0.0), min(x2 + half, 1.0)
-    if y1 == y2:
-        y1, y2 = max(y1 - half, 0.0), min(y2 + half, 1.0)
-    return x1, y1, x2, y2
+    x, y = (0.5 / _GRID.scale if low == high else 0.0 for low, high in ((x1, x2), (y1, y2)))
+    return max(x1 - x, 0.0), max(y1 - y, 0.0), min(x2 + x, 1.0), min(y2 + y, 1.0)

@@ -77,7 +77,7 @@ class JsonFile:
         return [(number, parsed_line(line)) for number, line in self.lines()]
 
 
-def parsed_line(line: bytes) -> dict[str, Any] | str:
+def parsed_line(line: bytes | str) -> dict[str, Any] | str:
     """Return the record of a line, or a message if it is no JSON object."""
     try:
         return parse_json_line(line)

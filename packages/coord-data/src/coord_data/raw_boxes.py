@@ -115,14 +115,13 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
     """Return the boxes of instance records; crowd regions are left out."""
     records = (record for _, record in source.records() if isinstance(record, Mapping))
     first = next(records, {})
-    in_bins = first.get("coord_space") == "bins"
-    unit: Literal["norm1000", "unit"] = "norm1000" if in_bins else "unit"
+    unit: Literal["norm1000", "unit"] = "norm1000" if first.get("coord_space") == "bins" else "unit"
+    whole = 1000 if unit == "norm1000" else 1
     if not annotations.problems:
         table = Records.of(annotations.instances)
         image_N, corners_N4, labels = table.boxes
         sizes_I2 = np.where(table.image_sizes > 0, table.image_sizes, np.nan)
-        numbers_N4 = corners_N4 * (1000 if in_bins else 1)
-        return RawBoxes(tuple(table.names), sizes_I2, image_N, numbers_N4, labels, "xyxy", unit, source.format)
+        return RawBoxes(tuple(table.names), sizes_I2, image_N, corners_N4 * whole, labels, "xyxy", unit, source.format)
     files: list[str] = []
     sizes: list[tuple[Any, Any]] = []
     rows: list[tuple[int, Sequence[float]]] = []
@@ -131,10 +130,9 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
         image, objects = record.get("image"), record.get("objects")
         if not isinstance(image, str) or not isinstance(objects, Sequence):
             continue
-        scale = (1000 if in_bins else 1) / (1000 if record.get("coord_space") == "bins" else 1)
+        scale = whole / (1000 if record.get("coord_space") == "bins" else 1)
         for item in objects:
-            box = numbers_of(item)
-            if box is not None and not item.get("iscrowd"):
+            if (box := numbers_of(item)) is not None and not item.get("iscrowd"):
                 rows.append((len(files), tuple(value * scale for value in box)))
                 names.append(str(item.get("desc", "")))
         files.append(image)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from coord_codec.arguments import expect
-from coord_codec.files import InputError, decode_text, parse_json_line
+from coord_codec.files import InputError, decode_text
 from coord_codec.json_file import JsonFile, parsed_line
 from coord_codec.json_stream import stream_lists
 from coord_data.image_paths import in_any_case, is_hidden
@@ -102,11 +102,8 @@ class Source(JsonFile):
         """The first record of a JSON lines file, or of a JSON list; None for anything else."""
         if self.head[:1] == "{":
             first, _, rest = self.head.partition("\n")
-            try:
-                record = parse_json_line(first)
-            except ValueError:
-                return None
-            return record if rest.strip() or self.path.suffix == ".jsonl" else None
+            record = parsed_line(first)
+            return record if isinstance(record, dict) and (rest.strip() or self.path.suffix == ".jsonl") else None
         if self.head[:1] == "[" and isinstance(self.document, list) and self.document:
             return self.document[0] if isinstance(self.document[0], dict) else None
         return None
@@ -190,7 +187,4 @@ def _inspect(file: IO[bytes], path: Path) -> _Beginning:
 def _is_record(text: str) -> bool:
     """Return whether a text begins with a record on a line, which other lines follow."""
     first, _, rest = text.partition("\n")
-    try:
-        return bool(parse_json_line(first)) and bool(rest.strip())
-    except ValueError:
-        return False
+    return isinstance(parsed_line(first), dict) and first.strip() != "{}" and bool(rest.strip())

@@ -268,12 +268,8 @@ class CocoReader:
 
 def contradictions(bbox_xywh: Sequence[float], area: float | None, segmentation: Any) -> list[str]:
     """Return what a box contradicts that its annotation states besides, as names of notes."""
-    found = []
-    if area is not None and is_larger(area, bbox_xywh[2], bbox_xywh[3]):
-        found.append(AREA_TOO_LARGE)
-    if segmentation and not _encloses(bbox_xywh, segmentation):
-        found.append(NOT_AROUND)
-    return found
+    found = [AREA_TOO_LARGE] if area is not None and is_larger(area, bbox_xywh[2], bbox_xywh[3]) else []
+    return [*found, NOT_AROUND] if segmentation and not _encloses(bbox_xywh, segmentation) else found
 
 
 def is_larger(area: Any, width: Any, height: Any) -> Any:

@@ -158,12 +158,9 @@ def _places(drawn: Drawn, width: float, w: int, h: int) -> list[tuple[float, flo
     """Return rectangles for a label inside the drawing: above, inside or below the box, to its left or right."""
     x1, y1, x2, y2 = (v * side for v, side in zip(drawn.box, (w, h, w, h), strict=True))
     lefts, tops = (x1, x2 - width, (x1 + x2 - width) / 2), (y1 - _LINE, y1 + 1, y2, y2 - _LINE - 1)
-    found = []
-    for top in tops:
-        for left in lefts:
-            x, y = min(max(left, 0.0), max(w - width, 0.0)), min(max(top, 0.0), max(h - _LINE, 0.0))
-            found.append((x, y, x + width, y + _LINE))
-    return found
+    ys = [min(max(top, 0.0), max(h - _LINE, 0.0)) for top in tops]
+    xs = [min(max(left, 0.0), max(w - width, 0.0)) for left in lefts]
+    return [(x, y, x + width, y + _LINE) for y in ys for x in xs]
 
 
 def _is_free(place: tuple[float, float, float, float], placed: list[tuple[float, float, float, float]]) -> bool:

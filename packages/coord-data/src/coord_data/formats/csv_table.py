@@ -222,10 +222,8 @@ def _cell(cells: Sequence[str], column: int) -> str:
 def _values(cells: Sequence[str], columns: dict[str, int], names: Sequence[str], delimiter: str) -> list[float] | str:
     """Return the numbers of a row (none if all cells are empty), or an error message."""
     texts = [_with_point(_cell(cells, columns[name]), delimiter) for name in names]
-    if not any(texts):
-        return []
     try:
-        numbers = [number(text) for text in texts]
+        numbers = [number(text) for text in texts] if any(texts) else []
     except ValueError as error:
         return str(error)
     return numbers if all(map(math.isfinite, numbers)) else f"expected finite numbers, found {', '.join(texts)}"

@@ -315,7 +315,9 @@ def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:
         InputError: the rows can be both.
     """
     outlines = [stated.outlines[0] for image in images for stated in image.objects if stated.outlines]
-    if not outlines or not all(map(_has_track, outlines)):
+    # The numbers after the class can be a box, a confidence and a track id.
+    have_tracks = all(len(row) == 6 and 0 <= row[4] <= 1 and row[5] % 1 == 0 for row in outlines)
+    if not outlines or not have_tracks or not begin_with_boxes(outlines):
         return list(images)
     if max(map(max, outlines)) <= 1 + SLACK:
         raise InputError(
@@ -330,11 +332,6 @@ def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:
         return _centred(stated._replace(outlines=(), as_box=(), notes=(_TRACKED,)), stated.outlines[0][:4])
 
     return [image._replace(objects=list(map(box, image.objects))) for image in images]
-
-
-def _has_track(outline: Sequence[float]) -> bool:
-    """Return whether the numbers after the class can be a box, a confidence and a track id."""
-    return len(outline) == 6 and begin_with_boxes([outline]) and 0 <= outline[4] <= 1 and outline[5] % 1 == 0
 
 
 def _centred(stated: RawObject, numbers: list[float]) -> RawObject:

@@ -19,7 +19,7 @@ from coord_data.raw_boxes import RawBoxes
 
 def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Path) -> list[Finding]:
     """Report image files that are missing, damaged or outside the image folder."""
-    faults = [(raw.files[i], file.fault) for i, file in enumerate(files) if file.fault]
+    faults = [(name, file.fault) for name, file in zip(raw.files, files, strict=True) if file.fault]
     if not faults:
         return []
     evidence = f"the first: {faults[0][0]}: {faults[0][1]}"

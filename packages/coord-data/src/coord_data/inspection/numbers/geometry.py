@@ -58,10 +58,8 @@ def _with_command(
     """
     faulty = [changes for finding, changes in of_offsets if finding.severity != "note"]
     corrected = replace(reading, changes=(*reading.changes, *chain(*faulty)))
-    findings = []
-    for finding in of_meaning:
-        of_copies = ", or use the copies and their sizes" if finding.code in ("padded", "resized") else ""
-        findings.append(replace(finding, fix=command(corrected) + of_copies))
+    of_copies = dict.fromkeys(("padded", "resized"), ", or use the copies and their sizes")
+    findings = [replace(found, fix=command(corrected) + of_copies.get(found.code, "")) for found in of_meaning]
     for finding, changes in of_offsets:
         own = changes if finding.severity == "note" else ()
         findings.append(replace(finding, fix=command(replace(corrected, changes=(*corrected.changes, *own)))))
