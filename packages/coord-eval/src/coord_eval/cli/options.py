@@ -141,7 +141,12 @@ def answers(
     score_source: ScoreSource = "auto",
 ) -> dict[str, Any]:
     """Return the keyword arguments of the scoring functions that concern the text of answers."""
-    return {**locals(), "synonyms": _read_synonyms(synonyms)}
+    settings = dict(locals())
+    if synonyms is not None:
+        from coord_codec.records import validated
+
+        settings["synonyms"] = validated(dict[str, list[str]], read_json(synonyms), str(synonyms))
+    return settings
 
 
 def _fusion_rule(text: str | None) -> str | None:
@@ -262,16 +267,6 @@ def takes(*groups: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., Non
         return run
 
     return decorate
-
-
-def _read_synonyms(path: Path | None) -> dict[str, list[str]] | None:
-    if path is None:
-        return None
-    data = read_json(path)
-    lists = data.values() if isinstance(data, dict) else [None]
-    if not all(isinstance(v, list) and all(isinstance(name, str) for name in v) for v in lists):
-        raise InputError(f'{path}: expected {{"category": ["other name", ...]}}, found {data!s:.80}')
-    return dict(data)
 
 
 def name_and_file(argument: str) -> tuple[str, Path]:
