@@ -21,7 +21,7 @@ def test_score_writes_report_and_prints_summary(files, tmp_path, capsys):
     assert (tmp_path / "a" / "b" / "report.html").stat().st_size > 5000
     printed = capsys.readouterr().out
     assert f"{data['coco']['AP']:.3f}" in printed
-    assert "40 of 40 answers parsed" in printed
+    assert "20 of 20 answers parsed" in printed
     assert sorted(p.name for p in (tmp_path / "a" / "b").iterdir()) == ["evaluation.json", "report.html"]
     assert main(["score", *files, "--out", str(tmp_path / "c"), "--no-report", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "c" / "evaluation.json").read_text()) == data

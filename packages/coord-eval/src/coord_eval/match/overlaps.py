@@ -63,7 +63,7 @@ def _pairs(
         for axis in (0, 1):  # most candidates do not overlap in one of the axes, which is found cheaply
             ends_P = np.minimum(ends_D2[det_P, axis], ends_N2[object_P, axis])
             overlap = np.nonzero(ends_P > np.maximum(boxes_D4[det_P, axis], boxes_N4[object_P, axis]))[0]
-            det_P, object_P = det_P[overlap], object_P[overlap]
+            det_P, object_P = det_P[overlap], object_P[overlap]  # noqa: PLW2901
         iou_P = box_iou(boxes_D4[det_P], boxes_N4[object_P], crowd_N[object_P])
         keep = np.nonzero(iou_P)[0]
         parts.append(Pairs(det_P[keep], object_P[keep], iou_P[keep]))
