@@ -96,7 +96,7 @@ def base_of(path: Path) -> Path:
 def example_document(image: Mapping[str, object], **annotation: object) -> str:
     """Return the smallest COCO document with a cat; `image` names its file."""
     document = {
-        "images": [{"id": 1, "width": 100, "height": 50, **image}],
+        "images": [{"id": 1, **image, "width": 100, "height": 50}],
         "categories": [{"id": 1, "name": "cat", "keypoints": ["left ear", "right ear"]}],
         "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [20, 10, 40, 30], **annotation}],
     }
