@@ -27,11 +27,6 @@ class RunSection(Section):
     seed: Seed = Field(0, description="seed of initial weights, batches and dropout")
     profile: bool = Field(False, description="measure a few steps and report where their time goes")
     resume: bool = Field(False, description="continue the run in `run.dir` from its newest complete checkpoint")
-    on_nan: Literal["stop", "skip"] = Field(
-        "stop",
-        description="at a loss or a gradient that is not finite, stop the run, or leave that micro-batch or step out "
-        "and list it",
-    )
     threads: PositiveInt | None = Field(None, description="CPU threads that torch uses; all cores when not given")
     gradient_norms: bool = Field(
         False, description="log each loss term's gradient norm on logging steps (one extra backward pass per term)"
@@ -47,11 +42,6 @@ RUN_RULES = (
         )
         for name in ("deepspeed", "gradient_checkpointing")
     ),
-    Rule(
-        lambda c: bool(c.run.on_nan == "skip" and c.training.get("deepspeed")),
-        ("run.on_nan", "training.deepspeed"),
-        "DeepSpeed expects the same gradients of every batch; set run.on_nan: stop",
-    ),
 )
 """Contradictions of the section `run` with others."""
 
@@ -66,15 +56,12 @@ class TinyModelConfig(Section):
     vision_hidden: PositiveInt = Field(96, description="hidden width of the vision tower")
     vision_layers: PositiveInt = Field(3, description="layers of the vision tower")
     position_side: PositiveInt = Field(6, description="side of the vision tower's grid of learned positions")
-    init_std: NonNegativeFloat = Field(0.05, description="standard deviation of the random initial weights")
     tied: bool = Field(True, description="embedding and output head share one table")
     smooth_rows: bool = Field(
         True,
         description="initialise coordinate tokens and patch positions with smooth functions of their position, so "
         "that neighbouring bins begin with similar rows",
     )
-    coord_std: NonNegativeFloat = Field(0.1, description="root mean square of the smooth coordinate rows")
-    position_std: NonNegativeFloat = Field(0.3, description="root mean square of the smooth patch positions")
     min_pixels: PositiveInt = Field(32 * 32, description="images of fewer pixels are enlarged")
     max_pixels: PositiveInt = Field(96 * 96, description="images of more pixels are reduced")
 
@@ -196,9 +183,6 @@ class DataSection(Section, ReadingRules):
         description="pack a rank's batch into one row without padding, in which each sample attends to itself; unlike "
         "ms-swift's packing it needs no flash-attn",
     )
-    preload: bool | None = Field(
-        None, description="encode all samples once and keep them in memory; depends on their size when not given"
-    )
 
     @field_validator("markers")
     @classmethod
@@ -213,13 +197,9 @@ class DataSection(Section, ReadingRules):
         return geometry_of(self.geometry).with_max_vertices(self.max_vertices)
 
     @property
-    def varies(self) -> str | None:
-        """The key that makes samples differ between epochs, so that encoded ones cannot be kept; None if none does."""
-        if self.order == "random":
-            return "data.order"
-        if self.augment.active:
-            return "data.augment"
-        return "data.queries" if self.queries != "all" else None
+    def varies(self) -> bool:
+        """Whether samples differ between epochs, so that encoded ones cannot be kept."""
+        return self.order == "random" or self.augment.active or self.queries != "all"
 
     @property
     def given(self) -> bool:
@@ -257,22 +237,7 @@ class DataSection(Section, ReadingRules):
         return self
 
 
-def _varying(config: Any) -> str | None:
-    """Return the key of the setting that makes samples differ between epochs; None if none does."""
-    if config.data.varies:
-        return config.data.varies
-    return "data.sources" if any(config.data.of_source(source).varies for source in config.data.sources) else None
-
-
 DATA_RULES = (
-    *(
-        Rule(
-            lambda c, key=key: bool(c.data.preload) and _varying(c) == key,
-            ("data.preload", key),
-            "samples differ in each epoch, so that encoded ones cannot be kept; change one of the two",
-        )
-        for key in ("data.order", "data.augment", "data.queries", "data.sources")
-    ),
     Rule(
         lambda c: bool(c.data.augment.crop) and not c.data.shape.survives_crops,
         ("data.augment.crop", "data.geometry"),

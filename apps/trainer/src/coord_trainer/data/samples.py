@@ -129,8 +129,6 @@ class Samples(Dataset):
         source = self.mixture.sources[number]
         if source.images is None or source.data.varies:
             return False
-        if source.data.preload is not None:
-            return source.data.preload
         return self._pixel_bytes(number) * images < PRELOAD_BYTES * len(source.images)
 
     def drawn(self, record: int, epoch: int = 0, number: int = 0) -> tuple[Image.Image, str, Instance]:

@@ -34,7 +34,7 @@ class Token:
 
     Attributes:
         text: decoded text
-        role: `prompt`, `image`, `structure`, `description`, `unlearnt` (later questions of a conversation), `beyond`
+        role: `prompt`, `image`, `structure`, `description`, `unlearnt` (of the answer, without a loss), `beyond`
             the maximum length, or a side of an object such as `object 0 x1`
         weight: sum of the weights of its loss terms times the weight of its object; 0 for a token without a loss
     """
