@@ -22,7 +22,7 @@ def coco_set() -> dict:
     return generated_set(20)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def noisy_results():
     """A function that makes a results list of jittered, doubled, mislabelled and missing boxes."""
 
@@ -42,7 +42,7 @@ def noisy_results():
     return make_results
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shrunk():
     """A function that halves a set and its results, so that all of COCO's sizes occur."""
 
@@ -60,7 +60,7 @@ def shrunk():
     return make_shrunk
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def copied():
     """A function that copies each image as often as its weight says, for real and under ids of their own."""
 
