@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import ValidationError
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, Object
+from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
@@ -195,15 +195,8 @@ def _of_records(truth: Any, place: str) -> list[tuple[str, Sequence[float], bool
     if not isinstance(objects, Sequence):
         found = type(truth).__name__
         raise InputError(f"{place}: expected a target text, a record or a list of objects, found {found}")
-    checked = [_object(item, f"{place}, object {n}") for n, item in enumerate(objects)]
-    return [(item.desc, item.bbox, item.iscrowd) for item in checked]
-
-
-def _object(item: Any, place: str) -> Object:
-    if isinstance(item, Object):
-        return item
-    try:
-        return Object(**{key: plain(value) for key, value in item.items() if value is not None})
-    except (ValidationError, AttributeError, TypeError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise InputError(f"{place}: {reason}; expected desc, and bbox with x1, y1, x2, y2 in [0, 1]") from None
+    known = [
+        {key: plain(value) for key, value in item.items() if value is not None} if isinstance(item, Mapping) else item
+        for item in objects
+    ]
+    return [(item.desc, item.bbox, item.iscrowd) for item in validated(tuple[Object, ...], known, place)]
