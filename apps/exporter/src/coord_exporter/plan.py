@@ -177,7 +177,7 @@ def _stays_tied(
     embed = recipes[tables.embed]
     shared = base.tensors[tables.embed]
     head = replace(embed, name=name, source=sources.get(name, shared), steps=tuple(steps.get(name, ())))
-    equal = head.same_values(embed)
+    equal = replace(head, name=embed.name) == embed
     if name in base.tensors and equal and not head.steps and head.source == shared:
         return True  # stored twice and unchanged
     if name in base.tensors or not equal:
