@@ -6,7 +6,7 @@ Shapes: I answers, N objects, D boxes, T IoU thresholds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -165,7 +165,7 @@ class _Objects:
         self._first = first
         # Synonyms of categories that this image does not have play no part in it.
         synonyms = {name: other for name, other in (labels.synonyms or {}).items() if name in self.names}
-        self._matcher = LabelMatcher(self.names, synonyms, labels.label_callback)
+        self._matcher = LabelMatcher(self.names, replace(labels, synonyms=synonyms))
         index = {name: first + k for k, name in enumerate(self.names)}
         self.rows = [(index[desc], x1, y1, x2 - x1, y2 - y1, crowd) for desc, (x1, y1, x2, y2), crowd in listed]
 
