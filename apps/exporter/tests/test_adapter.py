@@ -28,39 +28,46 @@ def test_merge_refuses_missing_folder(files, name):
     refused(files, f"{name}: expected an? .* folder, found nothing")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_open_adapter_refuses_values_that_are_not_finite(files, value):
-    def spoil(tensors):
-        next(t for n, t in tensors.items() if "lora_B" in n)[3, 1] = value
-
-    edit_tensors(files / "adapter", spoil)
-    refused(files, "lora_B.weight: row 3 holds NaN or infinity")
+def put(name, value):
+    return lambda tensors: tensors.update({name: value})
 
 
-def test_open_adapter_refuses_offsets_saved_without_gathering(files):
-    def spoil(tensors):
-        tensors[offset_key("embed_offset")] = torch.zeros(0, 64)
-
-    edit_tensors(files / "adapter", spoil)
-    refused(files, "embed_offset has 0 rows for 1000 token ids: .*ZeRO-3")
+def fill(part, index, value):
+    """Change values of the first tensor whose name has a part."""
+    return lambda tensors: next(t for name, t in tensors.items() if part in name)[index].fill_(value)
 
 
-def test_open_adapter_refuses_offsets_that_are_not_floats(files):
-    def spoil(tensors):
-        tensors[offset_key("embed_offset")] = torch.zeros(1000, 64, dtype=torch.int32)
-
-    edit_tensors(files / "adapter", spoil)
-    refused(files, "embed_offset: expected BF16, F16, F32, found I32")
+def to_query(tensors):
+    for name in [name for name in tensors if "self_attn.q_proj" in name]:
+        tensors[name.replace("q_proj", "query")] = tensors.pop(name)
 
 
-def test_open_adapter_refuses_incomplete_offsets(files):
-    edit_tensors(files / "adapter", lambda tensors: tensors.pop(offset_key("head_offset")))
-    refused(files, "offset tables lack head_offset")
-
-
-def test_open_adapter_refuses_unknown_factor(files):
-    edit_tensors(files / "adapter", lambda t: t.update({"base_model.model.x.lora_E.weight": torch.ones(2)}))
-    refused(files, "lora_E.weight: an unknown kind of factor")
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (fill("lora_B", (3, slice(1, 2)), float("nan")), "lora_B.weight: row 3 holds NaN or infinity"),
+        (fill("lora_B", (3, slice(1, 2)), float("inf")), "lora_B.weight: row 3 holds NaN or infinity"),
+        (put(offset_key("embed_offset"), torch.zeros(0, 64)), "embed_offset has 0 rows for 1000 token ids: .*ZeRO-3"),
+        (
+            put(offset_key("embed_offset"), torch.zeros(1000, 64, dtype=torch.int32)),
+            "embed_offset: expected BF16, F16, F32, found I32",
+        ),
+        (lambda tensors: tensors.pop(offset_key("head_offset")), "offset tables lack head_offset"),
+        (fill(".token_ids", slice(5, 6), 99999), "token_ids: id 99999 is outside the vocabulary"),
+        (fill(".token_ids", slice(5, 6), -1), "token_ids: id -1 is outside the vocabulary"),
+        (fill(".token_ids", slice(5, 7), 300), "token_ids: id 300 occurs twice"),
+        (put("base_model.model.x.lora_E.weight", torch.ones(2)), "lora_E.weight: an unknown kind of factor"),
+        (lambda tensors: tensors.pop(next(n for n in tensors if "lora_A" in n)), "a LoRA factor is missing"),
+        (to_query, "2 of 14 adapted tensors are not in .*self_attn.query.weight; was the adapter trained on another"),
+        (
+            put("base_model.model.model.language_model.embed_tokens.weight", torch.ones(7, 64)),
+            r"embed_tokens.weight is F32 \[7, 64\]",
+        ),
+    ],
+)
+def test_merge_refuses_tensors_that_cannot_be_merged(files, change, match):
+    edit_tensors(files / "adapter", change)
+    refused(files, match)
 
 
 @pytest.mark.parametrize("name", ["vit.safetensors", "non_lora_state_dict.bin", "non_lora_trainables.bin", "head.pt"])

@@ -23,6 +23,7 @@ from coord_exporter import ExportError, InputError, convert, from_peft, to_peft
 IDS = torch.arange(300, 350)[None]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("tied", "offsets", "dtype"),

@@ -102,6 +102,7 @@ FAULTS = [
 """Every format with a fault of the boxes or their order, and with one of their unit."""
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(("format", "fault"), FAULTS)
 def test_command_of_a_finding_mends_the_data(clean, tmp_path, format, fault):

@@ -1,18 +1,16 @@
 import contextlib
 import io
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from coord_codec import Instance, encode_target
 from coord_eval import COCO_KEYS
 
 sys.path.insert(0, str(Path(__file__).parent))
+from by_pycocotools import by_pycocotools
 from coco_builder import coco, generated_set
 
 
@@ -22,7 +20,7 @@ def coco_set() -> dict:
     return generated_set(20)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def noisy_results():
     """A function that makes a results list of jittered, doubled, mislabelled and missing boxes."""
 
@@ -42,7 +40,7 @@ def noisy_results():
     return make_results
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def shrunk():
     """A function that halves a set and its results, so that all of COCO's sizes occur."""
 
@@ -60,7 +58,7 @@ def shrunk():
     return make_shrunk
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def copied():
     """A function that copies each image as often as its weight says, for real and under ids of their own."""
 
@@ -107,18 +105,12 @@ def answer(instance):
 
 
 @pytest.fixture
-def by_hand(tmp_path):
-    """A function that runs pycocotools on files; ids move up by one, since it cannot match an object with id 0."""
+def by_hand():
+    """A function that returns the twelve numbers of pycocotools."""
 
     def run(truth, results, use_categories=True):
-        truth = {**truth, "annotations": [{**a, "id": a["id"] + 1} for a in truth["annotations"]]}
-        (tmp_path / "truth_of_pycocotools.json").write_text(json.dumps(truth))
+        evaluator = by_pycocotools(truth, results, useCats=int(use_categories))
         with contextlib.redirect_stdout(io.StringIO()):
-            coco = COCO(str(tmp_path / "truth_of_pycocotools.json"))
-            evaluator = COCOeval(coco, coco.loadRes(results), "bbox")
-            evaluator.params.useCats = int(use_categories)
-            evaluator.evaluate()
-            evaluator.accumulate()
             evaluator.summarize()
         return dict(zip(COCO_KEYS, evaluator.stats.tolist(), strict=True))
 

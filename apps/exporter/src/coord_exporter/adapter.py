@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 
 from coord_adapter import weights_digest
 from coord_adapter.format import WEIGHTS_FILE, StoredOffsets, find_offsets, is_guard, offset_part
 from coord_codec.files import InputError
+from coord_codec.records import validated
 from coord_exporter.checkpoint.folder import sha256_of
 from coord_exporter.checkpoint.read import (
     CARD_FILE,
@@ -61,25 +62,45 @@ _WEIGHT_FILES = {".safetensors", ".bin", ".pt", ".pth", ".ckpt"}
 _WRAPPERS = re.compile(r"\.(base_layer|token_adapter|modules_to_save\.[^.]+)(?=\.)")
 
 
+def _compiled(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"expected a pattern, found {pattern!r:.80}: {error}") from None
+    return pattern
+
+
+def _token_lists(value: Any) -> Any:
+    """Return lists of ids by name without that of the guard; a list alone is the embedding's."""
+    named = {"embed_tokens": value} if isinstance(value, list) else value
+    return {name: ids for name, ids in named.items() if not is_guard(name)} if isinstance(named, dict) else named
+
+
+_Rank = Annotated[StrictInt, Field(ge=1)]
+_Number = Annotated[StrictFloat, Field(allow_inf_nan=False)]
+_Pattern = Annotated[str, AfterValidator(_compiled)]
+_TokenLists = Annotated[dict[str, tuple[StrictInt, ...]], BeforeValidator(_token_lists)]
+
+
 @dataclass(frozen=True)
 class LoraSettings:
     """The fields of adapter_config.json that determine the merge, under PEFT's names."""
 
     path: Path
-    r: int
-    lora_alpha: float
-    rank_pattern: dict[str, int] = field(default_factory=dict)
-    alpha_pattern: dict[str, float] = field(default_factory=dict)
-    use_rslora: bool = False
-    use_dora: bool = False
-    fan_in_fan_out: bool = False
-    bias: str = "none"
-    lora_bias: bool = False
+    r: _Rank
+    lora_alpha: _Number
+    rank_pattern: dict[_Pattern, _Rank] = field(default_factory=dict)
+    alpha_pattern: dict[_Pattern, _Number] = field(default_factory=dict)
+    use_rslora: StrictBool = False
+    use_dora: StrictBool = False
+    fan_in_fan_out: StrictBool = False
+    bias: Literal["none", "all", "lora_only"] = "none"
+    lora_bias: StrictBool = False
     modules_to_save: tuple[str, ...] = ()
-    token_indices: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    trainable_token_indices: _TokenLists = field(default_factory=dict)
     target_parameters: tuple[str, ...] = ()
-    target_modules: str | Sequence[str] = ()
-    exclude_modules: str | Sequence[str] = ()
+    target_modules: str | tuple[str, ...] = ()
+    exclude_modules: str | tuple[str, ...] = ()
 
     def targets(self, module: str) -> bool:
         """Whether PEFT adapts a linear layer of this name."""
@@ -247,81 +268,13 @@ def read_settings(path: Path) -> LoraSettings:
     for name, value in content.items():
         if name not in _KNOWN and value:
             raise InputError(f"{path}: {name}: {value!r} cannot be merged exactly into the weights")
-    if missing := [name for name in ("r", "lora_alpha") if content.get(name) is None]:
-        raise InputError(f"{path}: {missing[0]}: missing; save the adapter again")
-    return _parse(path, content)
+    if content.get("layers_to_transform") is not None:  # which layers these numbers mean is PEFT's to say
+        content |= {"target_modules": None, "exclude_modules": None}
+    stated = {key.name: content[key.name] for key in fields(LoraSettings) if content.get(key.name) is not None}
+    return validated(LoraSettings, stated | {"path": path}, str(path))
 
 
-def _field(
-    path: Path, content: dict, name: str, expected: str, fits: Callable[[Any], bool], default: Any = None
-) -> Any:
-    """Return a field that has the expected form, or the default if it is absent or null.
-
-    Raises:
-        InputError: naming the field
-    """
-    if (value := content.get(name)) is None:
-        return default
-    if not fits(value):
-        raise InputError(f"{path}: {name}: expected {expected}, found {value!r:.80}")
-    return value
-
-
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and all(type(token_id) is int for token_id in value)
-
-
-def _is_token_lists(value: Any) -> bool:
-    return _is_ids(value) or (isinstance(value, dict) and all(map(_is_ids, value.values())))
-
-
-def _is_rank(value: Any) -> bool:
-    return type(value) is int and value >= 1
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _is_patterns(value: Any, fits: Callable[[Any], bool]) -> bool:
-    try:
-        return isinstance(value, dict) and all(re.compile(key) and fits(number) for key, number in value.items())
-    except re.error:
-        return False
-
-
-def _parse(path: Path, content: dict) -> LoraSettings:
-    read = partial(_field, path, content)
-    tokens = read("trainable_token_indices", "token ids, or an object of names and token ids", _is_token_lists, {})
-    if isinstance(tokens, list):
-        tokens = {"embed_tokens": tokens}
-    layers = {
-        name: read(name, "a list of names or a pattern", lambda v: isinstance(v, str) or _is_names(v), [])
-        for name in ("target_modules", "exclude_modules")
-    }
-    if content.get("layers_to_transform") is not None:
-        layers = {}  # which layers these numbers mean is PEFT's to say
-    switches = ("use_rslora", "use_dora", "fan_in_fan_out", "lora_bias")
-    return LoraSettings(
-        path=path,
-        r=read("r", "a whole number of at least 1", _is_rank),
-        lora_alpha=float(read("lora_alpha", "a number", _is_number)),
-        rank_pattern=read("rank_pattern", "patterns and ranks", lambda v: _is_patterns(v, _is_rank), {}),
-        alpha_pattern=read("alpha_pattern", "patterns and numbers", lambda v: _is_patterns(v, _is_number), {}),
-        bias=read("bias", "none, all or lora_only", lambda v: v in ("none", "all", "lora_only"), "none"),
-        modules_to_save=tuple(read("modules_to_save", "a list of names", _is_names, [])),
-        target_parameters=tuple(read("target_parameters", "a list of names", _is_names, [])),
-        token_indices={name: tuple(listed) for name, listed in tokens.items() if not is_guard(name)},
-        **layers,
-        **{name: read(name, "true or false", lambda v: isinstance(v, bool), False) for name in switches},
-    )
-
-
-def _is_named(module: str, names: str | Sequence[str]) -> bool:
+def _is_named(module: str, names: str | tuple[str, ...]) -> bool:
     """Return whether a pattern matches the whole name, or a list has the name or its end, as in PEFT."""
     if isinstance(names, str):
         return re.fullmatch(names, module) is not None

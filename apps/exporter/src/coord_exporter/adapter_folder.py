@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +9,10 @@ from coord_adapter import weights_digest
 from coord_adapter.format import offset_part
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter
-from coord_exporter.checkpoint.folder import adapter_companions, versions, write_json, write_record
+from coord_exporter.checkpoint.folder import adapter_companions, copy_companions, versions, write_json, write_record
 from coord_exporter.checkpoint.read import CARD_FILE, ITEM_BYTES, StoredCheckpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe, copy_of
-from coord_exporter.checkpoint.staging import ExportError, check_space, staged
+from coord_exporter.checkpoint.staging import check_space, staged
 from coord_exporter.checkpoint.write import OutFile, header_of, write_file
 from coord_exporter.vocabulary import find_tables
 
@@ -85,15 +84,10 @@ def write_adapter(
     file = OutFile(opened.file.path.name, tuple(recipes), header_of(recipes, opened.file.metadata))
     check_space(Path(out), file.size)
     entry = {"kind": kind, "adapter": opened.sources(), "versions": versions()}
-    try:
-        with staged(Path(out), force) as stage:
-            write_file(stage / file.name, file, lambda count: None)
-            write_json(stage / opened.config.path.name, config)
-            for name, path in adapter_companions(opened.folder).items():
-                (stage / name).parent.mkdir(exist_ok=True)
-                shutil.copyfile(path, stage / name)
-            if figures := verify(stage):
-                entry["verification"] = figures
-            write_record(stage, [entry])
-    except OSError as error:
-        raise ExportError(f"OUT {out}: {error.strerror or error}; nothing was written") from None
+    with staged(Path(out), force) as stage:
+        write_file(stage / file.name, file, lambda count: None)
+        write_json(stage / opened.config.path.name, config)
+        copy_companions(adapter_companions(opened.folder), stage)
+        if figures := verify(stage):
+            entry["verification"] = figures
+        write_record(stage, [entry])

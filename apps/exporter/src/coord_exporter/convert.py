@@ -78,7 +78,7 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify
         rows = _read_rows_of(weight, offsets.ids) + read_float(steps[name].table)
         recipes.append(made_of(_ROWS.format(name.removesuffix(".weight")), rows.to(torch_dtype(weight.dtype)), weight))
     config = read_object(opened.config.path)
-    listed = {name: list(ids) for name, ids in opened.config.token_indices.items()}
+    listed = {name: list(ids) for name, ids in opened.config.trainable_token_indices.items()}
     config["trainable_token_indices"] = listed | {name.split(".")[-2]: list(offsets.ids) for name in names}
     config["modules_to_save"] = [name for name in opened.config.modules_to_save if name != MODULE_NAME] or None
 
@@ -131,7 +131,8 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
     source = checkpoint.tensors[tables.embed]
     recipes += [made_of(name, value, source) for name, value in parts.items()]
     config = read_object(opened.config.path)
-    others = {name: list(ids) for name, ids in opened.config.token_indices.items() if not _is_table(tables, name)}
+    lists = opened.config.trainable_token_indices.items()
+    others = {name: list(ids) for name, ids in lists if not _is_table(tables, name)}
     config["trainable_token_indices"] = {**others, GUARD_NAME: [0]}
     config["modules_to_save"] = [*opened.config.modules_to_save, MODULE_NAME]
     if fingerprint is None:

@@ -177,7 +177,7 @@ def _stays_tied(
     embed = recipes[tables.embed]
     shared = base.tensors[tables.embed]
     head = replace(embed, name=name, source=sources.get(name, shared), steps=tuple(steps.get(name, ())))
-    equal = head.same_values(embed)
+    equal = replace(head, name=embed.name) == embed
     if name in base.tensors and equal and not head.steps and head.source == shared:
         return True  # stored twice and unchanged
     if name in base.tensors or not equal:
@@ -327,7 +327,7 @@ def trained_ids(adapter: Adapter, module: str, table: TensorInfo, weight: Tensor
         InputError: if the configuration has no or several lists for the module, or the list does not fit table and base
     """
     where = f"{adapter.config.path}: trainable_token_indices"
-    lists = [ids for name, ids in adapter.config.token_indices.items() if module.endswith(name)]
+    lists = [ids for name, ids in adapter.config.trainable_token_indices.items() if module.endswith(name)]
     if len(lists) != 1:
         raise InputError(f"{where}: expected one entry for {module}, found {len(lists)}")
     _check_ids(where, lists[0], weight.rows)

@@ -200,12 +200,6 @@ def find_tables(base: StoredCheckpoint) -> Tables:
     return Tables(names[0], head is None if tied is None else tied)
 
 
-def vocabulary_rows(base: StoredCheckpoint) -> int:
-    """Return the number of ids with a row in both embedding and head."""
-    tables = find_tables(base)
-    return min(tables.source(base, name).rows for name in (tables.embed, tables.head))
-
-
 def with_one_tie(base: StoredCheckpoint, tied: bool) -> tuple[dict, list[str]]:
     """Return the configuration with one value of `tie_word_embeddings`, and a note where the base states two.
 

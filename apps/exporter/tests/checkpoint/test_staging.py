@@ -2,11 +2,10 @@
 
 import errno
 import fcntl
-import json
+import multiprocessing
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,61 +14,48 @@ import torch
 from tiny_checkpoint import merge_in, merge_quietly, read_all, refused
 
 from coord_exporter import ExportError, InputError
+from coord_exporter.checkpoint import staging
 from coord_exporter.checkpoint.staging import check_out, exchange, staged
+from coord_exporter.cli import main
 
-# Merges in a child that kills itself at the n-th file operation below a folder, for many n.
-MERGE_KILLER = """
-import json, os, signal, sys
-import coord_exporter, torch
-from coord_exporter import merge
-torch.set_num_threads(1)
-base, adapter, folder, moments = sys.argv[1], sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
 
-def child(name, kill_at, count_to=None):
-    seen = 0
+def in_a_fork(function, *given):
+    """Exit code of a process that calls a function; minus the signal that killed it."""
+    process = multiprocessing.get_context("fork").Process(target=function, args=given)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def at_operation(number, counted, folder, act):
+    """Call `act` at the so manieth operation on files below a folder, and count them."""
+
     def hook(event, arguments):
-        nonlocal seen
-        if event in ("open", "os.rename", "os.mkdir", "shutil.copyfile", "os.chmod") and folder in str(arguments):
-            seen += 1
-            if seen == kill_at:
-                os.kill(os.getpid(), signal.SIGKILL)
-    sys.addaudithook(hook)
-    merge(base, adapter, os.path.join(folder, name), verify=False, quiet=True)
-    if count_to is not None:
-        os.write(count_to, str(seen).encode())
-    os._exit(0)
+        if event in ("open", "os.rename", "os.mkdir", "shutil.copyfile", "os.chmod") and str(folder) in str(arguments):
+            counted.value += 1
+            if counted.value == number:
+                act()
 
-reader, writer_end = os.pipe()
-if os.fork() == 0:
-    child("whole", -1, writer_end)
-os.close(writer_end)  # or a child that fails would be waited for
-os.wait()
-total = int(os.read(reader, 20))
-outcomes = []
-for k, share in enumerate(moments):
-    at = max(1, round(share * total))
-    pid = os.fork()
-    if pid == 0:
-        child(f"out{k}", at)
-    outcomes.append([at, os.WTERMSIG(os.waitpid(pid, 0)[1])])
-print(json.dumps([total, outcomes]))
-"""
+    sys.addaudithook(hook)
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
 def test_kill_at_any_moment_leaves_no_out(bases, adapters, tmp_path):
-    moments = [0.01, 0.3, 0.6, 0.9, 0.95, 1.0]
-    inputs = [str(bases(True)), str(adapters / "of-tied"), str(tmp_path), json.dumps(moments)]
-    run = subprocess.run(
-        [sys.executable, "-c", MERGE_KILLER, *inputs],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert run.returncode == 0, run.stderr
-    total, outcomes = json.loads(run.stdout)
-    assert total > 20 and all(signal == 9 for _, signal in outcomes)
+    base, adapter, moments = bases(True), adapters / "of-tied", [0.01, 0.3, 0.6, 0.9, 0.95, 1.0]
+
+    def merge_until(number, counted, name):
+        at_operation(number, counted, tmp_path, die)
+        merge_quietly(base, adapter, tmp_path / name)
+
+    total = multiprocessing.Value("i")
+    assert in_a_fork(merge_until, -1, total, "whole") == 0 and total.value > 20
+    for k, share in enumerate(moments):
+        at = max(1, round(share * total.value))
+        assert in_a_fork(merge_until, at, multiprocessing.Value("i"), f"out{k}") == -signal.SIGKILL
     whole = read_all(tmp_path / "whole")
     stages = [path for path in tmp_path.iterdir() if ".partial-" in path.name]
     assert len(stages) >= len(moments) - 2
@@ -78,38 +64,30 @@ def test_kill_at_any_moment_leaves_no_out(bases, adapters, tmp_path):
         if out.exists():  # killed after the rename: then it is whole
             assert k == len(moments) - 1 and read_all(out).keys() == whole.keys()
         else:  # the next run succeeds, and tidies up
-            merge_quietly(bases(True), adapters / "of-tied", out)
+            merge_quietly(base, adapter, out)
             assert not list(tmp_path.glob(f".{out.name}.partial-*"))
         assert all(torch.equal(tensor, whole[name]) for name, tensor in read_all(out).items())
 
 
-# Replaces a folder in a child that kills itself at a given moment.
-REPLACE_KILLER = """
-import os, signal, sys
-from pathlib import Path
-from coord_exporter.checkpoint import staging
+def replace_and_die(place, moment):
+    """Replace a folder, and end at a given moment; this is a process of its own."""
+    swap, rename = staging.exchange, Path.rename
 
-place, moment = Path(sys.argv[1]), sys.argv[2]
-swap, rename = staging.exchange, Path.rename
-die = lambda: os.kill(os.getpid(), signal.SIGKILL)
-
-def exchange(one, other):
-    if moment == "before the exchange":
-        die()
-    if "rename" in moment:
-        return False
-    assert swap(one, other)
-    die()
-
-def renamed(self, target):
-    rename(self, target)
-    if moment == ("after the first rename" if ".replaced-" in str(target) else "after the second rename"):
+    def exchange(one, other):
+        if moment == "before the exchange":
+            die()
+        if "rename" in moment:
+            return False
+        assert swap(one, other)
         die()
 
-staging.exchange, Path.rename = exchange, renamed
-with staging.staged(place, force=True) as stage:
-    (stage / "export.json").write_text("new")
-"""
+    def renamed(self, target):
+        rename(self, target)
+        if moment == ("after the first rename" if ".replaced-" in str(target) else "after the second rename"):
+            die()
+
+    staging.exchange, Path.rename = exchange, renamed
+    export(place, "new")
 
 
 def make(place, content):
@@ -117,9 +95,9 @@ def make(place, content):
     (place / "export.json").write_text(content)
 
 
-def export(place):
+def export(place, content="newer"):
     with staged(place, force=True) as stage:
-        (stage / "export.json").write_text("newer")
+        (stage / "export.json").write_text(content)
 
 
 def can_exchange(folder):
@@ -145,8 +123,7 @@ def test_kill_while_replacing_leaves_the_old_or_the_new(tmp_path, moment, left):
     make(place, "old")
     if "exchange" in moment and not can_exchange(tmp_path):
         pytest.skip("this file system cannot exchange two folders in one step")
-    done = subprocess.run([sys.executable, "-c", REPLACE_KILLER, str(place), moment], check=False)
-    assert done.returncode == -signal.SIGKILL
+    assert in_a_fork(replace_and_die, place, moment) == -signal.SIGKILL
     assert place.exists() is (left is not None)
     assert not place.exists() or (place / "export.json").read_text() == left
 
@@ -162,7 +139,7 @@ def test_kill_while_replacing_leaves_the_old_or_the_new(tmp_path, moment, left):
 
 def test_check_out_tells_what_was_brought_back_with_force_too(tmp_path):
     make(tmp_path / "out", '{"history": [{}]}')
-    subprocess.run([sys.executable, "-c", REPLACE_KILLER, str(tmp_path / "out"), "after the first rename"], check=False)
+    assert in_a_fork(replace_and_die, tmp_path / "out", "after the first rename") == -signal.SIGKILL
     (warning,) = check_out(tmp_path / "out", (), force=True)
     assert "restored" in warning
     assert check_out(tmp_path / "out", (), force=True) == []
@@ -238,27 +215,15 @@ def test_every_file_and_folder_is_on_the_disk_before_out_appears(sharded, tmp_pa
     assert events[at + 1 :] == [str(tmp_path)]
 
 
-# Exports in a child that sends itself SIGTERM when the second weight file is opened.
-STOPPER = """
-import os, signal, sys
-from coord_exporter.cli import main
-seen = 0
-def hook(event, arguments):
-    global seen
-    if event == "open" and ".partial-" in str(arguments[0]) and "safetensors" in str(arguments[0]):
-        seen += 1
-        if seen == 2:
-            os.kill(os.getpid(), signal.SIGTERM)
-sys.addaudithook(hook)
-main(["merge", *sys.argv[1:], "--no-verify", "--quiet"])
-"""
-
-
 @pytest.mark.slow
-def test_a_stopped_export_removes_its_stage(sharded, tmp_path):
-    folders = [str(folder) for folder in (sharded / "base", sharded / "adapter", tmp_path / "out")]
-    done = subprocess.run([sys.executable, "-c", STOPPER, *folders], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (143, "interrupted by SIGTERM\n")
+def test_a_stopped_export_removes_its_stage(sharded, tmp_path, capfd):
+    def merge_until_stopped():
+        weights = tmp_path / ".out.partial-"  # the stage, whose second file of weights is not the first operation
+        at_operation(6, multiprocessing.Value("i"), weights, lambda: os.kill(os.getpid(), signal.SIGTERM))
+        main(["merge", *map(str, (sharded / "base", sharded / "adapter", tmp_path / "out")), "--no-verify", "--quiet"])
+
+    assert in_a_fork(merge_until_stopped) == 143
+    assert capfd.readouterr().err == "interrupted by SIGTERM\n"
     assert not list(tmp_path.iterdir())
 
 

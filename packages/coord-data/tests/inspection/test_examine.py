@@ -25,6 +25,7 @@ def test_clean_set_is_quiet(clean, tmp_path, coco):
     assert codes == set() and not any(f.severity == "error" for f in found.findings)
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("coco", "name"),
@@ -74,6 +75,7 @@ PAIRS = [
 """One of each kind: faults of the order, of the unit, and of the image that can hold together."""
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(("coco", "first", "second"), PAIRS, ids=str)
 def test_two_faults_of_all_boxes_are_both_named(clean, coco, first, second):
@@ -135,6 +137,7 @@ def test_doctor_abstains_where_boxes_show_nothing(clean, tmp_path):
         assert "no_evidence" in {f.code for f in found.findings}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 40_000.0])
 def test_numbers_that_fit_no_reading_are_an_error(clean, tmp_path, unit):
@@ -160,6 +163,7 @@ def test_shuffled_pixels_are_named_where_sizes_differ(clean, tmp_path):
     assert "shuffled" in codes <= {"shuffled", "refused"}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason=f"the real photographs are not at {PHOTOGRAPHS}")

@@ -19,6 +19,7 @@ def rolled(draft, rows):
     return replace(draft, owners=tuple((np.arange(len(draft.corners)) + rows) % len(draft.corners)))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 25])
 def test_boxes_of_a_neighbouring_row_are_named_in_a_set_of_many_images(rows):
@@ -27,13 +28,14 @@ def test_boxes_of_a_neighbouring_row_are_named_in_a_set_of_many_images(rows):
 
 @pytest.mark.slow
 def test_sample_of_a_large_set_holds_neighbours(tmp_path, monkeypatch):
-    monkeypatch.setattr(raw_boxes, "SAMPLE", 100)
-    source = rolled(shapes(200), 1).write(tmp_path)
+    monkeypatch.setattr(raw_boxes, "SAMPLE", 60)
+    source = rolled(shapes(120), 1).write(tmp_path)
     found = examine(source, max_objects=30)
     assert [f.code for f in found.findings if f.severity == "error"] == ["shuffled"]
-    assert sum(file.small is not None for file in found.files) <= 100
+    assert sum(file.small is not None for file in found.files) <= 60
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("images", "box"), [(56, (0, 0, 1, 1)), (58, (0, 0, 0.9, 0.9))])
 def test_boxes_that_are_the_same_everywhere_are_not_shuffled(box, images):

@@ -154,6 +154,7 @@ def test_calibrate_command_and_score_with_its_file(tmp_path, capsys):
     assert main(["calibrate", *files, "--out", files[3]]) == 2
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.02, 0.15])
 def test_interval_of_the_calibration_error_covers_the_error_itself(gap):

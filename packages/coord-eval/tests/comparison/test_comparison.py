@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from coco_builder import generated_set
 
 from coord_eval import InputError, compare, oracle_predictions, resample, score
 from coord_eval.cli.main import main
@@ -16,10 +17,11 @@ from coord_eval.resampling.bootstrap import Resamples
 from coord_eval.resampling.permutation import exchange_p_values
 
 
-@pytest.fixture
-def runs(coco_set, noisy_results):
-    results = noisy_results(coco_set, 0)
-    return {"base": score(coco_set, results), "less": score(coco_set, results[::4])}
+@pytest.fixture(scope="module")
+def runs(noisy_results):
+    truth = generated_set(20)
+    results = noisy_results(truth, 0)
+    return {"base": score(truth, results), "less": score(truth, results[::4])}
 
 
 @pytest.mark.slow

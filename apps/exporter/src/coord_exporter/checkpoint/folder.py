@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import platform
@@ -21,7 +20,7 @@ from coord_adapter import DRAFTS_FILE
 from coord_codec.files import InputError, write_text
 from coord_exporter.checkpoint.read import CARD_FILE, INDEX_FILE, RECORD_FILE, StoredCheckpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe
-from coord_exporter.checkpoint.staging import ExportError, check_space, staged
+from coord_exporter.checkpoint.staging import check_space, staged
 from coord_exporter.checkpoint.write import index_of, lay_out, one_thread, write_file
 
 _FORMAT = 1
@@ -91,31 +90,24 @@ def write_export(
     check_space(out, total + sum(path.stat().st_size for path in export.companions.values()))
     # In a log a line every ten seconds, on a terminal one that changes.
     bar = {"unit": "B", "unit_scale": True, "mininterval": 0.2 if sys.stderr.isatty() else 10}
-    try:
-        with staged(out, force) as stage, _digesting(base) as digests:
-            with one_thread(), tqdm(total=total, desc="writing", disable=quiet, **bar) as progress:
-                for file in files:
-                    write_file(stage / file.name, file, progress.update)
-            for name, path in export.companions.items():
-                (stage / name).parent.mkdir(exist_ok=True)
-                shutil.copyfile(path, stage / name)
-            for name, content in (export.rewritten | {"config.json": export.config}).items():
-                write_json(stage / name, content)
-            if export.card is not None:
-                write_text(stage / "README.md", export.card)
-            if (index := index_of(files, base)) is not None:
-                write_json(stage / INDEX_FILE, index)
-            verified = verify(stage) if verify is not None else None
-            history = history_of(base.folder)
-            if export.entry is not None:
-                sources = {name: digest.result() for name, digest in digests.items()}
-                entry = export.entry | {"base": {"name": base.name} | sources, "versions": versions()}
-                history = [*history, entry | ({"verification": verified} if verified else {})]
-            write_record(stage, history)
-    except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "the disk is full" if is_full else error.strerror or str(error)
-        raise ExportError(f"OUT {out}: {reason}; nothing was written") from None
+    with staged(out, force) as stage, _digesting(base) as digests:
+        with one_thread(), tqdm(total=total, desc="writing", disable=quiet, **bar) as progress:
+            for file in files:
+                write_file(stage / file.name, file, progress.update)
+        copy_companions(export.companions, stage)
+        for name, content in (export.rewritten | {"config.json": export.config}).items():
+            write_json(stage / name, content)
+        if export.card is not None:
+            write_text(stage / "README.md", export.card)
+        if (index := index_of(files, base)) is not None:
+            write_json(stage / INDEX_FILE, index)
+        verified = verify(stage) if verify is not None else None
+        history = history_of(base.folder)
+        if export.entry is not None:
+            sources = {name: digest.result() for name, digest in digests.items()}
+            entry = export.entry | {"base": {"name": base.name} | sources, "versions": versions()}
+            history = [*history, entry | ({"verification": verified} if verified else {})]
+        write_record(stage, history)
     return verified
 
 
@@ -165,6 +157,13 @@ def _is_followed(link: Path, folder: Path) -> bool:
     target, place = link.resolve(), folder.resolve()
     blobs = place.parent.parent / "blobs" if place.parent.name == "snapshots" else place
     return target.is_file() and (target.is_relative_to(place) or target.is_relative_to(blobs))
+
+
+def copy_companions(companions: dict[str, Path], stage: Path) -> None:
+    """Copy files into a folder, each under its name there."""
+    for name, path in companions.items():
+        (stage / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, stage / name)
 
 
 def adapter_companions(folder: Path) -> dict[str, Path]:

@@ -58,11 +58,6 @@ class Recipe(TensorKind):
         """Whether the stored bytes are copied unchanged."""
         return not self.steps and self.dtype == self.source.dtype and self.shape == self.source.shape
 
-    def same_values(self, other: Recipe) -> bool:
-        """Return whether both tensors will have the same values."""
-        mine, theirs = ((r.dtype, r.shape, r.source, r.steps) for r in (self, other))
-        return mine == theirs
-
     def chunks(self) -> Iterator[tuple[int, int]]:
         """Yield ranges lo, hi of rows to process together, of about 2 MB each in float32.
 

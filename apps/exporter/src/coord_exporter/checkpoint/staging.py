@@ -91,9 +91,19 @@ def staged(out: Path, force: bool) -> Iterator[Path]:
     """Yield a hidden folder beside OUT, which becomes OUT if the block succeeds and is removed if it fails.
 
     Raises:
-        ExportError: if OUT was created in the meantime
+        ExportError: if OUT was created in the meantime, or the system refuses to write
     """
-    target = out.resolve()
+    try:
+        with _stage(out.resolve(), force) as stage:
+            yield stage
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "the disk is full" if is_full else error.strerror or str(error)
+        raise ExportError(f"OUT {out}: {reason}; nothing was written") from None
+
+
+@contextmanager
+def _stage(target: Path, force: bool) -> Iterator[Path]:
     prefix = f".{target.name}.partial-"
     for folder in _siblings(target, prefix):
         with _abandoned(folder) as is_abandoned:

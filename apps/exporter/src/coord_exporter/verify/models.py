@@ -28,7 +28,7 @@ from coord_exporter.checkpoint.modules import model_class
 from coord_exporter.checkpoint.read import StoredCheckpoint, open_checkpoint
 from coord_exporter.checkpoint.staging import ExportError
 from coord_exporter.verify import comparing
-from coord_exporter.vocabulary import find_tables, vocabulary_rows
+from coord_exporter.vocabulary import find_tables
 
 GREEDY_TOKENS = 64
 _PROMPT = "Describe all objects in the image with their bounding boxes."
@@ -206,7 +206,9 @@ def _random_ids(base: StoredCheckpoint, adapter: Adapter) -> dict:
     """Return random ids [1, T] without special tokens, half of them rows of the offsets if there are any."""
     generator = torch.Generator().manual_seed(0)
     special = {value for name, value in base.config.items() if name.endswith("_token_id") and isinstance(value, int)}
-    ordinary = [i for i in range(vocabulary_rows(base)) if i not in special]
+    tables = find_tables(base)
+    rows = min(tables.source(base, name).rows for name in (tables.embed, tables.head))
+    ordinary = [i for i in range(rows) if i not in special]
     trained = [i for i in adapter.offsets.ids if i not in special] if adapter.offsets else []
     ids = [ordinary[int(k)] for k in torch.randint(len(ordinary), (_RANDOM_TOKENS,), generator=generator)]
     if trained:
