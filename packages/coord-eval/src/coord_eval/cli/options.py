@@ -7,15 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
 from coord_codec import GEOMETRIES
 from coord_codec.files import InputError, read_json
-
-if TYPE_CHECKING:
-    pass
 
 GroundTruthFile = Annotated[
     Path, Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.", show_default=False)
