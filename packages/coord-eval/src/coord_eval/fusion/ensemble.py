@@ -18,7 +18,7 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.fusion.detections import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
-from coord_eval.intake.ground_truth import GroundTruth, ImageId
+from coord_eval.intake.ground_truth import GroundTruth, ImageId, columns_of
 from coord_eval.intake.joining import LabelSettings
 from coord_eval.intake.predictions import CocoResult, Prediction
 
@@ -166,7 +166,6 @@ def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[
             sizes.setdefault(image_id, size)
     order = list(names)
     all_sized = len(sizes) == len(order) and bool(order)
-    empty = np.zeros(0)
     truth = GroundTruth(
         image_ids=tuple(order),
         file_names=tuple(names[image_id] for image_id in order),
@@ -174,11 +173,7 @@ def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[
         sizes_known=all_sized,
         categories=(),
         category_ids=(),
-        image_N=empty.astype(np.int64),
-        category_N=empty.astype(np.int64),
-        boxes_N4=empty.reshape(0, 4),
-        area_N=empty,
-        crowd_N=empty.astype(bool),
+        **columns_of([]),
     )
     return truth, [known[image_id] for image_id in order]
 

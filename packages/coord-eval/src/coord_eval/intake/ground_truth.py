@@ -134,9 +134,14 @@ def load_ground_truth(
         document = as_coco(found)
     expect("ground truth", document, str, Path, Mapping, list, tuple)
     try:
-        annotations = read_annotations(
-            plain_tables(document) if isinstance(document, Mapping) else document, geometry=geometry
-        )
+        if isinstance(document, Mapping):
+            document = {
+                key: [plain_record(row) if isinstance(row, Mapping) else row for row in rows]
+                if isinstance(rows, list)
+                else rows
+                for key, rows in document.items()
+            }
+        annotations = read_annotations(document, geometry=geometry)
         if not lenient:
             annotations.check(training=False)
     except InputError as error:
@@ -174,15 +179,24 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
         categories=tuple(category.name for category in annotations.categories),
         category_ids=tuple(category.id for category in annotations.categories),
-        image_N=table[:, 0].astype(np.int64),
-        category_N=table[:, 1].astype(np.int64),
-        boxes_N4=table[:, 2:6],
-        area_N=table[:, 6],
-        crowd_N=table[:, 7].astype(bool),
+        **columns_of(table),
         root=annotations.root,
         notes=tuple(notes),
         shapes=_shapes(annotations, table, values["image_ids"], geometry) if has_shapes else None,
     )
+
+
+def columns_of(rows: Any) -> dict[str, Any]:
+    """Return the columns of objects that are rows `(image, category, x, y, w, h, area, crowd)`."""
+    table = np.array(rows, dtype=np.float64).reshape(-1, 8)
+    image_N, category_N = table[:, :2].T.astype(np.int64)
+    columns: dict[str, Any] = {
+        "image_N": image_N,
+        "category_N": category_N,
+        "boxes_N4": table[:, 2:6],
+        "area_N": table[:, 6],
+    }
+    return columns | {"crowd_N": table[:, 7].astype(bool)}
 
 
 def _shapes(
@@ -250,12 +264,3 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         if unsized
         else [],
     }
-
-
-def plain_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a COCO dictionary with `plain_record` applied to its records."""
-    return {key: _plain_rows(rows) if isinstance(rows, list) else rows for key, rows in document.items()}
-
-
-def _plain_rows(rows: Sequence[Any]) -> list[Any]:
-    return [plain_record(row) if isinstance(row, Mapping) else row for row in rows]

@@ -325,8 +325,9 @@ class JsonParser:
             item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}
             if not any(self.keys[f.key].role == "shape" for f in record.fields):
                 return
-        if item is not None and not partial and self._is_outline(record, self.keys[item.key].role):
-            item.groups += record.fields[0].groups
+        kinds = [self.keys[f.key].kind for f in record.fields]
+        if item is not None and not partial and self.keys[item.key].role == "shape" and kinds == ["polygon"]:
+            item.groups += record.fields[0].groups  # "boundingPoly": {"vertices": [...]}
             return
         if self.order_key:
             for field in record.fields:
@@ -334,10 +335,6 @@ class JsonParser:
                 if row is not None and row.order == "xyxy" and row.scale is None and row.kind == "box":
                     field.key = self.order_key
         add_record(record, self.builder, self.keys, end, partial)
-
-    def _is_outline(self, record: Record, role: str) -> bool:
-        """Return whether a record is the outline that a key states: `"boundingPoly": {"vertices": [...]}`."""
-        return role == "shape" and len(record.fields) == 1 and self.keys[record.fields[0].key].kind == "polygon"
 
     def _names(self, item: Field) -> bool:
         """Return whether a field is a label or a shape, so that its record is an object of its own."""

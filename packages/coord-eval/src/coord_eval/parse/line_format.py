@@ -116,7 +116,7 @@ class LineParser:
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
         text = text.replace("\\n", " \n")  # of a string
-        self.text = _PIXELS.sub(_blank, text.translate(_WIDTHS))
+        self.text = _PIXELS.sub(lambda found: " " * len(found[0]), text.translate(_WIDTHS))
         if "%" in text and _PERCENT.search(self.text, begin):
             self.text = _PERCENT.sub(lambda found: found[0].replace("%", " "), self.text)
             self.builder.scale = Scale(100.0, 100.0)
@@ -150,7 +150,7 @@ class LineParser:
         if len(lines) == 1 and len(lines[0].items) == 1 and not any(map(str.strip, lines[0].words)):
             lines[0].items[0].certain = True  # two numbers that are the whole answer
         for line in lines:
-            line.words = [words if len(words) <= 2 * _MAX_WORDS else _ends(words) for words in line.words]
+            line.words = [w if len(w) <= 2 * _MAX_WORDS else f"{w[:_MAX_WORDS]} {w[-_MAX_WORDS:]}" for w in line.words]
             _join_pairs(line)
         return [line for line in lines if line.items or line.words[0].strip()]
 
@@ -412,11 +412,6 @@ def _without_score(words: str) -> tuple[str, float | None]:
     return words, score
 
 
-def _blank(found: re.Match[str]) -> str:
-    """Return spaces for a piece of text, so that positions stay."""
-    return " " * len(found[0])
-
-
 def _add_words(lines: list[_Line], words: str, start: int) -> None:
     """Add words to the last line, and begin a line after each line break."""
     first, *rest = words.split("\n")
@@ -426,11 +421,6 @@ def _add_words(lines: list[_Line], words: str, start: int) -> None:
     for following in rest:
         lines.append(_Line(position + 1, [following], end=position + 1 + len(following)))
         position += 1 + len(following)
-
-
-def _ends(words: str) -> str:
-    """Return the first and the last of many words."""
-    return f"{words[:_MAX_WORDS]} {words[-_MAX_WORDS:]}"
 
 
 def _join_pairs(line: _Line) -> None:
@@ -469,12 +459,9 @@ def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[
         return split_shapes(groups, "any", requested)
     if groups and all(len(group) == 2 for group in groups):
         return _divide_pairs(item, groups, flat)
-    shapes = split_shapes(groups, "any", requested)
-    return [
-        (geometry if len(numbers) == 4 or geometry == "point" or _is_certain(numbers) else "", numbers)
-        for geometry, numbers in shapes
-        if len(numbers) > 1
-    ]
+    shapes = [shape for shape in split_shapes(groups, "any", requested) if len(shape[1]) > 1]
+    certain = [geometry == "point" or len(n) == 4 or (len(n) == 8 and is_quad(n)) for geometry, n in shapes]
+    return [(shape[0] if sure else "", shape[1]) for shape, sure in zip(shapes, certain, strict=True)]
 
 
 def _divide_pairs(item: Item, groups: list[list[float]], flat: list[float]) -> list[tuple[Geometry, list[float]]]:
@@ -486,11 +473,6 @@ def _divide_pairs(item: Item, groups: list[list[float]], flat: list[float]) -> l
             return [("box", flat)]
         return [("point", group) for group in groups]
     return split_shapes(groups, "any", "box")
-
-
-def _is_certain(numbers: Sequence[float]) -> bool:
-    """Return whether numbers of unknown geometry are an outline for certain: the corners of a quadrilateral."""
-    return len(numbers) == 8 and is_quad(numbers)
 
 
 def _first(text: str, start: int, end: int) -> int:

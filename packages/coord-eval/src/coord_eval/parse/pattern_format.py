@@ -69,7 +69,8 @@ class PatternParser:
         if self.row.label == "before":
             begin = start - len(between)
             shares = self.start_index is not None and _BETWEEN.issuperset(between)
-            label = "" if shares else self._last_line(between)
+            label = "" if shares else self.noise.sub(" ", between) if self.noise is not None else between
+            label = label.strip().rpartition("\n")[2]
         else:
             written = match["label"] if self.has_label else None
             whole = match["label_of_all"] if self.whole_name else None
@@ -86,11 +87,6 @@ class PatternParser:
             self.start_index = self.builder.start_count
             self.builder.start_count += 1
         return begin if not shares else start
-
-    def _last_line(self, written: str) -> str:
-        if self.noise is not None and ("<" in written or " " in written):
-            written = self.noise.sub(" ", written)
-        return written.strip().rpartition("\n")[2]
 
     def _object(self, match: re.Match[str], last_end: int) -> None:
         builder, row = self.builder, self.row

@@ -14,7 +14,7 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, Object
 from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.intake.ground_truth import GroundTruth, columns_of
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
 from coord_eval.match.matching import IOU_THRESHOLDS, Scored
 from coord_eval.parse.answer import Answer
@@ -98,7 +98,7 @@ def judge(
             known[key] = _Objects(rows, labels, sum(len(other.names) for other in known.values()))
         objects.append(known[key])
     names = tuple(f"{k}" for k in range(sum(len(other.names) for other in known.values())))
-    table_N7 = np.array([(i, *row) for i, own in enumerate(objects) for row in own.rows], np.float64).reshape(-1, 7)
+    columns = columns_of([(i, *row) for i, own in enumerate(objects) for row in own.rows])
 
     # Answers
     sized = enumerate(zip(answers, shapes, strict=True))
@@ -122,11 +122,7 @@ def judge(
             sizes_known=False,
             categories=names,
             category_ids=tuple(range(len(names))),
-            image_N=table_N7[:, 0].astype(np.int64),
-            category_N=table_N7[:, 1].astype(np.int64),
-            boxes_N4=table_N7[:, 2:6],
-            area_N=table_N7[:, 4] * table_N7[:, 5],
-            crowd_N=table_N7[:, 6].astype(bool),
+            **columns,
         ),
         detections=Detections(
             image_D=table_D7[:, 0].astype(np.int64),
@@ -167,7 +163,8 @@ class _Objects:
         synonyms = {name: other for name, other in (labels.synonyms or {}).items() if name in self.names}
         self._matcher = LabelMatcher(self.names, replace(labels, synonyms=synonyms))
         index = {name: first + k for k, name in enumerate(self.names)}
-        self.rows = [(index[desc], x1, y1, x2 - x1, y2 - y1, crowd) for desc, (x1, y1, x2, y2), crowd in listed]
+        sized = [(index[desc], x1, y1, x2 - x1, y2 - y1, crowd) for desc, (x1, y1, x2, y2), crowd in listed]
+        self.rows = [(label, x, y, w, h, w * h, crowd) for label, x, y, w, h, crowd in sized]
 
     def category(self, label: str, unknown: int) -> int:
         """Return the category of a label, or `unknown`."""
