@@ -1,7 +1,8 @@
 """Settings of every test in the workspace."""
 
+import contextlib
 import gc
-import importlib
+import io
 import multiprocessing
 import os
 import random
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -57,13 +59,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the cases of the printed seed where a test is marked `drawn`.
 
-    `drawn(3)` keeps three of the test's cases; `drawn(3, "family")` all cases of three values of its argument `family`,
-    which are the same for all tests of the file.
+    `drawn(3)` keeps three of the test's cases; `drawn(3, "family")` all cases of three values of its argument `family`
+    (text or numbers), which are the same for all tests of the file.
     """
     kept: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in [] if config.stash[WHOLE] else items:
         if (mark := item.get_closest_marker("drawn")) and isinstance(item, pytest.Function):
-            case = f"{item.path.name} {item.callspec.indices[mark.args[1]]}" if mark.args[1:] else item.nodeid
+            case = f"{item.path} {item.callspec.params[mark.args[1]]}" if mark.args[1:] else item.nodeid
             kept.setdefault(item.nodeid.partition("[")[0], {}).setdefault(case, []).append(item)
     left_out: list[pytest.Item] = []
     for cases in kept.values():
@@ -114,6 +116,20 @@ def shared_dir() -> Path:
         if (candidate / "data").is_dir():
             return candidate / "data"
     pytest.skip("no real data: put it in ../shared or set COORDEXP_SHARED")
+
+
+@pytest.fixture(scope="module")
+def undrawn_charts():
+    """Charts of reports are their legend alone, also in forks: drawing takes half of a tiny run."""
+    plot = pytest.importorskip("coord_eval.report.plot")
+
+    def legends(figure, alt):
+        words = [text.get_text() for part in figure.subfigs for box in part.legends for text in box.get_texts()]
+        return f'<svg class="chart">{"".join(f"<text>{word}</text>" for word in words)}</svg>'
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plot, "_svg", legends)
+        yield
 
 
 _SECONDS = 600
@@ -172,13 +188,32 @@ def forked_popen(tmp_path: Path) -> type:
     return Popen
 
 
+@cache
 def _import_all() -> None:
-    """Import what a run imports, also what its steps and its report do, which each fork would do anew."""
+    """Import what runs import and carry a tiny one out: what it imports, compiles and parses each fork would anew."""
     pytest.importorskip("swift")
-    for name in ("run", "swift.open_run", "swift.trainer", "swift.pipeline"):
-        importlib.import_module(f"coord_trainer.{name}")
-    for name in ("deepspeed", "torch.distributed.launcher.api", "torch.utils.tensorboard", "matplotlib.pyplot"):
+    for name in (
+        "deepspeed.runtime.zero.muon.muon_optimizer",
+        "torch.distributed.launcher.api",
+        "torch.utils.tensorboard",
+        "matplotlib.pyplot",
+    ):
         pytest.importorskip(name)
+    from coord_trainer.config.run_config import check_run_config
+    from coord_trainer.run import train_and_score
+
+    sizes = {"hidden": 32, "heads": 4, "ffn": 48, "vision_hidden": 32, "layers": 2, "vision_layers": 2}
+    config = {
+        "data": {"markers": "obj", "shapes": {"train": 2, "heldout": 1}},
+        "custom": {"coord_soft_ce_w1": {"enabled": True}, "coord_offset": {"enabled": True}},
+        "model": {"tiny": sizes},
+        "training": {"tuner_type": "lora", "target_modules": ["all-linear"], "max_steps": 1, "report_to": []},
+        "evaluation": {"max_new_tokens": 4, "decoding": [{"grammar": "none"}, {"grammar": "markers"}]},
+        "run": {"threads": 1},
+    }
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        train_and_score(check_run_config(config, "the first run of this process"), Path(folder) / "run")
+    gc.collect()
     gc.freeze()
 
 

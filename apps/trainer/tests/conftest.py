@@ -11,17 +11,8 @@ sys.path[:0] = [str(HELPERS), str(DATA_HELPERS)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def undrawn_charts():
-    """Charts of reports are their legend alone: drawing takes half of a tiny run; `test_full_pass.py` draws them."""
-    from coord_eval.report import plot
-
-    def legends(figure, alt):
-        words = [text.get_text() for part in figure.subfigs for box in part.legends for text in box.get_texts()]
-        return f'<svg class="chart">{"".join(f"<text>{word}</text>" for word in words)}</svg>'
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plot, "_svg", legends)
-        yield
+def without_charts(undrawn_charts):
+    """`test_full_pass.py` draws them."""
 
 
 @pytest.fixture(scope="session")

@@ -57,6 +57,7 @@ def test_dry_run_of_lora_alone_has_one_group_since_all_of_it_decays():
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("case", ["recomputed", "masks"])
 def test_dry_run_memory_is_within_10_percent_of_a_real_step_part_by_part(case, tmp_path):
     pytest.importorskip("swift")

@@ -1,10 +1,7 @@
 """The plug-ins of the guide, as it shows them, in ms-swift and in TRL: a few steps of a tiny model each."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +34,17 @@ def rows(tiny_model, tmp_path_factory):
         images.image(number).save(folder / f"{number}.png")
         rows.append((str(folder / f"{number}.png"), config.data.prompt, writer.text(instance)))
     return rows
+
+
+def test_plug_in_of_trl(tiny_model, rows, tmp_path, forked):
+    """Before the other one: ms-swift's rlhf takes parts of TRL's trainer away where it is imported."""
+    written("coord_trl.py", tmp_path)
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    done = forked(HELPERS / "trl_reward.py", tiny_model, tmp_path, HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "rewards.json").read_text())
+    assert len(found["steps"]) == 3 and all(0 <= value <= 1 for values in found["steps"] for value in values)
+    assert found["right"] == [1.0], "the markers of the target text were lost"
 
 
 def test_plug_in_of_ms_swift(tiny_model, rows, tmp_path):
@@ -85,17 +93,3 @@ def test_plug_in_of_ms_swift(tiny_model, rows, tmp_path):
     result = rlhf_main([word for name, value in given.items() for word in (f"--{name}", str(value))])
     logged = [line["rewards/CoordF1/mean"] for line in result["log_history"] if "rewards/CoordF1/mean" in line]
     assert len(logged) == 3 and all(0 <= value <= 1 for value in logged)
-
-
-def test_plug_in_of_trl(tiny_model, rows, tmp_path):
-    """In a process of its own: ms-swift's rlhf takes parts of TRL's trainer away where it is imported."""
-    written("coord_trl.py", tmp_path)
-    (tmp_path / "rows.json").write_text(json.dumps(rows))
-    command = [sys.executable, HELPERS / "trl_reward.py", tiny_model, tmp_path]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=os.environ | {"HF_HUB_OFFLINE": "1"}
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "rewards.json").read_text())
-    assert len(found["steps"]) == 3 and all(0 <= value <= 1 for values in found["steps"] for value in values)
-    assert found["right"] == [1.0], "the markers of the target text were lost"

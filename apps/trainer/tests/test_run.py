@@ -23,15 +23,15 @@ PLAIN = {"coord_tokens": {"enabled": False}}
 
 
 def config(custom, **sections):
-    """A run of three steps on 12 images that logs gradient norms and scores 4."""
+    """A run of two steps on 8 images that logs gradient norms and scores 4."""
     given = {
-        "data": {"shapes": {"train": 12, "heldout": 4}},
+        "data": {"shapes": {"train": 8, "heldout": 4}},
         "run": {"threads": 1, "gradient_norms": True},
         "evaluation": {"max_new_tokens": 24},
         "training": {
-            "max_steps": 3,
-            "save_steps": 3,
-            "eval_steps": 3,
+            "max_steps": 2,
+            "save_steps": 2,
+            "eval_steps": 2,
             "per_device_train_batch_size": 4,
             "gradient_accumulation_steps": 1,
             "train_dataloader_shuffle": True,
@@ -58,7 +58,7 @@ def test_view_that_does_not_suit_the_prompt_is_refused_before_anything_is_writte
 
 @pytest.fixture(scope="module")
 def groups(tmp_path_factory):
-    """Every group of phase 1, three steps of the same seed each; the last one answers."""
+    """Every group of phase 1, two steps of the same seed each; the last one answers."""
     finished = {}
     files = sorted((ROOT / "configs" / "phase1").glob("*.yaml"))
     for file in files:
@@ -72,7 +72,7 @@ def groups(tmp_path_factory):
 def test_groups_of_one_seed_begin_with_the_same_batches_and_weights(groups):
     digests = [manifest["first_batches"] for _, manifest, _ in groups.values()]
     assert len(digests) > 1 and all(digest == digests[0] for digest in digests)
-    assert digests[0]["batches"] == 3
+    assert digests[0]["batches"] == 2
     text = {round(lines[0]["train_text_loss"], 5) for _, _, lines in groups.values()}
     assert len(text) == 1  # the loss of the words at the first step: same weights, same samples
     ce = {round(lines[0]["coord_diag/coord_token_ce"], 4) for _, _, lines in groups.values()}
@@ -84,7 +84,7 @@ def evaluate(groups, run, tmp_path):
     """Call `evaluate` with the last group's checkpoint; returns exit code, stderr, stdout and the answers."""
 
     def call(*words, checkpoint=None):
-        settings = ["data.shapes.train=12", "data.shapes.heldout=4", "model.tiny.hidden=48"]
+        settings = ["data.shapes.train=8", "data.shapes.heldout=4", "model.tiny.hidden=48"]
         settings.append("evaluation.max_new_tokens=24")
         place = checkpoint or list(groups.values())[-1][0].checkpoint
         answers = tmp_path / "scored" / "predictions.jsonl"

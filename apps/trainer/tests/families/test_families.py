@@ -23,6 +23,8 @@ from coord_trainer.families.registry import FAMILIES, family_of, register_family
 pytest.importorskip("swift")
 
 KINDS = list(FAMILIES)
+FEW = pytest.mark.drawn(3, "kind")
+"""Facts of a family's record are tested of all families in each run, the rest of those that are drawn."""
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +82,7 @@ def losses(folder):
     return [line["train_total_loss"] for line in read_lines(folder) if "train_total_loss" in line]
 
 
+@FEW
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_trains_answers_and_is_scored(kind, trained):
@@ -92,6 +95,7 @@ def test_family_trains_answers_and_is_scored(kind, trained):
     assert 0 <= result.evaluation["AP"] <= 1
 
 
+@FEW
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp_path):
@@ -111,12 +115,14 @@ def test_family_has_the_same_answers_where_tokens_are_drafted(kind, trained, tmp
     assert [json.loads(line)["text"] for line in found] == [json.loads(line)["text"] for line in plain]
 
 
+@FEW
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if "packing" not in FAMILIES[kind].cannot])
 def test_packed_rows_have_the_losses_of_padded_ones(kind, trained):
     assert losses(trained(kind, packing=True)[0]) == pytest.approx(losses(trained(kind)[0]), rel=2e-5)
 
 
+@FEW
 @pytest.mark.slow
 @pytest.mark.parametrize("attention", ["varlen", "sdpa", "eager"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -173,6 +179,7 @@ def test_only_the_answer_is_supervised(kind, plain):
     assert learnt.rstrip("\n") == "a square" + FAMILIES[kind].answer_end
 
 
+@FEW
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_family_is_planned(kind, bases, capsys):
@@ -245,6 +252,7 @@ def test_names_of_parts_are_those_of_the_model_and_of_swift(kind, bases, plain):
     assert vision.patch_size in (family.patch_size, [family.patch_size] * 2)
 
 
+@FEW
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, tmp_path):
     """Also of an image twelve times as wide as high, which the processor leaves larger: no side is under one patch."""
@@ -266,6 +274,7 @@ def test_lengths_and_image_limits_are_those_of_the_encoded_sample(kind, bases, t
         assert not limited or max(size) >= 4 * min(size) or 0 < pixels <= 64 * 64
 
 
+@FEW
 @pytest.mark.parametrize("kind", KINDS)
 def test_processor_receives_upright_images_with_sides_of_the_familys_ratio(kind, bases, plain, tmp_path):
     from coord_trainer.data.load import load_training
@@ -428,6 +437,7 @@ def test_name_that_swift_does_not_have_is_refused(key, bases, tmp_path, monkeypa
         opened(bases("qwen3_vl"), tmp_path)
 
 
+@FEW
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_of_every_family_are_judged_alike_alone_and_in_a_batch(bases, kind):
     from coord_codec import Instance

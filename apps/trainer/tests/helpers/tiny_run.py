@@ -11,7 +11,8 @@ BASE = {
     "data": {"markers": "obj", "shapes": {"train": 8, "heldout": 2}},
     "custom": {"coord_soft_ce_w1": {"enabled": True}},
     "run": {"threads": 1},
-    "training": {"max_steps": 1, "logging_steps": 1, "save_steps": 1, "train_dataloader_shuffle": False},
+    "training": {"max_steps": 1, "logging_steps": 1, "save_steps": 1, "train_dataloader_shuffle": False}
+    | {"per_device_train_batch_size": 8},
     "model": {"tiny": TINY},
 }
 

@@ -12,6 +12,7 @@ model, folder = sys.argv[1], Path(sys.argv[2])
 sys.path.insert(0, str(folder))
 import coord_trl  # noqa: E402
 
+GRPOConfig.max_epochs = None  # ms-swift, loaded in this process before, has every training asked for it
 rows = json.loads((folder / "rows.json").read_text())
 processor = AutoProcessor.from_pretrained(model)
 processor.tokenizer.padding_side = "left"

@@ -1,7 +1,7 @@
 """All runs on two ranks in one pair of processes, since importing swift takes longer than the runs.
 
 `torchrun ... two_ranks.py CUT_BASE LORA_BASE OUT` trains the same global batch as one rank (`CUT`), LoRA with offsets
-under DeepSpeed and packed (`WAYS`), a mixture of sources (`OUT/sources`), and, under DeepSpeed, one that is never
+packed, also under DeepSpeed (`WAYS`), and under DeepSpeed a mixture of sources (`OUT/sources`), one that is never
 interrupted (`OUT/whole`) and the rest of one that was killed (`OUT/killed`).
 """
 
@@ -37,16 +37,13 @@ def cut(batch, accumulate):
 CUT = cut(1, 2)
 """Settings per rank of the runs on two ranks."""
 WHOLE = cut(4, 1)
-WAYS = {
-    "packed": {"packing": True},
-    "dora-zero2": {"deepspeed": "zero2", "use_dora": True},
-    "packed-zero3": {"packing": True, "deepspeed": "zero3"},
-}
+WAYS = {"packed": {"packing": True}, "packed-zero3": {"packing": True, "deepspeed": "zero3"}}
 """Batch and data settings of the LoRA runs on two ranks."""
 RESUMED = {"deepspeed": "zero2", "per_device_train_batch_size": 1}
 """Training settings of the run that is killed and goes on."""
 
 MIXED = {"lora_dropout": 0.0, "gradient_accumulation_steps": 1, "max_steps": 3, "logging_steps": 1}
+MIXED |= {"deepspeed": "zero2", "use_dora": True}
 """Training settings of the mixture that one rank sees as well."""
 
 
@@ -199,12 +196,12 @@ def main(cut_base, lora_base, out):
     run_cut(cut_config(CUT), cut_base, out / "cut")
     stage.sample_set = sample_set
     scored_run(cut_base, out / "scored")
-    mix(out, "sources.json", ("sources", False))
     count_optimizer_state()
     for way, changed in WAYS.items():
         (out / way).mkdir(parents=True, exist_ok=True)
         run_lora(lora_config(2, **changed), lora_base, out / way)
     # After all without DeepSpeed, which accelerate does not leave again.
+    mix(out, "sources.json", ("sources", False))
     mix(out, "resumed.json", ("whole", False), ("killed", True))
     leave_process_group()
 

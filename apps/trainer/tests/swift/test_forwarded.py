@@ -295,6 +295,7 @@ ALL = RUNS | TUNED
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("name", ALL)
 def test_forwarded_arguments_act(observe, name):
     fixed, proofs = ALL[name]

@@ -79,7 +79,7 @@ def test_input_error_exits_2_without_a_traceback(files, tmp_path, capsys):
     code = main(["score", *files[:2], "--predictions", str(tmp_path / "p.jsonl"), "--out", str(tmp_path / "o")])
     assert code == 2
     error = capsys.readouterr().err
-    assert "p.jsonl, line 1, text" in error
+    assert "p.jsonl, line 1: text" in error
     assert "Traceback" not in error
     assert not (tmp_path / "o").exists()
 

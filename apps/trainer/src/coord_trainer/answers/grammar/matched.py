@@ -55,9 +55,10 @@ class MatchedGrammar(LogitsProcessor):
 
     def allowed(self, answers: Sequence[tuple[int, list[int]]], size: int, device: torch.device) -> torch.Tensor:
         """Return which tokens may follow answers, as a boolean mask [N, V] on a device; see `CoordGrammar.allowed`."""
-        import llguidance.torch
+        import llguidance.numpy  # importing llguidance.torch loads torch's compiler, which takes seconds
 
-        packed_NW = llguidance.torch.allocate_token_bitmask(len(answers), self._size)
+        shape = llguidance.numpy.get_bitmask_shape(len(answers), self._size)
+        packed_NW = torch.full(shape, -1, dtype=torch.int32, pin_memory=torch.cuda.is_available())
         coord_K = torch.arange(self._coordinates.start, self._coordinates.stop)
         ended, in_shapes = [], {}
         for place, (row, answer) in enumerate(answers):
@@ -65,7 +66,7 @@ class MatchedGrammar(LogitsProcessor):
             if matcher.is_stopped():
                 ended.append(place)
             elif is_whole:
-                llguidance.torch.fill_next_token_bitmask(matcher, packed_NW, place)
+                llguidance.numpy.fill_next_token_bitmask(matcher, packed_NW.numpy(), place)
                 if self._restricts and (packed_NW[place, coord_K // 32] >> coord_K % 32 & 1).any():
                     in_shapes[place] = self._shapes.read(answer, row)
         if ended:

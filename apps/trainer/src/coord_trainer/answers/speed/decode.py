@@ -171,9 +171,8 @@ class _Verifier:
                         still.append((at, row, depth + 1))
                         break
             number_N, token_N = moved(taken, logits_BWV.device).T
-            scored_NV = raw_NV = raw_NV[number_N].float()
-            if allowed_NV is not None:
-                scored_NV = _under(allowed_NV[number_N], raw_NV)
+            raw_NV = raw_NV[number_N].float()
+            scored_NV = _under(None if allowed_NV is None else allowed_NV[number_N], raw_NV)
             self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
             going = still
 
