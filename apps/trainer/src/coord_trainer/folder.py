@@ -176,7 +176,7 @@ class Manifest:
         if config.plugins:
             self.values["plugins"] = plugin_digests(config.plugins)
         # Kept even if the resume is refused, or if training had ended and only the answers are left.
-        kept = ("data", "parameters", "first_batches", "samples_seen")
+        kept = ("data", "parameters", "samples_seen")
         self.values |= {name: before[name] for name in kept if before.get(name)}
 
     def __enter__(self) -> Manifest:

@@ -135,9 +135,6 @@ def _notes(
     revisions = {(m.get("git") or {}).get("revision") for of_group in manifests for m in of_group}
     if len(revisions) > 1:
         notes.append(f"the runs were made by {len(revisions)} revisions of the code; see each manifest.json")
-    first_images = [{m.get("first_batches", {}).get("images") for m in same} for same in zip(*manifests, strict=True)]
-    if any(len(digests) > 1 for digests in first_images):
-        notes.append("groups of one seed did not begin with the same images: the comparison is not fair")
     return notes
 
 
