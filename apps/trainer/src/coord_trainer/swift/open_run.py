@@ -215,7 +215,7 @@ class OpenRun:
             if workers is not None:
                 arguments.dataloader_num_workers = workers
                 # Workers have to restart to use the samples of the next epoch; else keeping them saves time.
-                arguments.dataloader_persistent_workers = not samples.varies
+                arguments.dataloader_persistent_workers = not samples.mixture.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
             pipeline.parts = parts = TrainingParts(
