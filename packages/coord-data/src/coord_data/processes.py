@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 from multiprocessing.connection import wait
@@ -54,8 +54,9 @@ def in_processes(
             with _forking():
                 waiting.append((job, pool.submit(_run_job, job)))
             if len(waiting) > 4 * cores:
-                yield _result(*waiting.popleft())
-        yield from (_result(*pair) for pair in waiting)
+                done, future = waiting.popleft()
+                yield done, future.result()
+        yield from ((job, future.result()) for job, future in waiting)
     except BrokenProcessPool:
         raise RunError(_ENDED) from None
     finally:
@@ -69,10 +70,6 @@ def _begin(work: Callable[[Any], Any]) -> None:
 
 def _run_job(job: Any) -> Any:
     return _work_stack[-1](job)
-
-
-def _result(job: _Job, future: Future[_Result]) -> tuple[_Job, _Result]:
-    return job, future.result()
 
 
 def _cores() -> int:
