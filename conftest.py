@@ -22,9 +22,6 @@ from hypothesis import settings
 # Two test workers on two cores: threads of one would only wait for those of the other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Findings about data that a test has examined belong to the test, not to the user who runs it.
-os.environ.setdefault("COORDEXP_CACHE", tempfile.mkdtemp(prefix="coordexp-tests-"))
-
 FULL = "COORDEXP_FULL"
 """The environment variable that `--full` sets: slow tests too, and fuzz of its whole size."""
 

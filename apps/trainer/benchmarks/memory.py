@@ -57,7 +57,7 @@ def compare(words: list[str], scratch: Path) -> tuple[dict[str, int], dict[str, 
 def measure(config, folder: Path) -> dict[str, int]:
     """Return the bytes of each part of a real step, the second of two, so that the optimizer has its state."""
     from coord_losses import CoordObjective, global_denominators
-    from coord_trainer.data.load import train_of
+    from coord_trainer.data.load import load_data
     from coord_trainer.model.memory import LiveBytes
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.open_run import open_run, sample_set
@@ -65,7 +65,7 @@ def measure(config, folder: Path) -> dict[str, int]:
     from coord_trainer.training.head import RowHead, row_selecting_head
 
     # Model, optimizer and a batch of the longest samples, as the dry run plans them
-    train = train_of(config, folder / "data")
+    train = load_data(config, folder / "data").train
     opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
     model, optimizer = opened.plan_optimizer()
     samples = sample_set(config, opened, train)

@@ -27,7 +27,6 @@ from coord_trainer.checkpoints import (
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.folder import (
     Manifest,
-    cache_folder,
     check_same_data,
     cut_metrics,
     explain_full_disk,
@@ -104,7 +103,7 @@ def test_resume_after_a_kill_while_saving_is_bit_for_bit(whole, tmp_path, capsys
     told = capsys.readouterr().out
     assert "training had ended with" in told and "parameters were trained" not in told
     after = json.loads((killed / "manifest.json").read_text())
-    for fact in ("parameters", "first_batches", "samples_seen"):
+    for fact in ("parameters", "samples_seen"):
         assert after[fact] == before[fact] and before[fact]
 
 
@@ -343,11 +342,3 @@ def test_folder_that_cannot_be_created_is_one_line(tmp_path):
     (tmp_path / "afile").touch()
     with pytest.raises(RunError, match=r"run folder cannot be created \(Not a directory\)"):
         open_run_folder(tmp_path / "afile" / "run")
-
-
-def test_findings_are_cached_where_the_user_may_write(tmp_path, monkeypatch):
-    monkeypatch.setenv("COORDEXP_CACHE", str(tmp_path / "cache"))
-    assert cache_folder() == tmp_path / "cache" / "inspected" and cache_folder().is_dir()
-    (tmp_path / "afile").touch()
-    monkeypatch.setenv("COORDEXP_CACHE", str(tmp_path / "afile"))
-    assert tmp_path not in cache_folder().parents

@@ -9,7 +9,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Iterator
@@ -36,20 +35,6 @@ _PACKAGES = (
     *("coord-codec", "coord-data", "coord-losses", "coord-adapter", "coord-eval", "coord-trainer"),
     *("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "pycocotools", "numpy"),
 )
-
-
-def cache_folder() -> Path:
-    """Return the folder of the findings about data that earlier runs have examined.
-
-    It is `$COORDEXP_CACHE`, or `coordexp` in the user's cache; a temporary folder if that cannot be written to.
-    """
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(os.environ.get("COORDEXP_CACHE") or Path(base) / "coordexp") / "inspected"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.gettempdir()) / f"coordexp-{os.getuid()}" / "inspected"
-    return folder
 
 
 def open_run_folder(path: Path) -> Path | None:
@@ -191,7 +176,7 @@ class Manifest:
         if config.plugins:
             self.values["plugins"] = plugin_digests(config.plugins)
         # Kept even if the resume is refused, or if training had ended and only the answers are left.
-        kept = ("data", "parameters", "first_batches", "samples_seen")
+        kept = ("data", "parameters", "samples_seen")
         self.values |= {name: before[name] for name in kept if before.get(name)}
 
     def __enter__(self) -> Manifest:

@@ -22,7 +22,6 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.without_effect import settings_without_effect
 from coord_trainer.console import first_rank_first, is_first, refuse_differences, refuse_loose_tasks, say, world_size
 from coord_trainer.data.load import RunData, load_data, source_configs
-from coord_trainer.folder import cache_folder
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.tiny import base_checkpoint
 from coord_trainer.train import train_model
@@ -126,5 +125,5 @@ def _inspect(config: RunConfig, data: RunData) -> list[Finding]:
     if not config.data.given:
         return []
     pairs = zip(source_configs(config), data.train.image_sets, strict=True)
-    checks = [check_before_training(alone, images, data.heldout, cache_folder()) for (_, alone), images in pairs]
+    checks = [check_before_training(alone, images, data.heldout) for (_, alone), images in pairs]
     return [finding for findings in checks for finding in findings]

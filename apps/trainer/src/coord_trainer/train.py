@@ -41,8 +41,8 @@ class TrainingResult:
         dropped_objects: objects beyond `data.max_objects`, which are not trained on
         best_ap: AP of `checkpoint` if it was measured during training
         failed_evaluations: step and reason of each evaluation that failed
-        new: what only a training of this call can state: digests of the first batches, samples seen by source and
-            numbers of parameters; empty if training had ended before
+        new: what only a training of this call can state: samples seen by source and numbers of
+            parameters; empty if training had ended before
     """
 
     checkpoint: Path
@@ -239,7 +239,7 @@ def _report_trained(opened: OpenRun, mixture: Mixture, trained: Trained) -> dict
         )
     parameters = count_parameters(opened.model)
     say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
-    return {"first_batches": trained.first_batches, "samples_seen": counts, "parameters": parameters}
+    return {"samples_seen": counts, "parameters": parameters}
 
 
 def _report_failed_evaluations(folder: Path) -> tuple[str, ...]:

@@ -130,10 +130,12 @@ def test_shapes_of_noise_are_whole_and_none_comes_twice(tokenizer, name, style):
         processors.append(
             CoordGrammar.for_tokenizer(tokenizer, "obj", prompt_length=0, descriptions=NAMES[:1], **shared)
         )
+    ends = [tokenizer.eos_token_id, *tokenizer("[]]", add_special_tokens=False)["input_ids"]]
     for processor in processors:
 
         def few_bins(ids, scores, processor=processor):
             scores[:, form.vocab.first_id : form.vocab.first_id + 2] += 30
+            scores[:, ends] -= 30
             return processor(ids, scores)
 
         answers = answers_of_noise(tokenizer, few_bins, 15, 130)

@@ -149,29 +149,22 @@ def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys,
         config = _config(source)
         train = load_annotated(source.annotations, config.data.model_copy(update={"images": source.images}))
         assert train.part is not None and len(train) == len(clean.images)
-        told = {f.code for f in report.check_before_training(config, train, None, tmp_path / "cache")}
+        told = {f.code for f in report.check_before_training(config, train, None)}
         assert told == ({"mirrored"} & {name})
         assert "is large: only an evenly spaced part of it was examined" in capsys.readouterr().out
         again = load_annotated(source.annotations, config.data.model_copy(update={"images": source.images}))
         assert again.part.path == train.part.path and again.part.text == train.part.text
 
 
-def test_training_looks_at_its_data_once_and_strict_stops(clean, tmp_path, capsys, monkeypatch):
+def test_training_is_told_of_faults_and_strict_stops(clean, tmp_path, capsys):
     from coord_codec import RunError
     from coord_trainer.inspection import report
 
     source = COCO["mirrored"](replace(clean, coco=True)).write(tmp_path / "data")
-    (finding,) = report.check_before_training(_config(source), _set("a"), None, tmp_path / "cache")
+    (finding,) = report.check_before_training(_config(source), _set("a"), None)
     assert finding.code == "mirrored" and "error: mirrored" in capsys.readouterr().out
-    real = report.examination_of
-    monkeypatch.setattr(report, "examination_of", lambda *words, **more: pytest.fail("looked at again"))
-    assert report.check_before_training(_config(source), _set("a"), None, tmp_path / "cache") == [finding]
-    assert "error: mirrored" in capsys.readouterr().out
-    monkeypatch.setattr(report, "examination_of", real)
     with pytest.raises(RunError, match="1 error in the data"):
-        report.check_before_training(
-            _config(source, "data.strict=true"), _set("other images"), None, tmp_path / "cache"
-        )
+        report.check_before_training(_config(source, "data.strict=true"), _set("a"), None)
 
 
 @pytest.mark.parametrize("coco", [True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,10 +31,8 @@ from coord_trainer.cli.options import (
 )
 from coord_trainer.console import say
 
-Server = Enum("Server", {name: name for name in ("vllm", "sglang")}, type=str)
 Form = Enum("Form", {name: name for name in ("labelstudio", "coco", "yolo", "voc", "fiftyone", "cvat")}, type=str)
 _LONGEST_REQUEST = 86400
-GrammarForm = Enum("GrammarForm", {name: name for name in ("lark", "ebnf")}, type=str)
 
 
 @app.command()
@@ -112,7 +110,7 @@ def predict(
         list[str] | None, typer.Option(help="An allowed label; all others are excluded; may be repeated.")
     ] = None,
     grammar: Annotated[
-        Server | None,
+        Literal["vllm", "sglang"] | None,
         typer.Option(
             help="Constrain the server of --endpoint to well-formed answers, in the syntax of vllm or sglang."
         ),
@@ -163,7 +161,7 @@ def predict(
         timeout=timeout or 300.0,
         exports=tuple(dict.fromkeys(form.value for form in export or ())),
         labels=labels,
-        server=grammar.value if grammar else None,
+        server=grammar,
         force=force,
         draw=draw,
         strict=strict,
@@ -236,8 +234,9 @@ def slots(
 def grammar(
     model: Checkpoint,
     form: Annotated[
-        GrammarForm, typer.Option(help="lark for llguidance (vLLM's guidance backend), ebnf for xgrammar (SGLang).")
-    ] = GrammarForm.lark,
+        Literal["lark", "ebnf"],
+        typer.Option(help="lark for llguidance (vLLM's guidance backend), ebnf for xgrammar (SGLang)."),
+    ] = "lark",
     label: Annotated[list[str] | None, typer.Option(help="An allowed label; any if none is named.")] = None,
     overrides: Overrides = None,
 ) -> None:
@@ -253,7 +252,7 @@ def grammar(
 
     folder = locate_model(model)
     resolved = read_settings(None, overrides or [], endpoint=True)
-    written = lark_grammar if form is GrammarForm.lark else ebnf_grammar
+    written = lark_grammar if form == "lark" else ebnf_grammar
     print(written(answer_form(folder, as_trained(resolved, folder), check_labels(label or ()))), end="")
 
 

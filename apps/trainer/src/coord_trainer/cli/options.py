@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from coord_trainer.config.run_config import RunConfig
 
 
-SpeedName = Enum("SpeedName", {name: name for name in ("plain", "exact", "fast")}, type=str)
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
@@ -48,7 +46,7 @@ Views = Annotated[
     ),
 ]
 Speed = Annotated[
-    SpeedName | None,
+    Literal["plain", "exact", "fast"] | None,
     typer.Option(
         help="exact drafts several tokens and verifies them in one pass, with the same answers; fast also accepts "
         "coordinates that are close to their draft, and needs draft embeddings (command slots)."

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt, ValidationError, ValidationInfo, field_
 from coord_adapter import CoordOffsetConfig
 from coord_codec import InputError
 from coord_trainer.config.base import Section
-from coord_trainer.config.rules import Rule, first_contradiction
+from coord_trainer.config.rules import Rule, first_contradiction, value_of
 
 if TYPE_CHECKING:
     from coord_losses import ObjectiveConfig
@@ -130,15 +130,8 @@ class CustomConfig(Section):
     @property
     def weights(self) -> dict[str, float]:
         """The weight of every term that is switched on by a flag; 0 for those that are switched off."""
-        flags, soft = self.coord_objective, self.coord_soft_ce_w1
-        return {
-            "coord_ce_weight": flags.lambda_coord_ce if flags.use_coord_ce else 0.0,
-            "box_weight": flags.lambda_coord if flags.use_geom_loss else 0.0,
-            **{
-                name: getattr(soft, name) if soft.enabled else 0.0
-                for name in ("soft_ce_weight", "w1_weight", "gate_weight")
-            },
-        }
+        rows = {name: (getattr(self, section), key, switch) for name, (section, key, switch) in _TERMS.items()}
+        return {name: getattr(s, key) if getattr(s, switch) else 0.0 for name, (s, key, switch) in rows.items()}
 
     @property
     def objective(self) -> ObjectiveConfig:
@@ -156,7 +149,8 @@ class CustomConfig(Section):
             return ObjectiveConfig(**self.weights, **shared, **of_soft_terms)
         except ValidationError as error:
             wrong = error.errors()[0]["msg"].removeprefix("Value error, ")
-            wrong = re.sub(r"the field (\w+)", lambda found: _WEIGHT_KEYS.get(found[1], "1, always"), wrong)
+            keys = {name: f"custom.{section}.{key}" for name, (section, key, _) in _TERMS.items()}
+            wrong = re.sub(r"the field (\w+)", lambda found: keys.get(found[1], "1, always"), wrong)
             raise InputError(f"custom.coord_objective.{wrong}") from None
 
     @property
@@ -168,21 +162,20 @@ class CustomConfig(Section):
         return terms + (f"; label smoothing {smoothing:g}" if smoothing else "")
 
 
-_WEIGHT_KEYS = {
-    "coord_ce_weight": "custom.coord_objective.lambda_coord_ce",
-    "box_weight": "custom.coord_objective.lambda_coord",
-    **{name: f"custom.coord_soft_ce_w1.{name}" for name in ("soft_ce_weight", "w1_weight", "gate_weight")},
+_TERMS = {
+    "coord_ce_weight": ("coord_objective", "lambda_coord_ce", "use_coord_ce"),
+    "box_weight": ("coord_objective", "lambda_coord", "use_geom_loss"),
+    **{name: ("coord_soft_ce_w1", name, "enabled") for name in ("soft_ce_weight", "w1_weight", "gate_weight")},
 }
-"""The keys of the fields of `ObjectiveConfig`."""
+"""Section, weight and switch of each field of `ObjectiveConfig`."""
 
-_TERM_FLAGS = {
-    "custom.coord_soft_ce_w1.enabled": lambda custom: custom.coord_soft_ce_w1.enabled,
-    "custom.coord_objective.use_coord_ce": lambda custom: custom.coord_objective.use_coord_ce,
-    "custom.coord_objective.use_geom_loss": lambda custom: custom.coord_objective.use_geom_loss,
-    "custom.coord_objective.extra_weights": lambda custom: bool(custom.coord_objective.extra_weights),
-}
+_TERM_FLAGS = (
+    "custom.coord_soft_ce_w1.enabled",
+    "custom.coord_objective.use_coord_ce",
+    "custom.coord_objective.use_geom_loss",
+    "custom.coord_objective.extra_weights",
+)
 """The keys that switch coordinate terms on."""
-_NEED_TOKENS = _TERM_FLAGS | {"custom.coord_offset.enabled": lambda custom: custom.coord_offset.enabled}
 
 _FLAG_RULES = (
     *(
@@ -197,17 +190,17 @@ _FLAG_RULES = (
     ),
     *(
         Rule(
-            lambda c, is_on=is_on: is_on(c["custom"]) and not c["custom"].coord_tokens.enabled,
+            lambda c, key=key: bool(value_of(c, key)) and not c["custom"].coord_tokens.enabled,
             ("custom.coord_tokens.enabled", key),
             "without coordinate tokens the numbers are plain text and only the text loss applies; change one of the "
             "two",
         )
-        for key, is_on in _NEED_TOKENS.items()
+        for key in (*_TERM_FLAGS, "custom.coord_offset.enabled")
     ),
 )
 _TRAINED_RULES = (
     Rule(
-        lambda c: c["custom"].coord_tokens.enabled and not any(on(c["custom"]) for on in _TERM_FLAGS.values()),
+        lambda c: c["custom"].coord_tokens.enabled and not any(value_of(c, key) for key in _TERM_FLAGS),
         ("custom.coord_tokens.enabled", "custom.coord_soft_ce_w1.enabled"),
         "nothing trains the coordinates; set custom.coord_soft_ce_w1.enabled: true, or one of "
         "custom.coord_objective.use_coord_ce, extra_weights, and use_geom_loss with use_coordexp_loss",

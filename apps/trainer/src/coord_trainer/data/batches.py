@@ -8,7 +8,6 @@ to each other.) Bounds of images are passed as well, since the device would be a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,8 +20,6 @@ from coord_losses.hf.collator import collate_with_objects
 _TOKEN_KEYS = ("input_ids", "labels", "mm_token_type_ids")
 _IMAGE_KEYS = ("pixel_values", "image_grid_thw")
 _OBJECTS = {"coord_layout": "layout", "coord_boxes": "boxes", "coord_geometry": "geometry"}
-FIRST_BATCHES = 4
-"""Number of micro-batches that are hashed. If two runs have the same hashes, their seed and sampler agree."""
 
 
 def collate_samples(
@@ -83,32 +80,3 @@ def pack(batches: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[int]]:
     packed |= {f"cu_seq_lens_{side}": bounds for side in "qk"}
     packed |= {f"max_length_{side}": int(bounds.diff().max()) for side in "qk"}
     return packed, starts
-
-
-class BatchDigest:
-    """Hashes pixels and target tokens of this rank's first micro-batches separately.
-
-    Runs that write the targets of the same images in different forms agree in `images` only.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._hashes = {"images": hashlib.sha256(), "targets": hashlib.sha256()}
-
-    def add(self, inputs: dict[str, Any], labels_BT: torch.Tensor) -> None:
-        """Hash a micro-batch, unless `FIRST_BATCHES` have been hashed already."""
-        if self._count == FIRST_BATCHES:
-            return
-        self._count += 1
-        tensors = {"images": inputs.get("pixel_values"), "targets": labels_BT}
-        for name, tensor in tensors.items():
-            if tensor is not None:
-                contiguous = tensor.detach().cpu().contiguous()
-                self._hashes[name].update(str(tuple(contiguous.shape)).encode())
-                self._hashes[name].update(contiguous.flatten().view(torch.uint8).numpy().tobytes())
-
-    def values(self) -> dict[str, Any]:
-        """Return the hashes that the manifest records; empty if no batch was added."""
-        if not self._count:
-            return {}
-        return {name: sha.hexdigest()[:16] for name, sha in self._hashes.items()} | {"batches": self._count}

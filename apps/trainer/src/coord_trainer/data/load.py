@@ -189,13 +189,6 @@ def _load_heldout(config: RunConfig) -> ImageSet:
     return load_annotated(config.data.heldout_annotations, rules, name="heldout", scored=True)
 
 
-def train_of(config: RunConfig, folder: Path) -> Mixture:
-    """Load or generate the training data only."""
-    if config.data.given:
-        return load_training(config)
-    return Mixture.of_one(keep(draw_set(config, "train", folder)), config.data)
-
-
 def load_scored(config: RunConfig, folder: Path) -> ImageSet:
     """Load or generate only the images that `evaluation.images` names.
 

@@ -107,11 +107,6 @@ class Samples(Dataset):
         return dict(kept[record]) if kept is not None else self._make(record, epoch, number)
 
     @property
-    def varies(self) -> bool:
-        """Whether samples differ between epochs."""
-        return self.mixture.varies
-
-    @property
     def kept(self) -> bool:
         """Whether all samples are encoded and kept in memory."""
         return None not in self._kept

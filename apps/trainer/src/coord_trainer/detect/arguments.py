@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Sequence
-from enum import Enum
 from glob import glob
 from pathlib import Path
 
@@ -67,11 +66,11 @@ def check_options(sources: Sequence[str], endpoint: bool, served: Sequence[str])
         raise InputError("expected images to answer: predict MODEL SRC... --out DIR")
 
 
-def as_setting(views: Sequence[str] | None, speed: Enum | None = None) -> list[str]:
+def as_setting(views: Sequence[str] | None, speed: str | None = None) -> list[str]:
     """Return the settings that the options --views and --speed stand for; nothing without any."""
     words = [word for option in views or () for word in option.split(",") if word]
     settings = [f"evaluation.views=[{','.join(words)}]"] if words else []
-    return settings if speed is None else [*settings, f"evaluation.speed={speed.value}"]
+    return settings if speed is None else [*settings, f"evaluation.speed={speed}"]
 
 
 def split_words(words: Sequence[str], endpoint: bool) -> tuple[Path | None, tuple[str, ...], list[str]]:

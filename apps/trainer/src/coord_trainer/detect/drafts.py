@@ -37,16 +37,6 @@ def drafts_of_model(
     folder = locate_model(model)
     if (folder / DRAFTS_FILE).is_file() and not force:
         raise InputError(f"{folder / DRAFTS_FILE}: the model has draft embeddings; --force replaces them")
-    run = annotations.parent.parent
-    if (
-        annotations.name == "train.jsonl"
-        and (run / "config.yaml").is_file()
-        and not annotations.with_suffix("").exists()
-    ):
-        raise InputError(
-            f"{annotations}: the images of this training were generated, and are not on disk; name annotations whose "
-            f"images are, such as {annotations.with_name('heldout.jsonl')}"
-        )
     resolved = as_trained(config, folder)
     rules = resolved.data.model_copy(update={"images": images, "strict": strict})
     annotated = load_annotated(annotations, rules)

@@ -5,7 +5,6 @@ On request it writes findings.json and inspect.html; before every training it pr
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,8 +12,7 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.counts import counted
-from coord_codec.files import read_json
-from coord_data.finding import Finding, by_share, write_findings
+from coord_data.finding import Finding, by_share
 from coord_data.formats.registry import open_source
 from coord_data.image_set import Evidence, ImageSet
 from coord_data.inspection.examine import Examination, evidence_of, examination_of, spread_indices
@@ -29,8 +27,6 @@ from coord_trainer.inspection.page import model_page
 from coord_trainer.inspection.shown import ModelView, with_model, without_model
 
 _SCORED = 2000  # images at most from which the ceilings are computed
-FINDINGS_VERSION = 11
-"""Incremented when the same data gives other findings than before."""
 
 
 def _rules(config: RunConfig, *, heldout: bool = False) -> ReadingRules:
@@ -123,8 +119,8 @@ def token_findings(view: ModelView) -> list[Finding]:
     return findings
 
 
-def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet | None, cache: Path) -> list[Finding]:
-    """Print the findings about a run's data, one line each; findings are cached by what they are about.
+def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet | None) -> list[Finding]:
+    """Print the findings about a run's data, one line each.
 
     Of a large file only an evenly spaced part is examined.
 
@@ -132,27 +128,15 @@ def check_before_training(config: RunConfig, train: ImageSet, heldout: ImageSet 
         config: configuration of the run
         train: training set of the run
         heldout: held-out set of the run, None without one
-        cache: folder of cached findings, created when needed
 
     Raises:
         RunError: with `data.strict`, for errors and warnings.
     """
     evidence = _evidence(train, config)
     held = None if heldout is None else _evidence(heldout, config, heldout=True)
-    digests = [images.digest for images in (train, heldout) if images is not None]
-    key = hashlib.sha256(f"{FINDINGS_VERSION} {config.data.max_objects} {digests}".encode())
-    for part in (evidence, held):
-        if part is not None:
-            key.update(_stated(part))
-    cached = cache / f"{key.hexdigest()[:16]}.json"
-    if cached.is_file():
-        findings = [Finding.from_json(row) for row in read_json(cached)]
-    else:
-        examination = examination_of(evidence, heldout=held, max_objects=config.data.max_objects)
-        # A class that occurs once in a part may occur often in the whole file.
-        findings = [f for f in examination.findings if train.part is None or f.code != "rare_classes"]
-        cache.mkdir(parents=True, exist_ok=True)
-        write_findings(cached, findings)
+    examination = examination_of(evidence, heldout=held, max_objects=config.data.max_objects)
+    # A class that occurs once in a part may occur often in the whole file.
+    findings = [f for f in examination.findings if train.part is None or f.code != "rare_classes"]
     if train.part is not None:
         say(f"  {config.data.annotations} is large: only an evenly spaced part of it was examined, {train.part.path}")
     for finding in findings:
@@ -170,13 +154,6 @@ def _evidence(images: ImageSet, config: RunConfig, *, heldout: bool = False) -> 
         return evidence_of(images.part, ReadingRules(images=images.root, allow_outside=True))
     annotations = config.data.heldout_annotations if heldout else config.data.annotations
     return evidence_of(annotations, _rules(config, heldout=heldout))
-
-
-def _stated(evidence: Evidence) -> bytes:
-    """Return what identifies the records of a set, those that are refused among them."""
-    raw = evidence.raw
-    described = repr((raw.files, raw.labels, raw.layout, raw.unit, evidence.annotations.problems))
-    return described.encode() + raw.image_N.tobytes() + raw.numbers_N4.tobytes() + raw.stated_I2.tobytes()
 
 
 @contextmanager

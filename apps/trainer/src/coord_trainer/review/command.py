@@ -36,7 +36,6 @@ class ReviewRequest:
         annotations: the name of their file, for the page
         out: the output folder
         folds: number of models that are trained on the other parts of the records; 0 for the model itself
-        least: probability from which on a suspicion is written
         exports: forms of labelling tools to write the proposals in
         force: whether to discard earlier answers
     """
@@ -46,7 +45,6 @@ class ReviewRequest:
     annotations: str
     out: Path
     folds: int = 0
-    least: float = 0.05
     exports: tuple[str, ...] = ()
     force: bool = False
 
@@ -122,7 +120,6 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
         likelihoods=likelihoods,
         answers=AnswerSettings(**parts[0].reading),
         calibration=calibration,
-        least=request.least,
     )
     for note in found.notes:
         say(f"  {note}")

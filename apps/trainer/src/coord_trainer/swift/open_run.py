@@ -41,14 +41,13 @@ from coord_trainer.model.prompt import check_prompt, end_answers_as_asked, promp
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of training: last checkpoint, if any, digests of the first batches, and samples seen by source.
+    """The result of training: last checkpoint, if any, and samples seen by source.
 
     Optimizer steps and samples before a resume are included.
     """
 
     checkpoint: Path | None
     steps: int
-    first_batches: dict[str, Any] = field(default_factory=dict)
     seen: tuple[int, ...] = ()
 
 
@@ -216,7 +215,7 @@ class OpenRun:
             if workers is not None:
                 arguments.dataloader_num_workers = workers
                 # Workers have to restart to use the samples of the next epoch; else keeping them saves time.
-                arguments.dataloader_persistent_workers = not samples.varies
+                arguments.dataloader_persistent_workers = not samples.mixture.varies
             arguments.resume_from_checkpoint = str(resume_from) if resume_from is not None else None
             pipeline.datasets = (samples, scored)
             pipeline.parts = parts = TrainingParts(
@@ -235,8 +234,7 @@ class OpenRun:
             unset_hf_deepspeed_config()  # models that are loaded later must not be sharded
         last = finished.get("last_model_checkpoint")
         steps = finished["global_step"]
-        digests = parts.first_batches.values()
-        return Trained(Path(last) if last else None, steps, digests, tuple(parts.seen))
+        return Trained(Path(last) if last else None, steps, tuple(parts.seen))
 
 
 def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:

@@ -31,7 +31,7 @@ from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
 from coord_trainer.config.swift_arguments import shards_weights
 from coord_trainer.console import say
-from coord_trainer.data.batches import BatchDigest, collate_samples
+from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.callbacks import StepTime
@@ -60,7 +60,6 @@ class TrainingParts:
     card: ModelCard | None = None
     answers: AnswerSchedule | None = None
     sources: int = 1
-    first_batches: BatchDigest = field(default_factory=BatchDigest)
     seen: list[int] = field(default_factory=list)
     """Filled at the end of training: samples of each source, over all ranks and including those before a resume."""
 
@@ -306,7 +305,6 @@ class CoordTrainer(Seq2SeqTrainer):
         labels_BT, slots = inputs.pop("labels"), inputs.pop("coord_slots")
         samples, sources = inputs.pop("coord_samples", ()), inputs.pop("coord_sources", ())
         if training:
-            parts.first_batches.add(inputs, labels_BT)
             self._seen_S += torch.bincount(torch.tensor(sources, dtype=torch.long), minlength=len(self._seen_S))
 
         # The forward pass, with head and objective on the supervised rows
