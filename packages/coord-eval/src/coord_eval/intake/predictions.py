@@ -13,7 +13,7 @@ from math import isfinite, isnan
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictInt
 from pydantic.dataclasses import dataclass
 
 from coord_codec.files import (
@@ -39,14 +39,22 @@ def _quantiles(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], 
     return rows
 
 
+def _name(name: str) -> str:
+    if not name.strip():
+        raise InputError(f"expected a name, found {name!r}")
+    return name
+
+
 def _tile(tile: tuple[float, ...]) -> tuple[float, ...]:
     if min(tile) < 0 or min(tile[2:]) <= 0:
         raise InputError(f"expected x, y, width and height in pixels, found {list(tile)}")
     return tile
 
 
-_Id = Annotated[StrictInt | StrictStr, BeforeValidator(lambda v: int(v) if type(v) is float and v % 1 == 0 else v)]
-_Name = Annotated[str, Field(pattern=r"\S")]
+_Text = InstanceOf[str]
+"""A file name or an answer may hold lone surrogates, which pydantic refuses to call text."""
+_Id = Annotated[StrictInt | _Text, BeforeValidator(lambda v: int(v) if type(v) is float and v % 1 == 0 else v)]
+_Name = Annotated[_Text, AfterValidator(_name)]
 _Number = Annotated[float, Field(allow_inf_nan=False)]
 _Length = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Rounding in the producer may leave the log-probability of a certain token slightly above 0.
@@ -65,7 +73,7 @@ class StatedObject(NamedTuple):
 
 @dataclass(frozen=True)
 class _Object:
-    desc: str
+    desc: _Text
     bbox_xyxy: tuple[_Number, _Number, _Number, _Number]
     score: _Number
     points_xy: tuple[tuple[_Number, _Number], ...] = ()
@@ -98,7 +106,7 @@ class Prediction:
             or were chosen among them: the `objects` of a record that has `fused`; None for those of the text
     """
 
-    text: str
+    text: _Text
     image_id: _Id | None = None
     image: _Name | None = None
     width: _Length | None = None
