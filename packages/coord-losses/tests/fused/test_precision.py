@@ -99,6 +99,7 @@ def test_autocast_does_not_round_the_readable_form():
     torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("cap", [None, 5.0])
 def test_compiled_pass_equals_the_plain_one(cap, monkeypatch):
