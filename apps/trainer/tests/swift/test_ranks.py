@@ -13,9 +13,10 @@ from tiny_run import HELPERS, TINY, read_lines
 from coord_trainer.checkpoints import newest_complete
 
 pytest.importorskip("swift")
-pytest.importorskip("deepspeed")
 pytestmark = pytest.mark.slow
 APP = Path(__file__).parents[2]
+LAUNCH = pytest.mark.drawn(2, among="launches")
+"""One run on each launch: two of these tests run each time, those of `two_ranks` always."""
 ON_THE_CPU = {"DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1"}
 
 
@@ -167,6 +168,7 @@ SMALL = [
 ]
 
 
+@LAUNCH
 def test_signal_on_one_rank_stops_all_behind_the_same_step(tmp_path, forked):
     config, folder = write_settings(tmp_path / "config.json"), tmp_path / "run"
     words = HELPERS / "interrupted.py", config, folder, "SIGTERM", 1
@@ -189,6 +191,7 @@ cli.main()
 """
 
 
+@LAUNCH
 def test_deepspeed_trains_in_a_process_that_no_launcher_started(tmp_path, forked):
     words = [*SMALL, "training.deepspeed=zero2", "evaluation.images=none", f"run.dir={tmp_path / 'run'}"]
     (tmp_path / "alone.py").write_text(ALONE)
@@ -217,6 +220,7 @@ cli.main()
 """
 
 
+@LAUNCH
 def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_reason(tmp_path, forked):
     (tmp_path / "failing.py").write_text(FAILING_EVALUATION)
     words = [*SMALL, "training.max_steps=2", "training.eval_steps=1", "training.deepspeed=zero3"]
@@ -228,6 +232,7 @@ def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_re
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"].startswith("failed")
 
 
+@LAUNCH
 def test_mistake_is_printed_once_and_all_ranks_stop(tmp_path, forked):
     words = [*SMALL, "data.annotations=gone.json", f"data.images={tmp_path}", "evaluation.images=train"]
     done = forked(HELPERS / "forked_ranks.py", 2, APP, "train", *words, **ON_THE_CPU)
@@ -254,6 +259,7 @@ cli.main()
 """
 
 
+@LAUNCH
 def test_two_ranks_make_one_run_whose_final_answers_are_those_of_one_and_are_continued(tmp_path, forked):
     from coord_trainer.answers.decodings import predict_images
     from coord_trainer.config.run_config import load_run_config
