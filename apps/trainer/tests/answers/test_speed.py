@@ -49,6 +49,7 @@ def assert_equal(found, expected):
             torch.testing.assert_close(torch.tensor(one[name]), torch.tensor(other[name]), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("markers", "grammar", "limit"),
     [
@@ -82,6 +83,7 @@ def _places(passes):
     return [x.data_ptr() for x in held]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("markers", "grammar"), [("obj", "none"), ("qwen", "names")])
 def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened, images, monkeypatch):
     """Those of a GPU, which captures them, on a CPU."""
@@ -148,6 +150,7 @@ def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images,
     assert "up to 3 answers" in of_checkpoint.speed_of_answers(drafting, tiny_config(evaluation={"speed": "fast"}))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("style", "limit"), [("markers", 60), ("json", 90)])
 def test_exact_equals_plain_where_labels_are_scored_without_the_grammar(style, limit, opened, images):

@@ -100,6 +100,7 @@ def test_failure_in_a_process_that_encodes_images_is_one_line(killed, told):
         raise RuntimeError("another")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 @pytest.mark.parametrize("spoils", ["loss", "gradient"])
