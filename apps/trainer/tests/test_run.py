@@ -209,8 +209,6 @@ def test_random_order_is_another_one_each_epoch_and_the_same_when_repeated(opene
     (first, boxes), (second, others), (again, _) = targets(0), targets(1), targets(0)
     assert first == again != second
     assert [sorted(b) for b in boxes] == [sorted(b) for b in others]  # the same objects
-    with pytest.raises(InputError, match=r"data\.preload is true but data\.order is random"):
-        config(SOFT, data={"order": "random", "preload": True})
 
 
 @pytest.mark.slow

@@ -38,20 +38,10 @@ def test_input_grads_enabled_before_the_install_change_no_gradient():
 
 
 @pytest.mark.slow
-def test_compiled_model_gives_equal_logits_and_gradients():
-    expected, expected_logits = gradients(peft_model()), logits(peft_model())
-    model = peft_model().train()  # without dropout
-    out = torch.compile(model, backend="aot_eager")(**batch(), labels=batch()["input_ids"])
-    torch.testing.assert_close(out.logits, expected_logits, rtol=1e-4, atol=1e-4)
-    out.loss.backward()
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            torch.testing.assert_close(parameter.grad, expected[name], rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_hooks_compile_without_a_graph_break():
-    model = prepared()
+@pytest.mark.parametrize("build", [prepared, peft_model])
+def test_hooks_compile_without_a_graph_break(build):
+    """The model below the hooks is left out: compiling it takes twelve seconds, and says nothing of them."""
+    model = build()
 
     class Vocabulary(nn.Module):
         def __init__(self):
@@ -59,12 +49,14 @@ def test_hooks_compile_without_a_graph_break():
             self.owner = model
 
         def forward(self, ids_BT):
-            return self.owner.lm_head(self.owner.get_input_embeddings()(ids_BT))
+            return model.get_output_embeddings()(model.get_input_embeddings()(ids_BT))
 
-    ids_BT = batch()["input_ids"]
+    ids_BT, tables = batch()["input_ids"], list(tables_of(model).parameters())
     expected = Vocabulary()(ids_BT)
-    compiled = torch.compile(Vocabulary(), backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(compiled(ids_BT), expected)
+    found = torch.compile(Vocabulary(), backend="aot_eager", fullgraph=True)(ids_BT)
+    torch.testing.assert_close(found, expected)
+    for value in zip(*(torch.autograd.grad(out.logsumexp(-1).sum(), tables) for out in (found, expected)), strict=True):
+        torch.testing.assert_close(*value)
 
 
 @pytest.mark.parametrize("keep", [1, 3, torch.tensor([0, 5, 9])], ids=["last", "three", "chosen"])

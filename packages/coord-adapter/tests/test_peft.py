@@ -206,6 +206,7 @@ OTHER_METHODS = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("method", OTHER_METHODS)
 def test_methods_that_cannot_name_the_guard_warn_when_configured_and_saved(tmp_path, method):

@@ -168,6 +168,7 @@ def test_jpeg_is_reduced_in_its_upright_proportions(tmp_path):
     assert decode_image(path, at_most=(100, 200)).size == (100, 200)
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
 @pytest.mark.parametrize(
     "options",

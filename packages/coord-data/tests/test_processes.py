@@ -1,4 +1,4 @@
-"""Forked processes: jobs shared out, work beside a block, errors, interrupts and ends of either side."""
+"""Forked processes: jobs shared out, and ends of either side."""
 
 import os
 import signal
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from coord_codec import InputError, RunError
+from coord_codec import RunError
 from coord_data import processes
-from coord_data.processes import in_processes, meanwhile
+from coord_data.processes import in_processes
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +32,6 @@ def test_work_need_not_be_picklable_but_its_results():
     assert [result for _, result in found] == [(0, False), (1, False), (2, False)]
 
 
-@on_one_and_two_cores
-def test_what_the_work_returns_is_there_when_the_block_has_ended():
-    with meanwhile(lambda: bytes(10**7)) as outcome:  # more than a pipe holds
-        pass
-    assert outcome.value == bytes(10**7)
-
-
 def _end(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -51,43 +44,6 @@ def test_results_come_in_the_order_of_the_jobs():
 def test_process_that_is_killed_fails_the_run():
     with pytest.raises(RunError, match="killed from outside"):
         list(in_processes(_end, [1, 2, 3]))
-    with pytest.raises(RunError, match="killed from outside"), meanwhile(_end):
-        pass
-
-
-@on_one_and_two_cores
-def test_work_is_done_when_the_block_has_ended(tmp_path):
-    with meanwhile(partial((tmp_path / "done").write_text, "yes")):
-        pass
-    assert (tmp_path / "done").read_text() == "yes"
-
-
-def _raise(error):
-    raise error
-
-
-@on_one_and_two_cores
-@pytest.mark.parametrize("error", [InputError("a.json: expected JSON"), OSError(28, "No space", "disk"), KeyError("x")])
-def test_error_of_the_work_is_raised(error):
-    with pytest.raises(type(error)) as raised, meanwhile(partial(_raise, error)):
-        pass
-    assert str(raised.value) == str(error)
-
-
-def _sleep(path, _=None):
-    try:
-        time.sleep(60)
-    finally:
-        path.write_text("cleared")
-
-
-def test_interrupted_block_ends_the_work_orderly(tmp_path):
-    begun = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), meanwhile(partial(_sleep, tmp_path / "a")):
-        time.sleep(0.5)
-        raise KeyboardInterrupt
-    assert time.monotonic() - begun < 30
-    assert (tmp_path / "a").read_text() == "cleared"
 
 
 _RUN = """
@@ -102,21 +58,16 @@ def job(folder, n):
     (folder / f"job{os.getpid()}").touch()
     time.sleep(0.5)  # a process ends behind its job
 
-def work(folder):
-    (folder / f"work{os.getpid()}").touch()
-    list(processes.in_processes(partial(job, folder), range(1000)))
-
-with processes.meanwhile(partial(work, Path(sys.argv[1]))):
-    time.sleep(60)
+list(processes.in_processes(partial(job, Path(sys.argv[1])), range(1000)))
 """
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_a_parent_that_is_killed(tmp_path, how):
     with subprocess.Popen([sys.executable, "-c", _RUN, str(tmp_path)]) as parent:
-        _until(lambda: len(list(tmp_path.iterdir())) == 3, 60)
+        _until(lambda: len(list(tmp_path.iterdir())) == 2, 60)
         parent.send_signal(how)
-    left = [int(path.name.strip("jobwrk")) for path in tmp_path.iterdir()]
+    left = [int(path.name.strip("job")) for path in tmp_path.iterdir()]
     _until(lambda: not any(Path(f"/proc/{number}").exists() for number in left), 30)
 
 

@@ -19,7 +19,7 @@ def dumped(instances):
 @pytest.mark.slow
 def test_records_are_mapped_and_a_copy_maps_the_same_file(tmp_path):
     instances = [Instance(image=f"{n}.png", objects=[BOX] * (n % 3)) for n in range(10_000)]
-    assert write_records(tmp_path / "a.arrow", map(row_of, instances)) == 10_000
+    write_records(tmp_path / "a.arrow", map(row_of, instances))
     records = Records.open(tmp_path / "a.arrow")
     copy = pickle.loads(pickle.dumps(records))
     assert len(pickle.dumps(records)) < 400

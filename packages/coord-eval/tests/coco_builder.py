@@ -1,4 +1,6 @@
-"""The builder of COCO documents for these tests."""
+"""The builders of COCO documents for these tests."""
+
+import random
 
 
 def coco(*objects, names=("cat",), images=(1,), size=(100, 100)) -> dict:
@@ -15,3 +17,31 @@ def coco(*objects, names=("cat",), images=(1,), size=(100, 100)) -> dict:
             {"id": n, "image_id": i, "category_id": k, "bbox": box} for n, (i, k, box) in enumerate(objects, 1)
         ],
     }
+
+
+def generated_set(images) -> dict:
+    """Make a set of images of odd sizes: 6 labels, sub-pixel boxes, crowds, empty images."""
+    draw = random.Random(7)
+    names = ["cat", "dog", "red car", "person", "T-shirt", "traffic light"]
+    data = {
+        "images": [],
+        "annotations": [],
+        "categories": [{"id": 10 * i, "name": name} for i, name in enumerate(names)],
+    }
+    for image_id in range(images):
+        width, height = draw.randint(200, 900), draw.randint(200, 900)
+        data["images"].append({"id": image_id, "file_name": f"{image_id:04}.jpg", "width": width, "height": height})
+        for _ in range(draw.randint(0, 9)):
+            w, h = draw.uniform(0.02, 0.6) * width, draw.uniform(0.02, 0.6) * height
+            x, y = draw.uniform(0, width - w), draw.uniform(0, height - h)
+            data["annotations"].append(
+                {
+                    "id": len(data["annotations"]),
+                    "image_id": image_id,
+                    "category_id": 10 * draw.randrange(len(names)),
+                    "bbox": [x, y, w, h],
+                    "area": w * h * draw.uniform(0.5, 1),
+                    "iscrowd": int(draw.random() < 0.05),
+                }
+            )
+    return data

@@ -65,6 +65,7 @@ def greedy(model, ids):
         return model.eval().generate(input_ids=ids, generation_config=settings)[0].tolist()
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("place", "name"), enumerate([*FAMILIES, "Qwen3VLMoe as published"]), ids=str)
@@ -89,6 +90,7 @@ def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, place, name):
     assert greedy(merged, ids) == expected != greedy(kind.from_pretrained(tmp_path / "base"), ids)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["Llava", "InternVL", "Gemma2"])

@@ -48,7 +48,7 @@ def check_equal(out, expected):
     assert expected.keys() - found.keys() <= {HEAD}
 
 
-@pytest.mark.slow
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("dora", [False, True], ids=["lora", "dora"])
 @pytest.mark.parametrize("offsets", [None, "tied", "separate"])
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
@@ -113,6 +113,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.filterwarnings("ignore")
 def test_merge_has_the_bits_of_peft_for_variants(bases, tmp_path, name):
@@ -124,6 +125,7 @@ def test_merge_has_the_bits_of_peft_for_variants(bases, tmp_path, name):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     "target",
     [
@@ -289,7 +291,7 @@ def test_merge_gives_the_same_bytes_again(sharded, tmp_path):
     assert same_files(tmp_path / "one", tmp_path / "other")
 
 
-@pytest.mark.slow
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_dtype_is_that_of_all_weights_and_of_the_configuration(bases, adapters, tmp_path, dtype):
     merge(bases(False), adapters / "offsets", tmp_path / "out", dtype=dtype, verify=True, quiet=True)

@@ -35,7 +35,7 @@ def exported(bases, tmp_path_factory):
 @pytest.mark.slow
 def test_default_for_small_bases_with_an_image(exported):
     figures = exported["float32"][3].verification
-    assert figures["image"] is True and figures["tokens"] == figures["equal_tokens"] == 64
+    assert figures["image"] is True and figures["tokens"] == figures["equal_tokens"] == 8
     assert 0 < figures["max_difference"] < 1e-4 < figures["tolerance"] < 1e-2
     record = read_json(exported["float32"][2] / "export.json")["history"][-1]
     assert record["verification"] == figures

@@ -19,7 +19,6 @@ from coord_trainer.folder import (
     open_run_folder,
     prepare_resume,
     refuse_second_run,
-    refuse_unwritable,
     write_config,
 )
 from coord_trainer.training.interrupt import Interrupted, Interruption, explain_resume
@@ -48,12 +47,10 @@ class Run:
         self._manifest: Manifest | None = None
 
     def __enter__(self) -> Run:
-        """Handle signals, and refuse a folder that cannot be written to."""
+        """Handle signals."""
         with ExitStack() as stack:
             stack.enter_context(self.interruption)
             stack.enter_context(explain_resume(self.folder))
-            if is_first():
-                refuse_unwritable(self.folder)
             self._stack = stack.pop_all()
         return self
 

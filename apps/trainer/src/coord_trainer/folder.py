@@ -38,20 +38,6 @@ _PACKAGES = (
 )
 
 
-def refuse_unwritable(folder: Path) -> None:
-    """Raise a `RunError` if a run folder cannot be created, since a folder around it cannot be written to."""
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if nearest == folder:
-        return
-    reason = None
-    if not nearest.is_dir():
-        reason = f"{nearest} is a file"
-    elif not os.access(nearest, os.W_OK | os.X_OK):
-        reason = f"{nearest} cannot be written to"
-    if reason is not None:
-        raise RunError(f"{folder}: the run folder cannot be created: {reason}; choose another with run.dir")
-
-
 def cache_folder() -> Path:
     """Return the folder of the findings about data that earlier runs have examined.
 

@@ -1,4 +1,4 @@
-"""Previews a run without training: its plan (`train --dry-run`), and one sample token by token (`inspect`)."""
+"""Previews a run without training: its plan (`train --dry-run`)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,18 @@ import yaml
 from torch import nn
 
 from coord_adapter import offset_parameters
-from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_losses import CoordObjective
 from coord_trainer.checkpoints import check_model_path
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.without_effect import settings_without_effect
 from coord_trainer.console import say, swift_log, world_size
-from coord_trainer.data.load import load_training, train_of
-from coord_trainer.data.mixture import Mixture, MixtureSource
+from coord_trainer.data.load import load_training
+from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.shapes import make_shapes
-from coord_trainer.inspection.shown import tokens_of
 from coord_trainer.model.checkpoint import count_parameters
-from coord_trainer.model.tiny import base_checkpoint, tiny_without_weights
+from coord_trainer.model.tiny import tiny_without_weights
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
 from coord_trainer.train import report_length
 
@@ -174,64 +172,3 @@ def _groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str
         for group in optimizer.param_groups
         if group["params"]  # the group without weight decay is empty for LoRA alone
     ]
-
-
-def inspect_sample(config: RunConfig, number: int) -> None:
-    """Print image and target, or a conversation, and a line per token: weight of its losses, role, text.
-
-    Args:
-        config: of the run
-        number: index of the record over all sources in their order
-
-    Raises:
-        InputError: the data is faulty, or there is no such record.
-    """
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        train = train_of(config, folder / "data")
-        source, record = _locate(train, number)
-        opened = open_run(config, folder, base_checkpoint(config, folder, train), evaluates=False)
-        if source.images is not None:
-            instance = source.images.instances[record]
-            source = replace(source, content=source.images.select([instance]))
-            record = 0
-            size = f"{instance.width} x {instance.height} pixels"
-            say(f"image {instance.image}, {size}, {counted(len(instance.targets), 'object')}")
-        else:
-            conversations = source.content
-            say(
-                f"conversation {record + 1} of {conversations.path}, "
-                f"{counted(len(conversations.image_sizes[record]), 'image')}"
-            )
-            for message in conversations.record(record)["messages"]:
-                say(f"  {message['role']}: {message['content']!r}")
-        alone = Mixture.of([replace(source, weight=None)], config.run.seed)
-        with opened.any_length():
-            sample = sample_set(config, opened, alone, augments=True)[record]
-    grids = sample["image_grid_thw"].tolist() if "image_grid_thw" in sample else []
-    patches = f"patches (frames, rows, columns): {', '.join(map(str, grids))}, " if grids else ""
-    too_long = len(sample["input_ids"]) > opened.longest_sample
-    limit = f", more than training.max_length={opened.longest_sample}" if too_long else ""
-    say(f"{patches}{len(sample['input_ids'])} tokens in all{limit}")
-    say(f"{'weight':>8}  {'role':14} token")
-    for token in tokens_of(config, opened, sample):
-        say(f"{token.weight:8.3g}  {token.role:14} {token.text!r}")
-
-
-def _locate(train: Mixture, number: int) -> tuple[MixtureSource, int]:
-    """Return the source of a record and its index there.
-
-    Args:
-        train: all sources
-        number: index of the record over all sources in their order
-
-    Raises:
-        InputError: there is no such record.
-    """
-    record = number
-    for source in train.sources:
-        if record < len(source.content):
-            return source, record
-        record -= len(source.content)
-    count = sum(len(source.content) for source in train.sources)
-    raise InputError(f"--sample: expected 0 to {count - 1}, found {number}")

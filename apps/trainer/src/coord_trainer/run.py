@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
@@ -40,13 +39,12 @@ class Result:
     evaluation: Evaluation | None
 
 
-def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> Result:
+def train_and_score(config: RunConfig, folder: Path) -> Result:
     """Train, generate answers with the checkpoint on disk, score them and write a report.
 
     Args:
         config: the resolved configuration
         folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
-        drawn: the generated shapes, if they exist already
 
     Raises:
         InputError: data or settings are faulty.
@@ -65,7 +63,7 @@ def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] =
 
         # Data and folder: annotations are read before the folder is created, so that a wrong path leaves none behind.
         with first_rank_first("data"):
-            data = _load(config, folder, drawn)
+            data = _load(config, folder)
             if is_first():
                 _check_views(config, data.scored)
                 findings = _inspect(config, data)
@@ -98,14 +96,14 @@ def train_and_score(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] =
             return Result(folder, training.checkpoint, report_on(config, folder, data.scored))
 
 
-def _load(config: RunConfig, folder: Path, drawn: Sequence[ImageSet]) -> RunData:
+def _load(config: RunConfig, folder: Path) -> RunData:
     """Load the data of a run.
 
     Raises:
         InputError: it cannot be used, which the findings about it then explain, or there are fewer images than ranks.
     """
     with explain_unusable(config) if config.data.given and is_first() else nullcontext():
-        data = load_data(config, folder / "data", drawn)
+        data = load_data(config, folder / "data")
     images = len(data.train)
     if images < world_size():
         raise InputError(

@@ -150,18 +150,6 @@ def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images,
     assert "up to 3 answers" in of_checkpoint.speed_of_answers(drafting, tiny_config(evaluation={"speed": "fast"}))
 
 
-@pytest.mark.drawn(1)
-@pytest.mark.slow
-@pytest.mark.parametrize(("style", "limit"), [("markers", 60), ("json", 90)])
-def test_exact_equals_plain_where_labels_are_scored_without_the_grammar(style, limit, opened, images):
-    """A label that the grammar leaves no choice has a probability too, for which its pass is needed."""
-    data = tiny_config(data={"noise_objects": 2, "style": style}).data
-    asked = (data, Decoding(grammar="names", filled=True), limit, NAMES)
-    expected = answer_images(opened, images[:2], *asked)
-    assert all(len(answer["coord_logprobs"]) == 8 for answer in expected)
-    assert_equal(answer_images(opened, images[:2], *asked, speed="exact"), expected)
-
-
 def test_eager_attention_takes_a_mask_of_its_own(opened, images):
     data, decoding = tiny_config().data, Decoding(grammar="markers")
     opened.model.set_attn_implementation("eager")

@@ -1,4 +1,4 @@
-"""The three settings of a decoding."""
+"""The two settings of a decoding."""
 
 import pytest
 
@@ -15,7 +15,6 @@ def decodings(*words):
 
 
 ALL = [Decoding(grammar=grammar, boxes=boxes) for grammar in ("none", "markers", "names") for boxes in BOXES]
-ALL += [Decoding(grammar="names", boxes=boxes, filled=True) for boxes in BOXES]
 
 
 def test_free_answers_are_the_same_whatever_boxes_are_taken_from_them():
@@ -50,7 +49,6 @@ def test_settings_of_one_decoding_replace_a_list_and_add_up(tmp_path):
         ["evaluation.decoding=markers"],
         ["evaluation.decoding=[{},{grammar: none}]"],
         ["evaluation.decoding.grammar=wish"],
-        ["evaluation.decoding.filled=true"],
     ],
 )
 def test_wrong_decodings_are_refused_by_their_key(words):

@@ -83,8 +83,6 @@ def test_message_shows_every_key_with_its_value():
             ("evaluation.speed", "model.attention"),
         ),
         ({"data": {"annotations": "a.json"}}, ("evaluation.images", "data.heldout_annotations")),
-        ({"data": {"augment": {"flip": 0.5}, "preload": True}}, ("data.preload is true", "data.augment")),
-        ({"data": {"queries": "mixed", "preload": True}}, ("data.queries is mixed", "data.preload")),
         ({"training": {"optimizer": "multimodal_coord_offset"}}, ("training.optimizer", "custom.coord_offset.enabled")),
         (
             {"custom": SOFT | {"coord_offset": {"enabled": True}}, "training": {"tuner_type": "full"}},
@@ -113,7 +111,6 @@ def test_message_shows_every_key_with_its_value():
             {"run": {"gradient_norms": True}, "training": {"deepspeed": "zero3"}},
             ("run.gradient_norms", "training.deepspeed"),
         ),
-        ({"run": {"on_nan": "skip"}, "training": {"deepspeed": "zero2"}}, ("run.on_nan", "training.deepspeed")),
         (
             {"training": {"freeze_llm": True, "freeze_vit": True, "freeze_aligner": True}},
             ("training.freeze_llm", "training.freeze_vit", "training.freeze_aligner"),

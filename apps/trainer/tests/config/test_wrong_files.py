@@ -33,7 +33,7 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
         ({"data": {"shapes": {"noise": float("inf")}}}, "data.shapes.noise"),
         ({"data": {"min_pixels": 900, "max_pixels": 100}}, "data.min_pixels is 900 but data.max_pixels is 100"),
         ({"model": {"tiny": {"min_pixels": 10**6}}}, "model.tiny.min_pixels is 1000000"),
-        ({"model": {"tiny": {"init_std": -1}}}, "model.tiny.init_std"),
+        ({"model": {"tiny": {"hidden": -1}}}, "model.tiny.hidden"),
         ({"custom": {"coord_offset": {"enabled": True, "ids": {"start": 1, "end": 2, "step": 3}}}}, "coord_offset.ids"),
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": "fast"}}}, "coord_offset.embed_lr"),
         ({"custom": {"coord_offset": {"enabled": True, "embed_lr": float("inf")}}}, "coord_offset.embed_lr"),

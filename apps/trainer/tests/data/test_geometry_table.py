@@ -42,7 +42,6 @@ def test_configuration_takes_the_name_and_refuses_what_the_row_rules_out(name):
     assert config(name).data.shape.name == name
     flags = {"use_coordexp_loss": True, "use_geom_loss": True, "shape_boxes": True}
     for section, is_allowed in (
-        ({"data": {"noise_objects": 3}}, kind.derives_from_box),
         ({"data": {"annotations": None}}, kind.derives_from_box),
         ({"custom": {"coord_objective": flags}}, kind.has_extent and not kind.is_box),
         ({"custom": {"coord_objective": flags | {"shape_boxes": False, "matching": "hungarian"}}}, kind.is_box),

@@ -1,6 +1,5 @@
 """Several sources in one run: proportions, orders, what each has of its own, conversations, and what is refused."""
 
-import ast
 import json
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +14,6 @@ from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.config.sections import DataSection
-from coord_trainer.data.conversations import load_conversations
 from coord_trainer.data.load import load_data, load_training
 from coord_trainer.data.mixture import Mixture, Plan
 from coord_trainer.data.samples import Samples
@@ -211,7 +209,6 @@ def test_wrong_source_is_named(tmp_path, change, told):
     [
         ({"annotations": "a.json"}, r"data\.sources and data\.annotations are both given"),
         ({"images": "a"}, r"data\.sources and data\.images are both given"),
-        ({"preload": True}, r"data\.preload is true but data\.sources"),
     ],
 )
 def test_both_forms_are_refused(tmp_path, data, told):
@@ -261,23 +258,6 @@ def test_every_annotated_source_is_inspected_also_after_one_with_errors(run, tmp
     assert {path.parent.name for path in (tmp_path / "found").glob("*/findings.json")} == {"a", "dogs"}
 
 
-def test_inspect_shows_a_conversation_token_by_token(run, tmp_path):
-    pytest.importorskip("swift")
-    word = f"data.sources={json.dumps(write_sources(tmp_path))}"
-    sizes = [len(source.content) for source in load_training(config(write_sources(tmp_path))).sources]
-    at = sum(sizes[:2])
-    wanted = load_conversations(tmp_path / "talk.jsonl", None, "talk", strict=True, allow_outside=False).record(0)
-    code, error, told = run("inspect", word, "evaluation.images=none", "--sample", at)
-    assert code == 0, error
-    assert f"conversation 1 of {tmp_path / 'talk.jsonl'}, {len(wanted['images'])} images" in told
-    assert all(repr(message["content"]) in told for message in wanted["messages"])
-    rows = [line.split(maxsplit=2) for line in told.partition("role")[2].splitlines()[1:]]
-    answer = "".join(ast.literal_eval(text) for weight, _, text in rows if float(weight))
-    assert wanted["messages"][-1]["content"] in answer
-    code, told, _ = run("inspect", word, "evaluation.images=none", "--sample", sum(sizes))
-    assert code == 2 and f"--sample: expected 0 to {sum(sizes) - 1}, found {sum(sizes)}" in told
-
-
 def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     image = {"id": 1, "file_name": "big/0.png", "width": 64, "height": 48}
     boxes = [{"category_id": c, "bbox": [5, 5, 20, 20]} for c in (1, 2, 2)]
@@ -302,7 +282,7 @@ def test_one_mixture_is_a_mixture(tmp_path):
 
 def test_conversations_have_the_geometry_of_the_run(tmp_path):
     """A batch has one geometry, also where it mixes conversations with polygons."""
-    mixture = load_training(config(write_sources(tmp_path), geometry="polygon", preload=False))
+    mixture = load_training(config(write_sources(tmp_path), geometry="polygon", order="random"))
     talk = next(number for number, source in enumerate(mixture.sources) if source.images is None)
     samples = Samples(mixture, given, [None] * len(mixture.sources), None)
     assert samples.sample(0, 0, talk)["coord_geometry"] == "polygon"

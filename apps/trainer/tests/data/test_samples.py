@@ -46,7 +46,7 @@ def test_image_that_changes_during_the_run_is_named(tmp_path, change):
     Image.effect_noise((60, 40), 50).save(file)
     (tmp_path / "a.jsonl").write_text(json.dumps({"image": "1.png", "width": 60, "height": 40, "objects": []}))
     images = load_annotated(tmp_path / "a.jsonl", ReadingRules(strict=True))
-    writer = TargetWriter(DataSection(preload=False), True, 0, None)
+    writer = TargetWriter(DataSection(order="random"), True, 0, None)
     samples = samples_of(images, lambda sample, return_length: {"labels": [1]}, writer)
     assert samples[0]["coord_sample"] == "1.png"
     if change == "vanishes":
@@ -74,7 +74,7 @@ def encoded(sample, return_length):
 @pytest.mark.parametrize("piece", [1, 20_000, 16 << 20])
 def test_samples_encoded_by_several_processes_are_those_of_one(many, monkeypatch, piece):
     monkeypatch.setattr("coord_trainer.data.samples._PIECE_BYTES", piece)
-    writer = TargetWriter(DataSection(preload=True), True, 0, None)
+    writer = TargetWriter(DataSection(), True, 0, None)
     found = {}
     for cores in (1, 2):
         monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _, cores=cores: set(range(cores)))
@@ -94,7 +94,7 @@ def test_image_that_cannot_be_encoded_ends_the_run_by_name(many, monkeypatch):
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
     del many.held_in_memory["140.png"]
     with pytest.raises(RunError, match=r"140\.png: became unreadable during the run"):
-        samples_of(many, encoded, TargetWriter(DataSection(preload=True), True, 0, None))
+        samples_of(many, encoded, TargetWriter(DataSection(), True, 0, None))
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3])

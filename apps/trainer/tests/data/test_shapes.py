@@ -48,22 +48,3 @@ def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
     assert read.instances == heldout.instances
     assert read.image(1).tobytes() == heldout.image(1).tobytes()
     assert len((tmp_path / "data" / "train.jsonl").read_text().splitlines()) == len(train) == 3
-
-
-def test_shapes_drawn_ahead_are_those_of_the_run(tmp_path, monkeypatch):
-    from coord_trainer.config.run_config import check_run_config
-    from coord_trainer.data import shapes
-    from coord_trainer.data.load import preparing
-    from coord_trainer.data.shapes import draw_sets
-
-    values = {"data": {"shapes": {"train": 3, "heldout": 2}}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
-    config = check_run_config(values, "test")
-    expected = draw_sets(config, tmp_path / "expected")
-    with preparing(config) as prepared:
-        pass
-    monkeypatch.setattr(shapes, "make_shapes", None)  # nothing is drawn again
-    for found, wanted in zip(draw_sets(config, tmp_path / "found", prepared.value), expected, strict=True):
-        assert (found.name, found.digest, found.instances) == (wanted.name, wanted.digest, wanted.instances)
-        assert found.image(1).tobytes() == wanted.image(1).tobytes() and found.root == tmp_path / "found"
-    files = [sorted(p.relative_to(f.root) for p in f.root.rglob("*")) for f in (found, wanted)]
-    assert files[0] == files[1] and len(files[0]) == 5

@@ -76,7 +76,7 @@ def test_force_removes_what_the_earlier_call_made(tmp_path, sources):
 
 @pytest.mark.parametrize("again", ["--no-draw", "draw", "--force"])
 def test_files_of_the_user_beside_drawn_images_stay(tmp_path, sources, again):
-    """Only images that predict drew are removed, and an edited one is moved aside."""
+    """The folder is moved aside with all that a user has put there or edited."""
     draw_answers(answer(tmp_path / "out", sources), sources)
     drawn = tmp_path / "out" / "drawn"
     mine = {drawn / "mine.jpg": "my image", drawn / "notes" / "b.txt": "my notes", drawn / "a.jpg": "my edit"}
@@ -90,9 +90,11 @@ def test_files_of_the_user_beside_drawn_images_stay(tmp_path, sources, again):
         assert Image.open(drawn / "a.jpg").size
     else:
         remove_made(tmp_path / "out", ["drawn", "index.html"])
-    left = {path.relative_to(drawn).as_posix(): path for path in drawn.rglob("*") if path.is_file()}
-    assert left.keys() - {"a.jpg"} == {"mine.jpg", "notes/b.txt", "a.changed-1.jpg"}
-    assert {left[name].read_text() for name in left.keys() - {"a.jpg"}} == set(mine.values())
+    aside = drawn.with_name("drawn.changed-1")
+    assert {aside / path.relative_to(drawn): text for path, text in mine.items()} == {
+        aside / path.relative_to(drawn): (aside / path.relative_to(drawn)).read_text() for path in mine
+    }
+    assert drawn.exists() == (again == "draw")
 
 
 @pytest.mark.parametrize(

@@ -37,13 +37,13 @@ def test_boxes_are_read_back_from_the_token_ids(view):
         assert 0 < one.off_by <= 0.0005 * max(one.size) + 1e-6  # half a bin
 
 
-@pytest.mark.parametrize("settings", [{"order": "random"}, {"queries": "per_class"}, {"noise_objects": 9}])
+@pytest.mark.parametrize("settings", [{"order": "random"}, {"queries": "per_class"}])
 def test_boxes_are_compared_with_the_objects_that_the_answer_names(opened_run, settings):
     config, _, train, _ = opened_run
     data = config.data.model_copy(update=settings)
     found = with_model(config.model_copy(update={"data": data}), train, list(range(len(train))))
     for one in found.shown:
-        assert [name for name, _ in one.truth] == [name for name, _ in one.decoded if name != "noise"]
+        assert [name for name, _ in one.truth] == [name for name, _ in one.decoded]
         assert one.off_by <= 0.0005 * max(one.size) + 1e-6
 
 
@@ -74,17 +74,6 @@ def test_tokens_have_roles_and_weights(view):
     assert {t.weight for t in tokens if t.role in ("structure", "description")} == {1.0}
     assert sum(t.role == "image" for t in tokens) == 1
     assert len(found.lengths) == 8 and min(found.lengths) > 20
-
-
-def test_coordinates_of_noise_objects_are_an_unlearnt_part_of_the_answer(opened_run):
-    config, _, train, _ = opened_run
-    real = len(train.instances[0].objects)
-    data = config.data.model_copy(update={"noise_objects": real + 2})
-    (one,) = with_model(config.model_copy(update={"data": data}), train, [0]).shown
-    roles = [token.role for token in one.tokens]
-    unlearnt = [token for token in one.tokens if token.role == "unlearnt"]
-    assert len(unlearnt) == 8 and all("coord" in token.text and token.weight == 0 for token in unlearnt)
-    assert "prompt" not in roles[roles.index("structure") :] and roles.count("object 0 x1") == 1
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,6 @@ def test_card_of_a_run_is_read_as_it_was_written(folder):
         "geometry": "box",
         "max_vertices": 32,
         "max_objects": 7,
-        "noise_objects": None,
         "pixels": {"min": 1024, "max": 9216},
         "decoding": "markers",
         "grid": {"bins": 1000, "scale": 1000},
@@ -94,8 +93,8 @@ def test_prompt_that_the_chat_template_renders_otherwise_is_refused(tmp_path):
 def test_decoding_of_a_card_is_understood(folder, written, decoding):
     values = json.loads((folder / CARD_FILE).read_text()) | {"decoding": written}
     (folder / CARD_FILE).write_text(json.dumps(values))
-    if decoding is None:  # the card states no noise objects
-        with pytest.raises(InputError, match=r"evaluation\.decoding"):
+    if decoding is None:
+        with pytest.raises(InputError, match="decoding: expected a decoding"):
             follow_card(asked(), read_card(folder), folder)
         return
     assert follow_card(asked(), read_card(folder), folder).evaluation.decoding == (decoding,)

@@ -18,7 +18,6 @@ def config(ap_steps=1, **training):
     """A run with dropout, whose random numbers an evaluation must not change."""
     scores = {"ap_steps": ap_steps, "ap_images": 3, "ap_patience": training.pop("patience", None)}
     return tiny_config(
-        run={"on_nan": "stop"},
         data={"shapes": {"train": 8, "heldout": 5}},
         evaluation={"max_new_tokens": 16, **scores},
         training={

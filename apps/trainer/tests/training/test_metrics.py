@@ -9,8 +9,8 @@ from coord_codec import CoordVocab
 from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, ObjectiveOutput, ObjectSlots, register_term
 from coord_losses.hf.metrics import StepMetrics
 from coord_losses.terms import registry
-from coord_trainer.training.callbacks import OverfittingWatch
-from coord_trainer.training.metrics import find_overfitting, log_line, term_gradient_norms
+from coord_trainer.training.callbacks import TrainingProgress
+from coord_trainer.training.metrics import log_line, term_gradient_norms
 
 V, FIRST = 1100, 50
 VOCAB = CoordVocab(FIRST)
@@ -102,34 +102,9 @@ def test_gradient_norm_of_a_term_is_that_of_its_own_gradient():
         assert found[name] == pytest.approx(expected, rel=1e-5)
 
 
-def history(evaluated, trained):
-    for step, (evaluation, training) in enumerate(zip(evaluated, trained, strict=True), start=1):
-        yield {"step": step, "train_total_loss": training}
-        yield {"step": step, "eval_total_loss": evaluation}
-
-
-@pytest.mark.parametrize(
-    ("evaluated", "trained", "found"),
-    [
-        ([3.0, 2.9, 3.0, 3.1, 3.6], [3, 2.5, 2, 1.5, 1], True),
-        ([3.0, 2.9, 3.0, 3.1], [3, 2.5, 2, 1.5], False),  # twice only
-        ([3.0, 2.9, 3.0, 2.95, 3.1, 3.6], [3, 2.5, 2, 1.5, 1, 0.9], False),  # not in a row
-        ([3.0, 2.9, 3.0, 3.1, 3.6], [3, 2, 2.1, 2.2, 2.3], False),  # both rise: no overfitting
-    ],
-)
-def test_find_overfitting_wants_rising_evaluations_in_a_row_and_a_falling_training_loss(evaluated, trained, found):
-    told = find_overfitting(history(evaluated, trained))
-    assert (told is not None) == found
-    if found:
-        assert "from step 2 to 5 the evaluation loss rose from 2.900 to 3.600" in told
-        assert "fell from 2.500 to 1.000; it was lowest (2.900) at step 2" in told
-    assert find_overfitting([]) is None
-
-
-def test_overfitting_watch_prints_both_losses_and_the_warning_once(capsys):
-    watch = OverfittingWatch()
-    for line in history([3.0, 3.1, 3.2, 3.3, 3.4], [3, 2.5, 2, 1.5, 1]):
-        watch.on_log(None, SimpleNamespace(global_step=line["step"]), None, logs=line)
-    told = capsys.readouterr().out
-    assert "step 2: evaluation loss 3.100, training loss 2.500" in told
-    assert told.count("overfitting") == 1
+def test_evaluation_losses_are_printed_beside_the_last_training_loss(capsys):
+    progress, start = TrainingProgress(), SimpleNamespace(is_world_process_zero=True, max_steps=3, global_step=0)
+    progress.on_train_begin(None, start, None)
+    for step, logs in enumerate(({"train_total_loss": 2.5}, {"eval_total_loss": 3.1}), start=1):
+        progress.on_log(None, SimpleNamespace(global_step=step), None, logs=logs)
+    assert "step 2: evaluation loss 3.100, training loss 2.500" in capsys.readouterr().out

@@ -49,17 +49,15 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
         if not isinstance(obj, MutableMapping):
             continue
         geometry = obj.get("geometry")
-        candidates = [("bbox", "bbox", GEOMETRIES["box"], obj.get("bbox"))]
-        if isinstance(geometry, Mapping) and geometry.get("type") in tuple(GEOMETRIES):
-            kind = GEOMETRIES[geometry["type"]]
-            candidates.append(("geometry.coordinates", kind.name, kind, geometry.get("coordinates")))
-        for field, key, kind, values in candidates:
+        candidates = [("bbox", "bbox", "box", obj.get("bbox"))]
+        if isinstance(geometry, Mapping) and (name := geometry.get("type")) in tuple(GEOMETRIES):
+            candidates.append(("geometry.coordinates", name, name, geometry.get("coordinates")))
+        for field, key, name, values in candidates:
             try:
-                bins = _read_bins(values, in_bins, kind)
+                bins = _read_bins(values, in_bins, GEOMETRIES[name])
             except ValueError as error:
                 raise ValueError(f"objects[{i}].{field}: {error}") from None
-            if bins:
-                annotated.append((obj, key, bins))
+            annotated += [(obj, key, bins)] if bins else []
     for obj, key, bins in annotated:
         obj.setdefault("_coord_tokens", {})[key] = ints_to_tokens(bins, _DEFAULT_GRID)
         obj.setdefault("_coord_token_ints", {})[key] = bins

@@ -19,16 +19,15 @@ from coord_codec.coco.document import is_coco, read_coco
 from coord_codec.coco.shapes import in_place_of
 from coord_codec.coco.tables import Category, CocoTables, categories_named
 from coord_codec.counts import counted
-from coord_codec.files import BACKSLASHES, InputError, name_on_disk, parse_json_line
+from coord_codec.files import BACKSLASHES, InputError, name_on_disk
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
-from coord_codec.json_file import JsonFile
+from coord_codec.json_file import JsonFile, parsed_line
 from coord_codec.records import (
     Instance,
     Object,
     Problem,
     UniqueIds,
-    parse_objects,
     parse_record,
     raise_for,
     raise_for_refused,
@@ -146,8 +145,11 @@ def read_annotations(
     if isinstance(source, Mapping):
         annotations = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
     elif isinstance(source, JsonFile):
-        root = root or source.path.parent
-        annotations = _read_file(source, image_size, on_bad_box, kind, root)
+        root, records = root or source.path.parent, records_in(source)
+        if records is None:
+            annotations = _from_coco(source.document, str(source.path), image_size, on_bad_box, kind, root)
+        else:
+            annotations = _collect(records, on_bad_box, kind, root)
     else:
         records = ((record, f"instances[{i}]") for i, record in enumerate(source))
         annotations = _collect(records, on_bad_box, kind, root)
@@ -157,15 +159,6 @@ def read_annotations(
     if strict:
         annotations.check()
     return annotations
-
-
-def _read_file(
-    file: JsonFile, image_size: ImageSize | None, on_bad_box: OnBadBox | None, kind: Geometry | None, root: Path
-) -> AnnotationSet:
-    records = records_in(file)
-    if records is None:
-        return _from_coco(file.document, str(file.path), image_size, on_bad_box, kind, root)
-    return _collect(records, on_bad_box, kind, root)
 
 
 def records_in(file: JsonFile) -> Iterator[tuple[Any, str]] | None:
@@ -180,8 +173,8 @@ def records_in(file: JsonFile) -> Iterator[tuple[Any, str]] | None:
     lines = file.lines()
     _, first_line = next(lines, (0, b""))
     is_only_line = next(lines, None) is None
-    record = _json_object(first_line)
-    if record is None:
+    record = parsed_line(first_line)
+    if isinstance(record, str):  # no JSON object
         is_json_lines = not first_line or (path.suffix == ".jsonl" and not _is_list(file, first_line))
     else:
         is_json_lines = not (is_only_line and is_coco(record))
@@ -196,13 +189,6 @@ def records_in(file: JsonFile) -> Iterator[tuple[Any, str]] | None:
         return ((record, f"{path}: instances[{i}]") for i, record in enumerate(document))
     hint = "; a list of detections has no images and can be no ground truth" if isinstance(document, list) else ""
     raise InputError(f"{path}: {EXPECTED}, found a JSON {type(document).__name__}{hint}")
-
-
-def _json_object(line: bytes) -> dict[str, Any] | None:
-    try:
-        return parse_json_line(line)
-    except ValueError:
-        return None
 
 
 def _is_list(file: JsonFile, first_line: bytes) -> bool:
@@ -250,7 +236,7 @@ def valid_instances(
     """Yield the valid records of instance JSONL or of a list, in their order.
 
     Args:
-        records: each record in the form of `parse_objects`, and its place in the source
+        records: each record in the form of `parse_record`, and its place in the source
         on_bad_box: see `read_annotations`
         kind: the shape of every target; None for boxes
         folder: folder that image paths are relative to; None if unknown
@@ -260,10 +246,7 @@ def valid_instances(
     """
     ids = UniqueIds()
     for record, where in records:
-        if on_bad_box:
-            instance, faults = parse_objects(record, where, on_bad_box)
-        else:
-            instance, faults = (record, []) if isinstance(record, Instance) else parse_record(record, where)
+        instance, faults = parse_record(record, where, on_bad_box)
         problems += faults
         if instance is None:
             continue
@@ -284,30 +267,25 @@ def _with_shapes(
     instance: Instance, where: str, kind: Geometry, on_bad_box: OnBadBox | None, notes: Counter[str]
 ) -> tuple[Instance | None, list[Problem]]:
     """Return the record with every target in a geometry, or None if it is left out, and its problems."""
-    results = [obj if obj.iscrowd else _with_shape(obj, kind, notes) for obj in instance.objects]
-    problems = [
-        Problem(where, f"objects[{i}].geometry", str(result), True, is_box=True)
-        for i, result in enumerate(results)
-        if isinstance(result, InputError)
-    ]
-    if on_bad_box == "drop_image" and any(_is_invalid(result) for result in results):
+    objects: list[Object] = []
+    refused: list[str] = []
+    problems: list[Problem] = []
+    is_invalid = False
+    for i, obj in enumerate(instance.objects):
+        try:
+            objects.append(obj if obj.iscrowd else _with_shape(obj, kind, notes))
+        except InputError as error:  # noqa: PERF203 - of one object
+            refused.append(obj.desc)
+            problems.append(Problem(where, f"objects[{i}].geometry", str(error), True, is_box=True))
+            is_invalid |= not isinstance(error, SmallBoxError)
+    if is_invalid and on_bad_box == "drop_image":
         return None, problems
-    objects = tuple(result for result in results if isinstance(result, Object))
-    refused = (o.desc for o, r in zip(instance.objects, results, strict=True) if isinstance(r, InputError))
-    return with_uncertain(instance.model_copy(update={"objects": objects}), refused), problems
+    return with_uncertain(instance.model_copy(update={"objects": tuple(objects)}), refused), problems
 
 
-def _is_invalid(result: Object | InputError) -> bool:
-    """Return whether an object was refused for another reason than being too small."""
-    return isinstance(result, InputError) and not isinstance(result, SmallBoxError)
-
-
-def _with_shape(obj: Object, kind: Geometry, notes: Counter[str]) -> Object | InputError:
-    try:
-        shape = shape_of(obj, kind)
-        kind.written(shape.coordinates, _GRID)
-    except InputError as error:
-        return error
+def _with_shape(obj: Object, kind: Geometry, notes: Counter[str]) -> Object:
+    shape = shape_of(obj, kind)
+    kind.written(shape.coordinates, _GRID)
     if obj.geometry is None or obj.geometry.type != kind.name:
         notes[in_place_of(kind)] += 1
     return obj if obj.geometry is shape else obj.model_copy(update={"geometry": shape})

@@ -43,17 +43,16 @@ def exit_codes(*, quiet: bool = False) -> Iterator[None]:
         if error.filename is None:  # of no file that a user could look for
             raise
         stop(f"error: {error.filename}: no such file or folder; check the path", 2)
-    except PermissionError as error:
-        stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             stop(f"error: {error.filename!s:.80}...: the name is too long for a file; check the words", 2)
+        if isinstance(error, PermissionError):
+            stop(f"error: {error.filename or error}: {error.strerror or 'no permission'}; choose another place", 1)
         if error.errno == errno.EROFS:
             stop(f"error: {error.filename}: on a read-only file system; choose another place", 1)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        full = error.filename or "the disk"
-        stop(f"error: {full}: no space left; free some or choose another place", 1)
+        stop(f"error: {error.filename or 'the disk'}: no space left; free some or choose another place", 1)
     except KeyboardInterrupt as error:  # of a run: its message names the command to resume it
         if not quiet:
             print(str(error) or "interrupted", file=sys.stderr, flush=True)

@@ -241,17 +241,11 @@ def name_on_disk(folder: str | os.PathLike[str] | None, name: str) -> str:
         >>> name_on_disk("images", "sub\\gone.png")
         'sub\\gone.png'
     """
-    if folder is None or "\\" not in name or _is_file(Path(folder, name)):
+    # A Path raises for a name that is too long for any file.
+    if folder is None or "\\" not in name or os.path.isfile(Path(folder, name)):  # noqa: PTH113
         return name
     with_slashes = PurePosixPath(name.replace("\\", "/")).as_posix()
-    return with_slashes if _is_file(Path(folder, with_slashes)) else name
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # the name is too long
-        return False
+    return with_slashes if os.path.isfile(Path(folder, with_slashes)) else name  # noqa: PTH113
 
 
 def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) -> Path:

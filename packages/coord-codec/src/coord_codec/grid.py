@@ -61,11 +61,12 @@ class CoordGrid:
             InputError: for anything that is not a number, array or tensor
         """
         if _is_array(c):
-            values = _to_float64(c)
+            values = c.double() if hasattr(c, "double") else c.astype("float64")
             is_valid = (values >= -_TOLERANCE) & (values <= 1 + _TOLERANCE)  # NaN compares false
             if not is_valid.all():
                 raise ValueError(_coordinate_error(_first_invalid(is_valid, values)))
-            return _to_int64((values * self.scale).round().clip(0, self.bins - 1))
+            bins = (values * self.scale).round().clip(0, self.bins - 1)
+            return bins.long() if hasattr(bins, "long") else bins.astype("int64")
         if isinstance(c, bool) or not isinstance(c, numbers.Real):
             raise InputError(f"a coordinate is a number, a NumPy array or a torch tensor, found {c!r}")
         value: Any = c  # for mypy: numbers.Real does not declare comparison with floats
@@ -118,14 +119,6 @@ class CoordGrid:
 def _is_array(x: Any) -> bool:
     """Return whether `x` is a NumPy array or scalar or a torch tensor, without importing either library."""
     return hasattr(x, "dtype")
-
-
-def _to_float64(x: Any) -> Any:
-    return x.double() if hasattr(x, "double") else x.astype("float64")
-
-
-def _to_int64(x: Any) -> Any:
-    return x.long() if hasattr(x, "long") else x.astype("int64")
 
 
 def _first_invalid(is_valid: Any, values: Any) -> Any:

@@ -77,6 +77,8 @@ def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFa
     plain = _plain_jpeg_size(source)
     if plain is not None and plain[0] * plain[1] <= max_pixels:
         return ImageFacts(plain, plain)
+    from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
+
     with _opened(source, max_pixels) as stored:
         orientation = stored.getexif().get(_ORIENTATION, 1)
         notes = []
@@ -89,18 +91,11 @@ def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFa
             notes.append("images of more than 8 bits, scaled to 8")
         if stored.has_transparency_data:
             notes.append("images with transparency, laid over white")
-        width, height = _stored_size(stored)
+        width, height = stored.size
+        if isinstance(stored, TiffImageFile):  # recent Pillow versions apply the orientation to TIFF sizes
+            width, height = stored.tag_v2[IMAGEWIDTH], stored.tag_v2[IMAGELENGTH]
         size = (height, width) if orientation in _SWAPS_SIDES else (width, height)
         return ImageFacts(size, (width, height), tuple(notes), orientation)
-
-
-def _stored_size(image: Image.Image) -> tuple[int, int]:
-    """Return width and height before the EXIF orientation is applied; recent Pillow versions apply it to TIFF sizes."""
-    from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
-
-    if isinstance(image, TiffImageFile):
-        return image.tag_v2[IMAGEWIDTH], image.tag_v2[IMAGELENGTH]
-    return image.size
 
 
 _SKIPPED = {0xDB, 0xC4, 0xDD, 0xFE, 0xE0}

@@ -51,15 +51,10 @@ def read_instances(path: str | os.PathLike[str], *, strict: bool = False) -> Ins
         (1, 1, 'objects')
     """
     expect("path", path, str, os.PathLike)
-    instances: list[Instance] = []
-    problems: list[Problem] = []
     with Path(path).open("rb") as file:
-        for number, line in numbered_lines(file, path):
-            instance, line_problems = parse_record(line, f"{path}:{number}")
-            problems += line_problems
-            if instance is not None:
-                instances.append(instance)
-    result = InstanceFile(tuple(instances), tuple(problems))
+        parsed = [parse_record(line, f"{path}:{number}") for number, line in numbered_lines(file, path)]
+    instances = tuple(instance for instance, _ in parsed if instance is not None)
+    result = InstanceFile(instances, tuple(problem for _, problems in parsed for problem in problems))
     if strict:
         raise_for(result.problems, f"{result.skipped} invalid lines in {path}")
     return result

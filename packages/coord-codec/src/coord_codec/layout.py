@@ -210,27 +210,18 @@ def _find_json_objects(
     groups = _group_lengths(ids, coords, kind)
     objects: list[ObjectLayout] = []
     omissions: list[Omission] = []
-    ungrouped: list[int] = []
-
-    def leave_out_ungrouped() -> None:
-        if ungrouped:
-            omissions.append(Omission(ungrouped[0], ungrouped[-1] + 1, Reason.ARITY))
-            ungrouped.clear()
-
-    n = 0
-    while n < len(coords):
-        if n not in groups:
-            ungrouped.append(coords[n])
-            n += 1
-            continue
-        leave_out_ungrouped()
-        shape = tuple(coords[n : n + groups[n]])
-        if shape[0] == 0:
+    place = 0
+    for start, length in [*groups.items(), (len(coords), 0)]:
+        if start < place:
+            continue  # a coordinate belongs to one shape only
+        if place < start:
+            omissions.append(Omission(coords[place], coords[start - 1] + 1, Reason.ARITY))
+        shape = tuple(coords[start : start + length])
+        if shape and shape[0] == 0:
             omissions.append(Omission(0, shape[-1] + 1, Reason.NO_LOGITS))
-        else:
+        elif shape:
             objects.append(ObjectLayout(shape, (), tuple(vocab.id_to_bin(ids[p]) for p in shape)))
-        n += groups[n]  # a coordinate belongs to one shape only
-    leave_out_ungrouped()
+        place = start + length
     return objects, omissions
 
 

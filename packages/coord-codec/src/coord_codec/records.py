@@ -211,56 +211,48 @@ class Problem:
         return ": ".join(part for part in (self.where, self.field, self.message) if part)
 
 
-def parse_record(record: bytes | Mapping[str, Any], where: str) -> tuple[Instance | None, list[Problem]]:
-    """Return the instance of a line or a mapping; if it is invalid, None and all its problems.
-
-    Args:
-        record: a line of an instance file, or the mapping on it
-        where: file and line for the problems
-    """
-    try:
-        return Instance.model_validate(parse_json_line(record) if isinstance(record, bytes) else record), []
-    except ValueError as error:
-        return None, _problems_of(error, where)
-
-
-def parse_objects(record: Any, where: str, on_bad_box: OnBadBox) -> tuple[Instance | None, list[Problem]]:
+def parse_record(record: Any, where: str, on_bad_box: OnBadBox | None = None) -> tuple[Instance | None, list[Problem]]:
     """Return the instance of a record without its refused objects, or None if it is left out, and all its problems.
 
     Args:
         record: an instance, a line of an instance file, or the mapping on it
         where: file and line for the problems
-        on_bad_box: whether an invalid object causes the whole image to be left out
+        on_bad_box: whether an invalid object causes the whole image to be left out, and a box thinner than a bin is
+            refused; None leaves out records with any fault, and keeps such boxes
     """
     faults: list[Problem] = []
     invalid: set[Any] = set()
     try:
-        values: Any = parse_json_line(record) if isinstance(record, bytes) else record
+        values = parse_json_line(record) if isinstance(record, bytes) else record
         instance = values if isinstance(values, Instance) else Instance.model_validate(values)
     except ValidationError as error:
         faults, errors = _problems_of(error, where), error.errors()
-        if not all(fault.is_box for fault in faults):
+        if on_bad_box is None or not all(fault.is_box for fault in faults):
             return None, faults
-        if on_bad_box == "drop_image" and not all(isinstance(_cause(e), SmallBoxError) for e in errors):
+        causes = (e.get("ctx", {}).get("error") for e in errors)
+        if on_bad_box == "drop_image" and not all(isinstance(cause, SmallBoxError) for cause in causes):
             return None, faults
         invalid = {e["loc"][1] for e in errors}
         objects = values["objects"]
         values = {**values, "objects": [o for i, o in enumerate(objects) if i not in invalid]}
-        refused = (objects[i].get("desc") for i in invalid if isinstance(objects[i], Mapping))
-        instance = with_uncertain(Instance.model_validate(values), refused)
-    except ValueError as error:
-        return None, _problems_of(error, where)
-    small = [_small_box_error(obj) for obj in instance.objects]
-    if any(small):
-        positions = [i for i in range(len(small) + len(invalid)) if i not in invalid]  # in the record
-        faults += [
-            Problem(where, f"objects[{i}].bbox", fault, is_box=True)
-            for i, fault in zip(positions, small, strict=True)
-            if fault
-        ]
-        kept = tuple(obj for obj, fault in zip(instance.objects, small, strict=True) if not fault)
-        refused = (obj.desc for obj, fault in zip(instance.objects, small, strict=True) if fault)
-        instance = with_uncertain(instance.model_copy(update={"objects": kept}), refused)
+        left_out = (objects[i].get("desc") for i in invalid if isinstance(objects[i], Mapping))
+        instance = with_uncertain(Instance.model_validate(values), left_out)
+    except ValueError as error:  # the line is no JSON object
+        return None, [Problem(where, "", str(error))]
+    if on_bad_box is None:
+        return instance, faults
+    shown: list[Object] = []
+    refused: list[str] = []
+    places = (i for i in range(len(instance.objects) + len(invalid)) if i not in invalid)  # in the record
+    for i, obj in zip(places, instance.objects, strict=True):
+        try:
+            check_shown(obj.bbox)
+            shown.append(obj)
+        except SmallBoxError as error:  # noqa: PERF203 - of one object
+            refused.append(obj.desc)
+            faults.append(Problem(where, f"objects[{i}].bbox", str(error), is_box=True))
+    if refused:
+        instance = with_uncertain(instance.model_copy(update={"objects": tuple(shown)}), refused)
     return instance, faults
 
 
@@ -289,18 +281,6 @@ def phrase_of(instance: Instance) -> str | None:
     """Return the phrase of a record, its key `query`; None if the record has none."""
     phrase = getattr(instance, "query", None)
     return phrase if isinstance(phrase, str) and phrase.strip() else None
-
-
-def _small_box_error(obj: Object) -> str | None:
-    try:
-        check_shown(obj.bbox)
-    except SmallBoxError as error:
-        return str(error)
-    return None
-
-
-def _cause(error: Mapping[str, Any]) -> Any:
-    return error.get("ctx", {}).get("error")
 
 
 def raise_for(problems: Iterable[Problem], summary: str) -> None:
@@ -363,18 +343,13 @@ def validated(kind: type[T], value: Any, where: str) -> T:
 _adapter: Callable[[Any], TypeAdapter[Any]] = lru_cache(TypeAdapter)
 
 
-def _problems_of(error: ValueError, where: str) -> list[Problem]:
-    """Return the faults that validation found, or the error itself if the line is no JSON object."""
-    if not isinstance(error, ValidationError):
-        return [Problem(where, "", str(error))]
-    return [
-        Problem(where, _path(e["loc"]), _message(e), is_box=e["loc"][:1] == ("objects",) and len(e["loc"]) > 1)
-        for e in error.errors()
-    ]
-
-
-def _path(loc: tuple[int | str, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+def _problems_of(error: ValidationError, where: str) -> list[Problem]:
+    problems = []
+    for fault in error.errors():
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in fault["loc"]).lstrip(".")
+        is_box = fault["loc"][:1] == ("objects",) and len(fault["loc"]) > 1
+        problems.append(Problem(where, place, _message(fault), is_box=is_box))
+    return problems
 
 
 def _message(error: Mapping[str, Any]) -> str:

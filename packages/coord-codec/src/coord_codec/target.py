@@ -197,18 +197,12 @@ def _expect(name: str, value: object, attribute: str, kind: str) -> None:
 
 def _marked_object(obj: Object, kind: Geometry, family: MarkerFamily, form: Form, grid: CoordGrid) -> str:
     bins = kind.to_bins(shape_of(obj, kind).coordinates, grid)
-    box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else _in_brackets(bins, kind.step)
-    if len(family.tokens) == 2:
-        start, end = family.tokens
-        return f"{start}{obj.desc}{box}{end}"
-    ref_start, ref_end, box_start, box_end = family.tokens
-    return f"{ref_start}{obj.desc}{ref_end}{box_start}{box}{box_end}"
-
-
-def _in_brackets(bins: list[int], step: int) -> str:
-    """Return plain numbers as text, the numbers of each point, or of the whole shape, in one bracket."""
-    groups = [bins[start : start + step] for start in range(0, len(bins), step)]
-    return ",".join(f"({','.join(map(str, group))})" for group in groups)
+    # Plain numbers: those of each point, or of the whole shape, are in one bracket.
+    groups = (bins[start : start + kind.step] for start in range(0, len(bins), kind.step))
+    numbers = ",".join(f"({','.join(map(str, group))})" for group in groups)
+    box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else numbers
+    start, *inner, end = family.tokens
+    return f"{start}{obj.desc}{''.join(inner)}{box}{end}"
 
 
 def _json_object(obj: Object, kind: Geometry, form: Form, grid: CoordGrid) -> str:

@@ -221,25 +221,21 @@ def _single_token_ids(tokenizer: Any, tokens: Sequence[str], *, what: str, advic
     if not hasattr(tokenizer, "get_vocab"):
         raise ValueError(f"expected a tokenizer, found {tokenizer!r:.60}; AutoTokenizer.from_pretrained loads one")
     vocab = tokenizer.get_vocab()
-    missing = [token for token in tokens if token not in vocab]
-    if missing:
+    if missing := [token for token in tokens if token not in vocab]:
         named = ", ".join(missing[:_NAMED]) + (", ..." if len(missing) > _NAMED else "")
         raise ValueError(f"the tokenizer lacks {len(missing)} of {len(tokens)} {what} tokens: {named}; {advice}")
     ids = [vocab[token] for token in tokens]
     # A token in the vocabulary may still be split (a BPE entry that no merge produces). One call for all tokens is a
     # thousand times faster than one call per token, and also proves that neighbours are not merged.
-    if _encode(tokenizer, "".join(tokens)) != ids:
-        for token, token_id in zip(tokens, ids, strict=True):
-            encoded = _encode(tokenizer, token)
-            if encoded != [token_id]:
-                raise ValueError(
-                    f"the {what} token {token} has id {token_id} but its text is encoded as {encoded}: "
-                    "add it with tokenizer.add_tokens so that it is never split"
-                )
-        raise ValueError(
-            f"the {what} tokens are not encoded one by one when adjacent: check the tokenizer's added tokens"
-        )
-    return ids
+    if _encode(tokenizer, "".join(tokens)) == ids:
+        return ids
+    for token, token_id in zip(tokens, ids, strict=True):
+        if (encoded := _encode(tokenizer, token)) != [token_id]:
+            fault = f"has id {token_id} but its text is encoded as {encoded}"
+            raise ValueError(
+                f"the {what} token {token} {fault}: add it with tokenizer.add_tokens so that it is never split"
+            )
+    raise ValueError(f"the {what} tokens are not encoded one by one when adjacent: check the tokenizer's added tokens")
 
 
 def _encode(tokenizer: Any, text: str) -> list[int]:

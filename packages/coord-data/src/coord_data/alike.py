@@ -97,15 +97,14 @@ def alike_images(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> lis
     for i, file in enumerate(first):
         pairs |= {(i, j): Pair(i, j, "equal", "equal files") for j in by_digest.get(file.digest, ())}
     if len(first) * len(second) <= _COMPARED:
-        (rows_i, hashes_i), (rows_j, hashes_j) = _hashes(first), _hashes(second)
-        for at_i, at_j, bits in near_duplicates(hashes_i, hashes_j):
+        one, other = ({i: f.look for i, f in enumerate(files) if f.look is not None} for files in (first, second))
+        rows_i, rows_j = list(one), list(other)
+        for at_i, at_j, bits in near_duplicates(list(one.values()), list(other.values())):
             i, j = rows_i[at_i], rows_j[at_j]
-            grey_i, grey_j = first[i].grey, second[j].grey
-            same = (i, j) not in pairs and grey_i is not None and grey_j is not None and is_same(grey_i, grey_j)
-            how = "parts of them differ"
-            if same:
-                is_resized = first[i].size != second[j].size
-                how = "copies of another size" if is_resized else "copies of another quality or frames without motion"
+            same = (i, j) not in pairs and is_same(first[i].grey, second[j].grey)
+            how = "copies of another quality or frames without motion" if same else "parts of them differ"
+            if same and first[i].size != second[j].size:
+                how = "copies of another size"
             how += f", {bits} of 64 bits of their perceptual hashes differ"
             pairs.setdefault((i, j), Pair(i, j, "copy" if same else "alike", how))
     return sorted(pairs.values(), key=lambda pair: (not pair.same, pair.first, pair.second))
@@ -136,16 +135,13 @@ def same_boxes_of(one: str, other: str, boxes: Mapping[str, Boxes]) -> bool:
     return have_same_boxes(boxes.get(one, _NONE), boxes.get(other, _NONE))
 
 
-def _hashes(files: Sequence[ImageFile]) -> tuple[list[int], list[np.ndarray]]:
-    rows = [i for i, file in enumerate(files) if file.look is not None]
-    return rows, [look for file in files if (look := file.look) is not None]
-
-
-def is_same(one: np.ndarray, other: np.ndarray) -> bool:
+def is_same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     """Return whether two images with these grey fields are copies of each other, at any size and quality.
 
     Frames of one video, in which something has moved, are not: they differ where each of them is smooth.
     """
+    if one is None or other is None:
+        return False
     difference = np.abs(one[0].astype(np.int16) - other[0]) - np.minimum(one[1], other[1]) // 2
     return bool(np.partition(difference, -_DIFFERING, axis=None)[-_DIFFERING] <= _SAME_GREY)
 

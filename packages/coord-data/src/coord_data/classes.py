@@ -16,20 +16,6 @@ _Record = TypeVar("_Record", Instance, Row)
 OTHER = "objects of other classes than those asked for, left out"
 
 
-def of_classes(record: _Record, classes: Sequence[str] | None, notes: Counter[str]) -> _Record:
-    """Return the record with only the objects of these classes, and count the others."""
-    if classes is None:
-        return record
-    names = record.desc if isinstance(record, Row) else [target.desc for target in record.objects]
-    kept = [n for n, name in enumerate(names) if name in classes]
-    notes[OTHER] += len(names) - len(kept)
-    if len(kept) == len(names):
-        return record
-    if isinstance(record, Row):
-        return record.of_objects(kept)
-    return record.model_copy(update={"objects": tuple(record.objects[n] for n in kept)})
-
-
 def usable(
     records: Iterable[_Record],
     faults: Iterable[Problem | None],
@@ -47,10 +33,21 @@ def usable(
         notes: updated with counts of notes
     """
     for record, fault in zip(records, faults, strict=True):
-        if fault is None:
-            yield of_classes(record, classes, notes)
-        else:
+        if fault is not None:
             problems.append(fault)
+            continue
+        if classes is None:
+            yield record
+            continue
+        names = record.desc if isinstance(record, Row) else [target.desc for target in record.objects]
+        kept = [n for n, name in enumerate(names) if name in classes]
+        notes[OTHER] += len(names) - len(kept)
+        if len(kept) == len(names):
+            yield record
+        elif isinstance(record, Row):
+            yield record.of_objects(kept)
+        else:
+            yield record.model_copy(update={"objects": tuple(record.objects[n] for n in kept)})
 
 
 def class_categories(stated: Sequence[Category], classes: Sequence[str] | None, source: str) -> tuple[Category, ...]:

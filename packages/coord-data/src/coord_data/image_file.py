@@ -6,11 +6,12 @@ import hashlib
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -111,23 +112,15 @@ def look_at(path: Path, *, decode: bool = True, keep: bool = False) -> ImageFile
         return ImageFile(None, f"cannot be decoded ({error.strerror or error})")
     try:
         facts = image_facts(path if content is None else content)
+        seen = ImageFile(facts.size, None, facts.orientation, facts.stored_size, facts.notes)
         if content is None:
-            return ImageFile(facts.size, None, facts.orientation, facts.stored_size, facts.notes)
+            return seen
         small = decode_image(content, at_most=(THUMBNAIL, THUMBNAIL))
     except ImageError as error:
         return ImageFile(None, str(error))
     small.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
-    return ImageFile(
-        facts.size,
-        None,
-        facts.orientation,
-        facts.stored_size,
-        facts.notes,
-        hashlib.sha256(content).hexdigest(),
-        perceptual_hash(small),
-        grey_fields(small),
-        small if keep else None,
-    )
+    digest, look, grey = hashlib.sha256(content).hexdigest(), perceptual_hash(small), grey_fields(small)
+    return replace(seen, digest=digest, look=look, grey=grey, small=small if keep else None)
 
 
 def look_inside(path: Path, base: Path | None, *, decode: bool = True, known: ImageFile | None = None) -> ImageFile:
@@ -220,11 +213,8 @@ def problem_of(
         return Problem(str(path), "image", f"{file.fault}{hint}")
     width, height = file.size
     if max_side_ratio is not None and max(file.size) > max_side_ratio * min(file.size):
-        return Problem(
-            str(path),
-            "width, height",
-            f"the file has {width} x {height} pixels; the ratio of its sides exceeds max_side_ratio={max_side_ratio:g}",
-        )
+        fault = f"the ratio of its sides exceeds max_side_ratio={max_side_ratio:g}"
+        return Problem(str(path), "width, height", f"the file has {width} x {height} pixels; {fault}")
     if None not in stated and stated != file.size:
         message = f"the annotations say {stated[0]} x {stated[1]} pixels, the file has {width} x {height}"
         if stated == file.stored_size:
@@ -273,28 +263,25 @@ def where_it_is(name: str, annotations: Path) -> str:
     parts = PurePosixPath(name.replace("\\", "/")).parts
     tails = ["/".join(parts[start:]) for start in range(len(parts))]
     top = (annotations.parent if annotations.is_file() else annotations).absolute()
-    folders = list(islice(_folders(top), _FOLDERS))
-    if len(folders) == 1:
-        folders = list(islice(_folders(top.parent), _FOLDERS))
-    for tail in tails:
-        matching = (folder for folder in folders if os.path.isfile(f"{folder}/{tail}"))  # noqa: PTH113
-        if folder := next(matching, None):
+    folders = _folders(top)
+    folders = folders if len(folders) > 1 else _folders(top.parent)
+    for tail, folder in product(tails, folders):
+        if os.path.isfile(f"{folder}/{tail}"):  # noqa: PTH113
             return f": {folder}" + (f", once they are written as {tail}" if tail != tails[0] else "")
     return ""
 
 
-def _folders(top: Path) -> Iterator[str]:
-    """Yield a folder and its subfolders without hidden ones, breadth first."""
-    current = [str(top)]
-    while current:
-        yield from current
+def _folders(top: Path) -> list[str]:
+    """Return a folder and its subfolders without hidden ones, breadth first, as far as they can be read."""
+    found, beyond = list[str](), [str(top)]
+    while beyond and len(found) < _FOLDERS:
+        found += beyond
         subfolders = []
-        for folder in current:
-            try:
+        for folder in beyond:
+            with suppress(OSError):  # a folder without read permission
                 subfolders += [entry.path for entry in os.scandir(folder) if entry.is_dir() and entry.name[:1] != "."]
-            except OSError:  # noqa: PERF203 - a folder without read permission
-                continue
-        current = sorted(subfolders)
+        beyond = sorted(subfolders)
+    return found[:_FOLDERS]
 
 
 def is_outside(path: Path, base: Path) -> bool:

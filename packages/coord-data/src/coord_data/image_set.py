@@ -24,14 +24,14 @@ from coord_codec.images import ImageError, decode_image
 from coord_codec.records import raise_for_refused
 from coord_data.classes import absent_classes, class_categories, tables_of_classes, usable
 from coord_data.formats.annotation_format import Evidence
-from coord_data.formats.coco import base_of
+from coord_data.formats.coco import base_of, has_many
 from coord_data.formats.registry import open_source
 from coord_data.image_file import FULL_CHECK_LIMIT, MISSING, ImageFolder, problem_of, where_it_is
 from coord_data.reading import read_by
 from coord_data.records import Records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
-from coord_data.stored import is_kept, kept_records
+from coord_data.stored import kept_records
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,11 +84,6 @@ class ImageSet:
     def words(self) -> frozenset[str]:
         """The distinct descriptions of the targets."""
         return Records.of(self.instances).words
-
-    @property
-    def image_sizes(self) -> np.ndarray:
-        """Width and height of each image in pixels; 0 if unknown."""
-        return Records.of(self.instances).image_sizes
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -163,8 +158,13 @@ def load_annotated(
     expect("source", source, Path, Source)
     rules = rules or ReadingRules()
     source = open_source(source, rules.format)
-    if is_kept(source):
-        return _load_many(source, name, rules, scored)
+    if source.format in ("jsonl", "coco") and has_many(source):  # so many that no image is decoded
+        root, base = rules.images or source.path.parent, rules.images or base_of(source.path)
+        kept_set, digest, part = kept_records(source, base, rules, name, scored=scored)
+        if rules.on_bad_box == "error":
+            raise_for_refused(kept_set.problems)
+        found = _checked(source.path, kept_set, rules)
+        return ImageSet(name, found, root, digest, notes=_notes_on(kept_set, rules), base=base, part=part)
     evidence = gather_evidence(source, rules, name)
     loaded, root = evidence.annotations, evidence.root
     instances, problems, notes = list(loaded.instances), list(loaded.problems), Counter(loaded.notes)
@@ -233,15 +233,6 @@ def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> Ann
     categories = class_categories(annotations.categories, rules.classes, str(path))
     tables = tables_of_classes(annotations.tables, annotations.categories, categories)
     return replace(annotations, categories=categories, tables=tables)
-
-
-def _load_many(source: Source, name: str, rules: ReadingRules, scored: bool) -> ImageSet:
-    root, base = rules.images or source.path.parent, rules.images or base_of(source.path)
-    kept = kept_records(source, base, rules, name, scored=scored)
-    if rules.on_bad_box == "error":
-        raise_for_refused(kept.annotations.problems)
-    notes, found = _notes_on(kept.annotations, rules), _checked(source.path, kept.annotations, rules)
-    return ImageSet(name, found, root, kept.digest, notes=notes, base=base, part=kept.part)
 
 
 def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:

@@ -57,12 +57,11 @@ def _locked(folder: Path) -> Iterator[bool]:
     It is not if another process holds the lock, or if the file system has no locks.
     """
     descriptor = os.open(folder, os.O_RDONLY)
+    locked = False
     try:
-        locked = True
-        try:
+        with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            locked = False
+            locked = True
         yield locked
     finally:
         os.close(descriptor)

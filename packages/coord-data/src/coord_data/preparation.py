@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
 from coord_codec.records import phrase_of
 from coord_data.formats.coco import SUMMARY
+from coord_data.formats.registry import open_source
 from coord_data.image_file import look_at
+from coord_data.image_paths import image_files, is_hidden
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.output_folder import output_folder
 from coord_data.rules import ReadingRules
 from coord_data.selection import DropDuplicates, Dropped, Looks, drawn, split_by_content, without_duplicates
 from coord_data.source import Source
-from coord_data.source_folders import images_of, named_path
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5
@@ -63,16 +65,23 @@ def prepare(
         expect(f"sources[{i}]", source, Path, Source)
     expect("out", out, Path)
     expect("data", data, ReadingRules)
-    single, folder = out.suffix == ".jsonl", _folder_of(out)
+    single = out.suffix == ".jsonl"
+    folder = (out.parent if single else out).resolve()
     if single and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
     if join_boxes and drop_duplicates is None:
         raise InputError("--join-boxes joins those of duplicates that are left out; add --drop-duplicates exact")
-    sets = _read(sources, data)
+    sets = [
+        load_annotated(path, data.model_copy(update={"images": images}), name=str(_named_path(path)))
+        for path, images in _images_of(sources, data.images)
+    ]
     faults = [problem for loaded in sets for problem in loaded.problems]
     facts = _facts(sets, folder, faults)
     instances = list(_instances(sets, folder))
-    _refuse_no_boxes(instances, sets, faults)
+    if not any(instance.targets or phrase_of(instance) for instance in instances):  # phrases may have no answer
+        reason = f"the first problem: {faults[0]}" if faults else "check that these are the files with the labels"
+        images = f"{counted(len(instances), 'image')} of {', '.join(loaded.name for loaded in sets)}"
+        raise InputError(f"{images}: expected boxes, found none; {reason}")
     looks = {} if split is None and drop_duplicates is None else _looks(sets, instances)
     dropped: list[Dropped] = []
     near: list[dict[str, object]] = []
@@ -88,7 +97,13 @@ def prepare(
     _write(out, parts, facts, [*faults, *(row.problem for row in dropped)])
     _report(out, parts, facts, near, faults)
     if drop_duplicates is not None:
-        _LOG.info(_dropped_line(dropped, join_boxes))
+        line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
+        if dropped:
+            line += f", for example {dropped[0].image}, as {dropped[0].kept} is kept"
+        if other := sum(not row.same_boxes for row in dropped):
+            fate = "joined" if join_boxes else "lost; --join-boxes keeps them"
+            line += f"; {other} of them had other boxes, which are {fate}"
+        _LOG.info(line)
     if data.allow_outside:
         _LOG.info("images may lie outside their folder: allow that wherever this is read (--allow-outside)")
 
@@ -103,19 +118,41 @@ def written_to(out: Path) -> tuple[Path, ...]:
     return (out, out.with_suffix(SUMMARY), _problems_of(out)) if out.suffix == ".jsonl" else (out,)
 
 
-def _folder_of(out: Path) -> Path:
-    return (out.parent if out.suffix == ".jsonl" else out).resolve()
-
-
 def _problems_of(out: Path) -> Path:
     return out.with_name(f"{out.stem}.problems.jsonl") if out.suffix == ".jsonl" else out / "problems.jsonl"
 
 
-def _read(sources: Sequence[Path | Source], data: ReadingRules) -> list[ImageSet]:
-    return [
-        load_annotated(path, data.model_copy(update={"images": images}), name=str(named_path(path)))
-        for path, images in images_of(sources, data.images)
-    ]
+def _images_of(sources: Sequence[Path | Source], images: Path | None) -> list[tuple[Path | Source, Path | None]]:
+    """Return the annotations with their image folders; the last source may be the image folder of all others."""
+    paths = [_named_path(source) for source in sources]
+    if missing := next((path for path in paths[1:] if not path.exists()), None):
+        raise InputError(f"{missing}: expected annotations, or a folder of images, found nothing there; check the path")
+    *others, last = paths
+    if images is None and others and last.is_dir():
+        contains_images = [path.is_dir() and last.resolve().is_relative_to(path.resolve()) for path in others]
+        if others[0].is_dir() and any(contains_images):
+            return [
+                (source, last if contains else None)
+                for source, contains in zip(sources[:-1], contains_images, strict=True)
+            ]
+        if not others[0].is_dir() or _is_of_images(last, others[0]):
+            return [(source, last) for source in sources[:-1]]
+    return [(source, images) for source in sources]
+
+
+def _named_path(source: Path | Source) -> Path:
+    """Return the path that the user named."""
+    return source.named if isinstance(source, Source) else source
+
+
+def _is_of_images(folder: Path, annotations: Path) -> bool:
+    """Return whether a folder has no annotations, or only images while the annotations' folder has none."""
+    try:
+        open_source(folder)
+    except InputError:
+        return True
+    files = [path for path in folder.rglob("*") if path.is_file() and not is_hidden(path, folder)]
+    return len(image_files(folder)) == len(files) and not image_files(annotations)
 
 
 def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
@@ -130,15 +167,6 @@ def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
             image = Path(os.path.normpath(Path(root) / instance.image)).as_posix()
             values = {"image": image} | ({"image_id": None} if shared else {})
             yield instance.model_copy(update=values)
-
-
-def _refuse_no_boxes(instances: Sequence[Instance], sets: Sequence[ImageSet], faults: Sequence[Problem]) -> None:
-    """Raise an `InputError` if no image has a box to train on; phrases may be asked for that nothing fits."""
-    if any(instance.targets or phrase_of(instance) for instance in instances):
-        return
-    reason = f"the first problem: {faults[0]}" if faults else "check that these are the files with the labels"
-    images = f"{counted(len(instances), 'image')} of {', '.join(loaded.name for loaded in sets)}"
-    raise InputError(f"{images}: expected boxes, found none; {reason}")
 
 
 def _looks(sets: Sequence[ImageSet], instances: Sequence[Instance]) -> Looks:
@@ -164,18 +192,11 @@ def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) ->
 
 def _note_shared(sets: Sequence[ImageSet]) -> list[str]:
     """Return a note if images occur in several sources, and so in several records."""
-    if len(sets) == 1:
-        return []
-    paths: Counter[str] = Counter()
-    for loaded in sets:
-        root = loaded.root.resolve()
-        paths.update({os.path.normpath(root / instance.image) for instance in loaded.instances})
-    shared = [path for path, count in paths.items() if count > 1]
-    return (
-        [f"{counted(len(shared), 'image has', 'images have')} a record in each of several sources, such as {shared[0]}"]
-        if shared
-        else []
-    )
+    roots = [(loaded.root.resolve(), loaded.instances) for loaded in sets if len(sets) > 1]
+    places = [sorted({os.path.normpath(root / instance.image) for instance in instances}) for root, instances in roots]
+    shared = [path for path, count in Counter(chain(*places)).items() if count > 1]
+    images = counted(len(shared), "image has", "images have")
+    return [f"{images} a record in each of several sources, such as {shared[0]}"] if shared else []
 
 
 def _write(
@@ -217,12 +238,3 @@ def _report(
         _LOG.info(f"left out: {problem}")
     if len(faults) > _SHOWN:
         _LOG.info(f"{len(faults)} problems in all, see {_problems_of(out)}")
-
-
-def _dropped_line(dropped: Sequence[Dropped], joined: bool) -> str:
-    other = sum(not row.same_boxes for row in dropped)
-    line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
-    if dropped:
-        line += f", for example {dropped[0].image}, as {dropped[0].kept} is kept"
-    fate = "joined" if joined else "lost; --join-boxes keeps them"
-    return line + (f"; {other} of them had other boxes, which are {fate}" if other else "")

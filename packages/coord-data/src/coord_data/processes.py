@@ -1,4 +1,4 @@
-"""Forked processes that run jobs on all cores, or one function in the background.
+"""Forked processes that run jobs on all cores.
 
 They are forked, since a new interpreter would need seconds for imports and would run a script without an `if __name__`
 line again. They ignore Ctrl-C, which the parent handles, and end when the parent ends, even if it is killed.
@@ -11,19 +11,16 @@ import os
 import signal
 import sys
 import threading
-import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain, islice
-from multiprocessing.connection import Connection, wait
-from typing import Any, Generic, TypeVar
+from multiprocessing.connection import wait
+from typing import Any, TypeVar
 
-from coord_codec import InputError, RunError
+from coord_codec import RunError
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
@@ -57,8 +54,9 @@ def in_processes(
             with _forking():
                 waiting.append((job, pool.submit(_run_job, job)))
             if len(waiting) > 4 * cores:
-                yield _result(*waiting.popleft())
-        yield from (_result(*pair) for pair in waiting)
+                done, future = waiting.popleft()
+                yield done, future.result()
+        yield from ((job, future.result()) for job, future in waiting)
     except BrokenProcessPool:
         raise RunError(_ENDED) from None
     finally:
@@ -72,63 +70,6 @@ def _begin(work: Callable[[Any], Any]) -> None:
 
 def _run_job(job: Any) -> Any:
     return _work_stack[-1](job)
-
-
-def _result(job: _Job, future: Future[_Result]) -> tuple[_Job, _Result]:
-    return job, future.result()
-
-
-@dataclass
-class Outcome(Generic[_Result]):
-    """Result of work that runs during a `meanwhile` block, available when the block has ended."""
-
-    value: _Result | None = None
-
-
-@contextmanager
-def meanwhile(work: Callable[[], _Result]) -> Iterator[Outcome[_Result]]:
-    """Run work in a process during the block and wait for it; on a single core it runs before the block.
-
-    Yields an `Outcome` that holds the result, which must be picklable, after the block.
-
-    Raises:
-        RunError: the process was killed from outside.
-        Exception: any exception that `work` raised.
-    """
-    if _cores() == 1:
-        yield Outcome(work())
-        return
-    outcome: Outcome[_Result] = Outcome()
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_send_result, args=(work, sender))
-    with _forking():
-        process.start()
-    sender.close()
-    try:
-        yield outcome
-        try:
-            error, outcome.value = receiver.recv()
-        except EOFError:
-            raise RunError(_ENDED) from None
-        if error is not None:
-            raise error
-    finally:
-        process.terminate()
-        process.join()
-        receiver.close()
-
-
-def _send_result(work: Callable[[], Any], sender: Connection) -> None:
-    _follow_the_parent()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that partial files are removed
-    try:
-        value = work()
-    except Exception as error:  # raised again by the parent
-        if not isinstance(error, InputError | RunError):
-            error.add_note(traceback.format_exc())  # a traceback cannot be pickled
-        sender.send((error, None))
-    else:
-        sender.send((None, value))
 
 
 def _cores() -> int:

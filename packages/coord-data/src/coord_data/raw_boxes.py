@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Literal
@@ -17,7 +17,7 @@ import numpy as np
 from coord_codec import AnnotationSet, InputError, Object
 from coord_codec.coco.tables import CocoTables
 from coord_codec.files import finite_numbers
-from coord_data.raw import Reading
+from coord_data.raw import RawObject, Reading, as_list
 from coord_data.records import Records
 from coord_data.source import Source
 
@@ -73,6 +73,11 @@ class RawBoxes:
 
     def __len__(self) -> int:
         return len(self.numbers_N4)
+
+    def of_boxes(self, rows_n: np.ndarray) -> RawBoxes:
+        """Return the set with some of its boxes."""
+        labels = tuple(self.labels[row] for row in rows_n.tolist())
+        return replace(self, image_N=self.image_N[rows_n], numbers_N4=self.numbers_N4[rows_n], labels=labels)
 
     def compared_images(self) -> list[int]:
         """Return which images are compared with their boxes: evenly spaced ones with boxes, and consecutive ones."""
@@ -143,7 +148,7 @@ def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
     boxes = [(i, box) for i, image in enumerate(images) for box in image.objects]
     used = Counter(box.class_number for _, box in boxes if box.class_number is not None)
     classes = ClassNumbers(used, reading.class_names) if reading.class_names else None
-    boxes = [(i, box) for i, box in boxes if _is_finite(box.corners_xyxy) and not (box.ignored or box.is_point)]
+    boxes = [(i, box) for i, box in boxes if has_four_numbers(box) and not box.ignored]
     fractions = bool(boxes) and all(box.unit == "fractions" for _, box in boxes)
     raw = _raw(
         [image.name for image in images],
@@ -153,7 +158,7 @@ def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
     )
     raw = replace(raw, unit="unit" if fractions else "pixels", format=format, class_numbers=classes)
     if reading.layout == "cxcywh":
-        return _as_centres(raw)
+        return replace(raw, numbers_N4=as_centres(raw.numbers_N4), layout="cxcywh")
     if reading.in_thousandths:
         return replace(raw, numbers_N4=raw.numbers_N4 * 1000, unit="norm1000")
     return raw
@@ -163,26 +168,22 @@ def class_numbers_of_coco(document: Any) -> ClassNumbers | None:
     """Return the class numbers of a COCO document; None if it is not a JSON object."""
     if not isinstance(document, Mapping):
         return None
-    numbers = [row.get("category_id") for row in _rows(document, "annotations")]
-    named = [(row.get("id"), str(row.get("name"))) for row in _rows(document, "categories")]
-    used = Counter(number for number in numbers if type(number) is int)
-    return ClassNumbers(used, {number: name for number, name in named if type(number) is int}, "categories")
+    rows = {name: document.get(name) for name in ("annotations", "categories")}
+    annotations, categories = ([row for row in as_list(rows[name]) if isinstance(row, Mapping)] for name in rows)
+    used = Counter(number for row in annotations if type(number := row.get("category_id")) is int)
+    names = {number: str(row.get("name")) for row in categories if type(number := row.get("id")) is int}
+    return ClassNumbers(used, names, "categories")
 
 
-def _rows(document: Mapping[str, Any], name: str) -> Iterable[Mapping[str, Any]]:
-    rows = document.get(name)
-    return (row for row in rows if isinstance(row, Mapping)) if isinstance(rows, list) else ()
+def has_four_numbers(box: RawObject) -> bool:
+    """Return whether a file states four finite numbers of a box, and not a point."""
+    return len(box.corners_xyxy) == 4 and not box.is_point and all(map(math.isfinite, box.corners_xyxy))
 
 
-def _is_finite(corners_xyxy: Sequence[float]) -> bool:
-    return len(corners_xyxy) == 4 and all(map(math.isfinite, corners_xyxy))
-
-
-def _as_centres(raw: RawBoxes) -> RawBoxes:
-    """Convert corners back to the centre, width and height of the file."""
-    low_N2, high_N2 = raw.numbers_N4[:, :2], raw.numbers_N4[:, 2:]
-    numbers_N4 = np.concatenate([(low_N2 + high_N2) / 2, high_N2 - low_N2], axis=1)
-    return replace(raw, numbers_N4=numbers_N4, layout="cxcywh")
+def as_centres(corners_N4: np.ndarray) -> np.ndarray:
+    """Return centre, width and height of boxes."""
+    low_N2, high_N2 = corners_N4[:, :2], corners_N4[:, 2:]
+    return np.concatenate([(low_N2 + high_N2) / 2, high_N2 - low_N2], axis=1)
 
 
 def _raw(
@@ -193,17 +194,15 @@ def _raw(
 ) -> RawBoxes:
     return RawBoxes(
         tuple(files),
-        np.array([[_side(v) for v in size] for size in sizes], np.float64).reshape(-1, 2),
+        np.array(
+            [[v if isinstance(v, int | float) and v > 0 else np.nan for v in s] for s in sizes], np.float64
+        ).reshape(-1, 2),
         np.array([image for image, _ in rows], np.int64),
         np.array([box for _, box in rows], np.float64).reshape(-1, 4),
         tuple(labels),
         layout="xyxy",
         unit="unit",
     )
-
-
-def _side(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) and value and value > 0 else float("nan")
 
 
 def numbers_of(item: Any) -> tuple[float, ...] | None:

@@ -68,13 +68,12 @@ class Copy:
             return f"at most {self.value:,.0f} pixels, as a model receives them: multiples of {INPUTS[self.kind][0]}"
         if self.value < _FRACTIONS:
             return f"{self.value:.3g} times the fractions of the images"
-        side = f"{self.value:.0f}"
         return {
-            "square": f"{side} x {side} pixels",
-            "padded": f"a square of {side} pixels with the image at its centre",
-            "longer": f"a longer side of {side} pixels",
-            "area": f"an area of {side} x {side} pixels",
-        }[self.kind]
+            "square": "{0:.0f} x {0:.0f} pixels",
+            "padded": "a square of {:.0f} pixels with the image at its centre",
+            "longer": "a longer side of {:.0f} pixels",
+            "area": "an area of {0:.0f} x {0:.0f} pixels",
+        }[self.kind].format(self.value)
 
     def sizes(self, sizes_I2: np.ndarray) -> np.ndarray:
         """Return width and height of the images inside the copies, without padding.
@@ -204,20 +203,11 @@ class ReadAs:
         Raises:
             InputError: a word is not known, or order or unit are named twice.
         """
-        layouts: list[str] = []
-        units: list[str | Copy] = []
-        changes: list[Change] = []
-        for word in map(str.strip, text.split(",")):
-            if word in LAYOUTS:
-                layouts.append(word)
-            elif word in UNITS:
-                units.append(word)
-            else:
-                part = _copy_or_change(word)
-                if isinstance(part, Copy):
-                    units.append(part)
-                else:
-                    changes.append(part)
+        words = [word.strip() for word in text.split(",")]
+        parts = [word if word in LAYOUTS or word in UNITS else _copy_or_change(word) for word in words]
+        layouts = [part for part in parts if isinstance(part, str) and part in LAYOUTS]
+        units = [part for part in parts if part in UNITS or isinstance(part, Copy)]
+        changes = (part for part in parts if isinstance(part, Change))
         for what, named in (("order", layouts), ("unit", units)):
             if len(named) > 1:
                 raise InputError(f"--read-as {text}: expected one {what}, found {' and '.join(map(str, named))}")
@@ -268,7 +258,7 @@ def _copy_or_change(word: str) -> Copy | Change:
     if name in ("mirrored", "upside-down") and value is None:
         return Change(name)
     try:
-        number = float(value) if value is not None else 0.0
+        number = float(value or 0)
     except ValueError:
         number = 0.0
     if number > 0:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -18,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute  # `pa.compute` is there only once something has imported it
 
 from coord_codec import Instance, Object
+from coord_codec.files import atomic_write
 from coord_codec.geometry import read_shape
 from coord_codec.records import phrase_of
 
@@ -75,19 +74,11 @@ class Row(NamedTuple):
         )
 
 
-def write_records(path: Path, rows: Iterable[Row]) -> int:
-    """Write an Arrow file atomically, one batch in memory at a time, and return its number of records."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    count = 0
-    try:
-        with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
-            for batch in _batches(rows):
-                writer.write_batch(batch)
-                count += len(batch)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return count
+def write_records(path: Path, rows: Iterable[Row]) -> None:
+    """Write an Arrow file atomically, one batch in memory at a time."""
+    with atomic_write(path, "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
+        for batch in _batches(rows):
+            writer.write_batch(batch)
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
@@ -118,25 +109,6 @@ def row_of(instance: Instance) -> Row:
         [target.area for target in instance.objects],
         (extra, objects) if extra or any(objects) else None,
     )
-
-
-def instance_of(row: Row) -> Instance:
-    """Convert a row to an instance."""
-    extra, extras = row.extra or ({}, None)
-    objects = []
-    for i, (desc, crowd, area) in enumerate(zip(row.desc, row.crowd, row.area, strict=True)):
-        values: dict[str, Any] = {"desc": desc, "bbox": tuple(row.bbox[4 * i : 4 * i + 4])}
-        if crowd:
-            values["iscrowd"] = True
-        if area is not None:
-            values["area"] = area
-        if extras:
-            values |= extras[i]
-        if "geometry" in values:
-            values["geometry"] = read_shape(values["geometry"])
-        objects.append(Object.model_construct(**values))
-    known = {key: value for key in ("width", "height", "image_id") if (value := getattr(row, key)) is not None}
-    return Instance.model_construct(image=row.image, **known, **extra, objects=tuple(objects))
 
 
 class Records(Sequence[Instance]):
@@ -250,5 +222,21 @@ class Records(Sequence[Instance]):
 
 
 def _instance(values: dict[str, Any]) -> Instance:
-    parsed = {name: values[name] and json.loads(values[name]) for name in ("image_id", "extra")}
-    return instance_of(Row(**values | parsed))
+    """Return the instance of a row as the file holds it."""
+    extra, extras = json.loads(values["extra"]) if values["extra"] else ({}, None)
+    objects = []
+    for i, (desc, crowd, area) in enumerate(zip(values["desc"], values["crowd"], values["area"], strict=True)):
+        stated: dict[str, Any] = {"desc": desc, "bbox": tuple(values["bbox"][4 * i : 4 * i + 4])}
+        if crowd:
+            stated["iscrowd"] = True
+        if area is not None:
+            stated["area"] = area
+        if extras:
+            stated |= extras[i]
+        if "geometry" in stated:
+            stated["geometry"] = read_shape(stated["geometry"])
+        objects.append(Object.model_construct(**stated))
+    known = {key: values[key] for key in ("width", "height") if values[key] is not None}
+    if values["image_id"] is not None:
+        known["image_id"] = json.loads(values["image_id"])
+    return Instance.model_construct(image=values["image"], **known, **extra, objects=tuple(objects))

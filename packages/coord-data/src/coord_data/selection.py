@@ -124,29 +124,23 @@ def split_by_content(
     """
     files = [looks[instance.image] for instance in instances]
     hashes = [file.look for file in files if file.look is not None]
-    greys = [file.grey for file in files if file.grey is not None]
-    assert len(hashes) == len(greys) == len(files)  # images that cannot be decoded are left out
+    assert len(hashes) == len(files)  # images that cannot be decoded are left out
     pairs = [(i, j, bits) for i, j, bits in near_duplicates(hashes, hashes) if i < j]
     group = list(range(len(files)))
     for i, j, _ in pairs:
-        if is_same(greys[i], greys[j]):
+        if is_same(files[i].grey, files[j].grey):
             old, new = sorted((group[i], group[j]), key=lambda at: files[at].digest, reverse=True)
             group = [new if at == old else at for at in group]
     in_val = [int(files[at].digest[:16], 16) < share * 2**64 for at in group]
-    splits = {
-        "train.jsonl": [instance for instance, is_val in zip(instances, in_val, strict=True) if not is_val],
-        "val.jsonl": [instance for instance, is_val in zip(instances, in_val, strict=True) if is_val],
-    }
+    splits: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}
+    for instance, is_val in zip(instances, in_val, strict=True):
+        splits["val.jsonl" if is_val else "train.jsonl"].append(instance)
     for name, part in splits.items():
         if not part:
             raise InputError(f"--split {share:g}: no image was assigned to {name}; choose another share, or add images")
-    near: dict[int, tuple[int, int]] = {}
+    near: dict[int, dict[str, object]] = {}
     for i, j, bits in pairs:
         if in_val[i] != in_val[j]:
             val, train = (i, j) if in_val[i] else (j, i)
-            near.setdefault(val, (train, bits))
-    listed: list[dict[str, object]] = [
-        {"val": instances[val].image, "train": instances[train].image, "bits": bits}
-        for val, (train, bits) in sorted(near.items())
-    ]
-    return splits, listed
+            near.setdefault(val, {"val": instances[val].image, "train": instances[train].image, "bits": bits})
+    return splits, [row for _, row in sorted(near.items())]

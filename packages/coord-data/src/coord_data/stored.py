@@ -11,11 +11,11 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from functools import partial
 from itertools import islice, tee
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 from tqdm import tqdm
@@ -23,7 +23,7 @@ from tqdm import tqdm
 from coord_codec import AnnotationSet, Category, InputError, Problem
 from coord_codec.files import read_json, write_text
 from coord_data.classes import usable
-from coord_data.formats.coco import has_many, records_of
+from coord_data.formats.coco import records_of
 from coord_data.image_file import ImageFolder, look_inside, problem_of
 from coord_data.object_rules import ObjectRules
 from coord_data.processes import in_processes
@@ -41,43 +41,19 @@ _VERSION = "7"
 """To be increased with every change of the rules for leaving out records or of the file layout."""
 
 
-def is_kept(source: Source) -> bool:
-    """Return whether the records of a source are kept: those of a file with so many images that none is decoded."""
-    return source.format in ("jsonl", "coco") and has_many(source)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Checked records on disk.
-
-    Attributes:
-        annotations: the usable records, mapped into memory, and the problems of the others
-        digest: hash of the source file, and of names, sizes and times of the images
-        part: an evenly drawn subset of the unchanged records of the source
-    """
-
-    annotations: AnnotationSet
-    digest: str
-    part: Source
-
-
 def _checked(
     read: CocoRecords | LineRecords, problems: list[Problem], base: Path | None, rules: ReadingRules, name: str
 ) -> Iterator[Row]:
     """Check the images by all processes, and yield the records whose image can be used."""
     check = partial(_check_images, root=read.folder, base=base, max_side_ratio=rules.max_side_ratio)
-    to_check, kept = tee(_pieces(read.rows()))
+    rows = read.rows()
+    to_check, kept = tee(iter(lambda: list(islice(rows, _PIECE)), []))
     images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
     with tqdm(desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
         for (_, (faults, notes)), piece in zip(in_processes(check, images), kept, strict=True):
             bar.update(len(piece))
             read.notes.update(notes)
             yield from usable(piece, faults, rules.classes, problems, read.notes)
-
-
-def _pieces(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    while piece := list(islice(rows, _PIECE)):
-        yield piece
 
 
 def _check_images(
@@ -93,8 +69,13 @@ def _check_images(
     return faults, notes
 
 
-def kept_records(source: Source, base: Path, rules: ReadingRules, name: str, *, scored: bool) -> Kept:
+def kept_records(
+    source: Source, base: Path, rules: ReadingRules, name: str, *, scored: bool
+) -> tuple[AnnotationSet, str, Source]:
     """Return the records of a file, from the cache if file, settings and images are unchanged.
+
+    The records are mapped into memory. With them come a digest of the file and of names, sizes and times of the images,
+    and an evenly drawn subset of the unchanged records.
 
     Args:
         source: the file
@@ -127,8 +108,15 @@ def kept_records(source: Source, base: Path, rules: ReadingRules, name: str, *, 
                 _LOG.info(f"{name}: reading {source.path}")
                 for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
                     leftover.unlink(missing_ok=True)
-                read = records_of(source, rules, ImageFolder(root, decode=False).size)
-                write_text(summary, json.dumps(_write(table, read, base, rules, name)))
+                read, problems = records_of(source, rules, ImageFolder(root, decode=False).size), list[Problem]()
+                write_records(table, _checked(read, problems, None if rules.allow_outside else base, rules, name))
+                facts = {
+                    "problems": [asdict(problem) for problem in (*read.problems, *problems)],
+                    "notes": dict(+read.notes),
+                    "categories": read.categories,
+                    "images": _stamps(root, Records.open(table).names),
+                }
+                write_text(summary, json.dumps(facts))
                 write_text(part, read.part())
                 tables = read.stated if scored else None
     except OSError as error:
@@ -140,32 +128,16 @@ def kept_records(source: Source, base: Path, rules: ReadingRules, name: str, *, 
     tables = tables and tables.select({instance.image_id for instance in records})
     digest = hashlib.sha256((sha.hexdigest() + facts["images"]).encode()).hexdigest()[:16]
     annotations = AnnotationSet(records, *of_file, facts["notes"], root, tables)
-    return Kept(annotations, digest, Source(part, format=source.format))
-
-
-def _write(table: Path, read: CocoRecords | LineRecords, base: Path, rules: ReadingRules, name: str) -> dict[str, Any]:
-    """Write the usable records, and return what is to be known of the others and of the images."""
-    problems: list[Problem] = []
-    write_records(table, _checked(read, problems, None if rules.allow_outside else base, rules, name))
-    return {
-        "problems": [asdict(problem) for problem in (*read.problems, *problems)],
-        "notes": dict(+read.notes),
-        "categories": read.categories,
-        "images": _stamps(read.folder, Records.open(table).names),
-    }
+    return annotations, digest, Source(part, format=source.format)
 
 
 def _stamps(root: Path, names: Iterable[str]) -> str:
     """Return a hash of names, sizes and modification times of images; a missing image counts as size -1."""
     sha, folder = hashlib.sha256(), str(root)
     for name in names:
-        sha.update(f"{name} {_stamp(f'{folder}/{name}')}\n".encode())
+        stamp = -1, -1
+        with suppress(OSError):
+            stat = os.stat(f"{folder}/{name}")  # noqa: PTH116 - a Path for each of a million names takes seconds
+            stamp = stat.st_size, stat.st_mtime_ns
+        sha.update(f"{name} {stamp}\n".encode())
     return sha.hexdigest()
-
-
-def _stamp(path: str) -> tuple[int, int]:
-    try:
-        stat = os.stat(path)  # noqa: PTH116 - a Path for each of a million names takes seconds
-    except OSError:
-        return -1, -1
-    return stat.st_size, stat.st_mtime_ns

@@ -258,6 +258,7 @@ def poses(draw, points, numbers, least=0.05, most=0.4):
     return "\n".join(rows)
 
 
+@pytest.mark.drawn(9)
 @pytest.mark.parametrize(
     ("points", "numbers"), [(17, 3), (4, 3), (17, 2), (5, 2), (4, 2), (3, 2), (2, 3), (2, 2), (1, 2)]
 )

@@ -22,7 +22,7 @@ def clean():
 @pytest.mark.parametrize("coco", [True, False])
 def test_clean_set_is_quiet(clean, tmp_path, coco):
     codes, found = told(replace(clean, coco=coco).write(tmp_path))
-    assert codes == set() and not found.spoils
+    assert codes == set() and not any(f.severity == "error" for f in found.findings)
 
 
 @pytest.mark.slow
@@ -41,6 +41,7 @@ def test_fault_of_all_boxes_is_named_alone(clean, tmp_path, coco, name):
     assert finding.severity == "error" and finding.count == len(found.raw) and finding.fix and "z " in finding.evidence
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("factor", [0.8, 0.9, 1.0, 1.04, 1.1, 1.2, 1.3])
 def test_size_of_the_boxes_is_told_within_some_per_cent(clean, tmp_path, factor):
     planted = replace(clean, coco=True).moved(lambda b: inflate(b, factor))
@@ -142,7 +143,9 @@ def test_numbers_that_fit_no_reading_are_an_error(clean, tmp_path, unit):
     corners = tuple(np.sort(rng.uniform(0, 1.5, (len(c), 2, 2)), axis=1).reshape(-1, 4) for c in clean.corners)
     planted = replace(clean, coco=True, corners=corners, unit=lambda size: np.full_like(size, unit))
     codes, found = told(planted.write(tmp_path))
-    assert "unknown_numbers" in codes <= {"unknown_numbers", "refused"} and found.spoils
+    assert "unknown_numbers" in codes <= {"unknown_numbers", "refused"} and any(
+        f.severity == "error" for f in found.findings
+    )
 
 
 @pytest.mark.slow

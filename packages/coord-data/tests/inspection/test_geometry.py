@@ -44,6 +44,7 @@ def small_objects(low, high, size):
     return Draft(images, tuple(corners), tuple(("x",) * len(c) for c in corners), coco=True)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("low", "high", "size"), [(12, 24, (640, 480)), (20, 40, (640, 480)), (40, 80, (640, 480)), (30, 60, (1280, 960))]
 )
@@ -56,6 +57,7 @@ def test_boxes_of_larger_objects_that_are_too_small_are_named():
     assert set(told_of_boxes(draft)[0]) == {"too_small"}
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [(0.05, 0.05), (0.04, -0.05)])
 def test_small_boxes_that_are_shifted_along_both_sides_are_one_shift(step):
@@ -91,6 +93,7 @@ def test_copies_in_another_order_that_overlap_their_objects_a_little_are_named()
         assert set(found) == {"cxcywh", "resized"}
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("coco", [True, False])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
 def test_images_whose_numbers_have_another_unit_are_counted(clean, coco, share):
@@ -116,6 +119,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("share", [0.2, 0.4])
 @pytest.mark.parametrize("name", OTHERS)
 def test_images_that_are_read_in_another_way_than_the_others_are_counted(clean, name, share):
@@ -135,6 +139,7 @@ def test_images_that_are_read_in_another_way_than_the_others_are_counted(clean, 
     assert mended.mean() > 1 - 0.4 * share
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "coco"), [((40, 0), True), ((0, -30), True), ((36, 36), False)])
 def test_boxes_that_are_shifted_out_of_their_images_are_moved_back(clean, step, coco):
@@ -162,6 +167,7 @@ def cells():
     return replace(draft.subset(np.random.default_rng(0).permutation(len(draft.images))[:30]), coco=True)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("factor", [0.9, 0.95])
@@ -173,6 +179,7 @@ def test_scale_of_boxes_with_a_margin_is_told_to_the_per_cent(cells, factor):
     assert zoom == pytest.approx(factor, abs=0.01)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("step", [-0.05, 0.03, 0.05])
@@ -206,6 +213,7 @@ def test_pixels_of_a_copy_are_no_thousandths_in_another_order(cells):
     assert {f.code for f in found if f.severity != "note"} == {"resized"}
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("coco", "side"), [(False, 1.0), (False, 640.0), (True, 640.0), (True, 160.0)])
 def test_boxes_of_a_padded_copy_are_named(clean, coco, side):
     found, meaning = told_of_boxes(replace(padded(clean, side), coco=coco))

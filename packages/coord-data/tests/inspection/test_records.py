@@ -42,6 +42,7 @@ RECORDS = {
 }
 
 
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("names", [*((n,) for n in RECORDS), ("duplicates", "class_names"), ("duplicates", "yxyx")])
 def test_fault_of_records_is_named(clean, tmp_path, names):
     draft = JSONL["yxyx"](clean) if "yxyx" in names else clean

@@ -22,7 +22,7 @@ def test_parse_shows_objects_and_drops(files, tmp_path, capsys):
     assert main(["parse", str(path), "--json", "--scale", "100"]) == 0
     assert json.loads(capsys.readouterr().out)["objects"][0]["box"] == [0.12, 0.34, 0.56, 0.78]
     assert main(["parse", files[3], "--json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 40
+    assert len(capsys.readouterr().out.splitlines()) == 20
 
 
 def test_parse_refuses_a_results_list_and_reads_an_answer_of_the_same_keys(results, tmp_path, capsys):
@@ -38,7 +38,7 @@ def test_parse_refuses_a_results_list_and_reads_an_answer_of_the_same_keys(resul
 def test_parse_reads_an_upper_case_ending_as_the_same_kind_of_file(files, tmp_path, capsys):
     (tmp_path / "P.JSONL").write_bytes((tmp_path / "predictions.jsonl").read_bytes())
     assert main(["parse", str(tmp_path / "P.JSONL"), "--json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 40
+    assert len(capsys.readouterr().out.splitlines()) == 20
 
 
 @pytest.mark.slow

@@ -19,21 +19,21 @@ from coord_eval.resampling.permutation import exchange_p_values
 @pytest.fixture
 def runs(coco_set, noisy_results):
     results = noisy_results(coco_set, 0)
-    return {"base": score(coco_set, results), "less": score(coco_set, results[::2])}
+    return {"base": score(coco_set, results), "less": score(coco_set, results[::4])}
 
 
 @pytest.mark.slow
 def test_resample_is_a_data_set_drawn_with_replacement(runs):
     """The spread of recall against the same computed from counts of each image by hand."""
     evaluation = runs["base"]
-    drawn = resample(evaluation, resamples=300, seed=5).draws["recall"]
+    drawn = resample(evaluation, resamples=100, seed=5).draws["recall"]
     regular = ~evaluation.truth.crowd_N
     images = len(evaluation.truth)
     objects = np.bincount(evaluation.truth.image_N[regular], minlength=images)
     hits = np.bincount(evaluation.truth.image_N[regular & (evaluation.matches.iou_N >= 0.5)], minlength=images)
     draw = np.random.default_rng(5)
     expected = []
-    for _ in range(300):
+    for _ in range(100):
         chosen = draw.integers(0, images, images)
         expected.append(hits[chosen].sum() / objects[chosen].sum())
     np.testing.assert_allclose(drawn, expected)
@@ -58,7 +58,7 @@ def test_compare_run_with_itself_differs_by_nothing(runs):
 
 def test_runs_that_found_nothing_have_one_verdict_in_place_of_their_diagnoses(coco_set, tmp_path):
     a, b = ('[{"bbox_2d": [1, 1, 9, 9], "label": "cat"}]', '[{"bbox_2d": [2, 2, 10, 10], "label": "cat"}]')
-    runs = {name: score(coco_set, [{"image_id": i, "text": name} for i in range(40)]) for name in (a, b)}
+    runs = {name: score(coco_set, [{"image_id": i, "text": name} for i in range(20)]) for name in (a, b)}
     found = compare(runs, resamples=20)
     assert sum("no run has learnt" in note for note in found.notes) == 1
     assert not any("diagnosis" in note for note in found.notes)
@@ -85,8 +85,8 @@ def test_compare_paired_intervals_are_narrower_than_those_of_the_runs(runs):
 @pytest.mark.slow
 def test_compare_takes_the_mean_and_spread_over_seeds(coco_set, noisy_results):
     base, new = ([score(coco_set, noisy_results(coco_set, seed)[::step]) for seed in range(3)] for step in (1, 2))
-    found = compare({"base": base, "new": new}, resamples=300)
-    alone = [resample(run, 300, metrics=["AP", "recall"]).draws for run in (*base, *new)]
+    found = compare({"base": base, "new": new}, resamples=200)
+    alone = [resample(run, 200, metrics=["AP", "recall"]).draws for run in (*base, *new)]
     for name in ("AP", "recall"):
         gains = [b[name] - a[name] for a, b in zip(base, new, strict=True)]
         row, difference = found.metrics["new"][name], found.differences["new"][name]
@@ -129,7 +129,7 @@ def test_compare_refuses_other_ground_truth_and_single_runs(coco_set, runs):
 @pytest.mark.slow
 def test_compare_notes_runs_ranked_by_different_scores(coco_set, runs):
     words = score(coco_set, oracle_predictions(coco_set))
-    assert "different scores" in compare({"a": runs["base"], "b": words}, resamples=2).notes[0]
+    assert any("different scores" in note for note in compare({"a": runs["base"], "b": words}, resamples=2).notes)
 
 
 @pytest.mark.slow
@@ -212,10 +212,10 @@ def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, n
         [{**r, "score": r["score"] + 1e-5 * (2 * i + seed)} for i, r in enumerate(noisy_results(coco_set, seed))]
         for seed in (0, 1)
     )
-    second = second[:-60]
+    second = second[:-20]
     a, b = score(coco_set, first), score(coco_set, second)
-    found = exchange_p_values([a], [b], 6, seed=4, metrics=("AP", "f1"))
-    swaps = np.random.default_rng(4).integers(0, 2, (6, len(coco_set["images"])), np.int32)
+    found = exchange_p_values([a], [b], 3, seed=4, metrics=("AP", "f1"))
+    swaps = np.random.default_rng(4).integers(0, 2, (3, len(coco_set["images"])), np.int32)
     differences = {"AP": [], "f1": []}
     for swap in swaps:
         mixed = [
@@ -227,7 +227,7 @@ def test_exchange_p_values_equal_scoring_the_exchanged_answers_again(coco_set, n
     seen = {"AP": b.coco["AP"] - a.coco["AP"], "f1": b.detection["0.5"]["f1"] - a.detection["0.5"]["f1"]}
     for name, values in differences.items():
         extreme = sum(abs(value) >= abs(seen[name]) - 1e-12 for value in values)
-        assert found[name] == (1 + extreme) / 7
+        assert found[name] == (1 + extreme) / 4
 
 
 def test_interval_is_moved_so_that_the_resamples_have_the_value_as_mean():
@@ -237,8 +237,9 @@ def test_interval_is_moved_so_that_the_resamples_have_the_value_as_mean():
     assert interval(0.999, draws, share=True)["high"] == 1.0
 
 
-def test_labels_with_few_objects_are_noted(coco_set, noisy_results):
+def test_labels_with_few_objects_are_noted(coco_set, copied):
     note = "6 of 6 labels have fewer than 10 objects"
     few = {**coco_set, "annotations": [a for a in coco_set["annotations"] if a["image_id"] < 8]}
     assert any(note in found for found in score(few, [], bootstrap=2).notes)
-    assert not any("fewer than 10" in found for found in score(coco_set, [], bootstrap=2).notes)
+    many, _ = copied(coco_set, [], [5] * 20)
+    assert not any("fewer than 10" in found for found in score(many, [], bootstrap=2).notes)

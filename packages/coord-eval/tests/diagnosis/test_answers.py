@@ -6,6 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
+from coco_builder import generated_set
 
 from coord_eval import score
 from coord_eval.cli.main import main
@@ -85,7 +86,7 @@ WAYS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize("name", WAYS)
 def test_diagnose_names_the_way_that_fits_and_its_ap(coco_set, name):
     records = answers(coco_set, WAYS[name])
@@ -233,6 +234,7 @@ SIZED = {
 }
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("order", "labels"),
     [("", str), (" as xywh", lambda name: f"{name}s"), (" as yxyx", str)],
@@ -266,8 +268,8 @@ def test_diagnose_knows_common_sizes_of_inputs(coco_set, write, told):
     assert told in line and float(re.search(r"would give AP (\S+),", line)[1]) > 0.9
 
 
-def test_diagnose_states_no_way_as_fact_that_hardly_fits(coco_set):
-    draw = random.Random(1)
+def test_diagnose_states_no_way_as_fact_that_hardly_fits():
+    draw, coco_set = random.Random(1), generated_set(40)
     loose = answers(
         coco_set, lambda b, s: [draw.uniform(0, 300) for _ in range(2)] + [draw.uniform(700, 999) for _ in "xy"]
     )

@@ -57,9 +57,9 @@ def test_boxes_by_median_and_by_expected_iou():
         ([[0.1] * 2] * 4, "an odd number"),
         ([[0.1] * 3] * 3 + [[0.1]], "an odd number"),
         ([[0.3, 0.2, 0.1]] * 4, "ascending"),
-        ([[0.1, 0.2, 1.1]] * 4, r"coord_quantiles\[0\]: expected values in \[0, 1\]"),
+        ([[0.1, 0.2, 1.1]] * 4, r"coord_quantiles\[0\]\[2\]: .*found 1.1"),
         ([0.1] * 4, "coord_quantiles"),
-        ("0.1", "expected a list of quantiles"),
+        ("0.1", "coord_quantiles: .*found '0.1'"),
     ],
 )
 def test_quantiles_that_are_none_are_refused(quantiles, told):
@@ -89,7 +89,7 @@ def test_expected_boxes_of_equal_tokens_may_differ():
     [
         ({}, "expected", "found nothing"),
         ({"coord_expected": [0.1, 0.2]}, "expected", "found 2 values"),
-        ({"coord_expected": [0.1, 0.2, 3.0, 0.4]}, "tokens", r"in \[0, 1\]"),
+        ({"coord_expected": [0.1, 0.2, 3.0, 0.4]}, "tokens", r"coord_expected\[2\]: .*found 3.0"),
         ({}, "wishes", "expected one of tokens, expected"),
     ],
 )

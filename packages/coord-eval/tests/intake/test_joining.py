@@ -113,7 +113,7 @@ def test_join_places_the_boxes_of_tiles_in_their_image():
 
 @pytest.mark.parametrize(("key", "value"), [("label", " "), ("label", 7), ("tile", [1, 2, 3]), ("tile", [0, 0, 0, 5])])
 def test_prediction_refuses_a_faulty_label_or_tile(one_cat, key, value):
-    with pytest.raises(InputError, match=f"predictions.0., {key}"):
+    with pytest.raises(InputError, match=f"predictions.0.: {key}"):
         score(one_cat, [{"image_id": 1, "text": "", key: value}])
 
 

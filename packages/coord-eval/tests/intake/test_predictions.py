@@ -14,19 +14,19 @@ from coord_eval.metrics.pycoco import QuietCOCO
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"image_id": 1}, r"line 2, text: expected the answer as text, found nothing"),
-        ({"image_id": 1, "text": 3}, r"line 2, text"),
-        ({"text": "x"}, r"line 2, image_id: missing"),
-        ({"image_id": True, "text": "x"}, r"line 2, image_id: expected a whole number or text"),
-        ({"image_id": 1.5, "text": "x"}, r"line 2, image_id"),
-        ({"image_id": 1, "text": "x", "finish_reason": "done"}, r"line 2, finish_reason: expected one of stop"),
-        ({"image_id": 1, "text": "x", "coord_logprobs": [0.5]}, r"line 2, coord_logprobs: .*above 0"),
-        ({"image_id": 1, "text": "x", "coord_logprobs": ["a"]}, r"line 2, coord_logprobs: expected finite"),
-        ({"image_id": 1, "text": "x", "coord_logprobs": {}}, r"line 2, coord_logprobs: expected a list"),
-        ({"image_id": 1, "text": "x", "desc_logprobs": [[-1], [1]]}, r"line 2, desc_logprobs\[1\]"),
+        ({"image_id": 1}, r"line 2: text: expected a value, found none"),
+        ({"image_id": 1, "text": 3}, r"line 2: text"),
+        ({"text": "x"}, r"line 2: image_id: missing"),
+        ({"image_id": True, "text": "x"}, r"line 2: image_id"),
+        ({"image_id": 1.5, "text": "x"}, r"line 2: image_id"),
+        ({"image_id": 1, "text": "x", "finish_reason": "done"}, r"line 2: finish_reason: .*'stop'"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": [0.5]}, r"line 2: coord_logprobs\[0\]: .*found 0.5"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": ["a"]}, r"line 2: coord_logprobs\[0\]"),
+        ({"image_id": 1, "text": "x", "coord_logprobs": {}}, r"line 2: coord_logprobs"),
+        ({"image_id": 1, "text": "x", "desc_logprobs": [[-1], [1]]}, r"line 2: desc_logprobs\[1\]"),
         (
             {"image_id": 1, "text": "x", "desc_logprobs": [-1, -2], "desc_token_counts": [1]},
-            r"line 2, desc_token_counts: they add up to 1",
+            r"line 2: desc_token_counts: they add up to 1",
         ),
     ],
 )
@@ -137,7 +137,7 @@ def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
     assert evaluation["AP"] == pytest.approx(1) and evaluation.detections.scores_D.tolist() == [0.75]
     assert any("fused" in note for note in evaluation.notes)
     for faulty in ({"width": None}, {"objects": None}, {"objects": [{"desc": "cat"}]}):
-        with pytest.raises(InputError, match=r"predictions\[0\], (fused|objects\[0\])"):
+        with pytest.raises(InputError, match=r"predictions\[0\]: (fused|objects)"):
             score(truth, [record | {"fused": {}} | faulty])
 
 
@@ -154,7 +154,7 @@ def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
         ),
         ("a.csv", None, "cannot be read"),
         ("a.parquet", b"PAR1 and no more", "no readable Parquet file"),
-        ("a.jsonl", b'{"image": " ", "text": "[]"}', "line 1, image: expected a file name"),
+        ("a.jsonl", b'{"image": " ", "text": "[]"}', "line 1: image"),
     ],
 )
 def test_file_that_cannot_be_read_is_one_line(tmp_path, name, content, message):

@@ -20,7 +20,7 @@ def test_class_agnostic_equals_pycocotools_without_categories(coco_set, noisy_re
     results += [{**r, "category_id": 10 * ((r["category_id"] // 10 + 1) % 6)} for r in results[::3]]
     evaluation = score(coco_set, results)
     assert evaluation.coco_class_agnostic == pytest.approx(by_hand(coco_set, results, use_categories=False), abs=1e-12)
-    assert evaluation.coco_class_agnostic["AP50"] > 1.1 * evaluation.coco["AP50"]
+    assert evaluation.coco_class_agnostic["AP50"] > 1.04 * evaluation.coco["AP50"]
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -21,11 +21,6 @@ _LINES = map(json.loads, (Path(__file__).parent / "published.jsonl").read_text()
 PUBLISHED = [Published(REGISTRY[line["row"]], line["text"], line["objects"]) for line in _LINES]
 
 
-def pytest_generate_tests(metafunc):
-    if "published" in metafunc.fixturenames:
-        metafunc.parametrize("published", PUBLISHED, ids=[f"{p.row.name}-{i}" for i, p in enumerate(PUBLISHED)])
-
-
 @pytest.fixture
 def all_published():
     return PUBLISHED

@@ -7,7 +7,7 @@ import pytest
 from coord_eval import parse_answer
 
 
-@pytest.mark.slow
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("unit", ["{", "[", '{"bbox_2d": [', '{"bbox_2d": [1,'])
 def test_parse_answer_memory_of_open_records_is_bounded(unit):
     def peak(count):
@@ -17,7 +17,7 @@ def test_parse_answer_memory_of_open_records_is_bounded(unit):
         tracemalloc.stop()
         return size - 400 * len(answer.dropped)
 
-    assert peak(4_000) < 1_000_000
+    assert peak(2_000) < 800_000
 
 
 def test_parse_answer_notes_a_repair_once():

@@ -14,19 +14,21 @@ TOKEN = r"(?:coord_|loc_?|LOC_|patch_index_|[xy]_)?[0-9]+(?:\.[0-9]+)?"
 COORDINATE = re.compile(rf"<\|?{TOKEN}\|?>|(?<![A-Za-z0-9_.]){TOKEN}")
 
 
-def test_answer_without_one_of_its_numbers_has_as_many_objects_and_drops(published):
-    for number in COORDINATE.finditer(published.text):
-        text = published.text[: number.start()] + published.text[number.end() :]
-        answer = parse_answer(text)
-        assert len(answer.objects) + len(answer.dropped) >= len(published.objects), text
-        if len(answer.objects) == len(published.objects):  # a list number, or the label is gone
-            assert any(item.completeness == "repaired" for item in answer), text
+def test_answer_without_one_of_its_numbers_has_as_many_objects_and_drops(all_published):
+    for _, whole, objects in all_published:
+        for number in COORDINATE.finditer(whole):
+            text = whole[: number.start()] + whole[number.end() :]
+            answer = parse_answer(text)
+            assert len(answer.objects) + len(answer.dropped) >= len(objects), text
+            if len(answer.objects) == len(objects):  # a list number, or the label is gone
+                assert any(item.completeness == "repaired" for item in answer), text
 
 
-def test_answer_three_times_has_three_times_the_objects(published):
-    if published.row.name != "table":
-        answer = parse_answer(f"{published.text}\n" * 3)
-        assert (len(answer.objects), answer.dropped) == (3 * len(published.objects), ())
+def test_answer_three_times_has_three_times_the_objects(all_published):
+    for row, text, objects in all_published:
+        if row.name != "table":
+            answer = parse_answer(f"{text}\n" * 3)
+            assert (len(answer.objects), answer.dropped) == (3 * len(objects), ()), text
 
 
 def tokens(box):

@@ -1,8 +1,11 @@
 """No text of a model raises an error, and every answer keeps the rules."""
 
 import itertools
+import json
 import re
+from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -64,36 +67,36 @@ def test_parse_answer_keeps_its_rules_on_mixtures_of_pieces(fuzz):
         check(text, "auto" if case % 3 else draw.choice(list(FORMATS)))
 
 
-WELL_FORMED = [
-    f"{START}cat{''.join(COORDS[1:5])}{END}{START}red car(12,34),(56,78){END}",
-    "<|object_ref_start|>cat<|object_ref_end|><|box_start|>(1,2),(3,4)<|box_end|>",
-    '<think>two</think>```json\n[{"bbox_2d": [1, 2, 30, 40], "label": "cat"}, {"point": "5 6", "label": "dog"}]\n```',
-    "<loc0034><loc0012><loc0078><loc0056> cat ; <loc0001><loc0002><loc0003><loc0004> dog",
-    "cat<loc_12><loc_34><loc_56><loc_78>a<poly><loc_1><loc_2><loc_3><loc_4><loc_5><loc_6></poly>",
-    "<ref>cat</ref><box>[[1, 2, 3, 4]]</box> and [[5, 6, 7, 8]]",
-]
+@pytest.fixture
+def corpus():
+    files = (Path(__file__).parent / "corpus").glob("*.jsonl")
+    return [json.loads(line)["text"] for path in sorted(files) for line in path.read_text().splitlines()]
 
 
-def test_parse_answer_keeps_its_rules_on_mutated_answers(fuzz):
+def mutate(draw, text, other):
+    """Return a text with pieces cut out, doubled, exchanged with those of another answer, or made up."""
+    for _ in range(draw.randint(1, 5)):
+        a, b = sorted(draw.randrange(len(text) + 1) for _ in range(2))
+        c, d = sorted(draw.randrange(len(other) + 1) for _ in range(2))
+        made_up = (chr(draw.randrange(0x11000)), draw.choice(PIECES[:-1]), draw.choice('<>[]{}(),:"|;'))
+        piece = draw.choice(["", text[a:b] * 2, other[c:d], *made_up])
+        text = (text[:a] + piece + text[draw.choice([a, b]) :])[:2000]
+    return text
+
+
+def test_parse_answer_keeps_its_rules_on_mutated_answers_of_all_families(corpus, fuzz):
     draw = fuzz.draw
-    for _ in fuzz.times(20_000):
-        text = draw.choice(WELL_FORMED)
-        for _ in range(draw.randint(1, 5)):
-            a, b = sorted(draw.randrange(len(text) + 1) for _ in range(2))
-            piece = draw.choice([text[a:b], text[a:b] * 2, draw.choice(PIECES[:-1]), "", chr(draw.randrange(0x11000))])
-            text = text[:a] + piece + text[draw.choice([a, b]) :]
-        check(text[:2000])
+    objects = 0
+    for _ in fuzz.times(6_000):
+        answer = check(mutate(draw, draw.choice(corpus), draw.choice(corpus)))
+        assert answer.objects or answer.dropped or answer.status == "empty", answer
+        objects += len(answer.objects)
+    assert objects > len(fuzz.times(1_500))
 
 
 @settings(max_examples=3 * settings().max_examples)
 @given(st.text(), st.sampled_from(["auto", *FORMATS]))
 def test_parse_answer_of_any_text(text, format):
-    check(text, format)
-
-
-@settings(max_examples=3 * settings().max_examples)
-@given(st.lists(st.sampled_from(PIECES)).map("".join), st.sampled_from(["auto", *FORMATS]))
-def test_parse_answer_of_any_mixture_of_pieces(text, format):
     check(text, format)
 
 

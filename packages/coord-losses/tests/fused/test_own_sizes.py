@@ -73,6 +73,7 @@ def medians(errors_of_seeds):
     return torch.tensor(errors_of_seeds).median(dim=0).values.tolist()
 
 
+@pytest.mark.drawn(15)
 @by_device
 @by_config
 @by_head
@@ -108,6 +109,7 @@ def test_half_precision_is_as_accurate_as_the_readable_form(config, trained, dty
         assert all(f <= 1.3 * u + 0.004 for f, u in zip(medians(found), medians(usual), strict=True))
 
 
+@pytest.mark.drawn(2)
 @by_device
 @by_head
 def test_autocast_rounds_the_products_alone(trained, device):

@@ -33,10 +33,11 @@ def assert_same(found, expected):
         torch.testing.assert_close(g, e, rtol=1e-4, atol=2e-6 * largest.item() + 2e-7)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("name", ["Qwen2", "Llama", "Gemma2", "Qwen3VL", "PaliGemma"])
 def test_trainer_gradients_do_not_depend_on_accumulation(name, tmp_path):
     expected, output = reference(name)
-    for batch, accumulation in ((8, 1), (2, 4), (3, 3)):
+    for batch, accumulation in ((8, 1), (3, 3)):
         gradients, logs = train(str(tmp_path), name, batch, accumulation)
         assert_same(gradients, expected)
         assert logs["loss"] == pytest.approx(output.total().item(), rel=1e-4)

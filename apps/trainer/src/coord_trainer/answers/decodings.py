@@ -22,7 +22,7 @@ from coord_trainer.console import all_ranks_done, is_first
 from coord_trainer.model.checkpoint import LoadedCheckpoint, open_checkpoint
 
 _ANSWER_SETTINGS = {
-    *("prompt", "markers", "style", "geometry", "max_vertices", "max_objects", "noise_objects"),
+    *("prompt", "markers", "style", "geometry", "max_vertices", "max_objects"),
     *("min_pixels", "max_pixels"),
 }
 """The settings of `data` that answers depend on."""

@@ -292,5 +292,5 @@ def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
 def _limit_to_names(config: RunConfig) -> RunConfig:
     if not config.custom.coord_tokens.enabled:  # plain numbers have no grammar: other labels are dropped after decoding
         return config
-    held = config.evaluation.decoding[0].held_to_names(filled=config.data.noise_objects is not None)
+    held = config.evaluation.decoding[0].model_copy(update={"grammar": "names"})
     return config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"decoding": (held,)})})

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from coord_codec import CoordGrid, InputError
 from coord_codec.files import write_text
-from coord_trainer.data.noise import ignored_labels
 from coord_trainer.views.asking import VIEWS_KEY, looks_of
 from coord_trainer.views.registry import views_of
 from coord_trainer.views.view import WHOLE, Question, in_image
@@ -229,8 +228,7 @@ def read_options(config: RunConfig, decoding: Decoding) -> dict[str, Any]:
     """Return the arguments of `coord_eval.scored_objects` that follow from a configuration."""
     # A run without coordinate tokens learns to write numbers from 0 to the grid's scale.
     scale = None if config.custom.coord_tokens.enabled else float(CoordGrid().scale)
-    ignored = ignored_labels(config.data)
-    return {"boxes": decoding.score_boxes, "scale": scale, "geometry": config.data.geometry, "ignored_labels": ignored}
+    return {"boxes": decoding.score_boxes, "scale": scale, "geometry": config.data.geometry}
 
 
 def has_distributions(record: Mapping[str, Any]) -> bool:

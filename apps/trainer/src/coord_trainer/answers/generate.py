@@ -63,13 +63,12 @@ def answer_images(
     markers = marker_ids(data, tokenizer)
     inputs = prompt_inputs(checkpoint, list(images), prompt or data.prompt, pixels)
     prompt_length = inputs["input_ids"].shape[1]
-    filled_to = data.noise_objects if decoding.filled else None
-    grammar = grammar_of(tokenizer, data, decoding.grammar, prompt_length, max_new_tokens, names, filled_to)
+    grammar = grammar_of(tokenizer, data, decoding.grammar, prompt_length, max_new_tokens, names)
     if speed != "plain" or has_fixed_shapes(checkpoint):
-        found = decode_fast(checkpoint, inputs, data, max_new_tokens, grammar, names, decoding.filled, speed)
+        found = decode_fast(checkpoint, inputs, data, max_new_tokens, grammar, names, speed)
         pairs = zip(found.answers, found.statistics, strict=True)
         return [answer_record(checkpoint, ids, statistics, markers) for ids, statistics in pairs]
-    recorder = StepRecorder(checkpoint.vocab, grammar, free_scores=decoding.filled)
+    recorder = StepRecorder(checkpoint.vocab, grammar)
     ids_BT = checkpoint.model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,
@@ -90,7 +89,6 @@ def grammar_of(
     prompt_length: int,
     max_new_tokens: int,
     names: set[str] | None = None,
-    filled_to: int | None = None,
 ) -> LogitsProcessor | None:
     """Return the logits processor of one batch that keeps answers to a grammar; None for the grammar `none`.
 
@@ -101,12 +99,11 @@ def grammar_of(
         prompt_length: tokens before the answers
         max_new_tokens: of an answer
         names: the only allowed descriptions, for `names`
-        filled_to: the number of objects of every answer; None for up to `data.max_objects`
     """
     if grammar == "none":
         return None
     allowed = names if grammar == "names" else None
-    shared = {"max_objects": filled_to or data.max_objects, "min_objects": filled_to or 0, "geometry": data.shape}
+    shared = {"max_objects": data.max_objects, "geometry": data.shape}
     if data.style == "json":
         form = AnswerForm.for_tokenizer(tokenizer, data.markers, style="json", names=allowed, **shared)
         return MatchedGrammar(tokenizer, form, prompt_length=prompt_length)

@@ -14,7 +14,7 @@ from coord_eval.html import PALETTE, chart
 from coord_losses import registered_terms
 from coord_trainer.checkpoints import AP, answer_scores
 from coord_trainer.config.run_config import RunConfig
-from coord_trainer.training.metrics import STEP_TIME, find_overfitting
+from coord_trainer.training.metrics import STEP_TIME
 
 _MARKERS = ("", "s", "^", "x")
 """Markers of the curves, the next one for each round of the palette."""
@@ -37,10 +37,7 @@ def run_sections(folder: Path, trained: Collection[str] | None = None) -> list[R
     metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
     if metrics.exists():
         lines = [line for _, line in read_json_lines(metrics)]
-        warning = find_overfitting(lines)
-        warning = f"<p><strong>{safe(warning)}</strong></p>" if warning else ""
-        curves = _curves(lines, trained)
-        sections.append(ReportSection("Training", warning + _scores_during_training(lines) + curves))
+        sections.append(ReportSection("Training", _scores_during_training(lines) + _curves(lines, trained)))
     if manifest.exists():
         sections.append(ReportSection("Run", _facts(read_json(manifest))))
     return sections

@@ -25,14 +25,12 @@ def token_limit(config: RunConfig, tokenizer: Any, names: Iterable[str], of_run:
     """
     writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
     # Measured on an object with a box; `further` is what a shape with more than four coordinates adds.
-    one_box = {"geometry": "box", "noise_objects": None}
-    boxes = replace(writer, data=config.data.model_copy(update=one_box))
+    boxes = replace(writer, data=config.data.model_copy(update={"geometry": "box"}))
     per_coordinate = _count(tokenizer, "" if writer.coord_tokens else "(111,222),") / 2 or 1
     further = round(max(config.data.shape.longest - 4, 0) * per_coordinate)
     count = config.data.max_objects
     if of_run and not config.data.given:
         count = min(count, config.data.shapes.max_objects)
-    count = max(count, config.data.noise_objects or 0)
 
     def length(name: str) -> int:
         sample = Instance(image="x", objects=[Object(desc=name, bbox=(0.111, 0.222, 0.333, 0.444))])
@@ -55,5 +53,4 @@ def token_limit_without_tokenizer(config: RunConfig) -> int:
     """
     marked = config.data.style == "markers" and config.custom.coord_tokens.enabled
     around, sides = (12, 1) if marked else (16, 4)
-    count = max(config.data.max_objects, config.data.noise_objects or 0)
-    return count * (around + sides * config.data.shape.longest + _NAME_TOKENS) + _SPARE_TOKENS
+    return config.data.max_objects * (around + sides * config.data.shape.longest + _NAME_TOKENS) + _SPARE_TOKENS

@@ -13,7 +13,7 @@ import typer
 from coord_codec import InputError
 from coord_data.cli import must_be_folder, prepare
 from coord_trainer.cli.main import app
-from coord_trainer.cli.options import ConfigFile, load_libraries
+from coord_trainer.cli.options import ConfigFile
 
 app.command()(prepare)
 
@@ -32,13 +32,7 @@ def inspect(
     model: Annotated[
         str | None, typer.Option(metavar="M", help="The checkpoint whose processor and tokenizer the page shows.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="The folder of findings.json and inspect.html.", show_default="runs/inspect")
-    ] = None,
-    sample: Annotated[
-        int | None,
-        typer.Option(min=0, help="Print record N of the training data, which may be a conversation, token by token."),
-    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
 ) -> None:
     """Examine data before training: report faults of annotations and images, with evidence and remedy.
@@ -47,35 +41,27 @@ def inspect(
 
     Example: uv run apps/trainer inspect annotations.json --images photos
     """
+    from coord_codec import RunError
     from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.console import say
+    from coord_trainer.data.load import source_configs
+    from coord_trainer.inspection.report import inspect_data
 
     resolved = load_run_config(config, _split_words(words or [], images, model), trains=False)
-    if sample is None and resolved.data.given:
-        from coord_codec import RunError
-        from coord_trainer.console import say
-        from coord_trainer.data.load import source_configs
-        from coord_trainer.inspection.report import inspect_data
-
-        out = must_be_folder(out or Path("runs/inspect"))
-        of_model, failed = model is not None or config is not None, None
-        for name, alone in source_configs(resolved):
-            try:
-                inspect_data(alone, out / name if resolved.data.sources else out, with_model=of_model, strict=strict)
-            except RunError as error:  # noqa: PERF203 - the other sources are inspected as well
-                failed = error
-        for source in resolved.data.sources:
-            if source.conversations is not None:
-                say(f"{source.conversations}: conversations have no boxes to examine; --sample prints one of them")
-        if failed is not None:
-            raise failed
-        return
-    if out is not None:
-        raise InputError(f"--out {out}: expected DATA to examine; the tokens of one sample are printed, not written")
-
-    load_libraries()
-    from coord_trainer.preview import inspect_sample
-
-    inspect_sample(resolved, sample or 0)
+    if not resolved.data.given:
+        raise InputError("inspect: expected DATA to examine, or a configuration that names annotations")
+    must_be_folder(out)
+    of_model, failed = model is not None or config is not None, None
+    for name, alone in source_configs(resolved):
+        try:
+            inspect_data(alone, out / name if resolved.data.sources else out, with_model=of_model, strict=strict)
+        except RunError as error:  # noqa: PERF203 - the other sources are inspected as well
+            failed = error
+    for source in resolved.data.sources:
+        if source.conversations is not None:
+            say(f"{source.conversations}: conversations have no boxes to examine")
+    if failed is not None:
+        raise failed
 
 
 def _split_words(words: Sequence[str], images: Path | None, model: str | None) -> list[str]:

@@ -138,13 +138,11 @@ def compare(
 
 def _train(resolved: RunConfig, name: str) -> None:
     from coord_trainer.console import leave_process_group
-    from coord_trainer.data.load import preparing
 
-    with preparing(resolved) as prepared:  # data is read during the slow imports
-        load_libraries()
-        from coord_trainer.run import train_and_score
+    load_libraries()
+    from coord_trainer.run import train_and_score
 
-    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name, prepared.value)
+    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name)
     leave_process_group()
     if result.evaluation is not None:
         print_scores(result.evaluation, result.folder)

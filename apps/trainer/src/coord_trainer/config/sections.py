@@ -11,7 +11,7 @@ from coord_codec import MARKERS, Geometry, geometry_of
 from coord_data.rules import ReadingRules
 from coord_trainer.config.base import Fraction, Probability, Section, Seed
 from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
-from coord_trainer.config.decoding import Decoding, supported
+from coord_trainer.config.decoding import Decoding
 from coord_trainer.config.rules import Rule
 from coord_trainer.config.swift_arguments import shards_weights
 from coord_trainer.views.registry import views_of
@@ -27,11 +27,6 @@ class RunSection(Section):
     seed: Seed = Field(0, description="seed of initial weights, batches and dropout")
     profile: bool = Field(False, description="measure a few steps and report where their time goes")
     resume: bool = Field(False, description="continue the run in `run.dir` from its newest complete checkpoint")
-    on_nan: Literal["stop", "skip"] = Field(
-        "stop",
-        description="at a loss or a gradient that is not finite, stop the run, or leave that micro-batch or step out "
-        "and list it",
-    )
     threads: PositiveInt | None = Field(None, description="CPU threads that torch uses; all cores when not given")
     gradient_norms: bool = Field(
         False, description="log each loss term's gradient norm on logging steps (one extra backward pass per term)"
@@ -47,11 +42,6 @@ RUN_RULES = (
         )
         for name in ("deepspeed", "gradient_checkpointing")
     ),
-    Rule(
-        lambda c: bool(c.run.on_nan == "skip" and c.training.get("deepspeed")),
-        ("run.on_nan", "training.deepspeed"),
-        "DeepSpeed expects the same gradients of every batch; set run.on_nan: stop",
-    ),
 )
 """Contradictions of the section `run` with others."""
 
@@ -66,15 +56,12 @@ class TinyModelConfig(Section):
     vision_hidden: PositiveInt = Field(96, description="hidden width of the vision tower")
     vision_layers: PositiveInt = Field(3, description="layers of the vision tower")
     position_side: PositiveInt = Field(6, description="side of the vision tower's grid of learned positions")
-    init_std: NonNegativeFloat = Field(0.05, description="standard deviation of the random initial weights")
     tied: bool = Field(True, description="embedding and output head share one table")
     smooth_rows: bool = Field(
         True,
         description="initialise coordinate tokens and patch positions with smooth functions of their position, so "
         "that neighbouring bins begin with similar rows",
     )
-    coord_std: NonNegativeFloat = Field(0.1, description="root mean square of the smooth coordinate rows")
-    position_std: NonNegativeFloat = Field(0.3, description="root mean square of the smooth patch positions")
     min_pixels: PositiveInt = Field(32 * 32, description="images of fewer pixels are enlarged")
     max_pixels: PositiveInt = Field(96 * 96, description="images of more pixels are reduced")
 
@@ -185,11 +172,6 @@ class DataSection(Section, ReadingRules):
     max_vertices: Annotated[int, Field(ge=3, le=128)] = Field(
         32, description="most vertices of a polygon in a target; outlines with more are simplified"
     )
-    noise_objects: PositiveInt | None = Field(
-        None,
-        description="number of objects up to which each target is filled with random boxes called noise, whose "
-        "coordinates are not supervised, so that answers do not stop too early; see `evaluation.decoding.filled`",
-    )
     min_pixels: PositiveInt | None = Field(
         None, description="images with fewer pixels are enlarged; the checkpoint's own limit when not given"
     )
@@ -200,9 +182,6 @@ class DataSection(Section, ReadingRules):
         False,
         description="pack a rank's batch into one row without padding, in which each sample attends to itself; unlike "
         "ms-swift's packing it needs no flash-attn",
-    )
-    preload: bool | None = Field(
-        None, description="encode all samples once and keep them in memory; depends on their size when not given"
     )
 
     @field_validator("markers")
@@ -218,15 +197,9 @@ class DataSection(Section, ReadingRules):
         return geometry_of(self.geometry).with_max_vertices(self.max_vertices)
 
     @property
-    def varies(self) -> str | None:
-        """The key that makes samples differ between epochs, so that encoded ones cannot be kept; None if none does."""
-        if self.order == "random":
-            return "data.order"
-        if self.noise_objects:
-            return "data.noise_objects"
-        if self.augment.active:
-            return "data.augment"
-        return "data.queries" if self.queries != "all" else None
+    def varies(self) -> bool:
+        """Whether samples differ between epochs, so that encoded ones cannot be kept."""
+        return self.order == "random" or self.augment.active or self.queries != "all"
 
     @property
     def given(self) -> bool:
@@ -264,47 +237,12 @@ class DataSection(Section, ReadingRules):
         return self
 
 
-def _varying(config: Any) -> str | None:
-    """Return the key of the setting that makes samples differ between epochs; None if none does."""
-    if config.data.varies:
-        return config.data.varies
-    return "data.sources" if any(config.data.of_source(source).varies for source in config.data.sources) else None
-
-
 DATA_RULES = (
-    *(
-        Rule(
-            lambda c, key=key: bool(c.data.preload) and _varying(c) == key,
-            ("data.preload", key),
-            "samples differ in each epoch, so that encoded ones cannot be kept; change one of the two",
-        )
-        for key in ("data.order", "data.noise_objects", "data.augment", "data.queries", "data.sources")
-    ),
     Rule(
         lambda c: bool(c.data.augment.crop) and not c.data.shape.survives_crops,
         ("data.augment.crop", "data.geometry"),
         "its lengths and angles differ in a crop of other proportions; leave crops out, or override transform in the "
         "geometry",
-    ),
-    Rule(
-        lambda c: bool(c.data.noise_objects and not c.custom.coord_tokens.enabled),
-        ("data.noise_objects", "custom.coord_tokens.enabled"),
-        "the digits of noise boxes would be learnt",
-    ),
-    Rule(
-        lambda c: (c.data.noise_objects or 0) > c.data.max_objects,
-        ("data.noise_objects", "data.max_objects"),
-        "the first must not be above the second",
-    ),
-    Rule(
-        lambda c: bool(c.data.noise_objects) and not c.data.shape.derives_from_box,
-        ("data.noise_objects", "data.geometry"),
-        "a random box has no such shape",
-    ),
-    Rule(
-        lambda c: bool(c.data.noise_objects and c.training.get("truncation_strategy") == "left"),
-        ("data.noise_objects", "training.truncation_strategy"),
-        "noise objects are identified by counting from the first object; use right, or delete",
     ),
     Rule(
         lambda c: not c.data.shape.derives_from_box and not c.data.given,
@@ -398,12 +336,6 @@ class EvaluationSection(Section):
         return value
 
 
-def _decodings_supported(config: Any) -> bool:
-    data, tokens = config.data, config.custom.coord_tokens.enabled
-    wanted = config.evaluation.decoding
-    return len(supported(wanted, data.shape, tokens, data.noise_objects is not None)) == len(wanted)
-
-
 _BEST_BY_AP = "the best checkpoint is then the one with the highest AP; leave one of the two out"
 EVALUATION_RULES = (
     Rule(
@@ -445,12 +377,7 @@ EVALUATION_RULES = (
         "grammar and distributions require coordinate tokens; use {grammar: none, boxes: tokens} for such answers",
     ),
     Rule(
-        lambda c: c.data.noise_objects is None and any(d.filled for d in c.evaluation.decoding),
-        ("evaluation.decoding", "data.noise_objects"),
-        "only a model that was trained with noise objects can mark objects that do not exist; leave filled out",
-    ),
-    Rule(
-        lambda c: not _decodings_supported(c),
+        lambda c: not c.data.shape.is_box and any(d.boxes != "tokens" for d in c.evaluation.decoding),
         ("evaluation.decoding", "data.geometry"),
         "boxes other than tokens are for boxes alone; leave `boxes` out",
     ),

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from coord_codec import InputError
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import read_json, write_text
-from coord_data.formats.registry import open_source
 from coord_data.image_set import ImageSet, load_annotated
-from coord_data.processes import Outcome, meanwhile
-from coord_data.stored import is_kept
 from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
-from coord_trainer.console import is_first, say
+from coord_trainer.console import say
 from coord_trainer.data.conversations import Conversations, load_conversations
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.queries import refers_to_sides
-from coord_trainer.data.shapes import draw_set, keep, sets_in
+from coord_trainer.data.shapes import draw_set, keep
 from coord_trainer.families.registry import FAMILIES
 
 
@@ -41,31 +36,6 @@ def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
     ]
 
 
-@contextmanager
-def preparing(config: RunConfig) -> Iterator[Outcome[Sequence[ImageSet]]]:
-    """Generate the shapes of a run, or check its large files, in another process while the block runs.
-
-    Yields an `Outcome` that holds the generated sets after the block.
-
-    Raises:
-        InputError: the input is invalid.
-    """
-    if not config.data.given:
-        with meanwhile(partial(_draw, config)) as drawn:
-            yield drawn
-        return
-    data = rules_of(config)
-    scored = config.evaluation.images == "train"
-    sets = [(name, single.data, scored) for name, single in source_configs(config.model_copy(update={"data": data}))]
-    if data.heldout_annotations is not None and config.evaluation.images == "heldout":
-        heldout = {"annotations": data.heldout_annotations, "images": data.heldout_images}
-        sets.append(("heldout", data.model_copy(update=heldout), True))
-    given = [named for named in sets if is_first() and named[1].annotations.exists()]
-    large_sets = [named for named in given if is_kept(open_source(named[1].annotations, named[1].format))]
-    with meanwhile(partial(_check, large_sets)) if large_sets else nullcontext():
-        yield Outcome(())
-
-
 def rules_of(config: RunConfig) -> DataSection:
     """Return the data section of a run, with the family's limit on the sides of an image if none is stated.
 
@@ -76,15 +46,6 @@ def rules_of(config: RunConfig) -> DataSection:
         return config.data
     family = FAMILIES.get(read_json(Path(path) / "config.json").get("model_type"))
     return config.data if family is None else config.data.model_copy(update={"max_side_ratio": family.max_side_ratio})
-
-
-def _draw(config: RunConfig) -> list[ImageSet]:
-    return [draw_set(config, name, Path()) for name in ("train", "heldout")]
-
-
-def _check(sets: Sequence[tuple[str, DataSection, bool]]) -> None:
-    for name, section, scored in sets:
-        load_annotated(section.annotations, section, name=name, scored=scored)
 
 
 def load_training(config: RunConfig) -> Mixture:
@@ -199,13 +160,12 @@ class RunData:
         report_sets(folder, [*(source.content for source in self.train.sources), *heldout])
 
 
-def load_data(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> RunData:
+def load_data(config: RunConfig, folder: Path) -> RunData:
     """Load the annotated data of a run, or generate shapes.
 
     Args:
         config: of the run
         folder: the folder of generated images, to which nothing is written here (see `shapes.keep`)
-        drawn: the generated shapes, if they exist already
 
     Raises:
         InputError: the input is invalid, or the held-out set is also trained on.
@@ -219,8 +179,8 @@ def load_data(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -
                 "evaluation.images: train to measure memorising"
             )
     else:
-        shapes, heldout = sets_in(config, folder, drawn)
-        train = Mixture.of_one(shapes, config.data)
+        train = Mixture.of_one(draw_set(config, "train", folder), config.data)
+        heldout = draw_set(config, "heldout", folder)
     return RunData(train, heldout, config.evaluation.images)
 
 

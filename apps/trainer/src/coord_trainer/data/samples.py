@@ -23,7 +23,6 @@ from coord_data.processes import in_processes
 from coord_trainer.console import world_size
 from coord_trainer.data.augment import augment
 from coord_trainer.data.mixture import Mixture
-from coord_trainer.data.noise import without_noise
 from coord_trainer.data.targets import TargetWriter
 from coord_trainer.data.workers import leave_signals_to_the_parent
 
@@ -130,8 +129,6 @@ class Samples(Dataset):
         source = self.mixture.sources[number]
         if source.images is None or source.data.varies:
             return False
-        if source.data.preload is not None:
-            return source.data.preload
         return self._pixel_bytes(number) * images < PRELOAD_BYTES * len(source.images)
 
     def drawn(self, record: int, epoch: int = 0, number: int = 0) -> tuple[Image.Image, str, Instance]:
@@ -189,8 +186,6 @@ class Samples(Dataset):
             geometry = None if data.shape.is_box else data.shape
             layout = find_layout(sample["labels"], writer.vocab, self._marker_ids, geometry)
             boxes = writer.true_coordinates(instance, epoch)
-            if data.noise_objects:
-                sample["labels"], layout = without_noise(sample["labels"], layout, len(boxes))
         return sample, layout, boxes, str(instance.image if instance.image_id is None else instance.image_id)
 
 

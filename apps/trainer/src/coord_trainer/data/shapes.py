@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -168,17 +167,9 @@ def make_shapes(config: ShapesConfig, split: str, count: int, folder: Path, geom
     return ImageSet(split, read_annotations(instances), folder, sha.hexdigest()[:16], images)
 
 
-def draw_sets(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[ImageSet, ImageSet]:
-    """Return training and held-out shapes, drawn unless they are in `drawn`, and save them to `folder` with `keep`."""
-    train, heldout = sets_in(config, folder, drawn)
-    return keep(train), keep(heldout)
-
-
-def sets_in(config: RunConfig, folder: Path, drawn: Sequence[ImageSet] = ()) -> tuple[ImageSet, ImageSet]:
-    """Return training and held-out shapes of a folder, drawn unless they are in `drawn`, without writing files."""
-    by_name = {images.name: replace(images, root=folder) for images in drawn}
-    train, heldout = (by_name.get(name) or draw_set(config, name, folder) for name in ("train", "heldout"))
-    return train, heldout
+def draw_sets(config: RunConfig, folder: Path) -> tuple[ImageSet, ImageSet]:
+    """Return training and held-out shapes, and save them to `folder` with `keep`."""
+    return keep(draw_set(config, "train", folder)), keep(draw_set(config, "heldout", folder))
 
 
 def draw_set(config: RunConfig, name: Literal["train", "heldout"], folder: Path) -> ImageSet:

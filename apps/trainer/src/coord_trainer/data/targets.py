@@ -1,14 +1,13 @@
-"""The target text of a sample: prompt, objects in training order, noise objects; and the ids of its markers."""
+"""The target text of a sample: prompt, and objects in training order; and the ids of its markers."""
 
 from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
 
-from coord_codec import MARKERS, CoordVocab, InputError, Instance, Object, coordinates_of, encode_target, select_objects
+from coord_codec import MARKERS, CoordVocab, Instance, Object, coordinates_of, encode_target, select_objects
 from coord_codec.geometry import Coordinates
 from coord_trainer.config.sections import DataSection
-from coord_trainer.data.noise import NOISE, noise_objects
 from coord_trainer.data.queries import LONGEST_LIST, draw_query
 
 
@@ -27,25 +26,17 @@ class TargetWriter:
         query = draw_query(instance, self.data, self.classes, self.seed_of(instance, epoch))
         return query.prompt, query.answer(instance)
 
-    def __post_init__(self) -> None:
-        if self.data.noise_objects and NOISE in self.classes:
-            raise InputError(
-                f"data.noise_objects is {self.data.noise_objects} but a class of the data is called {NOISE!r}, as "
-                "noise objects are: rename it, leave it out of data.classes, or train without noise objects"
-            )
-
     def objects(self, instance: Instance, epoch: int = 0) -> tuple[list[Object], int]:
-        """Return the objects in training order without noise, and the number beyond `data.max_objects`."""
+        """Return the objects in training order, and the number beyond `data.max_objects`."""
         seed = self.seed_of(instance, epoch)
         kept, dropped = select_objects(instance, self.data.order, self.data.max_objects, seed)
         return list(kept), dropped
 
     def text(self, instance: Instance, epoch: int = 0) -> str:
-        """Return the target text; with `order: random` or noise objects it differs between epochs."""
+        """Return the target text; with `order: random` it differs between epochs."""
         kept, _ = self.objects(instance, epoch)
-        noise = noise_objects((self.data.noise_objects or 0) - len(kept), self.seed_of(instance, epoch))
         return encode_target(
-            instance.model_copy(update={"objects": (*kept, *noise)}),
+            instance.model_copy(update={"objects": tuple(kept)}),
             markers=self.data.markers,
             style=self.data.style,
             form="tokens" if self.coord_tokens else "numbers",

@@ -12,7 +12,7 @@ from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig, load_run_config
 
 _MODEL_SETTINGS = (
-    r"data\.(prompt|markers|style|order|max_objects|noise_objects|min_pixels|max_pixels|geometry|max_vertices)"
+    r"data\.(prompt|markers|style|order|max_objects|min_pixels|max_pixels|geometry|max_vertices)"
     r"|training\.system|evaluation\.(limit|max_new_tokens|views|decoding(\.\w+)?)|custom\.coord_(tokens|offset)\..+"
     r"|plugins|data\.class_prompt"
 )

@@ -19,7 +19,7 @@ from coord_eval.labelling import DetectedObject, places_of
 from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.session import DRAWN, PAGE, Answered
-from coord_trainer.detect.written import write_tracked_files
+from coord_trainer.detect.written import write_tracked
 
 SHOWN = 200
 """Most images on the page; all of them are drawn."""
@@ -62,7 +62,7 @@ def draw_answers(
                 cards.append(_card(record["image"], detections, name.as_posix(), slots))
         return part / DRAWN
 
-    write_tracked_files(answered.folder, draw, keep=places.values())
+    write_tracked(answered.folder, draw)
     boxes = sum(count for _, count in labels)
     body = tiles(
         [

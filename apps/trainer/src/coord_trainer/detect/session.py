@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,13 +155,11 @@ def _is_system_file(path: Path) -> bool:
     return path.name.startswith(".") or path.name in ("Thumbs.db", "desktop.ini")
 
 
-def remove_made(folder: Path, names: Iterable[str]) -> None:
-    """Remove output of an earlier call that this call does not write again; a user's own files in `drawn` stay."""
-    for name in names:
-        if name == DRAWN:
-            remove_tracked(folder, DRAWN)
-        else:
-            (folder / name).unlink(missing_ok=True)
+def remove_made(folder: Path, names: Collection[str]) -> None:
+    """Remove output of an earlier call that this call does not write again; images that a user changed stay."""
+    remove_tracked(folder, [DRAWN] if DRAWN in names else [])
+    for name in set(names) - {DRAWN}:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _check_settings(session: Path, settings: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Tracks the files that `predict` writes for users to edit: a file that a user has changed is moved aside, not lost.
+"""Tracks what `predict` writes for users to edit: a file or folder that a user has changed is moved aside, not lost.
 
-A hidden file in the output folder records the digests of these files, by which files of a user are recognised.
+A hidden file in the output folder records the digest of each, by which changes of a user are recognised.
 """
 
 from __future__ import annotations
@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,21 +20,25 @@ _DIGESTS = ".written.json"
 _PART = ".written.part"
 
 
-def write_tracked_files(folder: Path, make: Callable[[Path], Path], keep: Collection[Path] = ()) -> Path:
-    """Replace the tracked files of a folder one by one, so that a user's own files in it stay; returns its path.
+def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
+    """Replace a tracked file or folder, and return its path.
 
     Args:
         folder: the output folder
-        make: writes a folder into the folder of its argument, and returns its path
-        keep: files of earlier calls that stay although `make` did not write them again
+        make: writes the file or folder into the folder of its argument, and returns its path
     """
-    part = _empty_part(folder)
+    part = folder / _PART
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
     made = make(part)
-    names = [path.relative_to(part).as_posix() for path in sorted(made.rglob("*")) if path.is_file()]
-    _move_into_place(folder, names)
-    kept = {*names, *(path.relative_to(folder).as_posix() for path in keep)}
-    _remove(folder, [name for name in _digests(folder) if name.startswith(f"{made.name}/") and name not in kept])
-    return folder / made.name
+    place, before, digest = folder / made.name, _digests(folder), _digest(made)
+    # After a kill either version may be in place, so that both digests are recorded until it is moved.
+    _write_digests(folder, before | {made.name: [*before.get(made.name, []), digest]})
+    _clear(place, before.get(made.name, []))
+    shutil.move(made, place)
+    shutil.rmtree(part)
+    _write_digests(folder, before | {made.name: [digest]})
+    return place
 
 
 def write_export(name: str, records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:
@@ -49,8 +52,7 @@ def write_export(name: str, records: Records, folder: Path, categories: Mapping[
     """
     answered = [record for record in records if "objects" in record]
     make = partial(coco_annotations, categories=categories) if name == "coco" else EXPORTS[name]
-    place = make(answered, _empty_part(folder))
-    return _move_into_place(folder, [place.name])[0]
+    return write_tracked(folder, partial(make, answered))
 
 
 def exports_in(folder: Path) -> list[str]:
@@ -59,47 +61,12 @@ def exports_in(folder: Path) -> list[str]:
     return [name for name in EXPORTS if {name, f"{name}.json", f"{name}.xml"} & tracked]
 
 
-def remove_tracked(folder: Path, below: str | None = None) -> None:
-    """Remove the tracked files, or only those in the folder `below`; what a user has changed is moved aside."""
-    names = list(_digests(folder))
-    _remove(folder, names if below is None else [name for name in names if name.startswith(f"{below}/")])
-
-
-def _empty_part(folder: Path) -> Path:
-    part = folder / _PART
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir()
-    return part
-
-
-def _move_into_place(folder: Path, names: Iterable[str]) -> list[Path]:
-    part = folder / _PART
-    before = _digests(folder)
-    now = {name: _digest(part / name) for name in names}
-    # After a kill either version may be in place, so that both digests are recorded until all files are moved.
-    _write_digests(folder, before | {name: [*before.get(name, []), digest] for name, digest in now.items()})
-    for name in now:
-        if (folder / name).exists():
-            _clear(folder / name, before.get(name, []))
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(part / name, folder / name)
-    shutil.rmtree(part)
-    _write_digests(folder, before | {name: [digest] for name, digest in now.items()})
-    return [folder / name for name in now]
-
-
-def _remove(folder: Path, names: Sequence[str]) -> None:
+def remove_tracked(folder: Path, names: Collection[str] | None = None) -> None:
+    """Remove the tracked files and folders, or only those of these names; what a user has changed is moved aside."""
     digests = _digests(folder)
-    for name in names:
-        if (folder / name).exists():
-            _clear(folder / name, digests[name])
-    for parent in sorted({parent for name in names for parent in Path(name).parents[:-1]}, reverse=True):
-        with suppress(OSError):  # a user's files are in it
-            (folder / parent).rmdir()
-    if left := {name: values for name, values in digests.items() if name not in names}:
-        _write_digests(folder, left)
-    else:
-        (folder / _DIGESTS).unlink(missing_ok=True)
+    for name in [name for name in digests if names is None or name in names]:
+        _clear(folder / name, digests.pop(name))
+    _write_digests(folder, digests)
 
 
 def _digests(folder: Path) -> dict[str, list[str]]:
@@ -113,11 +80,16 @@ def _digests(folder: Path) -> dict[str, list[str]]:
 
 
 def _write_digests(folder: Path, digests: Mapping[str, Sequence[str]]) -> None:
-    write_text(folder / _DIGESTS, json.dumps(digests, indent=1) + "\n")
+    if digests:
+        write_text(folder / _DIGESTS, json.dumps(digests, indent=1) + "\n")
+    else:
+        (folder / _DIGESTS).unlink(missing_ok=True)
 
 
 def _clear(place: Path, digests: Sequence[str]) -> None:
-    """Remove a tracked file or folder; rename it if its content has none of the digests."""
+    """Remove a tracked file or folder, if there is one; rename it if its content has none of the digests."""
+    if not place.exists():
+        return
     if _digest(place) not in digests:
         number = 1
         while (aside := place.with_name(f"{place.stem}.changed-{number}{place.suffix}")).exists():

@@ -34,8 +34,8 @@ class Token:
 
     Attributes:
         text: decoded text
-        role: `prompt`, `image`, `structure`, `description`, `unlearnt` (coordinates of noise objects), `beyond` the
-            maximum length, or a side of an object such as `object 0 x1`
+        role: `prompt`, `image`, `structure`, `description`, `unlearnt` (of the answer, without a loss), `beyond`
+            the maximum length, or a side of an object such as `object 0 x1`
         weight: sum of the weights of its loss terms times the weight of its object; 0 for a token without a loss
     """
 
@@ -97,8 +97,7 @@ class ModelView:
 
 def without_model(config: RunConfig, instances: Sequence[Instance], root: Path) -> list[ShownImage]:
     """Return images with their target texts and the objects parsed from them."""
-    data = config.data.model_copy(update={"noise_objects": None})
-    writer = TargetWriter(data, config.custom.coord_tokens.enabled, config.run.seed, None)
+    writer = TargetWriter(config.data, config.custom.coord_tokens.enabled, config.run.seed, None)
     shown = []
     for instance in instances:
         image = decode_image(root / instance.image, at_most=(960, 960))

@@ -21,7 +21,7 @@ from coord_trainer.config.run_config import RunConfig, check_run_config
 if TYPE_CHECKING:
     from coord_eval import Calibration
 
-_OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects", "noise_objects")
+_OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects")
 """Settings of the section `data` that the card states under the same names."""
 
 _EXPORT = "export.json"
@@ -65,7 +65,6 @@ class ModelCard(_Part):
         geometry: of the targets
         max_vertices: most vertices of a polygon in a target
         max_objects: most objects in a target
-        noise_objects: number of objects up to which targets were filled with noise; None if they were not
         pixels: limits of the image size
         decoding: name of the run's first decoding
         grid: of the coordinates
@@ -89,7 +88,6 @@ class ModelCard(_Part):
     geometry: str = "box"
     max_vertices: int = 32
     max_objects: int
-    noise_objects: int | None = None
     pixels: PixelLimits = PixelLimits()
     decoding: str
     grid: GridSize
@@ -307,7 +305,6 @@ _KEYS = {
     "geometry": "data.geometry",
     "max_vertices": "data.max_vertices",
     "max_objects": "data.max_objects",
-    "noise_objects": "data.noise_objects",
     "pixels.min": "data.min_pixels",
     "pixels.max": "data.max_pixels",
 }

@@ -49,6 +49,8 @@ _CHAT_TEMPLATE = (
 )
 
 PATCH, MERGE = 16, 2
+_INITIAL_STD, _COORDINATE_RMS, _POSITION_RMS = 0.05, 0.1, 0.3
+"""Standard deviation of random weights, and root mean squares of smooth rows of coordinates and of patch positions."""
 
 
 def tiny_without_weights(config: RunConfig, folder: Path, train: ImageSet | Mixture) -> str:
@@ -117,7 +119,7 @@ def _build_model(processor: Qwen3VLProcessor, config: TinyModelConfig) -> Qwen3V
             "num_key_value_heads": config.heads,
             "head_dim": head_dim,
             "max_position_embeddings": 4096,
-            "initializer_range": config.init_std,
+            "initializer_range": _INITIAL_STD,
             "pad_token_id": tokenizer.pad_token_id,
             "tie_word_embeddings": config.tied,
             "rope_parameters": {
@@ -138,7 +140,7 @@ def _build_model(processor: Qwen3VLProcessor, config: TinyModelConfig) -> Qwen3V
             "temporal_patch_size": 2,
             "num_position_embeddings": side * side,
             "deepstack_visual_indexes": [0],
-            "initializer_range": config.init_std,
+            "initializer_range": _INITIAL_STD,
         },
         image_token_id=token_id("<|image_pad|>"),
         video_token_id=token_id("<|video_pad|>"),
@@ -161,10 +163,10 @@ def _smooth_start(model, vocab: CoordVocab, config: TinyModelConfig) -> None:
         if not config.tied:
             tables.append(model.get_output_embeddings().weight)
         for table in tables:
-            rows = smooth_rows(len(vocab.ids), table.shape[1], config.coord_std)
+            rows = smooth_rows(len(vocab.ids), table.shape[1], _COORDINATE_RMS)
             table[vocab.first_id : vocab.first_id + len(vocab.ids)] = rows
         positions = model.model.visual.pos_embed.weight
-        positions.copy_(smooth_rows_2d(config.position_side, positions.shape[1], config.position_std))
+        positions.copy_(smooth_rows_2d(config.position_side, positions.shape[1], _POSITION_RMS))
 
 
 def train_tokenizer(texts: list[str], coordinates: bool = True) -> Qwen2Tokenizer:

@@ -27,7 +27,6 @@ class StepRecorder(LogitsProcessor):
     Args:
         vocab: the coordinate tokens; None records `log_p` alone
         grammar: applied first; `log_p` is then normalised over the tokens that it allows
-        free_scores: compute `log_p` from the logits before the grammar
 
     Attributes:
         log_p: per step [B], log-probability of the generated token.
@@ -38,12 +37,9 @@ class StepRecorder(LogitsProcessor):
             the model would have generated another kind of token.
     """
 
-    def __init__(
-        self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None, free_scores: bool = False
-    ) -> None:
+    def __init__(self, vocab: CoordVocab | None, grammar: LogitsProcessor | None = None) -> None:
         self._vocab = vocab
         self._grammar = grammar
-        self._free = free_scores
         self.log_p, self.expected, self.spread, self.mass, self.quantiles = ([] for _ in STATISTICS)
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
@@ -51,7 +47,7 @@ class StepRecorder(LogitsProcessor):
         raw_BV = scores.float()
         logits_BV = raw_BV if self._grammar is None else self._grammar(input_ids, raw_BV)
         next_B = logits_BV.argmax(dim=1)
-        found = token_statistics(raw_BV, raw_BV if self._free else logits_BV, next_B, self._vocab)
+        found = token_statistics(raw_BV, logits_BV, next_B, self._vocab)
         for name, values in found.items():
             getattr(self, name).append(values)
         return scores if self._grammar is None else logits_BV

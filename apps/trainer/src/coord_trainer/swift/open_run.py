@@ -37,7 +37,6 @@ from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pix
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.patch_embedding import multiply_patches
 from coord_trainer.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
-from coord_trainer.training.faults import NonFiniteLoss
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,6 @@ class OpenRun:
                 packing=config.data.packing,
                 gradient_norms=config.run.gradient_norms,
                 vision=(self.family.vision_tower, self.family.merger),
-                non_finite=NonFiniteLoss(config.run.on_nan, self.folder / "problems.jsonl"),
                 callbacks=tuple(callbacks),
                 card=self.card,
                 answers=answers,

@@ -35,7 +35,7 @@ from coord_trainer.data.batches import BatchDigest, collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
 from coord_trainer.training.callbacks import StepTime
-from coord_trainer.training.faults import NonFiniteLoss, loss_without_gradient, name_failing_term
+from coord_trainer.training.faults import name_failing_term, refuse_non_finite_gradient, refuse_non_finite_loss
 from coord_trainer.training.head import row_selecting_head
 from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
 from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
@@ -56,7 +56,6 @@ class TrainingParts:
     packing: bool = False
     gradient_norms: bool = False
     vision: tuple[str, ...] = ("model.visual",)
-    non_finite: NonFiniteLoss = field(default_factory=NonFiniteLoss)
     callbacks: tuple[TrainerCallback, ...] = ()
     card: ModelCard | None = None
     answers: AnswerSchedule | None = None
@@ -327,28 +326,22 @@ class CoordTrainer(Seq2SeqTrainer):
         output = rows.rejoin(outputs.logits)
         loss = rows.total(output)
 
-        # A loss that is not finite ends the run or leaves the micro-batch out; any other is logged
-        if training and parts.non_finite.leaves_out(output, loss, self.state.global_step + 1, samples):
-            loss = loss_without_gradient(self.model.parameters()).to(loss)
-        else:
-            self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
-            if parts.gradient_norms and training and self._logs_next():
-                self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
-            if denominators is not None:  # they include all ranks, over which data parallelism averages afterwards
-                loss = loss * self.accelerator.num_processes
+        if training:
+            refuse_non_finite_loss(output, loss, self.state.global_step + 1, samples)
+        self._step_metrics["train" if training else "eval"].add(output, rows.diagnostics, slots.fallbacks)
+        if parts.gradient_norms and training and self._logs_next():
+            self._norms = term_gradient_norms(output, self.model.parameters(), denominators)
+        if denominators is not None:  # they include all ranks, over which data parallelism averages afterwards
+            loss = loss * self.accelerator.num_processes
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
 
     def _get_grad_norm(self, model, grad_norm=None):
-        """Return the gradient's norm; without gradients if it is not finite (swift removes a NaN without a word)."""
+        """Return the gradient's norm, which has to be finite (swift removes a NaN without a word)."""
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         scaled = self.accelerator.scaler is not None or (bool(self.args.deepspeed) and self.args.fp16)
-        dropped = norm is not None and self._parts.non_finite.drops_step(
-            float(norm), self.state.global_step + 1, scaled
-        )
-        if dropped and not scaled:
-            for parameter in model.parameters():
-                parameter.grad = None
+        if norm is not None:
+            refuse_non_finite_gradient(float(norm), self.state.global_step + 1, scaled)
         return norm
 
     def _logs_next(self) -> bool:

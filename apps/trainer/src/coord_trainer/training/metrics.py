@@ -8,7 +8,6 @@ change here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 
 import torch
 
@@ -82,28 +81,3 @@ def term_gradient_norms(
         squares = [gradient.float().pow(2).sum() for gradient in gradients if gradient is not None]
         norms.append(torch.stack(squares).sum().sqrt() if squares else torch.zeros_like(share))
     return dict(zip(output.terms, torch.stack(norms).tolist(), strict=True))
-
-
-_RISES = 3
-
-
-def find_overfitting(lines: Iterable[Mapping[str, float]]) -> str | None:
-    """Return a sentence when, by metrics.jsonl, the evaluation loss rose three times while the training loss fell."""
-    points: list[tuple[int, float, float | None]] = []
-    train = None
-    for line in lines:
-        train = line.get("train_total_loss", train)
-        if "eval_total_loss" in line:
-            points.append((int(line["step"]), line["eval_total_loss"], train))
-    last = points[-_RISES - 1 :]
-    if len(last) <= _RISES or any(after[1] <= before[1] for before, after in pairwise(last)):
-        return None
-    first, end = last[0], last[-1]
-    if first[2] is None or end[2] is None or end[2] >= first[2]:
-        return None
-    best = min(points, key=lambda point: point[1])
-    return (
-        f"overfitting: from step {first[0]} to {end[0]} the evaluation loss rose from {first[1]:.3f} to {end[1]:.3f} "
-        f"while the training loss fell from {first[2]:.3f} to {end[2]:.3f}; it was lowest ({best[1]:.3f}) at step "
-        f"{best[0]}"
-    )

@@ -56,19 +56,12 @@ def read_coco(
     reader.check_images()
     left_out = reader.left_out()
     notes[WITH_REFUSED] += len(left_out)
-    uncertain: dict[ImageId, dict[str, Any]] = {}
-    if on_bad_box:
-        uncertain = {image_id: {UNCERTAIN: sorted(names)} for image_id, names in reader.uncertain.items()}
-    instances = tuple(
-        Instance.model_construct(
-            image=image.file_name,
-            width=image.width,
-            height=image.height,
-            image_id=image.id,
-            objects=tuple(objects[image.id]),
-            **uncertain.get(image.id, {}),
-        )
-        for image in reader.given
-        if image.id in objects and image.id not in left_out
-    )
-    return instances, tuple(problems), dict(+notes), reader.categories, CocoTables(reader.images, tuple(rows))
+    instances = []
+    for image in reader.given:
+        if image.id not in objects or image.id in left_out:
+            continue
+        names = reader.uncertain.get(image.id) if on_bad_box else None
+        values: dict[str, Any] = {} if names is None else {UNCERTAIN: sorted(names)}
+        values |= {"width": image.width, "height": image.height, "image_id": image.id}
+        instances.append(Instance.model_construct(image=image.file_name, **values, objects=tuple(objects[image.id])))
+    return tuple(instances), tuple(problems), dict(+notes), reader.categories, CocoTables(reader.images, tuple(rows))

@@ -17,6 +17,7 @@ from coord_codec.coco.shapes import ROTATED, coco_shape, rotated_corners, rotati
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, ImageId
 from coord_codec.files import InputError, finite_numbers, identifier
 from coord_codec.geometry import Geometry, Shape
+from coord_codec.geometry.base import Box
 from coord_codec.grid import CoordGrid
 from coord_codec.records import Problem
 
@@ -26,6 +27,10 @@ _SAME_BOX = 0.7
 AREA_TOO_LARGE = "areas that are larger than their box"
 _ROUNDED = 1.05
 """How far an area may exceed its box: that of a mask never does, but sides may be rounded."""
+_PANOPTIC = (
+    "segments_info: expected an object a row, found the segments of panoptic COCO: name the instance annotations of "
+    "the same images (instances_*.json), or convert the file into such"
+)
 CROWDS = "crowd regions, which are not training targets"
 
 _LONGEST_NUMBER = 19
@@ -133,14 +138,13 @@ class CocoReader:
         """Return the ids of usable images that are left out because of a refused object."""
         return self._images_with_refused & self.usable if self._on_bad_box == "drop_image" else set()
 
-    def place(
-        self, record: Any, position: int
-    ) -> tuple[CocoAnnotation, bool, tuple[float, float, float, float] | None, Shape | None] | None:
+    def place(self, record: Any, position: int) -> tuple[CocoAnnotation, bool, Box | None, Shape | None] | None:
         """Return the row of an annotation, whether it has an `area` key, its box in [0, 1], and its shape if asked for.
 
         The box is None if it cannot be a target; the result is None if the annotation is left out.
         """
-        where = self._where(record, position)
+        label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
+        where = f"{self._source}: annotations[{position}]{label}"
         try:
             row, has_area = self._row(record)
             self._notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
@@ -172,17 +176,8 @@ class CocoReader:
         if category is not None:
             self.uncertain.setdefault(image_id, set()).add(self.categories[category].name)
 
-    def _where(self, record: Any, position: int) -> str:
-        label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
-        return f"{self._source}: annotations[{position}]{label}"
-
     def _shape(
-        self,
-        record: Mapping[str, Any],
-        row: CocoAnnotation,
-        where: str,
-        corners: tuple[float, float, float, float],
-        geometry: Geometry,
+        self, record: Mapping[str, Any], row: CocoAnnotation, where: str, corners: Box, geometry: Geometry
     ) -> Shape | None:
         """Return the shape of an annotation; if it cannot be a target, list a problem and return None."""
         image = self.images[row.image]
@@ -201,18 +196,13 @@ class CocoReader:
         if not isinstance(record, Mapping):
             raise InputError(f": expected an object, found {type(record).__name__}")
         if "segments_info" in record and "category_id" not in record:
-            raise InputError(
-                "segments_info: expected an object a row, found the segments of panoptic COCO: name the instance "
-                "annotations of the same images (instances_*.json), or convert the file into such"
-            )
+            raise InputError(_PANOPTIC)
         image = self._find_row(record, "image_id", self._image_ids, "an image")
         category = self._find_row(record, "category_id", self._category_ids, "a category")
         x, y, width, height = finite_numbers(record.get("bbox"), 4, "bbox")
         if width < 0 or height < 0:
-            raise InputError(
-                f"bbox: expected a width and height of at least 0, found {width:g} x {height:g} "
-                "([x, y, width, height] in pixels is meant)"
-            )
+            found = f"{width:g} x {height:g} ([x, y, width, height] in pixels is meant)"
+            raise InputError(f"bbox: expected a width and height of at least 0, found {found}")
         if degrees := rotation(record):
             outline = rotated_corners((x, y, width, height), degrees)
             x, y = min(outline[::2]), min(outline[1::2])
@@ -222,7 +212,7 @@ class CocoReader:
         if iscrowd not in (0, 1):
             raise InputError(f"iscrowd: expected 0 or 1, found {iscrowd!r:.80}")
         area = record.get("area")
-        (area_px,) = (width * height,) if area is None else finite_numbers([area], 1, "area")
+        area_px = width * height if area is None else finite_numbers([area], 1, "area")[0]
         if area_px < 0:
             raise InputError(f"area: expected at least 0, found {area_px:g}")
         if not iscrowd and not degrees:
@@ -254,7 +244,7 @@ class CocoReader:
                 f"such as {images[0]!r}: write the same ids in both lists"
             )
 
-    def _corners(self, row: CocoAnnotation, where: str) -> tuple[float, float, float, float] | None:
+    def _corners(self, row: CocoAnnotation, where: str) -> Box | None:
         """Return the box in [0, 1]; if it cannot be a target, list a problem and return None."""
         image, category = self.images[row.image], self.categories[row.category]
         if image.id not in self.usable:
@@ -263,10 +253,9 @@ class CocoReader:
             self._refuse(image.id, row.category, with_image=True)  # the problem is already listed for the category
             return None
         x, y, w, h = row.bbox_xywh
+        sides = float(image.width or 0), float(image.height or 0)
         try:
-            corners, clipped = place_box(
-                (x, y, x + w, y + h), float(image.width or 0), float(image.height or 0), grid=self._grid
-            )
+            corners, clipped = place_box((x, y, x + w, y + h), *sides, grid=self._grid)
         except InputError as error:
             with_image = not isinstance(error, SmallBoxError) and not row.iscrowd
             self._refuse(image.id, row.category, with_image=with_image)

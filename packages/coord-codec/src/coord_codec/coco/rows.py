@@ -115,15 +115,11 @@ def _image(record: Mapping[str, Any]) -> CocoImage:
     file_name = record.get("file_name", "")
     image_id = identifier(record.get("id"), "id")
     for name, value in (("file_name: expected a path", file_name), ("id: expected readable text", str(image_id))):
-        if not isinstance(value, str) or not _is_readable(value):
+        if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value if not value.isascii()):
             raise InputError(f"{name}, found {value!r:.80}")
     if record.get("width") is None or record.get("height") is None:
         return CocoImage(image_id, file_name, None, None)
     return CocoImage(image_id, file_name, _side(record, "width"), _side(record, "height"))
-
-
-def _is_readable(text: str) -> bool:
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _side(record: Mapping[str, Any], name: str) -> int:

@@ -59,9 +59,7 @@ class Affine:
     def is_similarity(self) -> bool:
         """Whether angles between lines stay the same, and all lengths change by one factor."""
         sign = -1 if self.mirrors else 1
-        return math.isclose(self.xx, sign * self.yy, abs_tol=1e-9) and math.isclose(
-            self.xy, -sign * self.yx, abs_tol=1e-9
-        )
+        return max(abs(self.xx - sign * self.yy), abs(self.xy + sign * self.yx)) <= 1e-9 * max(1.0, abs(self.xx))
 
 
 MIRROR = Affine(xx=-1.0, x0=1.0)
@@ -75,8 +73,8 @@ class Geometry(ABC):
     """A kind of shape: one row of the table `GEOMETRIES`, which `register_geometry` extends.
 
     Targets, records, losses, parsers, scores, drawings, grammars and exports ask the row and know no names. A subclass
-    states the class attributes and overrides the methods whose default does not fit; `arrange`, `from_box` and, unless
-    all numbers are x and y, `outline` and `box_of` are required.
+    states the class attributes and overrides the methods whose default does not fit; `from_box` and, unless all numbers
+    are x and y, `outline` and `box_of` are required.
 
     Attributes:
         name: key in `GEOMETRIES`, and `type` in instance files
@@ -179,13 +177,14 @@ class Geometry(ABC):
 
     # Validation, and what other annotations give.
 
-    @abstractmethod
     def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the coordinates in canonical order.
+        """Return the coordinates in canonical order; by default they are in any order of the right number.
 
         Raises:
             ValueError: if they are not a valid shape of this kind
         """
+        self.check_count(coordinates)
+        return coordinates
 
     @abstractmethod
     def from_box(self, bbox: Box) -> Coordinates | None:
@@ -212,7 +211,7 @@ class Geometry(ABC):
 
     def placed(self, points: Sequence[Point]) -> Sequence[Point]:
         """Return the points that exist."""
-        return points
+        return [point for point in points if self.is_placed(point)]
 
     def box_of(self, numbers: Sequence[Any], lib: Any = math) -> tuple[Any, Any, Any, Any]:
         """Return the box around a shape (x1, y1, x2, y2) as a formula of its numbers.
@@ -273,15 +272,11 @@ class Geometry(ABC):
             elif number == "length":
                 yield clamp(value * factor)
             else:
-                turn = self.turn_of(change)
+                turn = math.atan2(change.yx, change.xx) / self.period
                 yield wrap(turn - value if change.mirrors else turn + value)
 
     period: ClassVar[float] = 2 * math.pi
     """Angle in radians after which the shape is the same again."""
-
-    def turn_of(self, change: Affine) -> float:
-        """Return the angle of the image's x axis after a change, as a fraction of the period."""
-        return math.atan2(change.yx, change.xx) / self.period
 
     def flip(self, coordinates: Coordinates) -> Coordinates:
         """Return the shape in the image mirrored left to right, in canonical order."""
@@ -317,16 +312,6 @@ class Geometry(ABC):
             SmallBoxError: if the shape is too small for this grid
         """
         return [grid.quantize(c) for c in self.written(coordinates, grid)]
-
-    def from_bins(self, bins: list[int], grid: CoordGrid) -> Coordinates:
-        """Return the coordinates of bins.
-
-        Raises:
-            ValueError: if the number of bins is wrong, or a bin is not on the grid
-        """
-        coordinates = tuple(grid.dequantize(k) for k in bins)
-        self.check_count(coordinates)
-        return coordinates
 
     def with_max_vertices(self, max_vertices: int) -> Geometry:
         """Return the geometry with a limit on the vertices in a target text; unchanged if it has no such limit."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from coord_codec.boxes import SmallBoxError, check_corners
 from coord_codec.files import InputError
 from coord_codec.geometry.base import Affine, Box, Coordinates, Geometry, Point, flat, pairs
-from coord_codec.geometry.polygon import PolygonGeometry, clockwise_from_top, signed_area
+from coord_codec.geometry.polygon import PolygonGeometry, clockwise_from_top, signed_area, topmost_first
 from coord_codec.grid import CoordGrid
 
 _MOST_POINTS = 64
@@ -67,15 +67,6 @@ class PointGeometry(Geometry):
     has_extent = False
     similarity = "nearness"
     from_box_words = "the centre of the box is"
-
-    def arrange(self, coordinates: Coordinates) -> Coordinates:
-        """Return the point unchanged.
-
-        Raises:
-            ValueError: if there are not two coordinates
-        """
-        self.check_count(coordinates)
-        return coordinates
 
     def from_box(self, bbox: Box) -> Coordinates:
         """Return the centre of the box."""
@@ -140,10 +131,9 @@ class OrientedGeometry(Geometry):
         """
         points = pairs(coordinates)
         bins = [(grid.quantize(x), grid.quantize(y)) for x, y in points]
-        if len(set(bins)) < 4 or not signed_area([(float(x), float(y)) for x, y in bins]):
+        if len(set(bins)) < 4 or not signed_area(bins):
             raise SmallBoxError("the oriented box is thinner than a bin, which no answer can show")
-        first = min(range(4), key=lambda i: (bins[i][1], bins[i][0]))
-        return flat(points[first:] + points[:first])
+        return flat(topmost_first(points, bins))
 
 
 @dataclass(frozen=True)
@@ -183,10 +173,6 @@ class KeypointsGeometry(Geometry):
     def is_placed(self, point: Point) -> bool:
         """Return whether a point is labelled."""
         return any(point)
-
-    def placed(self, points: Sequence[Point]) -> Sequence[Point]:
-        """Return the labelled points."""
-        return [point for point in points if self.is_placed(point)]
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
         """Return the points, with labelled points at bins 0, 0 moved to bins 0, 1."""

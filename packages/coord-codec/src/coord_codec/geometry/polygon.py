@@ -70,7 +70,8 @@ class PolygonGeometry(Geometry):
         """
         if len(coordinates) % 2:
             raise InputError(f"expected x and y of each vertex of a polygon, found {len(coordinates)} coordinates")
-        points = without_repeats(pairs(coordinates))
+        points = pairs(coordinates)
+        points = [point for i, point in enumerate(points) if point != points[i - 1]]
         if len(set(points)) < 3:
             raise InputError(f"expected at least 3 different vertices of a polygon, found {len(set(points))}")
         if all(abs(_cross_product(points[0], points[1], point)) < 1e-12 for point in points):
@@ -109,16 +110,10 @@ class PolygonGeometry(Geometry):
         if len({bins[i] for i in kept}) < 3 or not signed_area([bins[i] for i in kept]):
             raise SmallBoxError("the polygon is smaller than a bin, which no answer can show")
         # The vertex that is topmost after quantisation comes first, since the text contains only bins.
-        first = min(range(len(kept)), key=lambda i: (bins[kept[i]][1], bins[kept[i]][0]))
-        return flat([points[i] for i in kept[first:] + kept[:first]])
+        return flat(topmost_first([points[i] for i in kept], [bins[i] for i in kept]))
 
 
-def without_repeats(points: list[Point]) -> list[Point]:
-    """Return the outline without vertices that equal their predecessor; the first vertex's predecessor is the last."""
-    return [p for i, p in enumerate(points) if p != points[i - 1]]
-
-
-def signed_area(points: list[Point]) -> float:
+def signed_area(points: Sequence[Point]) -> float:
     """Return the area of an outline, positive if it is clockwise with y pointing down (shoelace formula)."""
     closed = [*points, points[0]]
     return sum(x1 * y2 - x2 * y1 for (x1, y1), (x2, y2) in pairwise(closed)) / 2
@@ -127,7 +122,12 @@ def signed_area(points: list[Point]) -> float:
 def clockwise_from_top(points: list[Point]) -> list[Point]:
     """Return the outline clockwise, starting with the topmost vertex (the leftmost of several)."""
     points = points if signed_area(points) > 0 else points[::-1]
-    first = min(range(len(points)), key=lambda i: (points[i][1], points[i][0]))
+    return topmost_first(points, points)
+
+
+def topmost_first(points: list[Point], places: Sequence[Point]) -> list[Point]:
+    """Return the outline starting with the vertex whose place is topmost (the leftmost of several)."""
+    first = min(range(len(points)), key=lambda i: (places[i][1], places[i][0]))
     return points[first:] + points[:first]
 
 
@@ -182,9 +182,6 @@ def _intersect(a: Point, b: Point, c: Point, d: Point) -> bool:
     turns = _cross_product(a, b, c), _cross_product(a, b, d), _cross_product(c, d, a), _cross_product(c, d, b)
     if turns[0] * turns[1] < 0 and turns[2] * turns[3] < 0:
         return True
-    corners = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
-    return any(turn == 0 and _between(*points) for turn, points in zip(turns, corners, strict=True))
-
-
-def _between(a: Point, b: Point, p: Point) -> bool:
-    return min(a[0], b[0]) <= p[0] <= max(a[0], b[0]) and min(a[1], b[1]) <= p[1] <= max(a[1], b[1])
+    corners = zip(turns, ((a, b, c), (a, b, d), (c, d, a), (c, d, b)), strict=True)
+    on_line = (points for turn, points in corners if turn == 0)
+    return any(sorted((a[0], b[0], p[0]))[1] == p[0] and sorted((a[1], b[1], p[1]))[1] == p[1] for a, b, p in on_line)

@@ -60,7 +60,10 @@ class Shape:
         if not self.names or not change.mirrors:
             return Shape(self.type, coordinates, self.names, self.visibility)
         index = {name: i for i, name in enumerate(self.names)}
-        order = [index.get(_other_side(name), i) for i, name in enumerate(self.names)]
+        sides = [("left", "right") if "left" in name else ("right", "left") for name in self.names]
+        order = [
+            index.get(name.replace(*side), i) for i, (name, side) in enumerate(zip(self.names, sides, strict=True))
+        ]
         points = pairs(coordinates)
         return Shape(self.type, flat([points[i] for i in order]), self.names, tuple(self.visibility[i] for i in order))
 
@@ -70,12 +73,6 @@ class Shape:
         if self.names:
             record |= {"names": list(self.names), "visibility": list(self.visibility)}
         return record
-
-
-def _other_side(name: str) -> str:
-    if "left" in name:
-        return name.replace("left", "right")
-    return name.replace("right", "left")
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,8 @@ def read_shape(value: Any) -> Shape:
     if isinstance(value, Shape):
         return value
     if not isinstance(value, Mapping) or "type" not in value:
-        hint = "; run-length encoded masks are not supported, convert them to polygons" if _is_mask(value) else ""
+        is_mask = isinstance(value, Mapping) and "counts" in value
+        hint = "; run-length encoded masks are not supported, convert them to polygons" if is_mask else ""
         raise InputError(f'expected {{"type": ..., "coordinates": [...]}}, found {value!r:.80}{hint}')
     kind = geometry_of(value["type"])
     coordinates = _coordinates(value.get("coordinates"), in_bins)
@@ -191,7 +189,3 @@ def _coordinates(values: Any, in_bins: bool) -> Coordinates:
     for v in values:
         _GRID.quantize(v)  # raises an error for values outside [0, 1]
     return tuple(clamp(float(v)) for v in values)
-
-
-def _is_mask(value: Any) -> bool:
-    return isinstance(value, Mapping) and "counts" in value

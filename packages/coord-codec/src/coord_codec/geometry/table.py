@@ -66,9 +66,6 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         ...     example = (0.1, 0.2, 0.5, 0.4)
         ...     closed = False
         ...     similarity = "nearness"
-        ...     def arrange(self, coordinates):
-        ...         self.check_count(coordinates)
-        ...         return coordinates
         ...     def from_box(self, bbox):
         ...         return bbox
         >>> register_geometry(Segment(), replace=True).fits(4)

@@ -78,11 +78,16 @@ def image_svg(name: str, size: tuple[float, float], boxes: Sequence[Drawn], data
     ]
     if data:
         parts.append(f'<image width="{w}" height="{h}" href="{safe(data)}"/>')
-    order = sorted(boxes, key=lambda box: -_area(box))
-    rings = "".join(_frame(box, w, h) for box in order if not box.points)
+    order = sorted(boxes, key=lambda drawn: -(drawn.box[2] - drawn.box[0]) * (drawn.box[3] - drawn.box[1]))
+    corners = ((x1 * w, y1 * h, x2 * w, y2 * h) for x1, y1, x2, y2 in (box.box for box in order if not box.points))
+    rings = "".join(f"M{x1:.0f} {y1:.0f}H{x2:.0f}V{y2:.0f}H{x1:.0f}z" for x1, y1, x2, y2 in corners)
     parts.append(f'<path class="casing" d="{rings}"/>' if rings else "")
     parts += [_outline(box, w, h) for box in order]
-    parts += [_number(box, w, h) for box in order if box.slot >= len(PALETTE)]
+    for box in order:
+        again, colour = divmod(box.slot, len(PALETTE))
+        if again:  # the number that tells apart the labels of one colour, in the lower left corner
+            x, y = box.box[0] * w + 3, box.box[3] * h - 3
+            parts.append(f'<text class="number c{colour}" x="{x:.0f}" y="{y:.0f}">{again + 1}</text>')
     return "".join([*parts, *_labels(order, w, h), "</svg>"])
 
 
@@ -96,16 +101,6 @@ def fate_legend(fates: Sequence[str] = tuple(MEANINGS)) -> str:
     return f'<p class="key">{"".join(items)}<span>Colours stand for labels.</span></p>'
 
 
-def _area(box: Drawn) -> float:
-    x1, y1, x2, y2 = box.box
-    return (x2 - x1) * (y2 - y1)
-
-
-def _frame(drawn: Drawn, w: int, h: int) -> str:
-    x1, y1, x2, y2 = drawn.box
-    return f"M{x1 * w:.0f} {y1 * h:.0f}H{x2 * w:.0f}V{y2 * h:.0f}H{x1 * w:.0f}z"
-
-
 def _outline(drawn: Drawn, w: int, h: int) -> str:
     x1, y1, x2, y2 = drawn.box
     shape = f'<rect x="{x1 * w:.1f}" y="{y1 * h:.1f}" width="{(x2 - x1) * w:.1f}" height="{(y2 - y1) * h:.1f}"'
@@ -115,13 +110,6 @@ def _outline(drawn: Drawn, w: int, h: int) -> str:
         tag = shape[1:].partition(" ")[0]
     shape += f' class="{drawn.fate} c{drawn.slot % len(PALETTE)}"'
     return f"{shape}><title>{safe(drawn.tip or drawn.label)}</title></{tag}>"
-
-
-def _number(drawn: Drawn, w: int, h: int) -> str:
-    """Write the number that tells apart the labels of one colour into the lower left corner."""
-    x1, _, _, y2 = drawn.box
-    again, colour = divmod(drawn.slot, len(PALETTE))
-    return f'<text class="number c{colour}" x="{x1 * w + 3:.0f}" y="{y2 * h - 3:.0f}">{again + 1}</text>'
 
 
 def label_key(slots: Mapping[str, int], most: int = 60, folded: bool = True) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from coord_codec import AnnotationSet
@@ -111,7 +110,7 @@ class AnnotationFormat:
 
         if self.load is not None:
             return self.load(source, rules)
-        assert self.read is not None  # checked by `register_format`
+        assert self.read is not None  # each row has one of the two
         reading = self.read(source, rules.images)
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
         reading = replace(reading, images=images_read)
@@ -125,44 +124,7 @@ class AnnotationFormat:
         return Evidence(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
 
 
-_ROWS: dict[str, AnnotationFormat] = {}
+FORMATS: dict[str, AnnotationFormat] = {}
+"""Formats by name in the order in which they are tried, those of `register_reader` first."""
 OWN: set[str] = set()
 """Names of the formats of `register_reader`, which are asked before anything is said about a source."""
-FORMATS: Mapping[str, AnnotationFormat] = MappingProxyType(_ROWS)
-"""Formats by name in the order in which they are tried, those of `register_reader` first."""
-
-
-def register_format(row: AnnotationFormat, *, first: bool = False) -> AnnotationFormat:
-    """Add a row to the table.
-
-    Args:
-        row: the format
-        first: try it before all others
-
-    Raises:
-        ValueError: the name is taken, or the row cannot read anything.
-    """
-    if not row.name.replace("-", "_").isidentifier() or row.name == "auto":
-        raise ValueError(f"annotation format {row.name!r}: expected a name of letters, digits and hyphens, not auto")
-    if row.name in _ROWS:
-        raise ValueError(f"annotation format {row.name}: there is one of this name already; choose another")
-    if (row.read is None) == (row.load is None):
-        raise ValueError(f"annotation format {row.name}: expected either read or load, found both or neither")
-    rows = [(row.name, row), *_ROWS.items()] if first else [*_ROWS.items(), (row.name, row)]
-    _ROWS.clear()
-    _ROWS.update(rows)
-    if first:
-        OWN.add(row.name)
-    return row
-
-
-def remove_format(name: str) -> None:
-    """Remove a format from the table, as tests do after they have registered one.
-
-    Raises:
-        ValueError: for an unknown name.
-    """
-    if name not in _ROWS:
-        raise ValueError(f"annotation format {name!r}: expected one of {', '.join(_ROWS)}")
-    del _ROWS[name]
-    OWN.discard(name)

@@ -79,19 +79,13 @@ def find_classes(source: Source) -> tuple[Classes, Path]:
 
 def _first(folder: Path, source: Source) -> tuple[Classes, Path] | None:
     """Return the classes of the first file of a folder that names any, and that file; None if there is none."""
-    files = (folder / name for name in NAME_FILES)
-    return next(((classes, file) for file in files if (classes := _read(source.file(file))) is not None), None)
-
-
-def _read(file: Source) -> Classes | None:
-    """Return the classes that a file names; None if it does not exist or is a YAML file without `names`."""
-    if not file.path.is_file():
-        return None
-    if file.path.suffix in (".yaml", ".yml"):
-        values = read_data_yaml(file)
-        return classes_of(values, file.path) if "names" in values else None
-    lines = [line.strip() for line in file.text.splitlines()]
-    return Classes({i: line for i, line in enumerate(lines) if line})
+    for file in (source.file(folder / name) for name in NAME_FILES if (folder / name).is_file()):
+        if file.path.suffix not in (".yaml", ".yml"):
+            lines = enumerate(map(str.strip, file.text.splitlines()))
+            return Classes({i: line for i, line in lines if line}), file.path
+        if "names" in (values := read_data_yaml(file)):
+            return classes_of(values, file.path), file.path
+    return None
 
 
 def classes_of(values: Mapping[str, Any], path: Path) -> Classes:

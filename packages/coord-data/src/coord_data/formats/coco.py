@@ -24,11 +24,6 @@ SUMMARY = ".summary.json"
 """Suffix of the summary beside an instance file that `prepare` wrote; its key `images` is the image folder."""
 
 
-def is_instance_file(source: Source) -> bool:
-    """Return whether a source has records on lines, or a list of records."""
-    return source.record is not None
-
-
 def is_json(source: Source) -> bool:
     """Return whether a source is JSON of any kind, or called so: the reader says what is missing for COCO."""
     return source.head[:1] in ("{", "[") or (bool(source.head) and source.path.suffix in (".json", ".jsonl"))
@@ -46,11 +41,9 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
     if rules.on_bad_box == "error":
         raise_for_refused(found.problems)
     facts = tuple(found.problems), found.categories, dict(+found.notes), folder.root, found.tables
-    annotations = AnnotationSet(records, *facts)
-    stated = found.stated
+    annotations, stated = AnnotationSet(records, *facts), found.stated
     raw = raw_of_records if stated is None else partial(raw_of_coco, stated)
-    base = rules.images or base_of(source.path)
-    boxes = raw(annotations, found.source)
+    base, boxes = rules.images or base_of(source.path), raw(annotations, found.source)
     return Evidence(source.named, annotations, folder.root, base, source.format, (), boxes, folder)
 
 
@@ -66,13 +59,13 @@ def records_of(
         InputError: the file cannot be read, or is neither.
     """
     from coord_data.read_as import ReadAs
-    from coord_data.reread import RereadSource
+    from coord_data.reread import reread_source
     from coord_data.stream.coco import CocoRecords
     from coord_data.stream.lines import LineRecords
 
     root = rules.images or source.path.parent
     if rules.read_as is not None:
-        source = RereadSource(source, ReadAs.parse(rules.read_as), image_size)
+        source = reread_source(source, ReadAs.parse(rules.read_as), image_size)
     is_coco = bool(_COCO & source.keys[0]) and source.record is None
     records = None if is_coco else records_in(source)
     if records is None:
@@ -141,6 +134,6 @@ JSONL = AnnotationFormat(
         "oriented": _record(0.2, 0.2, 0.6, 0.2, 0.6, 0.8, 0.2, 0.8, type="oriented"),
         "keypoints": _record(0.2, 0.2, 0.6, 0.8, type="keypoints", names=["left ear", "right ear"]),
     },
-    is_instance_file,
+    lambda source: source.record is not None,
     load=load,
 )

@@ -57,7 +57,7 @@ def collect(
         fields = {"image": name, "width": width, "height": height, **id_field, **raw.extra, "objects": objects}
         instances.append(with_uncertain(Instance.model_construct(**fields), refused))
     categories = categories_named({o.desc for instance in instances for o in instance.objects})
-    return AnnotationSet(tuple(instances), tuple(problems), categories, dict(notes), reading.root)
+    return AnnotationSet(tuple(instances), tuple(problems), categories, dict(+notes), reading.root)
 
 
 def _objects(
@@ -77,12 +77,8 @@ def _objects(
         if kind.is_box:
             notes.update(stated.as_box)
         notes[IGNORED] += stated.ignored
-        values: dict[str, Any] = {"desc": stated.desc, **placed}
-        if stated.ignored:
-            values["iscrowd"] = True
-        objects.append(Object.model_construct(**values))
-    for name in [name for name, count in notes.items() if not count]:
-        del notes[name]
+        placed |= {"iscrowd": True} if stated.ignored else {}
+        objects.append(Object.model_construct(desc=stated.desc, **placed))
     return tuple(objects), refused, target_refused
 
 

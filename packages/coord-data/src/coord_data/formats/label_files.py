@@ -59,11 +59,8 @@ def find_labels(images: Sequence[Path], top: Path, root: Path | None = None) -> 
     if not any(row.label or row.fault for row in labelled):
         first = images[0]
         places = " or ".join(str(folder / f"{first.stem}.txt") for folder in folders[first.parent])
-        raise InputError(
-            f"{top}: none of {counted(len(images), 'image')} has a label file; the one for {first.name} "
-            f"was expected at "
-            f"{places}; put the labels there (an empty file for an image without objects)"
-        )
+        fault = f"none of {counted(len(images), 'image')} has a label file; the one for {first.name} was expected at "
+        raise InputError(f"{top}: {fault}{places}; put the labels there (an empty file for an image without objects)")
     return labelled
 
 
@@ -73,7 +70,8 @@ def labels_without_image(labelled: Sequence[Labelled]) -> list[Path]:
     with_image = {name for path in beside if path.suffix.lower() in IMAGE_SUFFIXES for name in (path.name, path.stem)}
     folders = sorted({row.label.parent for row in labelled if row.label is not None})
     files = (path for folder in folders for path in sorted(folder.iterdir()) if path.suffix.lower() == ".txt")
-    return [path for path in files if path.stem not in with_image and _is_labels(path)]
+    files = (path for path in files if path.name not in NAME_FILES and not path.name.startswith("."))
+    return [path for path in files if path.stem not in with_image and is_label(first_line(path))]
 
 
 def is_label(words: Sequence[str]) -> bool:
@@ -87,10 +85,6 @@ def first_line(path: Path) -> list[str]:
         return next((line.split() for line in read_text(path).splitlines() if line.strip()), [])
     except InputError:
         return []
-
-
-def _is_labels(path: Path) -> bool:
-    return path.name not in NAME_FILES and not path.name.startswith(".") and is_label(first_line(path))
 
 
 def _label_files(top: Path) -> Iterator[Path]:
@@ -128,13 +122,10 @@ def _by_name(images: Sequence[Path], labels: Sequence[Path]) -> list[Labelled]:
     count = Counter(image.stem for image in images)
     labelled = []
     for image in images:
-        matches = sorted(by_stem[image.stem])
-        if matches and (len(matches) > 1 or count[image.stem] > 1):
-            fault = (
-                f"{len(matches)} label files and {count[image.stem]} images are called {image.stem}, such as "
-                f"{matches[0]}; put labels under the same path as their images"
-            )
-            labelled.append(Labelled(image, None, fault))
-        else:
-            labelled.append(Labelled(image, matches[0] if matches else None))
+        matches, same = sorted(by_stem[image.stem]), count[image.stem]
+        fault = ""
+        if matches and (len(matches) > 1 or same > 1):
+            fault = f"{len(matches)} label files and {same} images are called {image.stem}, such as {matches[0]}; put "
+            fault += "labels under the same path as their images"
+        labelled.append(Labelled(image, matches[0] if matches and not fault else None, fault))
     return labelled

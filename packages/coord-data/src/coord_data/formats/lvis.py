@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from coord_data.object_rules import ObjectRules
 
 
+_NOT_EXHAUSTIVE = "images with classes that were not annotated exhaustively"
+
+
 def recognise(source: Source) -> bool:
     """Return whether a source is COCO JSON with the keys that LVIS adds."""
-    first = source.first_image
-    return (
-        isinstance(first, Mapping) and ("coco_url" in first or "neg_category_ids" in first) and "file_name" not in first
-    )
+    keys = source.first_image.keys() if isinstance(source.first_image, Mapping) else set()
+    return bool({"coco_url", "neg_category_ids"} & keys) and "file_name" not in keys
 
 
 def load(source: Source, rules: ObjectRules) -> Evidence:
@@ -38,10 +39,10 @@ def load(source: Source, rules: ObjectRules) -> Evidence:
 
     def named(row: Any) -> Any:
         rows.append(row)
-        notes["images with classes that were not annotated exhaustively"] += bool(
-            isinstance(row, Mapping) and row.get("not_exhaustive_category_ids")
-        )
-        if isinstance(row, Mapping) and isinstance(url := row.get("coco_url"), str) and "file_name" not in row:
+        if not isinstance(row, Mapping):
+            return row
+        notes[_NOT_EXHAUSTIVE] += bool(row.get("not_exhaustive_category_ids"))
+        if isinstance(url := row.get("coco_url"), str) and "file_name" not in row:
             path = PurePosixPath(*PurePosixPath(url).parts[-2:])
             is_flat = images is not None and not (images / path.parent).is_dir()
             row = {**row, "file_name": path.name if is_flat else str(path)}

@@ -7,37 +7,16 @@ from collections.abc import Mapping
 from coord_codec.arguments import expect
 from coord_codec.files import InputError
 from coord_data.formats import coco, csv_table, lvis, openimages, qwen, refcoco, swift, vg, voc, yolo
-from coord_data.formats.annotation_format import (
-    FORMATS,
-    AnnotationFormat,
-    Example,
-    Read,
-    Recognise,
-    register_format,
-    remove_format,
-)
+from coord_data.formats.annotation_format import FORMATS, OWN, AnnotationFormat, Example, Read, Recognise
 from coord_data.formats.recognition import open_source
 
 __all__ = ["FORMATS", "format_table", "open_source", "register_reader", "remove_format"]
 
-_IN_ORDER: tuple[AnnotationFormat, ...] = (
-    voc.FORMAT,
-    vg.FORMAT,
-    refcoco.FORMAT,
-    swift.FORMAT,
-    qwen.FORMAT,
-    qwen.IN_PIXELS,
-    openimages.FORMAT,
-    yolo.FORMAT,
-    csv_table.FORMAT,
-    coco.JSONL,
-    lvis.FORMAT,
-    coco.COCO,
+_IN_ORDER = (
+    *(voc.FORMAT, vg.FORMAT, refcoco.FORMAT, swift.FORMAT, qwen.FORMAT, qwen.IN_PIXELS, openimages.FORMAT, yolo.FORMAT),
+    *(csv_table.FORMAT, coco.JSONL, lvis.FORMAT, coco.COCO),
 )
-"""The formats in the order in which they are tried."""
-
-for _row in _IN_ORDER:
-    register_format(_row)
+FORMATS.update((row.name, row) for row in _IN_ORDER)
 
 
 def register_reader(
@@ -64,7 +43,7 @@ def register_reader(
         The row of the format.
 
     Raises:
-        ValueError: the name is taken.
+        ValueError: the name is taken, or is none.
 
     Example:
         >>> import pathlib, tempfile
@@ -87,8 +66,22 @@ def register_reader(
     for argument, function in (("read", read), ("recognise", recognise)):
         if not callable(function) and (argument, function) != ("recognise", None):
             raise InputError(f"{argument}: expected a function, found {type(function).__name__} ({function!r:.60})")
+    if not name.replace("-", "_").isidentifier() or name == "auto":
+        raise ValueError(f"annotation format {name!r}: expected a name of letters, digits and hyphens, not auto")
+    if name in FORMATS:
+        raise ValueError(f"annotation format {name}: there is one of this name already; choose another")
     row = AnnotationFormat(name, title or name, about, dict(examples or {}), recognise, read)
-    return register_format(row, first=True)
+    others = dict(FORMATS)
+    FORMATS.clear()
+    FORMATS.update({name: row} | others)
+    OWN.add(name)
+    return row
+
+
+def remove_format(name: str) -> None:
+    """Remove a format from the table, as tests do after they have registered one."""
+    del FORMATS[name]
+    OWN.discard(name)
 
 
 def format_table() -> str:

@@ -43,7 +43,9 @@ def advice(source: Source) -> str:
         return f"a table of Label Studio, which is not read; {_LABEL_STUDIO}" if is_table else ""
     if source.record is not None and {"image", "objects"} <= source.record.keys():
         return ""  # instance JSONL, whatever further keys it has
-    if _is_plain_conversation(source):
+    record = source.record or {}
+    is_conversation = any(isinstance(record.get(key), list) for key in ("messages", "conversations"))
+    if is_conversation and "objects" not in record and not any(mark in source.head for mark in MARKS):
         return (
             f"conversations without boxes that are read ({', '.join(MARKS)}, or <bbox> with `objects`); write instance "
             "JSONL, or train on their text alone"
@@ -53,10 +55,3 @@ def advice(source: Source) -> str:
         if any(keys <= file_keys for file_keys in candidates):
             return f"JSON of {tool}, which is not read; {what_to_do}"
     return ""
-
-
-def _is_plain_conversation(source: Source) -> bool:
-    """Return whether a source begins with conversations, and no box is found in its beginning."""
-    record = source.record or {}
-    is_conversation = any(isinstance(record.get(key), list) for key in ("messages", "conversations"))
-    return is_conversation and "objects" not in record and not any(mark in source.head for mark in MARKS)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -92,7 +92,13 @@ def read(source: Source, images: Path | None) -> Reading:
         classes = classes_of(values, source.path)
         top, paths, notes = _images_of(source.path, values)
     if not paths:
-        raise InputError(f"{source.path}: YOLO labels, but no images found there{_advice(images or source.path)}")
+        kinds = ("**/*.heic", "**/*.heif", "**/*.dng", "**/*.dcm")
+        others = [path for kind in kinds for path in Source(images or source.path).glob(kind)]
+        advice = "name their folder with --images"
+        if others:
+            kind = f"{len(others)} such as {others[0].name} have a format that is not read"
+            advice = f"{kind}: convert them to JPEG"
+        raise InputError(f"{source.path}: YOLO labels, but no images found there; {advice}")
     root = images or top
     labelled = find_labels(paths, source.path, images) if source.is_dir and images else find_labels(paths, top)
     if unmatched := labels_without_image(labelled):
@@ -112,14 +118,6 @@ def read(source: Source, images: Path | None) -> Reading:
                 f"keypoints, and no outlines; write kpt_shape: {shapes} in data.yaml"
             )
     return Reading(images_read, root, notes, classes.names, layout="cxcywh")
-
-
-def _advice(place: Path) -> str:
-    """Return advice for a folder without images, which may contain files in an unsupported format, such as HEIC."""
-    kinds = ("*.heic", "*.heif", "*.dng", "*.dcm")
-    if others := [path for kind in kinds for path in Source(place).glob(f"**/{kind}")]:
-        return f"; {len(others)} such as {others[0].name} have a format that is not read: convert them to JPEG"
-    return "; name their folder with --images"
 
 
 class HeldOut(NamedTuple):
@@ -149,13 +147,10 @@ def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | Non
         InputError: the training images do not exist.
     """
     source = Source(source) if isinstance(source, Path) else source
-    place = source.path
-    file = next((path for path in (_yamls(place) if source.is_dir else [place]) if path.is_file()), None)
-    if file is None or file.suffix not in (".yaml", ".yml"):
-        return None
-    values = read_data_yaml(source.file(file))
+    file = next(iter(_yamls(source)), None)
+    values = {} if file is None else read_data_yaml(source.file(file))
     splits = [name for name in _HELD_OUT if values.get(name)]
-    if not splits:
+    if file is None or not splits:
         return None
     top, train, _ = _folder_images(source, images) if source.is_dir else _images_of(file, values)
     train_paths = {path.resolve() for path in train}
@@ -181,22 +176,17 @@ def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | Non
     return HeldOut(top, tuple(_name(path, top) for path in held_out_paths.values()), tuple(notes))
 
 
-def _yamls(folder: Path) -> list[Path]:
-    return [folder / name for name in NAME_FILES if name.endswith((".yaml", ".yml"))]
-
-
-def _places(entry: str, tops: Iterable[Path]) -> list[Path]:
-    """Return candidate paths of an entry of a data.yaml; Roboflow writes ../train/images for train/images beside it."""
-    spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../"))]
-    return list(dict.fromkeys(start / name for start in tops for name in spelled))
+def _yamls(source: Source) -> list[Path]:
+    """Return the files of a source that can be its data.yaml."""
+    files = [source.path / name for name in NAME_FILES] if source.is_dir else [source.path]
+    return [file for file in files if file.suffix in (".yaml", ".yml") and file.is_file()]
 
 
 def _folder_images(source: Source, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
     """Return the result of `_images_of` for a data.yaml in a folder that names training images, else all images."""
     folder = source.path
     notes: tuple[str, ...] = ()
-    yamls = [path for path in _yamls(folder) if path.is_file()]
-    file = next((path for path in yamls if read_data_yaml(source.file(path)).get("train")), None)
+    file = next((path for path in _yamls(source) if read_data_yaml(source.file(path)).get("train")), None)
     if file is not None:
         try:
             top, image_paths, notes = _images_of(file, read_data_yaml(source.file(file)))
@@ -231,7 +221,8 @@ def _images_of(file: Path, values: Mapping[str, Any], split: str = "train") -> t
     paths: dict[str, Path] = {}
     listed = 0
     for entry in map(str, entries):
-        places = _places(entry, (*tops, file.parent))
+        spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../"))]  # as Roboflow writes ../train/images
+        places = list(dict.fromkeys(start / name for start in (*tops, file.parent) for name in spelled))
         place = next((place for place in places if place.exists()), None)
         if place is None:
             expected = "expected a folder of images, or a list of them, found nothing at"
@@ -280,22 +271,15 @@ def _image(labelled: Labelled, root: Path, classes: Classes) -> RawImage:
     if label is None:
         return RawImage(name, str(path), fault=fault, notes=(_EMPTY,))
     try:
-        lines = read_text(label).splitlines()
+        lines = enumerate(map(str.split, read_text(label).splitlines()), start=1)
     except InputError as error:
         return RawImage(name, str(label), fault=str(error))
-    return RawImage(name, str(label), list(_objects(lines, label, classes)))
+    read = (RawObject("", (), f"{label}:{n}").tried(partial(_numbered, words, classes)) for n, words in lines if words)
+    return RawImage(name, str(label), list(read))
 
 
 def _name(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
-
-
-def _objects(lines: list[str], label: Path, classes: Classes) -> Iterator[RawObject]:
-    for line_number, line in enumerate(lines, start=1):
-        words, where = line.split(), f"{label}:{line_number}"
-        if not words:
-            continue
-        yield RawObject("", (), where).tried(partial(_numbered, words, classes))
 
 
 def _numbered(words: list[str], classes: Classes, stated: RawObject) -> RawObject:

@@ -37,23 +37,33 @@ def duplicate_images(names: Sequence[str], files: Sequence[ImageFile], instances
     pairs = duplicates_in(names, files, boxes)
     same, alike = [pair for pair in pairs if pair.same], [pair for pair in pairs if not pair.same]
     conflicting = [pair for pair in same if pair.kind == "equal" and not agree(names[pair.first], names[pair.second])]
+    option = "exact" if {pair.kind for pair in same} == {"equal"} else "near"
+    kinds: tuple[tuple[str, list[Pair], str, str], ...] = (
+        (
+            "conflicting_boxes",
+            conflicting,
+            "are equal files with different boxes: no answer can be right for both",
+            "keep one of each, with all its boxes; prepare --drop-duplicates exact keeps the first",
+        ),
+        (
+            "duplicate_images",
+            same,
+            "are the same",
+            f"keep one image, with all its boxes: prepare --drop-duplicates {option} keeps the first of each",
+        ),
+        (
+            "duplicate_images",
+            alike,
+            "look alike, for example forms with one layout or frames of one video",
+            "if they are copies, keep one image, with all its boxes",
+        ),
+    )
     findings = []
-    if conflicting:
-        message = f"{_pairs_of(conflicting)} are equal files with different boxes: no answer can be right for both"
-        fix = "keep one of each, with all its boxes; prepare --drop-duplicates exact keeps the first"
-        severity = by_share(len(conflicting), len(files))
-        findings.append(_finding("conflicting_boxes", severity, message, conflicting, names, names, fix))
-    if same:
-        kinds = {pair.kind for pair in same}
-        option = "exact" if kinds == {"equal"} else "near"
-        message = f"{_pairs_of(same)} are the same"
-        fix = f"keep one image, with all its boxes: prepare --drop-duplicates {option} keeps the first of each"
-        severity = by_share(len(same), len(files))
-        findings.append(_finding("duplicate_images", severity, message, same, names, names, fix))
-    if alike:
-        message = f"{_pairs_of(alike)} look alike, for example forms with one layout or frames of one video"
-        fix = "if they are copies, keep one image, with all its boxes"
-        findings.append(_finding("duplicate_images", "note", message, alike, names, names, fix))
+    for code, found, what, fix in kinds:
+        if found:
+            severity: Severity = "note" if found is alike else by_share(len(found), len(files))
+            message = f"{counted(len(found), 'pair of images', 'pairs of images')} {what}"
+            findings.append(_finding(code, severity, message, found, names, names, fix))
     return findings
 
 
@@ -103,7 +113,3 @@ def _finding(
         evidence += f"; the first {_LISTED} pairs are listed"
     listed = tuple((first_names[pair.first], second_names[pair.second]) for pair in pairs[:_LISTED])
     return Finding(code, severity, message, evidence, len(pairs), fix, listed)
-
-
-def _pairs_of(pairs: Sequence[Pair]) -> str:
-    return counted(len(pairs), "pair of images", "pairs of images")

@@ -55,15 +55,6 @@ class Examination:
         """Return a copy with further findings."""
         return replace(self, findings=tuple(most_severe_first([*self.findings, *further])))
 
-    def pair_roots(self, finding: Finding) -> tuple[Path, Path]:
-        """Return the folders that the two paths of each of a finding's pairs are relative to."""
-        return self.leak_roots if finding.code == "leakage" and self.leak_roots else (self.root, self.root)
-
-    @property
-    def spoils(self) -> bool:
-        """Whether a finding would spoil training."""
-        return any(finding.severity == "error" for finding in self.findings)
-
     @property
     def usable(self) -> list[Instance]:
         """The records with an image that can be used; of a large set also those whose image was not looked at."""
@@ -125,15 +116,12 @@ def examination_of(
     annotations, raw, root, files = evidence.annotations, evidence.raw, evidence.root, evidence.files
     if not raw.files and not annotations.problems:
         raise InputError(f"{evidence.named}: expected images and their objects, found none; check the file")
-    findings: list[Finding] = [
-        *records.unreadable_images(raw, files, evidence.named),
-        *records.no_boxes(annotations, raw),
-    ]
+    findings = [*records.unreadable_images(raw, files, evidence.named), *records.no_boxes(annotations, raw)]
     findings += shifted_classes(raw.class_numbers)
     unit, boxes_fit, explained, turned = "", False, False, set[int]()
     if len(raw):
-        sizes_I2 = np.array([file.size or (np.nan, np.nan) for file in files])
-        sizes_I2 = np.where(np.isfinite(sizes_I2), sizes_I2, raw.stated_I2)
+        stated_I2 = raw.stated_I2.tolist()
+        sizes_I2 = np.array([file.size or stated for file, stated in zip(files, stated_I2, strict=True)], np.float64)
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
         geometry_findings, meaning = examine_geometry(raw, sizes_I2, _suitable_sample(raw, sizes_I2, files, root))
         explained = any(f.severity == "error" and f.code != "unknown_numbers" for f in geometry_findings)
@@ -148,20 +136,21 @@ def examination_of(
     findings += [*records.duplicate_boxes(raw), *same_images, *names.class_names(raw)]
     findings += [*records.object_counts(raw, max_objects), *records.one_off(raw)]
     findings += [] if explained else records.contradicted(annotations, raw)
-    leak_roots = None
-    if isinstance(heldout, HeldOut):
-        leak_roots = (root, heldout.root)
-        held_files = ImageFolder(heldout.root).look_at_all(heldout.names)
-        findings += duplicates.leakage(raw.files, files, heldout.names, held_files)
-    elif heldout is not None:
-        held = evidence_of(heldout, rules)
-        leak_roots = (root, held.root)
-        findings += duplicates.leakage(raw.files, files, held.raw.files, held.files)
-    elif training is not None:
-        trained = evidence_of(training, rules)
-        leak_roots = (trained.root, root)
-        findings += duplicates.leakage(trained.raw.files, trained.files, raw.files, files)
+    own, leak_roots = (raw.files, files, root), None
+    if heldout is not None or training is not None:
+        train = own if training is None or heldout is not None else _images_of(training, rules)
+        held = own if heldout is None else _images_of(heldout, rules)
+        leak_roots = (train[2], held[2])
+        findings += duplicates.leakage(*train[:2], *held[:2])
     return Examination(tuple(most_severe_first(findings)), annotations, raw, files, root, leak_roots)
+
+
+def _images_of(data: Data | HeldOut, rules: ReadingRules | None) -> tuple[Sequence[str], Sequence[ImageFile], Path]:
+    """Return paths, files and folder of the images of a set that is compared with another."""
+    if isinstance(data, HeldOut):
+        return data.names, ImageFolder(data.root).look_at_all(data.names), data.root
+    evidence = evidence_of(data, rules)
+    return evidence.raw.files, evidence.files, evidence.root
 
 
 def evidence_of(data: Data, rules: ReadingRules | None = None) -> Evidence:

@@ -33,7 +33,8 @@ def find_data(path: Path, images: Path | None = None) -> tuple[Path, Path | None
     if (path / TRAIN).is_file():
         path /= TRAIN
     if images is None:
-        file = _only_json_of(path)
+        files = sorted(path.glob("*.json")) if path.is_dir() else []
+        file = files[0] if len(files) == 1 else path
         if file.is_file() and (file.parent / "images").is_dir() and not _states_folder(file):
             images = file.parent / "images"  # the layout of many data sets
     return path, images
@@ -62,12 +63,6 @@ def examine_named(source: Source, rules: ReadingRules, heldout: Evidence | None,
         _LOG.info(f"note: {note}")
     heldout_images = images if images is not None and images.names else None
     return examination_of(source, rules, heldout=heldout or heldout_images, max_objects=max_objects)
-
-
-def _only_json_of(path: Path) -> Path:
-    """Return the only JSON file of a folder, or else the path itself."""
-    files = sorted(path.glob("*.json")) if path.is_dir() else []
-    return files[0] if len(files) == 1 else path
 
 
 def _states_folder(file: Path) -> bool:

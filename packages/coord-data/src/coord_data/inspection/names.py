@@ -29,9 +29,8 @@ def class_names(raw: RawBoxes) -> list[Finding]:
         listed = "; ".join(" and ".join(f"{n!r} ({counts[n]})" for n in names) for names in variants[:5])
         message = f"{len(variants)} class{'es have' if len(variants) > 1 else ' has'} several names"
         message += ", which differ only in case, spaces or punctuation"
-        findings.append(
-            Finding("class_names", by_share(rows, len(raw)), message, listed, rows, "give each class one name")
-        )
+        fix = "give each class one name"
+        findings.append(Finding("class_names", by_share(rows, len(raw)), message, listed, rows, fix))
     if errors := typing_errors(counts):
         rows = sum(counts[name] for name in errors)
         pairs = [f"{name!r} ({counts[name]}) and {meant!r} ({counts[meant]})" for name, meant in errors.items()]
@@ -57,7 +56,8 @@ def typing_errors(counts: Mapping[str, int]) -> dict[str, str]:
         >>> typing_errors({"truck": 400, "truvk": 2, "trucks": 300, "car": 900, "cat": 3})
         {'truvk': 'truck'}
     """
-    frequent = sorted((name for name in counts if _is_comparable(name)), key=lambda name: -counts[name])
+    comparable = (name for name in counts if len(name) >= _LEAST_LETTERS and not any(map(str.isdigit, name)))
+    frequent = sorted(comparable, key=lambda name: -counts[name])
     by_part: dict[str, list[str]] = defaultdict(list)
     for name in frequent:
         for part in _one_left_out(name):
@@ -75,10 +75,6 @@ def typing_errors(counts: Mapping[str, int]) -> dict[str, str]:
         if best := max(meant, key=counts.__getitem__, default=None):
             errors[name] = best
     return errors
-
-
-def _is_comparable(name: str) -> bool:
-    return len(name) >= _LEAST_LETTERS and not any(letter.isdigit() for letter in name)
 
 
 def _one_left_out(name: str) -> set[str]:

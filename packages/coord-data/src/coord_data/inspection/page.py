@@ -43,6 +43,7 @@ _PAIRS = 100  # pairs of each finding that are drawn; the others are listed
 _UNFOLDED = 12  # pairs of each finding that are seen at once
 _CLASSES = 60  # listed at most
 _BINS = 16  # rows of a histogram at most
+_REFUSED = "faults of records and objects, which are left out of training and scoring"
 STYLE = """
 .findings td, .findings th { text-align: left; white-space: normal; padding: 5px 18px 5px 0; }
 .findings td:nth-child(-n+2) { white-space: nowrap; font-weight: 600; min-width: 0; }
@@ -93,48 +94,41 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
         added: parts of another program
         shown: records whose images are shown, unless `added` brings its own section
     """
-    found = examination.findings
+    found, raw, usable = examination.findings, examination.raw, examination.usable
     severities = Counter(finding.severity for finding in found)
     summary = ", ".join(counted(n, severity) for severity, n in severities.items()) or "none"
-    paired = [f for f in found if f.pairs]
-    distributions = [_sizes(examination), _counts(examination), _classes(examination)]
+    rows = [(f.severity, f.code, f.message, f.evidence, f.count, f.fix) for f in found]
+    listed = f'<div class="findings">{table(("", "code", "fault", "evidence", "records", "fix"), rows)}</div>'
+    scale = CoordGrid().scale
+    boxes = [target.bbox for instance in examination.annotations.instances for target in instance.targets]
+    sides = [min(b[2] - b[0], b[3] - b[1]) * scale for b in boxes]
+    counts = np.bincount(raw.image_N, minlength=len(raw.files)).tolist()
+    distributions = (
+        histogram("Shorter side of the boxes", sides, f"bins of {scale}"),
+        histogram("Objects per image", counts, "objects"),
+        _classes(raw.labels),
+    )
+    cells = [
+        ("Images", len(raw.files), f"{len(usable)} usable"),
+        ("Boxes", len(raw), f"{sum(len(instance.targets) for instance in usable)} usable"),
+        ("Refused", len(examination.annotations.problems), _REFUSED),
+        *added.tiles,
+    ]
+    images = added.images or ("Images", _images(shown, examination.root))
     parts = [
-        _tiles(examination, added.tiles),
-        section("Findings", _findings(found), summary),
-        section(
-            *(added.images or ("Images", _images(shown, examination.root))),
-            f"{len(shown)} of {len(examination.usable)}",
-        ),
+        tiles(cells),
+        section("Findings", listed if found else "<p>Nothing wrong was found.</p>", summary),
+        section(*images, f"{len(shown)} of {len(usable)}"),
         section("Classes, sizes, object counts", columns(*distributions)),
         *(
-            section(
-                f"{finding.code}: {finding.message}", _pairs(finding, examination), counted(finding.count, "record")
-            )
-            for finding in paired
+            section(f"{f.code}: {f.message}", _pairs(f, examination), counted(f.count, "record"))
+            for f in found
+            if f.pairs
         ),
         *(section(title, html) for title, html in added.sections),
     ]
     facts = {**added.facts, "folder": examination.root.name or ".", "date": time.strftime("%Y-%m-%d %H:%M")}
     write_text(path, page(added.title, "\n".join(parts), STYLE + added.style, facts))
-
-
-def _tiles(examination: Examination, further: Sequence[tuple[str, object, str]]) -> str:
-    usable = sum(len(instance.targets) for instance in examination.usable)
-    refused = len(examination.annotations.problems)
-    cells = [
-        ("Images", len(examination.raw.files), f"{len(examination.usable)} usable"),
-        ("Boxes", len(examination.raw), f"{usable} usable"),
-        ("Refused", refused, "faults of records and objects, which are left out of training and scoring"),
-        *further,
-    ]
-    return tiles(cells)
-
-
-def _findings(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return "<p>Nothing wrong was found.</p>"
-    rows = [(f.severity, f.code, f.message, f.evidence, f.count, f.fix) for f in findings]
-    return f'<div class="findings">{table(("", "code", "fault", "evidence", "records", "fix"), rows)}</div>'
 
 
 def _images(shown: Sequence[Instance], root: Path) -> str:
@@ -184,7 +178,8 @@ def card(
 
 def _pairs(finding: Finding, examination: Examination) -> str:
     """Return the first pairs of a finding side by side, conflicting boxes drawn on both, and a list of all others."""
-    roots = examination.pair_roots(finding)
+    leaks = finding.code == "leakage" and examination.leak_roots
+    roots = leaks or (examination.root, examination.root)  # the folders of the first and the second image of each pair
     records = examination.annotations.instances if finding.code == "conflicting_boxes" else ()
     slots = label_slots(target.desc for instance in records for target in instance.targets)
     boxes: dict[str, list[list[Drawn]]] = {}
@@ -214,25 +209,11 @@ def _thumbnail(root: Path, name: str, drawn: Sequence[Drawn]) -> str:
     return image_svg(name, image.size, drawn, data_url(image, quality=85)) + " "
 
 
-def _classes(examination: Examination) -> str:
-    counts = Counter(examination.raw.labels).most_common()
-    rows = counts[:_CLASSES]
-    further = counted(len(counts) - len(rows), "further class", "further classes")
-    remainder = f"<p>{further}.</p>" if len(counts) > len(rows) else ""
-    summary = counted(len(counts), "class", "classes")
-    return f"<details><summary>{summary}</summary>{table(('class', 'boxes'), rows)}{remainder}</details>"
-
-
-def _sizes(examination: Examination) -> str:
-    scale = CoordGrid().scale
-    boxes = [o.bbox for instance in examination.annotations.instances for o in instance.targets]
-    sides = [min(b[2] - b[0], b[3] - b[1]) * scale for b in boxes]
-    return histogram("Shorter side of the boxes", sides, f"bins of {scale}")
-
-
-def _counts(examination: Examination) -> str:
-    counts = np.bincount(examination.raw.image_N, minlength=len(examination.raw.files)).tolist()
-    return histogram("Objects per image", counts, "objects")
+def _classes(labels: Sequence[str]) -> str:
+    counts = Counter(labels).most_common()
+    further = counted(len(counts) - _CLASSES, "further class", "further classes")
+    listed = table(("class", "boxes"), counts[:_CLASSES]) + (f"<p>{further}.</p>" if len(counts) > _CLASSES else "")
+    return f"<details><summary>{counted(len(counts), 'class', 'classes')}</summary>{listed}</details>"
 
 
 def histogram(title: str, values: Sequence[float], unit: str) -> str:

@@ -44,11 +44,10 @@ def stated_sizes(
         boxes_fit: whether the boxes fit their own images, so that at most the stated sizes are shuffled
     """
     pairs = {
-        i: (tuple(int(v) for v in raw.stated_I2[i]), file.size)
-        for i, file in enumerate(files)
-        if file.size and np.isfinite(raw.stated_I2[i]).all() and tuple(raw.stated_I2[i]) != file.size
+        i: (tuple(map(int, stated)), file.size)
+        for i, (file, stated) in enumerate(zip(files, raw.stated_I2.tolist(), strict=True))
+        if file.size and np.isfinite(stated).all() and tuple(stated) != file.size and i not in explained
     }
-    pairs = {i: pair for i, pair in pairs.items() if i not in explained}
     if not pairs:
         return []
     first, (stated, actual) = next(iter(pairs.items()))
@@ -80,12 +79,9 @@ def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     extra = sum(times - 1 for _, times in repeated)
     (image, label, box), times = repeated[0]
     evidence = f"the first: {label!r} at {list(box)} occurs {times} times in {raw.files[image]}"
-    severity = by_share(extra, len(raw))
-    message = (
-        f"{extra} of {counted(len(raw), 'box repeats', 'boxes repeat')} another box and its description; the "
-        "model learns to repeat itself"
-    )
-    return [Finding("duplicates", severity, message, evidence, extra, "keep one of each")]
+    message = f"{extra} of {counted(len(raw), 'box repeats', 'boxes repeat')} another box and its description; the "
+    message += "model learns to repeat itself"
+    return [Finding("duplicates", by_share(extra, len(raw)), message, evidence, extra, "keep one of each")]
 
 
 def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
@@ -93,14 +89,10 @@ def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
     counts_I = np.bincount(raw.image_N, minlength=len(raw.files))
     if not (beyond := int(np.maximum(counts_I - max_objects, 0).sum())):
         return []
-    images = int((counts_I > max_objects).sum())
-    evidence = (
-        f"{counted(images, 'image has', 'images have')} more objects, up to {counts_I.max()} "
-        f"({raw.files[int(counts_I.argmax())]})"
-    )
-    message = (
-        f"{beyond} of {counted(len(raw), 'object')} are beyond max_objects={max_objects}, and left out of training"
-    )
+    images = counted(int((counts_I > max_objects).sum()), "image has", "images have")
+    evidence = f"{images} more objects, up to {counts_I.max()} ({raw.files[int(counts_I.argmax())]})"
+    objects = counted(len(raw), "object")
+    message = f"{beyond} of {objects} are beyond max_objects={max_objects}, and left out of training"
     severity: Severity = "error" if beyond >= 0.25 * len(raw) else "warning"
     return [Finding("too_many_objects", severity, message, evidence, beyond, f"max_objects={counts_I.max()}")]
 
@@ -130,15 +122,9 @@ def no_boxes(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
 
 def contradicted(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
     """Report boxes of a COCO file that contradict the outline or the area which it states for the same object."""
-    facts = (
-        (
-            NOT_AROUND,
-            "box_and_outline",
-            "not around the outline of the same object",
-            "write the box around the outline",
-        ),
-        (AREA_TOO_LARGE, "box_and_area", "smaller than the area of their object", "correct the box or the area"),
-    )
+    outline = "not around the outline of the same object", "write the box around the outline"
+    area = "smaller than the area of their object", "correct the box or the area"
+    facts = ((NOT_AROUND, "box_and_outline", *outline), (AREA_TOO_LARGE, "box_and_area", *area))
     evidence = "stated twice in the annotations; training and scoring follow bbox"
     findings = []
     for note, code, how, fix in facts:

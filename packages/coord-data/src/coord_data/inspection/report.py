@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from coord_codec import Instance, RunError
+from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_data.classes import absent_classes, class_categories
 from coord_data.finding import Finding, write_findings
@@ -31,14 +31,11 @@ def write_report(examination: Examination, out: Path, page: Page | None = None) 
     """
     out.mkdir(parents=True, exist_ok=True)
     write_findings(out / "findings.json", examination.findings)
-    write_page(out / "inspect.html", examination, page or Page(), spread(examination.shown))
+    shown = examination.shown
+    chosen = [shown[i] for i in spread_indices(len(shown))]
+    write_page(out / "inspect.html", examination, page or Page(), chosen)
     say_findings(examination)
     _LOG.info(f"page: {out / 'inspect.html'}")
-
-
-def spread(instances: Sequence[Instance]) -> list[Instance]:
-    """Return the evenly spaced records that the page shows."""
-    return [instances[i] for i in spread_indices(len(instances))]
 
 
 def spread_indices(count: int) -> list[int]:

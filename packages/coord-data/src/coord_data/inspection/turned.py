@@ -31,7 +31,8 @@ def examine_turned(
     rotated = [i for i, file in enumerate(files) if file.orientation != 1 and file.size]
     if not rotated:
         return [], set()
-    swapped = {i for i in rotated if _is_swapped(tuple(raw.stated_I2[i]), files[i].size)}
+    sizes = {i: size for i in rotated if (size := files[i].size) is not None}
+    swapped = {i for i, size in sizes.items() if tuple(raw.stated_I2[i]) == size[::-1] != size}
     unchanged, best, z = _compare(raw, files, root, boxes_N4, rotated[:_COMPARED])
     evidence = f"edge contrast of the boxes on the upright images: {unchanged:.3f} as stated, {best:.3f} rotated"
     evidence += f", z {z:.1f}; {len(swapped)} stated sizes are those before rotation"
@@ -48,23 +49,19 @@ def examine_turned(
     return [Finding("exif", "warning", message, evidence, count, fix)], swapped
 
 
-def _is_swapped(stated: tuple[float, ...], size: tuple[int, int] | None) -> bool:
-    return size is not None and stated == size[::-1] != size
-
-
 def _compare(
     raw: RawBoxes, files: Sequence[ImageFile], root: Path, boxes_N4: np.ndarray, rotated: Sequence[int]
 ) -> tuple[float, float, float]:
     """Return the edge contrast of the boxes as stated and with the best rotation, and z of the difference."""
     thumbnails = [files[i].small or look_at(root / raw.files[i], keep=True).small for i in rotated]
-    maps = EdgeMaps.of([small for small in thumbnails if small is not None])
-    place = {image: k for k, image in enumerate(i for i, small in zip(rotated, thumbnails, strict=True) if small)}
+    shown = {i: small for i, small in zip(rotated, thumbnails, strict=True) if small is not None}
+    maps, place = EdgeMaps.of(shown.values()), {image: k for k, image in enumerate(shown)}
     rows = [n for n, image in enumerate(raw.image_N.tolist()) if image in place]
     if not rows:
         return 0.0, 0.0, 0.0
-    boxes_n4 = boxes_N4[rows]
-    owner_n = np.array([place[image] for image in raw.image_N[rows].tolist()])
-    orientation_n = np.array([files[image].orientation for image in raw.image_N[rows].tolist()])
+    boxes_n4, images = boxes_N4[rows], raw.image_N[rows].tolist()
+    owner_n = np.array([place[image] for image in images])
+    orientation_n = np.array([files[image].orientation for image in images])
     own_n = maps.contrast(boxes_n4, owner_n)
     contrasts = []
     for inverse in (False, True):

@@ -89,7 +89,10 @@ class CocoRecords:
             None if kind.is_box else kind,
         )
         self.categories = self._reader.categories
-        self._part = _part(lists.pop("images"), annotations) | {"categories": lists["categories"]}
+        images = lists["images"]
+        drawn = [images[i * len(images) // PART] for i in range(PART)] if len(images) > PART else images
+        ids = {numbered(image["id"]) for image in drawn if isinstance(image, dict) and _has_id(image, "id")}
+        self._part = {"images": drawn, "annotations": annotations.of_images(ids), "categories": lists["categories"]}
         self._objects = annotations.place(self._reader, self.notes)
         left_out = self._reader.left_out()
         self._kept = [i for i in self._reader.given if i.id not in left_out and i.id in self._reader.usable]
@@ -101,7 +104,7 @@ class CocoRecords:
         for image in self._kept:
             of_objects, shapes = self._objects.of_image(self._reader.image_index[image.id], names)
             uncertain = self._reader.uncertain.get(image.id)
-            of_record = {UNCERTAIN: sorted(uncertain)} if uncertain is not None else {}
+            of_record = {} if uncertain is None else {UNCERTAIN: sorted(uncertain)}
             extra = (of_record, shapes) if of_record or any(shapes) else None
             yield Row(image.file_name, image.width, image.height, image.id, **of_objects, extra=extra)
 
@@ -118,12 +121,6 @@ class CocoRecords:
     def part(self) -> str:
         """Return `PART` evenly spaced images with their unchanged annotations, as a COCO file."""
         return json.dumps(self._part)
-
-
-def _part(images: list[Any], annotations: _Annotations) -> dict[str, list[Any]]:
-    drawn = [images[i * len(images) // PART] for i in range(PART)] if len(images) > PART else images
-    ids = {numbered(image["id"]) for image in drawn if isinstance(image, dict) and _has_id(image, "id")}
-    return {"images": drawn, "annotations": annotations.of_images(ids)}
 
 
 def _has_id(row: dict[str, Any], key: str) -> bool:

@@ -21,7 +21,7 @@ from coord_eval.intake.joining import as_labels, with_prompt_label, without_labe
 from coord_eval.intake.predictions import CocoResult, Prediction, from_records, read_predictions
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import POINT_ADVICE, Answer, without_points
-from coord_eval.parse.parser import ReadAnswer, plain, read_answer
+from coord_eval.parse.parser import parse_answer, plain
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
 """A path, the records that such a file contains, a table of them, or `{image_id: text}`."""
@@ -125,12 +125,11 @@ def parse_all(
             )
     answers: list[Answer] = []
     objects_by_format: Counter[str] = Counter()
-    ambiguous = []
 
-    def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> tuple[Answer, ReadAnswer]:
+    def parse(prediction: Prediction, image: int, preferred: Sequence[str] = ()) -> Answer:
         size = _size_for(ground_truth, prediction, image, scale) if isinstance(scale, str) else None
         from_text = field is None or (count < len(predictions) and getattr(prediction, field) is None)
-        reading = read_answer(
+        answer = parse_answer(
             prediction.text,
             options.format,
             scale=(size and "pixels") if isinstance(scale, str) else scale,
@@ -141,22 +140,20 @@ def parse_all(
             preferred=preferred,
             geometry=kind,
         )
-        answer = without_points(with_prompt_label(reading.answer, prediction.label), kind)
+        answer = without_points(with_prompt_label(answer, prediction.label), kind)
         answer = without_labels(answer, options.ignored_labels)
-        return (answer if from_text else with_boxes_from(options.boxes, answer, prediction)), reading
+        return answer if from_text else with_boxes_from(options.boxes, answer, prediction)
 
     for prediction, image in zip(predictions, images, strict=True):
-        answer, reading = parse(prediction, image)
-        answers.append(answer)
-        if len(reading.formats) > 1:
-            ambiguous.append(len(answers) - 1)
-        else:
+        answers.append(parse(prediction, image))
+        if not answers[-1].formats:
             objects_by_format[answers[-1].format] += len(answers[-1])
         progress("parse", len(answers), len(predictions))
     # A label can contain the tokens of another format, so unambiguous answers decide for the ambiguous ones.
     preferred = [name for name, _ in objects_by_format.most_common()]
-    for i in ambiguous if preferred else ():
-        answers[i], _ = parse(predictions[i], images[i], preferred)
+    for i, answer in enumerate(answers) if preferred else ():
+        if answer.formats:
+            answers[i] = parse(predictions[i], images[i], preferred)
     if points := sum(drop.reason == "point" for answer in answers for drop in answer.dropped):
         notes.append(f"{counted(points, 'point is', 'points are')} dropped, since boxes are scored: {POINT_ADVICE}")
     return answers, notes

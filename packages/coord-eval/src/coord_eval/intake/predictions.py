@@ -6,13 +6,15 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate
 from math import isfinite, isnan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator, Field, StrictInt, StrictStr
+from pydantic.dataclasses import dataclass
 
 from coord_codec.files import (
     InputError,
@@ -23,11 +25,50 @@ from coord_codec.files import (
     read_json_lines,
     read_text,
 )
+from coord_codec.records import validated
 from coord_eval.intake.library_boxes import boxes_by_image
 from coord_eval.parse.parser import plain
 
 _FIVE_FLOATS = [float] * 5
-FINISH_REASONS = ("stop", "length", "error")
+
+
+def _quantiles(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
+    for row in rows:
+        if len(row) % 2 == 0 or len(row) != len(rows[0]) or list(row) != sorted(row):
+            raise InputError(f"expected an odd number of ascending quantiles, equal for all tokens, found {list(row)}")
+    return rows
+
+
+def _tile(tile: tuple[float, ...]) -> tuple[float, ...]:
+    if min(tile) < 0 or min(tile[2:]) <= 0:
+        raise InputError(f"expected x, y, width and height in pixels, found {list(tile)}")
+    return tile
+
+
+_Id = Annotated[StrictInt | StrictStr, BeforeValidator(lambda v: int(v) if type(v) is float and v % 1 == 0 else v)]
+_Name = Annotated[str, Field(pattern=r"\S")]
+_Number = Annotated[float, Field(allow_inf_nan=False)]
+_Length = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Rounding in the producer may leave the log-probability of a certain token slightly above 0.
+_Log = Annotated[float, Field(le=1e-3, allow_inf_nan=False), AfterValidator(lambda v: min(v, 0.0))]
+_Unit = Annotated[float, Field(ge=-1e-6, le=1 + 1e-6), AfterValidator(lambda v: min(max(v, 0.0), 1.0))]
+
+
+class StatedObject(NamedTuple):
+    """An object that a record states beside the text: label, box and points in [0, 1], and score."""
+
+    desc: str
+    box: tuple[float, float, float, float]
+    score: float
+    points: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Object:
+    desc: str
+    bbox_xyxy: tuple[_Number, _Number, _Number, _Number]
+    score: _Number
+    points_xy: tuple[tuple[_Number, _Number], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,30 +99,25 @@ class Prediction:
     """
 
     text: str
-    image_id: int | str | None = None
-    image: str | None = None
-    width: float | None = None
-    height: float | None = None
-    input_size: tuple[float, float] | None = None
-    finish_reason: str | None = None
-    coord_logprobs: tuple[float, ...] | None = None
-    desc_logprobs: tuple[tuple[float, ...], ...] | None = None
+    image_id: _Id | None = None
+    image: _Name | None = None
+    width: _Length | None = None
+    height: _Length | None = None
+    input_size: tuple[_Length, _Length] | None = None
+    finish_reason: Literal["stop", "length", "error"] | None = None
+    coord_logprobs: tuple[_Log, ...] | None = None
+    desc_logprobs: tuple[tuple[_Log, ...], ...] | None = None
     where: str = "prediction"
-    coord_expected: tuple[float, ...] | None = None
-    coord_spread: tuple[float, ...] | None = None
-    coord_quantiles: tuple[tuple[float, ...], ...] | None = None
-    label: str | None = None
-    tile: tuple[float, ...] | None = None
+    coord_expected: tuple[_Unit, ...] | None = None
+    coord_spread: tuple[_Unit, ...] | None = None
+    coord_quantiles: Annotated[tuple[tuple[_Unit, ...], ...], AfterValidator(_quantiles)] | None = None
+    label: _Name | None = None
+    tile: Annotated[tuple[_Number, ...], Field(min_length=4, max_length=4), AfterValidator(_tile)] | None = None
     objects: tuple[StatedObject, ...] | None = None
 
-
-class StatedObject(NamedTuple):
-    """An object that a record states beside the text: label, box and points in [0, 1], and score."""
-
-    desc: str
-    box: tuple[float, float, float, float]
-    score: float
-    points: tuple[tuple[float, float], ...] = ()
+    def __post_init__(self) -> None:
+        if self.image_id is None and self.image is None:
+            raise InputError("image_id: missing, and there is no image either; name the image")
 
 
 class CocoResult(NamedTuple):
@@ -136,9 +172,13 @@ def _json_line(line: str, where: str) -> dict[str, Any]:
 def _from_lines(lines: list[tuple[int, dict[str, Any]]], source: str) -> list[Prediction] | list[CocoResult]:
     if not lines:
         raise InputError(f"{source}: empty: expected an answer or a result on each line")
-    if all(_is_result(record) for _, record in lines):
-        return [_plain_result(record) or _coco_result(record, f"{source}, line {number}") for number, record in lines]
-    return [_prediction(record, f"{source}, line {number}") for number, record in lines]
+    return _of_kind([(record, f"{source}, line {number}") for number, record in lines])
+
+
+def _of_kind(records: Sequence[tuple[Mapping[str, Any], str]]) -> list[Prediction] | list[CocoResult]:
+    if all(_is_result(record) for record, _ in records):
+        return [_plain_result(record) or _coco_result(plain_record(record), where) for record, where in records]
+    return [_prediction(plain_record(record), where) for record, where in records]
 
 
 def _csv_records(path: Path) -> Iterator[dict[str, Any]]:
@@ -249,152 +289,58 @@ def from_records(
     found = boxes_by_image(records, source)
     if found is not None:
         return [
-            CocoResult(image.image_id, label, tuple(box), score)
-            for image in found
-            for box, label, score in zip(
-                image.boxes_N4, image.labels, image.scores or [1.0] * len(image.labels), strict=True
-            )
+            _coco_result({"score": 1.0, **row, "image_id": image_id}, f"{source}, image {image_id!r}")
+            for image_id, rows in found
+            for row in rows
         ]
     records = _records_of(records, source)
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")
-    records = list(records)
-    for position, record in enumerate(records):
+    rows = [(record, f"{source}[{position}]") for position, record in enumerate(records)]
+    for record, where in rows:
         if type(record) is not dict and not isinstance(record, Mapping):
             raise InputError(
-                f'{source}[{position}]: expected an object as {{"image_id": 1, "text": "..."}}, '
-                f"found {type(record).__name__}"
+                f'{where}: expected an object as {{"image_id": 1, "text": "..."}}, found {type(record).__name__}'
             )
-    if all(map(_is_result, records)):
-        return [
-            _plain_result(record) or _coco_result(plain_record(record), f"{source}[{position}]")
-            for position, record in enumerate(records)
-        ]
-    return [_prediction(plain_record(record), f"{source}[{position}]") for position, record in enumerate(records)]
+    return _of_kind(rows)
 
 
 def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
-    text = record.get("text")
-    reason = record.get("finish_reason")
-    if reason is not None and reason not in FINISH_REASONS:
-        raise InputError(f"{where}, finish_reason: expected one of {', '.join(FINISH_REASONS)}, found {reason!r:.80}")
-    if text is None and reason == "error":
-        text = ""
-    if not isinstance(text, str):
-        found = "nothing" if text is None else type(text).__name__
-        raise InputError(f"{where}, text: expected the answer as text, found {found}")
-    image_id, image = record.get("image_id"), record.get("image")
-    if image_id is None and image is None:
-        raise InputError(f"{where}, image_id: missing, and there is no image either; name the image")
-    if image is not None and not (isinstance(image, str) and image.strip()):
-        raise InputError(f"{where}, image: expected a file name, found {image!r:.80}")
-    size = {}
-    for key in ("width", "height", "input_width", "input_height"):
-        if record.get(key) is not None:
-            size[key] = finite_numbers([record[key]], 1, f"{where}, {key}")[0]
-            if size[key] <= 0:
-                raise InputError(f"{where}, {key}: expected a length above 0, found {record[key]!r}")
-    input_width, input_height = size.get("input_width"), size.get("input_height")
-    label, tile = record.get("label"), record.get("tile")
-    if label is not None and not (isinstance(label, str) and label.strip()):
-        raise InputError(f"{where}, label: expected the label that the prompt asked for, found {label!r:.80}")
-    if tile is not None:
-        tile = finite_numbers(tile, 4, f"{where}, tile")
-        if min(tile) < 0 or min(tile[2:]) <= 0:
-            raise InputError(f"{where}, tile: expected x, y, width and height in pixels, found {list(tile)}")
-    return Prediction(
-        text=text,
-        image_id=None if image_id is None else identifier(image_id, f"{where}, image_id"),
-        image=image,
-        finish_reason=reason,
-        coord_logprobs=_logprobs(record.get("coord_logprobs"), f"{where}, coord_logprobs"),
-        desc_logprobs=_desc_logprobs(record, where),
-        where=where,
-        coord_expected=_expected(record.get("coord_expected"), f"{where}, coord_expected"),
-        coord_spread=_expected(record.get("coord_spread"), f"{where}, coord_spread"),
-        coord_quantiles=_quantiles(record.get("coord_quantiles"), f"{where}, coord_quantiles"),
-        label=label,
-        tile=tile,
-        objects=_stated_objects(record, size, where),
-        width=size.get("width"),
-        height=size.get("height"),
-        input_size=(input_width, input_height) if input_width and input_height else None,
-    )
+    values = dict(record)
+    if values.get("text") is None and values.get("finish_reason") == "error":
+        values["text"] = ""
+    size = (values.get("input_width"), values.get("input_height"))
+    stated = {"input_size": size if all(size) else None, "desc_logprobs": _by_object(record, where), "where": where}
+    return validated(Prediction, {**values, **stated, "objects": _stated_objects(record, where)}, where)
 
 
-def _stated_objects(
-    record: Mapping[str, Any], size: Mapping[str, float], where: str
-) -> tuple[StatedObject, ...] | None:
+def _stated_objects(record: Mapping[str, Any], where: str) -> list[StatedObject] | None:
     """Return the objects of a record that were fused of several answers; None if the record has no `fused`."""
     if record.get("fused") is None:
         return None
-    rows = record.get("objects")
-    if not isinstance(rows, list | tuple) or not {"width", "height"} <= size.keys():
-        raise InputError(f"{where}, fused: expected objects, and the width and height of the image beside it")
+    width, height = record.get("width"), record.get("height")
+    if record.get("objects") is None or not width or not height:
+        raise InputError(f"{where}: fused: expected objects, and the width and height of the image beside it")
     objects = []
-    for i, row in enumerate(rows):
-        place = f"{where}, objects[{i}]"
-        if not isinstance(row, Mapping) or not isinstance(row.get("desc"), str):
-            raise InputError(f"{place}: expected desc, bbox_xyxy and score, found {row!r:.80}")
-        x1, y1, x2, y2 = finite_numbers(row.get("bbox_xyxy"), 4, f"{place}, bbox_xyxy")
-        width, height = size["width"], size["height"]
-        points = tuple((float(x) / width, float(y) / height) for x, y in row.get("points_xy", ()))
-        score = finite_numbers([row.get("score")], 1, f"{place}, score")[0]
-        objects.append(StatedObject(row["desc"], (x1 / width, y1 / height, x2 / width, y2 / height), score, points))
-    return tuple(objects)
+    for row in validated(tuple[_Object, ...], record["objects"], f"{where}: objects"):
+        x1, y1, x2, y2 = row.bbox_xyxy
+        box = (x1 / width, y1 / height, x2 / width, y2 / height)
+        objects.append(StatedObject(row.desc, box, row.score, tuple((x / width, y / height) for x, y in row.points_xy)))
+    return objects
 
 
-def _logprobs(value: object, where: str) -> tuple[float, ...] | None:
-    if value is None:
-        return None
-    numbers = finite_numbers(value, None, where)
-    # Rounding in the producer may leave the log-probability of a certain token slightly above 0.
-    if any(number > 1e-3 for number in numbers):
-        raise InputError(f"{where}: a log-probability is above 0 ({max(numbers):g}); give natural logarithms")
-    return tuple(min(number, 0.0) for number in numbers)
-
-
-def _expected(value: object, where: str) -> tuple[float, ...] | None:
-    if value is None:
-        return None
-    numbers = finite_numbers(value, None, where)
-    if not all(-1e-6 <= number <= 1 + 1e-6 for number in numbers):
-        raise InputError(f"{where}: expected values in [0, 1], found {min(numbers):g} to {max(numbers):g}")
-    return tuple(min(max(number, 0.0), 1.0) for number in numbers)
-
-
-def _quantiles(value: object, where: str) -> tuple[tuple[float, ...], ...] | None:
-    if value is None:
-        return None
-    if not isinstance(value, list | tuple):
-        raise InputError(f"{where}: expected a list of quantiles for each coordinate token, found {value!r:.80}")
-    rows = tuple(_expected(row, f"{where}[{i}]") or () for i, row in enumerate(value))
-    for i, row in enumerate(rows):
-        if len(row) % 2 == 0 or len(row) != len(rows[0]) or list(row) != sorted(row):
-            raise InputError(
-                f"{where}[{i}]: expected an odd number of ascending quantiles, equal for all tokens, found {list(row)}"
-            )
-    return rows
-
-
-def _desc_logprobs(record: Mapping[str, Any], where: str) -> tuple[tuple[float, ...], ...] | None:
-    """Read nested lists, or a flat list split by `desc_token_counts`, without which it belongs to one object."""
+def _by_object(record: Mapping[str, Any], where: str) -> Sequence[Any] | None:
+    """Return `desc_logprobs` by object: as given, or split by `desc_token_counts`, without which there is one."""
     value, counts = record.get("desc_logprobs"), record.get("desc_token_counts")
-    field = f"{where}, desc_logprobs"
-    if value is None:
-        return None
-    if isinstance(value, list | tuple):
-        value = [plain(part) for part in value]
-    if isinstance(value, list | tuple) and value and all(isinstance(part, list | tuple) for part in value):
-        return tuple(_logprobs(part, f"{field}[{i}]") or () for i, part in enumerate(value))
-    flat = _logprobs(value, field) or ()
-    if counts is None:
-        return (flat,) if flat else ()
-    lengths = [int(n) for n in finite_numbers(counts, None, f"{where}, desc_token_counts")]
-    if sum(lengths) != len(flat) or any(n < 0 for n in lengths):
-        raise InputError(f"{where}, desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(flat)}")
-    ends = accumulate(lengths)
-    return tuple(flat[end - n : end] for n, end in zip(lengths, ends, strict=True))
+    if not isinstance(value, list | tuple):
+        return value
+    value = [plain(part) for part in value]
+    if not value or isinstance(value[0], list | tuple):
+        return value
+    lengths = [len(value)] if counts is None else validated(list[int], counts, f"{where}: desc_token_counts")
+    if sum(lengths) != len(value) or min(lengths) < 0:
+        raise InputError(f"{where}: desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(value)}")
+    return [value[end - n : end] for n, end in zip(lengths, accumulate(lengths), strict=True)]
 
 
 _PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})

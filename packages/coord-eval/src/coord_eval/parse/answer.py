@@ -107,7 +107,6 @@ REPAIRS = {
     "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
     "label_from_sentence": "the label is the few words of a sentence beside the numbers, if it has such words",
     "missing_marker": "a start or end marker is missing",
-    "numbers_in_string": "all numbers of a shape are in one string",
     "second_geometry": "the object has several shapes, of which the first is kept",
 }
 """Repairs of an object, and their meaning."""
@@ -130,6 +129,7 @@ class Answer:
             `coord_logprobs` must have
         start_count: number of start markers (or JSON records with coordinates) in the whole text
         repeats: number of objects with the description and numbers of an earlier object of the answer
+        formats: the formats whose tokens the text contains, if there are several and `auto` chose among them
     """
 
     objects: tuple[ParsedObject, ...]
@@ -142,6 +142,7 @@ class Answer:
     coord_count: int = 0
     start_count: int = 0
     repeats: int = 0
+    formats: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[ParsedObject]:
         return iter(self.objects)

@@ -164,43 +164,34 @@ class AnswerBuilder:
         placed = first_coord_index, start_index, repairs, geometry, points, order, score, coordinates
         self.objects.append(ParsedObject(desc, box, bins, span, state, *placed))
 
-    def add_tokens(
-        self,
-        desc: str,
-        bins: Sequence[float],
-        unit: Sequence[float],
-        span: tuple[int, int],
-        geometry: Geometry = "box",
-        order: str = "xyxy",
-        **details: object,
-    ) -> None:
-        """Add a shape whose coordinates in [0, 1] are known; another number than its geometry has is a drop."""
-        if GEOMETRIES[geometry].reads(len(bins)):
-            self.add(desc, tuple(bins), corners(order, unit), span, geometry=geometry, order=order, **details)  # type: ignore[arg-type]
-        else:
-            self.drop("wrong_arity", *span)
-
     def add_numbers(
         self,
         desc: str,
         numbers: Sequence[float],
         span: tuple[int, int],
         geometry: Geometry = "box",
-        order: str = "xyxy",
+        order: str = "",
         own_scale: float | None = None,
         repairs: tuple[str, ...] = (),
         start_index: int | None = None,
         partial: bool = False,
         score: float | None = None,
+        unit: Sequence[float] = (),
+        first_coord_index: int | None = None,
     ) -> None:
-        """Add a shape in plain numbers, which are divided by the scale; another number than it has is a drop.
+        """Add a shape by its numbers; another number than its geometry has is a drop.
 
-        Without a scale from the caller, numbers in [0, 1] are fractions; others are divided by `own_scale` of the
-        format, or by the assumed scale.
+        Those of tokens, whose coordinates in [0, 1] are `unit`, need no scale. Without a scale from the caller, plain
+        numbers in [0, 1] are fractions; others are divided by `own_scale` of the format, or by the assumed scale.
         """
         count, kind = len(numbers), GEOMETRIES[geometry]
+        order = order or shape_order(geometry)
         if not kind.reads(count):
             self.drop("wrong_arity", *span)
+            return
+        if unit:
+            shape = corners(order, unit), span, first_coord_index, start_index, repairs, partial, geometry, order, score
+            self.add(desc, tuple(numbers), *shape)
             return
         scale = self.scale
         if scale.assumed:
@@ -218,7 +209,7 @@ class AnswerBuilder:
         sx, sy = scale.x, scale.y
         if order == "xyxy" and count == 4:
             x1, y1, x2, y2 = numbers
-            unit: Sequence[float] = (x1 / sx, y1 / sy, x2 / sx, y2 / sy)
+            unit = (x1 / sx, y1 / sy, x2 / sx, y2 / sy)
         else:
             along_y = "x" if order[:1] == "y" else "y"
             scaled = [n / (sy if kind.number_at(i) == along_y else sx) for i, n in enumerate(numbers)]

@@ -26,7 +26,7 @@ class TextFormat:
     Attributes:
         name: the name in `parse_answer(format=…)` and `Answer.format`
         example: one object as the model writes it
-        divisor: what numbers are divided by, in the words of the README's table
+        divisor: what numbers are divided by, in the words of the README's table; by default `scale`
         needs: pieces of text of which an answer in this format contains at least one; empty for no such piece
         pattern: regular expression of the coordinates of one object. Its group `box` contains them, `label` (optional)
             the description; consecutive boxes share a label. A group `point` or `polygon` that matches states the
@@ -63,7 +63,7 @@ class TextFormat:
 
     name: str
     example: str
-    divisor: str = "`scale`"
+    divisor: str = ""
     needs: tuple[str, ...] = ()
     pattern: str = ""
     label: Literal["inside", "before"] = "inside"
@@ -95,8 +95,8 @@ class TextFormat:
                 raise ValueError(f"{self.name}: {name}: {error}") from error
             if name == "pattern" and self.pattern and "box" not in compiled_pattern.groupindex:
                 raise ValueError(f"{self.name}: pattern: expected a group (?P<box>…) around the coordinates")
-        if not self.arity:
-            object.__setattr__(self, "arity", len(self.order))
+        object.__setattr__(self, "arity", self.arity or len(self.order))
+        object.__setattr__(self, "divisor", self.divisor or ("`scale`" if self.scale is None else f"{self.scale:g}"))
 
     @property
     def kind(self) -> Kind:
@@ -198,7 +198,6 @@ _ROWS = (
     TextFormat(
         name="gemini",
         example='{"box_2d": [y1, x1, y2, x2], "label": "cat"}',
-        divisor="1000",
         keys=("box_2d", "box2d"),
         order="yxyx",
         scale=1000,
@@ -207,7 +206,6 @@ _ROWS = (
     TextFormat(
         name="gemini_points",
         example='{"point": [y, x], "label": "cat"}, whole numbers',
-        divisor="1000",
         keys=("point",),
         order="yxyx",
         geometry="point",
@@ -234,7 +232,6 @@ _ROWS = (
     TextFormat(
         name="percent",
         example='{"bbox_percent": [x1, y1, x2, y2], "label": "cat"}',
-        divisor="100",
         keys=("bbox_percent", "box_percent", "bbox_percentage", "box_percentage"),
         scale=100,
     ),
@@ -264,7 +261,6 @@ _ROWS = (
     TextFormat(
         name="paligemma",
         example="<loc0034><loc0012><loc0078><loc0056> cat ; four of 1024 bins, y first",
-        divisor="1024",
         needs=("<loc",),
         pattern=rf"(?P<box>{_run('<loc[0-9]{4}>')})" + r"(?P<end>(?P<label>[^;<]*(?:<(?!loc[0-9]{4}>)[^;<]*)*);?)",
         number="<loc([0-9]{4})>",
@@ -278,7 +274,6 @@ _ROWS = (
     TextFormat(
         name="doctags",
         example="<text><loc_105><loc_80><loc_390><loc_100>First words.</text>",
-        divisor="500",
         needs=("<loc_",),
         pattern=r"<(?!(?:s|pad|poly|od|sep|bos|eos|ocr|loc_[0-9]+)>)(?P<label>[a-z][a-z0-9_]{0,40})>\s*"
         rf"(?:<has_[a-z]{{1,20}}>\s*)*(?P<box>{_run('<loc_[0-9]{1,3}>')})",
@@ -291,7 +286,6 @@ _ROWS = (
     TextFormat(
         name="florence2",
         example="cat<loc_12><loc_34><loc_56><loc_78>, read at the centre of 1000 bins",
-        divisor="1000",
         needs=("<loc_",),
         pattern=rf"(?P<polygon><poly>\s?)?(?P<box>{_run('<loc_[0-9]{1,4}>')})(?:\s?</poly>)?",
         label="before",
@@ -306,7 +300,6 @@ _ROWS = (
     TextFormat(
         name="paddleocr",
         example="SALE<|LOC_410|><|LOC_60|>…, eight of 1001 bins: four corners",
-        divisor="1000",
         needs=("<|LOC_",),
         pattern=rf"(?P<box>{_run('<[|]LOC_[0-9]{1,4}[|]>')})",
         label="before",
@@ -323,7 +316,6 @@ _ROWS = (
         "<|object_ref_start|>cat<|object_ref_end|><|box_start|><12><34><56><78><|box_end|>",
         _QWEN,
         _BINS,
-        divisor="999",
         hint=rf"{re.escape(_QWEN[2])}\s*<[0-9]",
         number=_BIN,
         scale=999,
@@ -334,7 +326,6 @@ _ROWS = (
     TextFormat(
         name="mineru",
         example="<|box_start|>100 200 500 700<|box_end|><|ref_start|>table<|ref_end|>",
-        divisor="1000",
         needs=("<|ref_start|>",),
         pattern=rf"<\|box_start\|>(?P<box>{_PLAIN})(?P<end><\|box_end\|>\s*<\|ref_start\|>(?P<label>[^<]*)<\|ref_end\|>|)",
         scale=1000,
@@ -347,7 +338,6 @@ _ROWS = (
         "<ref>cat</ref><box><12><34><56><78></box>",
         _REF_BOX,
         _BINS,
-        divisor="1000",
         hint=r"<box>\s*(?:<[0-9]|[Nn]one)",
         number=_BIN,
         scale=1000,
@@ -379,7 +369,6 @@ _ROWS = (
     TextFormat(
         name="nemotron",
         example="<x_0.12><y_0.07># Heading<x_0.61><y_0.09><class_Title>",
-        divisor="1",
         needs=("<class_",),
         pattern=r"(?P<box><x_[0-9.]{1,9}>\s{0,4}<y_[0-9.]{1,9}>(?:[^<]*(?:<(?!x_[0-9])[^<]*)*<x_[0-9.]{1,9}>\s{0,4}<y_[0-9.]{1,9}>)?)"
         r"\s{0,4}(?P<end><class_(?P<label>[^<>]*)>|)",
@@ -394,7 +383,6 @@ _ROWS = (
         "<ref>cat</ref><box>[[12, 34, 56, 78]]</box>",
         _REF_BOX,
         _PLAIN,
-        divisor="1000",
         scale=1000,
         needs=("</ref>",),
         hint=r"(?:<box>|</ref>\s*<point>)\s*[\[0-9n]",
@@ -404,7 +392,6 @@ _ROWS = (
         "<ref>cat</ref><box>(12,34),(56,78)</box>",
         _REF_BOX,
         _PLAIN,
-        divisor="1000",
         scale=1000,
         needs=("</ref>",),
         hint=r"(?:<box>|</ref>\s*<(?:point|quad)>)\s*\(",
@@ -415,14 +402,12 @@ _ROWS = (
         "<|ref|>cat<|/ref|><|det|>[[12, 34, 56, 78]]<|/det|>",
         ("<|ref|>", "<|/ref|>", "<|det|>", "<|/det|>"),
         _PLAIN,
-        divisor="999",
         scale=999,
     ),
     # Unlimited-OCR, after DeepSeek-OCR (Wei et al. 2025): type and box of a block of a page in one pair of marks.
     TextFormat(
         name="unlimitedocr",
         example="<|det|>text [12, 34, 56, 78]<|/det|>First words.",
-        divisor="999",
         needs=("<|det|>",),
         pattern=rf"<\|det\|>\s*(?P<label>[A-Za-z_][^<>\[\]]*)(?P<box>\[{_PLAIN})(?P<end><\|/det\|>|)",
         scale=999,
@@ -433,7 +418,6 @@ _ROWS = (
     TextFormat(
         name="minigpt",
         example="<p>cat</p> {<12><34><56><78>}",
-        divisor="100",
         needs=("{<", "{ <"),
         pattern=r"(?:<p>(?P<label>[^<]*)</p>\s*)?\{\s?(?P<box><[0-9]{1,4}>(?:<[0-9]{1,4}>|<delim>|[\s,])*)(?P<end>\}|)",
         number=_BIN,
@@ -458,7 +442,6 @@ _ROWS = (
     TextFormat(
         name="isaac",
         example='<point_box mention="cat"> (12,34) (56,78) </point_box>, <point …>, <polygon …>',
-        divisor="1000",
         needs=("<point", "<polygon"),
         pattern=r'(?:<(?:collection|track)\b[^<>"]{0,99}(?:"(?P<label_of_all>[^"<]*)"[^<>]{0,99})?>\s*)?'
         r'<(?:(?P<polygon>polygon)|point_box|(?P<point>point))(?=[\s>])(?:\s+mention="(?P<label>[^"<]*)")?[^<>]{0,99}>'
@@ -473,7 +456,6 @@ _ROWS = (
     TextFormat(
         name="molmo",
         example='<point x="12.3" y="45.6" alt="cat">cat</point>',
-        divisor="100",
         needs=("<point",),
         order="xy",
         scale=100,
@@ -486,7 +468,6 @@ _ROWS = (
     TextFormat(
         name="molmo2",
         example='<points coords="1 1 123 456">cat</points>',
-        divisor="1000",
         needs=("<point", "<track"),
         order="xy",
         scale=1000,

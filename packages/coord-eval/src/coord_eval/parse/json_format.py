@@ -276,8 +276,6 @@ class JsonParser:
                 self._number(record, part.group())
         if record.count == before:
             item.invalid = True
-        elif record.depth == 0 and record.count > before + 1:
-            item.in_string = True
 
     def _coordinate(self, record: _Open, token: str) -> None:
         unit = self.units.get(token)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder, Scale, shape_order
+from coord_eval.parse.builder import AnswerBuilder, Scale
 from coord_eval.parse.labels import NO_LABEL, Label, clean_label, is_heading, without_instance_numbers
 from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
 from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
@@ -30,7 +30,6 @@ _CORNER = re.compile(
 )
 _SEGMENT = re.compile(r"[^,;|(\u2013\u2014]+")
 _MARKER = re.compile(r"\s*(?:[-*\u2022\u30fb+]\s*(?<=[\s\u30fb])|\(?[0-9]{1,3}[.)]\s*|#+\s+)")
-_LIST_NUMBER = re.compile(r"^\s*(?:[-*\u2022\u30fb]\s*|\(?[0-9]{1,3}[.)]\s*)+")
 _FIELD = re.compile(r"[\s\"'*_`({-]*([^\W\d][\w \-]{0,28}?)[\"'*_`]*\s*[:=]\s*(.*)", re.DOTALL)
 _SCORE_NAMES = "|".join(key for key in SCORE_KEYS if key.isascii())
 _SCORES = (
@@ -55,10 +54,6 @@ _CUT_TAG = re.compile(r"\s*<[^<>]{0,20}")
 """The beginning of a tag at the end of a text."""
 _CONTENT = re.compile(r"\s*/?>\s*(?:<\w{1,20}>)?\s*([^<>]{1,80}?)\s*</")
 """The text of an element, after its attributes."""
-_HOCR = re.compile(
-    r"(?:\bclass=[\"']ocrx?_\w{1,20}[\"']\s[^<>\"']{0,20}(?:id=[\"']\w{1,40}[\"']\s)?)?\btitle=([\"'])[^\"'<>]{0,200}?\bbbox((?:\s+[0-9]+){4})[^<>]{0,200}?\1"
-)
-"""A box among the properties of an element, as OCR writes it."""
 _UNREAD = re.compile(rf"(?:.*[^\w.])?{NUMBER}(?:[^\w\n]{{1,4}}{NUMBER}){{2,}}")
 """Numbers among words that are no label, and what stands before them."""
 _EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
@@ -125,8 +120,6 @@ class LineParser:
         if "%" in text and _PERCENT.search(self.text, begin):
             self.text = _PERCENT.sub(lambda found: found[0].replace("%", " "), self.text)
             self.builder.scale = Scale(100.0, 100.0)
-        if "bbox " in self.text:
-            self.text = _HOCR.sub(lambda found: f"bbox='{found[2]}'".ljust(len(found[0])), self.text)
         self.text_end = len(text.rstrip(", \t\n"))
         self.order = stated_order(self.text[begin:])
         lines = self._lines(begin)
@@ -216,7 +209,7 @@ class LineParser:
         if corner := _CORNER.search(words):
             return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
         segments = _SEGMENT.findall(words)
-        key = _KEY_NOISE.sub("", _LIST_NUMBER.sub("", segments[-1])).strip() if segments else ""
+        key = _KEY_NOISE.sub("", segments[-1]).strip() if segments else ""
         last = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
         if ("_" in last or words.rstrip().endswith("=")) and self.keys[last].role == "shape":
             return last, words[: words.rfind(last)]  # cat: box_2d [1, 2, 3, 4]
@@ -232,7 +225,7 @@ class LineParser:
             words = words[content.end() :]
         kept, segments = [], _SEGMENT.findall(words)
         for number, segment in enumerate(segments):
-            match = _FIELD.fullmatch(_LIST_NUMBER.sub("", segment))
+            match = _FIELD.fullmatch(segment)
             value = match[2].strip(" \t\"'*`.]}") if match else ""
             names_item = before_item and number == len(segments) - 1 and value.endswith((":", "="))
             if match and value and not names_item and self.keys[match[1]].role in ("label", "score"):
@@ -395,7 +388,7 @@ class LineParser:
         repairs = (entry.label.repair,) if entry.label.repair else ()
         for geometry, numbers in _divide(item, groups, builder.geometry):
             if geometry:
-                order = self.order if self.order and geometry == "box" else shape_order(geometry)
+                order = self.order if geometry == "box" else ""
                 span, text, score = (start, item.end), entry.label.text, entry.score
                 builder.add_numbers(text, numbers, span, geometry, order, None, repairs, start_index, False, score)
             else:

@@ -213,18 +213,8 @@ class MarkerParser:
             elif run is runs[-1] and partial and not self.kind.fits(len(run.bins)):
                 self.builder.drop(reason, *span)
             else:
-                self.builder.add_tokens(
-                    self.desc or "",
-                    run.bins,
-                    run.unit,
-                    span,
-                    self.kind.name,
-                    self.order,
-                    first_coord_index=run.first,
-                    start_index=self.start_index,
-                    repairs=self.repairs,
-                    partial=partial,
-                )
+                placed = span, self.kind.name, self.order, None, self.repairs, self.start_index, partial, None
+                self.builder.add_numbers(self.desc or "", run.bins, *placed, run.unit, run.first)
 
     def _leave(self, position: int) -> None:
         """Finish the open object before a start marker."""
@@ -290,16 +280,7 @@ class MarkerParser:
             if found.words:
                 self.builder.drop("stray_text" if self.kind.fits(len(values)) else "wrong_arity", *span)
                 continue
-            self.builder.add_numbers(
-                desc,
-                values,
-                span,
-                geometry,
-                shape_order(geometry),
-                repairs=self.repairs,
-                start_index=self.start_index,
-                partial=partial,
-            )
+            self.builder.add_numbers(desc, values, span, geometry, "", None, self.repairs, self.start_index, partial)
 
     def _flush_stray(self) -> None:
         if self.stray is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -86,43 +86,6 @@ def parse_answer(
         >>> [drop.reason for drop in answer.dropped], answer.truncated
         (['truncated'], True)
     """
-    return read_answer(
-        text,
-        format,
-        scale=scale,
-        image_size=image_size,
-        grid=grid,
-        keep_flat=keep_flat,
-        preferred=preferred,
-        geometry=geometry,
-    ).answer
-
-
-@dataclass(frozen=True, slots=True)
-class ReadAnswer:
-    """One answer, and what the other answers of its set may decide.
-
-    Attributes:
-        answer: the parsed answer
-        formats: the formats whose tokens the text contains; one if the caller named it
-    """
-
-    answer: Answer
-    formats: Sequence[str | MarkerFamily]
-
-
-def read_answer(
-    text: str,
-    format: str | MarkerFamily = "auto",
-    *,
-    scale: float | Literal["pixels"] | None = None,
-    image_size: tuple[float, float] | None = None,
-    grid: CoordGrid = CoordGrid(),
-    keep_flat: bool = False,
-    preferred: Sequence[str] = (),
-    geometry: str = "box",
-) -> ReadAnswer:
-    """Parse one answer of a set as `parse_answer` does, and say which formats it can have."""
     expect("text", text, str)
     scale, image_size = plain(scale), plain(image_size)
     expect("grid", grid, CoordGrid)
@@ -139,9 +102,10 @@ def read_answer(
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
     parse = _Parse(text, resolved, grid, kind, keep_flat)
     if format != "auto":
-        return ReadAnswer(parse.with_unread(parse.with_format(format)), (format,))
+        return parse.with_unread(parse.with_format(format))
     answer, names = parse.with_any_format(preferred)
-    return ReadAnswer(parse.with_unread(answer, others=True), names)
+    answer = parse.with_unread(answer, others=True)
+    return replace(answer, formats=tuple(names)) if len(names) > 1 else answer
 
 
 class _Parse:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder, shape_order
+from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
 
@@ -22,7 +22,6 @@ _CUT_TOKEN = re.compile(r"[\s,;]*<[^<>\s]{0,20}")
 """The beginning of a token at the end of a text."""
 _CLOSED = re.compile(r"[0-9][^<]*(?:<[0-9][^<]*)*<(?:/[^<>]*|\|/[^<>]*|\|[a-z]+_end\|)>$")
 """Numbers and an end mark at the end of a text."""
-_SEPARATED = re.compile(r"[,;\[\](){}\s]|delim")
 
 
 class PatternParser:
@@ -116,10 +115,6 @@ class PatternParser:
         if row.label == "before" and _OTHER_TAG.search(self.label):  # the tokens of another format
             builder.drop("stray_text", start, end)
             return
-        if geometry is None and len(tokens) == row.arity == 4 and not _SEPARATED.search(written):
-            self._add(list(map(int if row.bins else float, tokens)), "box", (start, end), first, partial)
-            builder.truncated |= at_end and partial
-            return
         groups, last = self._groups(box_start, box_end)
         open_number = at_end and partial and not self.is_token and last == self.text_end
         if row.groups is not None:
@@ -146,31 +141,19 @@ class PatternParser:
         self, values: list[float], geometry: Geometry, span: tuple[int, int], index: int | None, partial: bool
     ) -> None:
         builder, row = self.builder, self.row
-        order = (
-            row.order if geometry == "box" or (geometry == "point" and len(row.order) == 2) else shape_order(geometry)
-        )
+        own_order = geometry == "box" or (geometry == "point" and len(row.order) == 2)
+        placed = self.label, values, span, geometry, row.order if own_order else "", row.scale, (), self.start_index
         if not row.bins:
-            builder.add_numbers(self.label, values, span, geometry, order, row.scale, (), self.start_index, partial)
-            return
-        units = self.units
-        if max(values) >= row.bins:
+            builder.add_numbers(*placed, partial)
+        elif max(values) >= row.bins:
             builder.drop("invalid_coordinate", *span)
         elif row.decode and len(values) == row.arity:
             builder.add(
                 self.label, tuple(values), row.decode(values), span, index, self.start_index, (), partial, "box", ""
             )
         else:
-            builder.add_tokens(
-                self.label,
-                values,
-                [units[int(k)] for k in values],
-                span,
-                geometry,
-                order,
-                first_coord_index=index,
-                start_index=self.start_index,
-                partial=partial,
-            )
+            unit = [self.units[int(k)] for k in values]
+            builder.add_numbers(*placed, partial, unit=unit, first_coord_index=index)
 
     def _drop_incomplete(self, cut: bool, start: int, end: int) -> None:
         self.builder.truncated |= cut

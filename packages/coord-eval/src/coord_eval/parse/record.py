@@ -9,12 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder, shape_order
+from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import REGISTRY, TextFormat
 from coord_eval.parse.numbers import Kind, split_shapes
 
@@ -133,36 +134,21 @@ class Keys:
                     for key in names
                     if self.known.get(key, _OTHER).role != "shape"
                 }
-        self.squeezed = {
-            key.lower().replace("_", ""): meaning for key, meaning in self.known.items() if meaning is not _OTHER
-        }
-        self.words = {key for key, meaning in self.known.items() if meaning.role == "shape" and key.isalpha()} - {
-            "bbox"
-        }
-        self.cache: dict[str, FieldMeaning] = {}
+        self.squeezed = {key.lower().replace("_", ""): meaning for key, meaning in self.known.items()}
+        self.meaning_of = lru_cache(10_000)(self._find)
 
     def __getitem__(self, key: str) -> FieldMeaning:
         """Return the meaning of a key as written."""
-        meaning = self.cache.get(key)
-        if meaning is None:
-            meaning = self._find(key)
-            if len(self.cache) < 10_000:
-                self.cache[key] = meaning
-        return meaning
+        return self.meaning_of(key)
 
     def _find(self, key: str) -> FieldMeaning:
-        if key in self.known:
-            return self.known[key]
         lower = _SQUEEZED.sub("_", _HUMP.sub("_", key.strip()).lower())
-        if lower in self.words and key != lower:
-            return _OTHER
-        for name in (lower, _NUMBERED.sub("", lower)):
-            if name in self.known and (name not in self.words or key == key.lower()):
-                return self.known[name]
-        squeezed = lower.replace("_", "")
-        if _SOME_BOX.fullmatch(lower):
-            return self.squeezed.get(squeezed, self.known["bbox"])
-        return self.squeezed.get(squeezed, _OTHER) if squeezed not in self.words else _OTHER
+        for name in (key, lower, _NUMBERED.sub("", lower)):
+            if name in self.known:
+                is_word = self.known[name].role == "shape" and name.isalpha() and name != "bbox"
+                return _OTHER if is_word and key != key.lower() and key != name else self.known[name]
+        other = self.known["bbox"] if _SOME_BOX.fullmatch(lower) else _OTHER
+        return self.squeezed.get(lower.replace("_", ""), other)
 
     def stem(self, key: str) -> str:
         """Return a key without its number, `start` or `end`, if repeating it begins another object; else ""."""
@@ -189,7 +175,6 @@ class Field:
         sides: numbers by name of a record that is the value
         invalid: whether something stands in place of a number
         done: whether the value is complete
-        in_string: whether all numbers are in one string
         breaks: numbers of groups after which a list of lists ends
     """
 
@@ -200,7 +185,6 @@ class Field:
     sides: dict[str, float] | None = None
     invalid: bool = False
     done: bool = False
-    in_string: bool = False
     breaks: list[int] = field(default_factory=list)
 
 
@@ -276,9 +260,9 @@ def add_record(record: Record, builder: AnswerBuilder, keys: Keys, end: int, par
         parts = [record.fields[:-1], record.fields[-1:]]  # {"cat": [1, 2, 3, 4], "dog": [5: each key is an object
     shapes = [_Part(part, keys, record) for part in parts]
     labelled = [part for part in shapes if part.label is not None]
-    if len(shapes) > 1 and labelled:
-        _share_labels(shapes, labelled, keys[record.fields[0].key].role == "label")
     for number, part in enumerate(shapes):
+        if len(labelled) == 1:  # it names all of them
+            part.label = labelled[0].label
         part.add(builder, span, partial and number == len(shapes) - 1, record.has_children)
 
 
@@ -300,19 +284,6 @@ def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:
             seen.add(stem)
         parts[-1].append(item)
     return parts
-
-
-def _share_labels(parts: Sequence[_Part], labelled: Sequence[_Part], label_first: bool) -> None:
-    """Give parts without a label the only one of the record, or that of the part before (or after) it."""
-    if len(labelled) == 1:
-        for part in parts:
-            part.label = labelled[0].label
-        return
-    last: str | None = None
-    for part in parts if label_first else reversed(parts):
-        if part.label is None:
-            part.label = last
-        last = part.label
 
 
 class _Part:
@@ -375,8 +346,6 @@ class _Part:
         if corners:
             item = Field("", [[(value, None, None) for value in corners]], done=True)
             shapes.insert(0, (item, FieldMeaning("shape", kind="point" if len(corners) == 2 else "box")))
-        if shapes[0][0].in_string:
-            self.repairs = (*self.repairs, "numbers_in_string")
         first = True
         for item, meaning in shapes:
             if first and len(shapes) > 1:
@@ -463,8 +432,7 @@ class _Part:
     ) -> None:
         numbers = [value[0] for value in group]
         unit = [value[1] for value in group if value[1] is not None]
-        order = shape_order(geometry)
-        own_scale = None
+        order, own_scale = "", None
         if row is not None:
             own_scale = row.scale
             if geometry == "box" and len(row.order) > 2:
@@ -478,24 +446,9 @@ class _Part:
         start_index = builder.start_count - 1
         if unit and len(unit) < len(group):  # tokens and numbers in one shape
             builder.drop("invalid_coordinate", *span)
-        elif unit:
-            builder.add_tokens(
-                label,
-                numbers,
-                unit,
-                span,
-                geometry,
-                order,
-                first_coord_index=group[0][2],
-                start_index=start_index,
-                repairs=self.repairs,
-                partial=partial,
-                score=self.score,
-            )
         else:
-            builder.add_numbers(
-                label, numbers, span, geometry, order, own_scale, self.repairs, start_index, partial, self.score
-            )
+            placed = order, own_scale, self.repairs, start_index, partial, self.score, unit, group[0][2]
+            builder.add_numbers(label, numbers, span, geometry, *placed)
 
 
 def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:

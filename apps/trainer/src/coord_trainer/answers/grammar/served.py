@@ -35,7 +35,6 @@ class AnswerForm:
         marker_ids: two or four; None for JSON
         names: the only allowed descriptions; None for any of up to 64 characters
         max_objects: the most objects of an answer
-        min_objects: the fewest objects
         geometry: of the objects
     """
 
@@ -43,7 +42,6 @@ class AnswerForm:
     marker_ids: tuple[int, ...] | None
     names: tuple[str, ...] | None
     max_objects: int
-    min_objects: int = 0
     geometry: Geometry = GEOMETRIES["box"]
 
     @classmethod
@@ -55,7 +53,6 @@ class AnswerForm:
         style: str = "markers",
         names: Iterable[str] | None = None,
         max_objects: int = 60,
-        min_objects: int = 0,
         geometry: Geometry = GEOMETRIES["box"],
     ) -> AnswerForm:
         """Return the form of answers in a tokenizer's ids, for a marker family and a style of `encode_target`.
@@ -68,10 +65,8 @@ class AnswerForm:
             raise ValueError("names: expected at least one, none of them empty")
         if max_objects < 1:
             raise ValueError(f"max_objects: expected at least 1, found {max_objects}")
-        if not 0 <= min_objects <= max_objects:
-            raise ValueError(f"min_objects: expected 0 to max_objects ({max_objects}), found {min_objects}")
         ids = None if style == "json" else marker_family(markers).ids(tokenizer)
-        return cls(CoordVocab.from_tokenizer(tokenizer), ids, allowed, max_objects, min_objects, geometry)
+        return cls(CoordVocab.from_tokenizer(tokenizer), ids, allowed, max_objects, geometry)
 
     @property
     def as_json(self) -> bool:
@@ -137,11 +132,9 @@ def _object(form: AnswerForm, token: Any, shape: str) -> str:
 
 
 def _repeated(form: AnswerForm, name: str) -> str:
-    least, most = form.min_objects, form.max_objects
     if not form.as_json:
-        return f"{name}{{{least},{most}}}"
-    some = f"{name} ({_quoted(', ')} {name}){{{max(least - 1, 0)},{most - 1}}}"
-    return f'"[" {some} "]"' if least else f'"[" ({some})? "]"'
+        return f"{name}{{0,{form.max_objects}}}"
+    return f'"[" ({name} ({_quoted(", ")} {name}){{0,{form.max_objects - 1}}})? "]"'
 
 
 def _names(form: AnswerForm, any_name: str) -> str:
@@ -177,12 +170,11 @@ def answer_pattern(form: AnswerForm, markers: str) -> re.Pattern[str]:
         name = "|".join(spelled) or rf'[^<\n"\\]{{1,{_NAME_CHARACTERS}}}'
         shape = rf"{side}(?:, {side}){{{least - 1},{most - 1}}}"
         item = rf'\{{"desc": "(?:{name})", "{form.geometry.keys[0]}": \[{shape}\]\}}'
-        some = rf"{item}(?:, {item}){{{max(form.min_objects - 1, 0)},{form.max_objects - 1}}}"
-        return re.compile(rf"\[(?:{some}){'' if form.min_objects else '?'}\]")
+        return re.compile(rf"\[(?:{item}(?:, {item}){{0,{form.max_objects - 1}}})?\]")
     start, *middle, end = map(re.escape, marker_family(markers).tokens)
     name = "|".join(map(re.escape, form.names or ())) or rf"[^<\n]{{1,{_NAME_CHARACTERS}}}"
     item = rf"{start}(?:{name}){''.join(middle)}(?:{side}){{{least},{most}}}{end}"
-    return re.compile(rf"(?:{item}){{{form.min_objects},{form.max_objects}}}")
+    return re.compile(rf"(?:{item}){{0,{form.max_objects}}}")
 
 
 SERVERS: Mapping[str, Callable[[AnswerForm], dict[str, Any]]] = MappingProxyType(

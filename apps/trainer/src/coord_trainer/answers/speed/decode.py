@@ -44,14 +44,12 @@ class Rules:
             bins away from it, although the coordinates behind it were verified with the draft in its place; 0 accepts
             only equal ones
         drafted_rows: the most answers of a pass with draft embeddings; None for any number
-        free_scores: compute `log_p` from the logits before the grammar
     """
 
     end_id: int
     max_new_tokens: int
     tolerance: int = 0
     drafted_rows: int | None = None
-    free_scores: bool = False
 
 
 @dataclass
@@ -173,9 +171,8 @@ class _Verifier:
                         still.append((at, row, depth + 1))
                         break
             number_N, token_N = moved(taken, logits_BWV.device).T
-            scored_NV = raw_NV = raw_NV[number_N].float()
-            if allowed_NV is not None and not self._rules.free_scores:
-                scored_NV = _under(allowed_NV[number_N], raw_NV)
+            raw_NV = raw_NV[number_N].float()
+            scored_NV = _under(None if allowed_NV is None else allowed_NV[number_N], raw_NV)
             self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
             going = still
 

@@ -100,7 +100,6 @@ def decode_fast(
     max_new_tokens: int,
     grammar: Grammar | None,
     names: set[str] | None,
-    free_scores: bool,
     speed: str,
 ) -> Decoded:
     """Return the answers to a batch of prompts; see `decode`.
@@ -112,7 +111,6 @@ def decode_fast(
         max_new_tokens: the longest answer
         grammar: restricts the answers; None for none
         names: the only allowed descriptions; None for any
-        free_scores: compute `log_p` from the logits before the grammar
         speed: `evaluation.speed`; `plain` drafts nothing
     """
     tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
@@ -129,7 +127,6 @@ def decode_fast(
             max_new_tokens=max_new_tokens,
             tolerance=FAST_TOLERANCE if speed == "fast" else 0,
             drafted_rows=None if plain else _drafted_rows(checkpoint, speed),
-            free_scores=free_scores,
         ),
         grammar,
         None if plain else checkpoint.drafts_SH,

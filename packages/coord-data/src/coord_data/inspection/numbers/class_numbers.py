@@ -26,10 +26,12 @@ def shifted_classes(numbers: ClassNumbers | None) -> list[Finding]:
             count = sum(numbers.used.values())
             message = f"class numbers seem one too {direction}: each object would get the name of a neighbouring class"
             evidence = (
-                f"{numbers.used[beyond]} of {counted(count, 'object has', 'objects have')} class {beyond}, "
-                f"names go from {first} "
-                f"({numbers.names[first]}) to {last} ({numbers.names[last]}), and no object has class {unused}"
+                f"{numbers.used[beyond]} of {counted(count, 'object has', 'objects have')} class {beyond}, names go "
             )
+            evidence += (
+                f"from {first} ({numbers.names[first]}) to {last} ({numbers.names[last]}), and no object has class "
+            )
+            evidence += str(unused)
             return [Finding("class_numbers", "error", message, evidence, count, _correction(numbers, step))]
     return []
 
@@ -42,8 +44,7 @@ def _correction(numbers: ClassNumbers, step: int) -> str:
     of_class = f"{of_objects} the class of each object"
     if min(numbers.names) + step < 0:
         return of_class
-    moved = [
-        f"{number + step}: {json.dumps(numbers.names[number], ensure_ascii=False)}" for number in sorted(numbers.names)
-    ]
+    names = sorted(numbers.names.items())
+    moved = [f"{number + step}: {json.dumps(name, ensure_ascii=False)}" for number, name in names]
     listed = ", ".join(moved if len(moved) <= _LISTED else [*moved[:2], "...", moved[-1]])
     return f"{of_class}, or write in data.yaml: `names: {{{listed}}}`"

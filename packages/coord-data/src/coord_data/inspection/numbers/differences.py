@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coord_codec.layouts import LAYOUTS
-from coord_data.inspection.numbers.meaning import Meaning, Shift
+from coord_data.inspection.numbers.meaning import TURNED, Meaning, Shift
 from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import ReadAs
 
@@ -31,20 +31,14 @@ _HOLDERS = {
 _DECLARED = {"pixels": "pixels", "unit": "0 to 1", "norm1000": "thousandths"}
 _UPRIGHT = {"yxhw": "xywh", "cycxhw": "cxcywh"}
 _UNITS = {
-    "pixels": ("pixels", "pixels"),
-    "stated": ("pixels", "pixels of the stated sizes"),
-    "unit": ("unit", "fractions of the image, 0 to 1"),
-    "percent": ("percent", "per cent of the image"),
-    "norm1000": ("norm1000", "thousandths of the image"),
-    "norm999": ("norm999", "bins 0 to 999"),
+    "pixels": "pixels",
+    "stated": "pixels of the stated sizes",
+    "unit": "fractions of the image, 0 to 1",
+    "percent": "per cent of the image",
+    "norm1000": "thousandths of the image",
+    "norm999": "bins 0 to 999",
 }
-_TURNS = {
-    2: ("mirrored", "those of the mirrored image"),
-    4: ("upside_down", "upside down: y is measured from the lower edge"),
-    3: ("rotated", "those of the image rotated by 180 degrees"),
-    6: ("rotated", "those of the image rotated by 90 degrees"),
-    8: ("rotated", "those of the image rotated by 270 degrees"),
-}
+_TURNS = {"mirrored": "those of the mirrored image", "upside-down": "upside down: y is measured from the lower edge"}
 
 
 def command(reading: ReadAs) -> str:
@@ -81,26 +75,24 @@ def differences(raw: RawBoxes, own: Meaning, meaning: Meaning) -> list[tuple[str
         code = "padded" if meaning.copy.kind == "padded" else "resized"
         parts.append((code, f"the boxes are those of a {code} copy of the images ({meaning.copy.words})"))
     elif meaning.unit != own.unit and not (raw.unit == "pixels" and meaning.unit in ("pixels", "stated")):
-        code, words = _UNITS[_grid(raw, meaning)]
-        parts.append((code, f"the numbers are {words}; they are interpreted as {_DECLARED[raw.unit]}"))
+        unit = _grid(raw, meaning)
+        message = f"the numbers are {_UNITS[unit]}; they are interpreted as {_DECLARED[raw.unit]}"
+        parts.append(("pixels" if unit == "stated" else unit, message))
     if meaning.shift:
         parts.append(("shifted", shifted(meaning.shift)))
     if meaning.turn != 1:
-        code, words = _TURNS[meaning.turn]
-        parts.append((code, f"the boxes are {words}"))
+        turn = TURNED[meaning.turn]
+        words = _TURNS.get(turn.name, f"those of the image rotated by {turn.value:.0f} degrees")
+        parts.append((turn.name.replace("-", "_"), f"the boxes are {words}"))
     return parts
 
 
 def shifted(shift: Shift) -> str:
     """Return the message about boxes that a shift corrects."""
     sides = {"moved-left": "to the left", "moved-right": "to the right", "moved-up": "above", "moved-down": "below"}
-    offsets = [
-        f"{change.value:.0f} px {sides[change.name]}"
-        if change.in_pixels
-        else f"{change.value:.1%} of the image {sides[change.name]}"
-        for change in shift.changes
-    ]
-    return f"the boxes lie about {' and '.join(offsets)} of their objects"
+    form = "{:.0f} px {}" if shift.in_pixels else "{:.1%} of the image {}"
+    offsets = " and ".join(form.format(change.value, sides[change.name]) for change in shift.changes)
+    return f"the boxes lie about {offsets} of their objects"
 
 
 def _grid(raw: RawBoxes, meaning: Meaning) -> str:

@@ -54,10 +54,9 @@ Decision = tuple[Meaning, bool]
 
 def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
     """Return the meaning that the numbers have according to their format."""
-    stated_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
-    same = raw.unit != "pixels" or np.array_equal(stated_I2, sizes_I2, equal_nan=True)
-    unit = raw.unit if same else "stated"
-    return read_as(sample, raw.layout, unit, read_corners(raw, raw.layout, _units(raw, sizes_I2)[unit]))
+    units = _units(raw, sizes_I2)
+    unit = "stated" if raw.unit == "pixels" and "stated" in units else raw.unit
+    return read_as(sample, raw.layout, unit, read_corners(raw, raw.layout, units[unit]))
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,10 @@ class Search:
     def own_fitted(self) -> Meaning:
         """The declared meaning with boxes fitted in size."""
         return fitted(self.own, self.sample)
+
+    def fits(self, meanings: Sequence[Meaning]) -> list[Fit]:
+        """Return meanings with boxes fitted in size, and as they are."""
+        return [(fitted(meaning, self.sample), meaning) for meaning in meanings]
 
     @cached_property
     def own_moved(self) -> Meaning:
@@ -142,16 +145,6 @@ class Search:
         return [*self.alternatives, *self.padded, *self.inputs, *self.turns]
 
     @cached_property
-    def fitted_padded(self) -> list[Fit]:
-        """The padded copy with boxes fitted in size, and as it is."""
-        return [(fitted(meaning, self.sample), meaning) for meaning in self.padded]
-
-    @cached_property
-    def fitted_alternatives(self) -> list[Fit]:
-        """The alternatives with boxes fitted in size, and as they are."""
-        return [(fitted(meaning, self.sample), meaning) for meaning in self.alternatives]
-
-    @cached_property
     def copy(self) -> Meaning | None:
         """The resized copy that fits best."""
         return self.copy_of(1)
@@ -163,13 +156,15 @@ class Search:
 
 def _known_that_fits_better(search: Search) -> Decision | None:
     """Decide for another order, unit or orientation whose boxes fit the pixels clearly better."""
-    own, sample = search.own, search.sample
+    own = search.own
     best = max([search.own_fitted, *search.known], key=lambda meaning: meaning.z)
     if best is search.own_fitted or not best.beats(search.own_fitted, SIGNIFICANT):
         return None
     if own.inside >= PLAUSIBLE and search.own_moved.z >= SIGNIFICANT and best.above(search.own_moved) < AS_GOOD:
         return own, True  # a small move explains it: a separate finding
-    best = _simplest(best, search.known, own, sample)
+    simpler = search.fits([m for m in search.known if _changes(m, own) < _changes(best, own)])
+    as_good = [(fit.z, m) for fit, m in simpler if fit.z >= SIGNIFICANT and best.above(fit) < AS_GOOD]
+    best = max(as_good, key=lambda pair: pair[0], default=(0.0, best))[1]  # of fewer changes, fitted in size
     if _changes(best, own) < 2:
         return best, True
     copy = search.copy  # two changes may fit a little by chance
@@ -184,7 +179,7 @@ def _declared_that_fits(search: Search) -> Decision | None:
     z = max(search.own.z, own_fitted.z)
     if own_fitted.inside < PLAUSIBLE or z < SIGNIFICANT:
         return None
-    if any(padded.beats(own_fitted, SIGNIFICANT) for padded, _ in search.fitted_padded):
+    if any(padded.beats(own_fitted, SIGNIFICANT) for padded, _ in search.fits(search.padded)):
         return None  # the numbers are fractions of a padded copy, which the declared meaning nearly fits too
     copy = search.copy if z < _CLEAR else None
     if copy is None or min(copy.z, copy.above(search.own_moved)) < SCAN_SIGNIFICANT:
@@ -195,7 +190,7 @@ def _declared_that_fits(search: Search) -> Decision | None:
 def _known_with_boxes_of_wrong_size(search: Search) -> Decision | None:
     """Decide for another order or unit that fits clearly once the size of its boxes is corrected."""
     own = search.own
-    fits = [*search.fitted_padded, *search.fitted_alternatives]
+    fits = search.fits([*search.padded, *search.alternatives])
     best, unfitted = max(fits, key=lambda pair: pair[0].z, default=(own, own))
     if unfitted is own or not best.beats(search.own_fitted, SIGNIFICANT):
         return None
@@ -203,12 +198,15 @@ def _known_with_boxes_of_wrong_size(search: Search) -> Decision | None:
 
 
 def _copy_or_shift(search: Search) -> Decision | None:
-    """Decide for resized copies or one shift of all boxes, whichever fits more clearly."""
+    """Decide for resized copies, unless edges coincide more clearly with the sides of boxes after one shift of all."""
+    sample = search.sample
     copy = _first_that_fits(search, lambda: search.copy, partial(search.copy_of, 1, _TIGHT))
-    shift = _first_that_fits(search, lambda: find_shift(search.own, search.sizes_I2, search.raw.image_N, search.sample))
-    if copy and shift:
-        return _confirmed(_clearer(copy, shift, search.sample))
-    return _confirmed(copy or shift)
+    shift = _first_that_fits(search, lambda: find_shift(search.own, search.sizes_I2, search.raw.image_N, sample))
+    if not copy or not shift:
+        return _confirmed(copy or shift)
+    # Where all images have one size, padding is the same for all of them, and shifts the boxes by one amount.
+    gain_I = sample.onset(shift[0].boxes_N4) - sample.onset(copy[0].boxes_N4)
+    return _confirmed(shift if z_value(gain_I) >= AS_GOOD else copy)
 
 
 def _mirrored_and_other_order_unit_or_size(search: Search) -> Decision | None:
@@ -230,7 +228,12 @@ def _only_possible_range(search: Search) -> Decision | None:
     error = 0.5 / math.sqrt(max(len(search.own.boxes_N4), 1))
     if search.own.inside + error >= IMPOSSIBLE or not search.alternatives:
         return None
-    return min(search.alternatives, key=lambda meaning: _range_rank(meaning, search.own)), False
+
+    def rank(meaning: Meaning) -> tuple[int, float]:
+        """Fewest changes of the declared meaning, then the tightest unit."""
+        return _changes(meaning, search.own), 1 - float(np.quantile(meaning.boxes_N4[:, 2:], 0.995))
+
+    return min(search.alternatives, key=rank), False
 
 
 TRIES: tuple[Callable[[Search], Decision | None], ...] = (
@@ -273,29 +276,8 @@ def _confirmed(fit: Fit | None) -> Decision | None:
     return None if fit is None else (replace(fit[1], evidence_I=fit[0].evidence_I), True)
 
 
-def _clearer(copy: Fit, shift: Fit, sample: Sample) -> Fit:
-    """Return the copy, unless edges coincide more clearly with the sides of the shifted boxes; all fitted in size.
-
-    If all images have one size, padding is the same for all of them, and the boxes are also shifted by one amount.
-    """
-    gain_I = sample.onset(shift[0].boxes_N4) - sample.onset(copy[0].boxes_N4)
-    return shift if z_value(gain_I) >= AS_GOOD else copy
-
-
-def _simplest(best: Meaning, others: Sequence[Meaning], own: Meaning, sample: Sample) -> Meaning:
-    """Return a meaning with fewer changes that fits as well as the best once its box size is fitted, else the best."""
-    simpler = [(fitted(m, sample), m) for m in others if _changes(m, own) < _changes(best, own)]
-    as_good = [(f.z, m) for f, m in simpler if f.z >= SIGNIFICANT and best.above(f) < AS_GOOD]
-    return max(as_good, key=lambda pair: pair[0], default=(0.0, best))[1]
-
-
 def _changes(meaning: Meaning, own: Meaning) -> int:
     return (meaning.layout != own.layout) + (meaning.unit != own.unit) + (meaning.turn != own.turn)
-
-
-def _range_rank(meaning: Meaning, own: Meaning) -> tuple[int, float]:
-    """Return the sort key by range alone: fewest changes of the declared meaning, then the tightest unit."""
-    return _changes(meaning, own), 1 - float(np.quantile(meaning.boxes_N4[:, 2:], 0.995))
 
 
 def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:

@@ -41,7 +41,7 @@ def examine_geometry(
     of_meaning = _differences(raw, own, meaning, certain) if meaning is not own else []
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
     offsets = find_offsets(meaning.boxes_N4, sample, excluded) if certain or findings or of_meaning else []
-    of_offsets = _offset_findings(offsets, np.nanmedian(sizes_I2, axis=0), raw)
+    of_offsets = [_offset_finding(offset, np.nanmedian(sizes_I2, axis=0), len(raw)) for offset in offsets]
     findings += _with_command(reading, of_meaning, of_offsets)
     if certain or offsets or not may_be_shuffled:
         return findings, meaning
@@ -79,51 +79,40 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
         return []
     message = "the pixels do not confirm the boxes: they are loose, or wrong in a way that is not detected"
     if images < ENOUGH:
-        message = (
-            f"{counted(images, 'image is', 'images are')} too few to confirm the position of the boxes from the pixels"
-        )
-    evidence = (
-        f"edges at the sides of boxes: z {fixed(own.z, 1)} on {counted(images, 'image')}, {SIGNIFICANT:g} "
-        f"would confirm them"
-    )
+        few = counted(images, "image is", "images are")
+        message = f"{few} too few to confirm the position of the boxes from the pixels"
+    found = f"z {fixed(own.z, 1)} on {counted(images, 'image')}"
+    evidence = f"edges at the sides of boxes: {found}, {SIGNIFICANT:g} would confirm them"
     return [Finding("no_evidence", "note", message, evidence, count, "look at the page")]
 
 
-def _offset_findings(
-    offsets: Sequence[Offset], size: np.ndarray, raw: RawBoxes
-) -> list[tuple[Finding, tuple[Change, ...]]]:
-    """Return a finding for each small error of all boxes, without the command, and what has been done to the boxes."""
-    findings = []
-    for offset in offsets:
-        evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
-        evidence += f", z {fixed(offset.z, 1)}"
-        code, severity, message, changes = _describe(offset, size)
-        findings.append((Finding(code, severity, message, evidence, len(raw), ""), changes))
-    return findings
-
-
-def _describe(offset: Offset, size: np.ndarray) -> tuple[str, Severity, str, tuple[Change, ...]]:
-    """Return code, severity and message, and what has been done to the boxes.
+def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Finding, tuple[Change, ...]]:
+    """Return the finding of a small error of all boxes, without the command, and what has been done to the boxes.
 
     Args:
         offset: the move that corrects the boxes
         size: typical width and height of the images, for messages
+        count: number of boxes
     """
     value, *_ = offset.step
+    severity: Severity = "error"
+    changes: tuple[Change, ...] = (Change("enlarged", 1 / value),)
     if offset.code == "resized":
         error = f"{abs(1 / value - 1):.0%} too {'small' if value > 1 else 'large'}"
         message = f"all coordinates are about {error}, as if the boxes were drawn on resized copies"
-        return "resized", "error", message, (Change("scaled", 1 / value),)
-    if offset.code == "tightness":
-        changes = (Change("enlarged", 1 / value),)
-        if value > 1:
-            return "too_small", "error", f"boxes are about {1 - 1 / value:.0%} smaller than their objects", changes
+        code, changes = "resized", (Change("scaled", 1 / value),)
+    elif offset.code == "shifted":
+        x, y = offset.step
+        message = shifted(Shift(x * size[0], y * size[1], in_pixels=True))
+        code, changes = "shifted", Shift(x, y, in_pixels=False).changes
+    elif value > 1:
+        code, message = "too_small", f"boxes are about {1 - 1 / value:.0%} smaller than their objects"
+    else:
         # Many annotators leave a margin, which a model learns; only a wide margin is a fault.
-        severity: Severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
-        return "too_large", severity, f"boxes are about {1 / value - 1:.0%} larger than their objects", changes
-    x, y = offset.step
-    message = shifted(Shift(x * size[0], y * size[1], in_pixels=True))
-    return "shifted", "error", message, Shift(x, y, in_pixels=False).changes
+        severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
+        code, message = "too_large", f"boxes are about {1 / value - 1:.0%} larger than their objects"
+    evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
+    return Finding(code, severity, message, f"{evidence}, z {fixed(offset.z, 1)}", count, ""), changes
 
 
 def _differences(raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool) -> list[Finding]:
@@ -145,19 +134,12 @@ def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample:
     pairs = find_pairs(candidate_placements(raw, sizes_I2, own), sample, sizes_I2[image_J])
     if pairs is None:
         return []
-    evidence = (
-        f"boxes do not lie on edges of their own images (z {fixed(own.z, 1)}), but on those of other images (z "
-        f"{fixed(pairs.z, 1)})"
-    )
+    evidence = f"boxes do not lie on edges of their own images (z {fixed(own.z, 1)}), "
+    evidence += f"but on those of other images (z {fixed(pairs.z, 1)})"
     kept_n = np.isin(sample.image_n, list(pairs.image_of))
     owner_n = np.array([pairs.image_of[image] for image in sample.image_n[kept_n].tolist()], np.int64)
     rows_n = sample.rows_n[kept_n]
-    reassigned = replace(
-        raw,
-        image_N=image_J[owner_n],
-        numbers_N4=raw.numbers_N4[rows_n],
-        labels=tuple(raw.labels[row] for row in rows_n.tolist()),
-    )
+    reassigned = replace(raw.of_boxes(rows_n), image_N=image_J[owner_n])
     new_sample = replace(sample, rows_n=np.arange(len(rows_n)), image_n=owner_n)
     further, _ = examine_geometry(reassigned, sizes_I2, new_sample, may_be_shuffled=False)
     remaining = [replace(finding, count=len(raw)) for finding in further if finding.severity != "note"]

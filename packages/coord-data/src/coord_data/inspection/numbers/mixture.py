@@ -15,7 +15,7 @@ from coord_data.inspection.numbers.differences import command, differences, read
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_data.inspection.numbers.find_meaning import boxes_as, declared_meaning, find_meaning
 from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning
-from coord_data.raw_boxes import RawBoxes
+from coord_data.raw_boxes import RawBoxes, as_centres
 from coord_data.read_as import ReadAs
 
 _ALL = 0.95
@@ -84,8 +84,7 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
     if not max(_LEAST, SPOILS * total) <= count < _ALL * total or z_value(own.evidence_I[stays_i]) < SIGNIFICANT:
         return raw, []
     rows_p = np.flatnonzero(leaves_I[raw.image_N])
-    labels = tuple(raw.labels[row] for row in rows_p.tolist())
-    part = replace(raw, image_N=raw.image_N[rows_p], numbers_N4=raw.numbers_N4[rows_p], labels=labels)
+    part = raw.of_boxes(rows_p)
     chosen_n = np.isin(sample.rows_n, rows_p)
     subset = replace(sample, rows_n=np.searchsorted(rows_p, sample.rows_n[chosen_n]), image_n=sample.image_n[chosen_n])
     own_part = declared_meaning(part, sizes_I2, subset)
@@ -99,34 +98,22 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
     listed = "; ".join(message for _, message in changes)
     message = f"the boxes of at least {count} of {total} images are unlike the others: {listed}"
     first = raw.files[int(np.flatnonzero(leaves_I)[0])]
-    evidence = (
-        f"edges at their sides: z {fixed(meaning.z, 1)} corrected, {fixed(own_part.z, 1)} as stated; at those of the "
-    )
-    evidence += f"others {z_value(own.evidence_I[stays_i]):.1f} as stated; the first: {first}"
+    evidence = f"edges at their sides: z {fixed(meaning.z, 1)} corrected, {fixed(own_part.z, 1)} as stated; at those "
+    evidence += f"of the others {z_value(own.evidence_I[stays_i]):.1f} as stated; the first: {first}"
     fix = _apart(reading_of(part, own_part, meaning))
+    corners_p4 = boxes_as(meaning, part, sizes_I2)
+    if raw.layout != "xyxy":
+        centres_p4 = as_centres(corners_p4)
+        corners_p4 = np.hstack([corners_p4[:, :2] if raw.layout == "xywh" else centres_p4[:, :2], centres_p4[:, 2:]])
+    extents_I2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
+    if raw.unit != "pixels":
+        extents_I2 = np.full_like(sizes_I2, 1000 if raw.unit == "norm1000" else 1)
     numbers_N4 = raw.numbers_N4.copy()
-    numbers_N4[rows_p] = _in_layout(boxes_as(meaning, part, sizes_I2), raw.layout)
-    numbers_N4[rows_p] *= np.tile(_extents(raw, sizes_I2)[raw.image_N[rows_p]], 2)
-    return replace(raw, numbers_N4=numbers_N4), [
-        Finding("mixed_units", by_share(count, total), message, evidence, count, fix)
-    ]
+    numbers_N4[rows_p] = corners_p4 * np.tile(extents_I2[part.image_N], 2)
+    finding = Finding("mixed_units", by_share(count, total), message, evidence, count, fix)
+    return replace(raw, numbers_N4=numbers_N4), [finding]
 
 
 def _apart(reading: ReadAs) -> str:
     """Return the correction of images whose numbers are unlike those of the others."""
     return f"prepare these images apart from the others: {command(reading)}"
-
-
-def _extents(raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:
-    if raw.unit != "pixels":
-        return np.full_like(sizes_I2, 1000 if raw.unit == "norm1000" else 1)
-    sides_I2: np.ndarray = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)
-    return sides_I2
-
-
-def _in_layout(corners_N4: np.ndarray, layout: str) -> np.ndarray:
-    low_N2, high_N2 = corners_N4[:, :2], corners_N4[:, 2:]
-    if layout == "xyxy":
-        return corners_N4
-    places_N2 = low_N2 if layout == "xywh" else (low_N2 + high_N2) / 2
-    return np.concatenate([places_N2, high_N2 - low_N2], axis=1)

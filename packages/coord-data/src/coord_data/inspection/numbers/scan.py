@@ -146,13 +146,7 @@ def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray
 
 
 def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.ndarray:
-    """Return shifted corners in [0, 1].
-
-    Args:
-        boxes_N4: corners in [0, 1]
-        shift: offset to add
-        size_N2: width and height of the image of each box
-    """
+    """Return shifted corners in [0, 1] of boxes in images of these sizes in pixels."""
     step_N2 = np.array([shift.x, shift.y]) / (size_N2 if shift.in_pixels else 1)
     shifted_N4: np.ndarray = boxes_N4 + np.broadcast_to(np.tile(step_N2, 2), boxes_N4.shape)
     return shifted_N4
