@@ -140,7 +140,7 @@ def test_grammar_of_servers_has_five_coordinates(ellipse):
     from coord_trainer.answers.grammar.served import AnswerForm, ebnf_grammar, lark_grammar
 
     vocab = CoordVocab(10, CoordGrid(bins=5, scale=5))
-    for form in (AnswerForm(vocab, (0, 1), None, 3, 0, ellipse), AnswerForm(vocab, None, None, 3, 0, ellipse)):
+    for form in (AnswerForm(vocab, (0, 1), None, 3, ellipse), AnswerForm(vocab, None, None, 3, ellipse)):
         for grammar in (lark_grammar(form), ebnf_grammar(form)):
             (line,) = [line for line in grammar.splitlines() if line.startswith("object")]
             assert line.count("side") == 5

@@ -60,13 +60,13 @@ def test_training_section_draws_the_terms_that_were_logged(tmp_path):
     assert "nothing to draw" in run_sections(tmp_path)[0].html
 
 
-def test_training_section_shows_the_evaluation_loss_and_says_when_it_rises(tmp_path):
+def test_training_section_shows_the_evaluation_loss(tmp_path):
     lines = []
     for step, loss in enumerate((2.91, 3.1, 3.3, 3.62), start=1):
         lines += [{"step": step, "train_total_loss": 3.0 / step}, {"step": step, "eval_total_loss": loss}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     html = run_sections(tmp_path)[0].html
-    assert "dashed: on the evaluation images" in html and "the evaluation loss rose from 2.910 to 3.620" in html
+    assert "dashed: on the evaluation images" in html
 
 
 def test_run_section_states_steps_and_seconds_of_both_parts(tmp_path):

@@ -20,6 +20,7 @@ from tqdm import tqdm
 
 from coord_codec import Instance, SequenceLayout, find_layout
 from coord_data.processes import in_processes
+from coord_data.records import Records
 from coord_trainer.console import world_size
 from coord_trainer.data.augment import augment
 from coord_trainer.data.mixture import Mixture
@@ -160,7 +161,7 @@ class Samples(Dataset):
 
     def _pixel_bytes(self, number: int) -> int:
         source = self.mixture.sources[number]
-        pixels_N = source.images.image_sizes.astype(np.int64).prod(axis=1)
+        pixels_N = Records.of(source.images.instances).image_sizes.astype(np.int64).prod(axis=1)
         return int(pixels_N.clip(max=source.data.max_pixels).sum()) * _BYTES_PER_PIXEL
 
     def _make(self, record: int, epoch: int = 0, number: int = 0) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from coord_data.formats.registry import open_source
 from coord_data.image_set import Evidence, ImageSet
 from coord_data.inspection.examine import Examination, evidence_of, examination_of
 from coord_data.inspection.find_data import examine_named
-from coord_data.inspection.report import refuse, say_classes, say_findings, spread, spread_indices, write_report
+from coord_data.inspection.report import refuse, say_classes, say_findings, spread_indices, write_report
 from coord_data.rules import ReadingRules
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
@@ -62,7 +62,8 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
         examination = examination.with_findings(token_findings(view))
         shown = view.shown
     else:
-        shown = tuple(without_model(config, spread(examination.shown), examination.root))
+        chosen = [examination.shown[i] for i in spread_indices(len(examination.shown))]
+        shown = tuple(without_model(config, chosen, examination.root))
     page = model_page(shown, ceilings(config, examination), view)
     annotations = "generated shapes" if config.data.annotations is None else config.data.annotations.name
     write_report(examination, out, replace(page, facts={"annotations": annotations}))
