@@ -98,14 +98,14 @@ def test_evaluation_that_fails_on_one_rank_is_left_out_on_all(two_ranks):
 def test_two_ranks_take_the_steps_of_one(two_ranks, on_one_rank, way):
     folder, (config, checkpoint, expected) = two_ranks[0], on_one_rank
     found = [line for line in read_lines(folder / way) if "train_total_loss" in line]
-    assert [line["step"] for line in found] == [line["step"] for line in expected] == [1, 2, 3, 4]
+    assert [line["step"] for line in found] == [line["step"] for line in expected] == [1, 2]
     compared = [name for name in expected[0] if name.startswith(("loss", "grad_norm", "train_", "coord_diag"))]
     assert {"loss", "grad_norm", "train_total_loss", "train_text_loss", "coord_diag/w1"} <= set(compared)
     for one, other in zip(found, expected, strict=True):
         assert other["grad_norm"] > config.training["max_grad_norm"]  # so that clipping is part of it
         for name in compared:
             assert one[name] == pytest.approx(other[name], rel=1e-5, abs=1e-6), (other["step"], name)
-    saved = load_file(folder / way / "checkpoints" / "checkpoint-4" / "adapter_model.safetensors")
+    saved = load_file(folder / way / "checkpoints" / "checkpoint-2" / "adapter_model.safetensors")
     plain = load_file(checkpoint / "adapter_model.safetensors")
     assert saved.keys() == plain.keys()
     for name, value in plain.items():
@@ -116,7 +116,7 @@ def test_zero_shards_the_optimizer_and_saves_the_offsets_whole(two_ranks, on_one
     from coord_trainer.model.checkpoint import open_checkpoint
 
     folder, config, stage = two_ranks[0], on_one_rank[0], "packed-zero3"
-    checkpoint = folder / stage / "checkpoints" / "checkpoint-4"
+    checkpoint = folder / stage / "checkpoints" / "checkpoint-2"
     saved = load_file(checkpoint / "adapter_model.safetensors")
     tables = [name for name in saved if name.endswith("_offset")]
     assert len(tables) == 2 and all(saved[name].shape == (1002, 32) for name in tables)
