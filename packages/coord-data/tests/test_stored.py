@@ -58,6 +58,7 @@ def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
     assert found.classes == small.classes
     assert found.words == small.words == {o.desc for i in small.instances for o in i.objects if not o.iscrowd}
     assert found.target_counts.tolist() == small.target_counts.tolist() == [len(i.targets) for i in small.instances]
+    assert found.image_sizes.tolist() == small.image_sizes.tolist()
     assert [found.image(i).tobytes() for i in range(5)] == [small.image(i).tobytes() for i in range(5)]
 
 

@@ -86,6 +86,11 @@ class ImageSet:
         return Records.of(self.instances).words
 
     @property
+    def image_sizes(self) -> np.ndarray:
+        """Width and height of each image in pixels; 0 if unknown."""
+        return Records.of(self.instances).image_sizes
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """The names of the categories, which queries may ask for."""
         return tuple(category.name for category in self.annotations.categories)

@@ -207,7 +207,6 @@ CAT = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "score": 0.5}
         ({"views": [[{"desc": "cat", "score": 1}]]}, r"views\[0\]\[0\].bbox_xyxy"),
         ({"frame": (0, 1)}, "frame: expected a width and a height above 0"),
         ({"regions": [(512, 0, 1024, 512)]}, r"regions\[0\]: .* lies outside the frame 1 x 1"),
-        ({"min_score": float("nan")}, "min_score: expected a finite number"),
         ({"views": [["cat"]]}, r"views\[0\]\[0\]: expected a ScoredObject or a record, found str"),
     ],
 )
@@ -216,10 +215,9 @@ def test_fuse_names_what_is_wrong(keywords, message):
         fuse(**{"views": [[CAT]], **keywords})
 
 
-def test_boxes_without_area_are_dropped_and_low_scores_left_out():
-    flat, faint = {**CAT, "bbox": [0.1, 0.1, 0.1, 0.5]}, {**CAT, "score": 0.01}
-    fusion = fuse([[CAT, flat, faint]], min_score=0.05)
+def test_boxes_without_area_are_dropped():
+    fusion = fuse([[CAT, {**CAT, "bbox": [0.1, 0.1, 0.1, 0.5]}]])
     assert [o.score for o in fusion.objects] == [0.5]
-    assert (fusion.counts["views"][0]["dropped"], fusion.counts["left_out"]) == (1, 1)
+    assert fusion.counts["views"][0]["dropped"] == 1
     assert fuse([[], []]).objects == ()
     assert fuse([[{**CAT, "score": 0.0}, {**CAT, "score": 0.0}]]).objects[0].box == pytest.approx((0.1, 0.1, 0.5, 0.5))

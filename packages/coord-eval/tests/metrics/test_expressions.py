@@ -141,7 +141,7 @@ def test_score_expression_files_in_pixels(phrases, tmp_path):
             lambda rows, answers: rows[2]["objects"].append({"desc": "a cat", "bbox": LEFT}),
             r"phrase 3 \(b.jpg\): expected one phrase .* found 'the dog', 'a cat'",
         ),
-        (lambda rows, answers: answers[1].pop("text"), "line 2, text"),
+        (lambda rows, answers: answers[1].pop("text"), "line 2: text"),
     ],
 )
 def test_score_expression_files_refuses_files_that_do_not_fit(phrases, tmp_path, change, message, capsys):

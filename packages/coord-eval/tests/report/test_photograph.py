@@ -161,10 +161,3 @@ def test_links_to_images_are_relative_and_lead_where_images_may_be_read(root, tm
         assert link_to(root, name, page) == ""
     assert link_to(None, "in.png", page) == ""
     assert link_to(root, "in.png", Path("/elsewhere/report")) == ""  # only an address from the root would lead there
-
-
-def test_images_that_are_not_drawn_are_listed_with_links(root):
-    evaluation = score(truth_of("in.png", "near.png"), [{"image_id": 1, "text": ANSWER}])
-    page = evaluation.write_report(root, image_root=root, max_overlays=1)
-    others = page.read_text().partition('class="further"')[2]
-    assert re.findall(r'<li><a href="([^"]*)">([^<]*)</a>', others) == [("in.png", "near.png")]  # the link's own file

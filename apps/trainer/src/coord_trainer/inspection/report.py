@@ -17,9 +17,9 @@ from coord_codec.files import read_json
 from coord_data.finding import Finding, by_share, write_findings
 from coord_data.formats.registry import open_source
 from coord_data.image_set import Evidence, ImageSet
-from coord_data.inspection.examine import Examination, evidence_of, examination_of
+from coord_data.inspection.examine import Examination, evidence_of, examination_of, spread_indices
 from coord_data.inspection.find_data import examine_named
-from coord_data.inspection.report import refuse, say_classes, say_findings, spread_indices, write_report
+from coord_data.inspection.report import refuse, say_classes, say_findings, write_report
 from coord_data.rules import ReadingRules
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
@@ -62,8 +62,7 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
         examination = examination.with_findings(token_findings(view))
         shown = view.shown
     else:
-        chosen = [examination.shown[i] for i in spread_indices(len(examination.shown))]
-        shown = tuple(without_model(config, chosen, examination.root))
+        shown = tuple(without_model(config, examination.shown, examination.root))
     page = model_page(shown, ceilings(config, examination), view)
     annotations = "generated shapes" if config.data.annotations is None else config.data.annotations.name
     write_report(examination, out, replace(page, facts={"annotations": annotations}))

@@ -27,6 +27,8 @@ from coord_data.source import Source
 Data = Path | Source | ImageSet | Evidence
 """A data set to examine: its annotations, or what has been read of it."""
 
+SHOWN = 12
+"""Number of images on the page."""
 MAX_OBJECTS = 30
 """Largest number of objects in a target text, as the trainer has it by default."""
 
@@ -63,9 +65,15 @@ class Examination:
 
     @property
     def shown(self) -> list[Instance]:
-        """The usable records whose image was opened, and can be shown."""
+        """Evenly spaced ones of the usable records whose image was opened, to be shown on the page."""
         opened = {name for name, file in zip(self.raw.files, self.files, strict=True) if file.size is not None}
-        return [instance for instance in self.usable if instance.image in opened]
+        usable = [instance for instance in self.usable if instance.image in opened]
+        return [usable[i] for i in spread_indices(len(usable))]
+
+
+def spread_indices(count: int) -> list[int]:
+    """Return evenly spaced indices of the images to show."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(SHOWN, count)).tolist()}) if count else []
 
 
 def examine(

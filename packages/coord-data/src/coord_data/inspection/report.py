@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_data.classes import absent_classes, class_categories
@@ -17,8 +15,6 @@ from coord_data.inspection.examine import Examination
 from coord_data.inspection.page import Page, write_page
 
 _LOG = logging.getLogger(__name__)
-SHOWN = 12
-"""Number of images on the page."""
 
 
 def write_report(examination: Examination, out: Path, page: Page | None = None) -> None:
@@ -31,16 +27,9 @@ def write_report(examination: Examination, out: Path, page: Page | None = None) 
     """
     out.mkdir(parents=True, exist_ok=True)
     write_findings(out / "findings.json", examination.findings)
-    shown = examination.shown
-    chosen = [shown[i] for i in spread_indices(len(shown))]
-    write_page(out / "inspect.html", examination, page or Page(), chosen)
+    write_page(out / "inspect.html", examination, page or Page(), examination.shown)
     say_findings(examination)
     _LOG.info(f"page: {out / 'inspect.html'}")
-
-
-def spread_indices(count: int) -> list[int]:
-    """Return evenly spaced indices of the images to show."""
-    return sorted({round(i) for i in np.linspace(0, count - 1, min(SHOWN, count)).tolist()}) if count else []
 
 
 def say_findings(examination: Examination) -> None:

@@ -108,7 +108,6 @@ def calibrate(
     options.refuse_input_as_output(out, ground_truth, predictions)
     with options.Progress() as progress:
         evaluation = score(ground_truth, predictions, diagnose=False, progress=progress, **settings)
-    options.refuse_for_results(predictions, settings, evaluation)
     calibration = fit_calibration(evaluation, seed=seed)
     calibration.write(out)
     if as_json:

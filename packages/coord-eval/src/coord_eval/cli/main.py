@@ -9,7 +9,6 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,7 +136,6 @@ def score(
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         settings["image_root"] = images
         evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
-    options.refuse_for_results(predictions, settings, evaluation)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
     if report:
         written = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)
@@ -197,9 +195,6 @@ def compare(
         files[name].append(file)
     with options.Progress() as progress:
         evaluations = {name: [score(ground_truth, path, **settings) for path in own] for name, own in files.items()}
-        extra = options.given_text_options(settings)
-        if extra and all(map(options.is_results_list, chain(*evaluations.values()))):
-            raise InputError(f"compare: every run is a COCO results list, on which {extra} has no effect; leave it out")
         comparison = compare(evaluations, resamples, seed, progress)
     if out:
         comparison.write_report(out, image_root=images)
@@ -234,7 +229,6 @@ def view(
 
     with options.Progress() as progress:
         evaluation = score(ground_truth, predictions, progress=progress, **settings)
-    options.refuse_for_results(predictions, settings, evaluation)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
     title = f"Images of {predictions.stem}"
     print(evaluation.write_report(out, image_root=images, title=title, max_overlays=count, facts=facts))
@@ -266,7 +260,6 @@ def lvis(
 
     with options.Progress() as progress:
         scores = score_lvis(ground_truth, predictions, progress=progress, **settings)
-    options.refuse_for_results(predictions, settings, scores)
     _output(scores, lvis_lines(scores), out and out / "lvis.json", as_json)
 
 

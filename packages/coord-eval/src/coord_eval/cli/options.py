@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import BadParameter, Option
 
 from coord_codec import GEOMETRIES
 from coord_codec.files import InputError, read_json
-
-if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
-    from coord_eval.metrics.lvis import LvisScores
 
 GroundTruthFile = Annotated[
     Path, Option(metavar="G", help="COCO annotations (.json) or instance JSON lines.", show_default=False)
@@ -141,7 +137,12 @@ def answers(
     score_source: ScoreSource = "auto",
 ) -> dict[str, Any]:
     """Return the keyword arguments of the scoring functions that concern the text of answers."""
-    return {**locals(), "synonyms": _read_synonyms(synonyms)}
+    settings = dict(locals())
+    if synonyms is not None:
+        from coord_codec.records import validated
+
+        settings["synonyms"] = validated(dict[str, list[str]], read_json(synonyms), str(synonyms))
+    return settings
 
 
 def _fusion_rule(text: str | None) -> str | None:
@@ -220,27 +221,6 @@ def parameters(
     return {"params": CocoParams(**{name: value for name, value in params.items() if value})}
 
 
-def given_text_options(settings: Mapping[str, Any]) -> str:
-    """Return the given options that have an effect on text answers only, not on a results list."""
-    defaults = {**answers(), "ignored_labels": (), "geometry": "box"}
-    changed = [name for name, value in defaults.items() if settings.get(name, value) != value]
-    return ", ".join("--" + {"ignored_labels": "ignore-label"}.get(n, n.replace("_", "-")) for n in changed)
-
-
-def refuse_for_results(predictions: Path, settings: Mapping[str, Any], result: Evaluation | LvisScores) -> None:
-    """Refuse options for text answers if the predictions are a results list, on which they have no effect."""
-    if is_results_list(result) and (options := given_text_options(settings)):
-        raise InputError(
-            f"{predictions}: a COCO results list states boxes, labels and scores itself; leave out {options}, "
-            "for answers as text"
-        )
-
-
-def is_results_list(result: Evaluation | LvisScores) -> bool:
-    """Return whether boxes come from a results list with at least one box."""
-    return result.score_source == "results" and result.join.answered > 0
-
-
 def takes(*groups: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add the options of each group to a command; their values, as the groups return them, are passed as `settings`."""
 
@@ -262,16 +242,6 @@ def takes(*groups: Callable[..., dict[str, Any]]) -> Callable[[Callable[..., Non
         return run
 
     return decorate
-
-
-def _read_synonyms(path: Path | None) -> dict[str, list[str]] | None:
-    if path is None:
-        return None
-    data = read_json(path)
-    lists = data.values() if isinstance(data, dict) else [None]
-    if not all(isinstance(v, list) and all(isinstance(name, str) for name in v) for v in lists):
-        raise InputError(f'{path}: expected {{"category": ["other name", ...]}}, found {data!s:.80}')
-    return dict(data)
 
 
 def name_and_file(argument: str) -> tuple[str, Path]:

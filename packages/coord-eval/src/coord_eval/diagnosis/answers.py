@@ -53,7 +53,7 @@ def diagnose(
 ) -> list[str]:
     """Return notes about interpretations of the numbers of the answers that would match the objects.
 
-    `coord_eval.score` does this itself where AP is below .02, and with `diagnose=True` alinterpretations.
+    `coord_eval.score` does this itself where AP is below .02, and with `diagnose=True` always.
 
     Args:
         evaluation: the evaluation of these predictions
@@ -83,23 +83,29 @@ def diagnose_loaded(
     force: bool | None = None,
 ) -> list[str]:
     """Return the notes of `diagnose` for predictions that are loaded, with the settings of `coord_eval.score`."""
-    ap = evaluation.coco["AP"]
-    if not force and not 0 <= ap < NEAR_ZERO:
-        return _proposal(evaluation, predictions, settings, labels) if force is None and NEAR_ZERO <= ap < _LOW else []
-    truth = evaluation.truth
+    ap, truth = evaluation.coco["AP"], evaluation.truth
+    asked = force or 0 <= ap < NEAR_ZERO
+    if not asked and (force is not None or not NEAR_ZERO <= ap < _LOW):
+        return []
     settings = replace(settings, boxes="tokens", scale=RAW_SCALE, geometry="box")
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
-    raw = _raw_numbers(truth, predictions, settings, labels, evaluation.score_source)
-    points = evaluation.format["dropped"].get("point", 0)
+    items = predictions if asked else predictions[:: -(-len(predictions) // _LOOKED_AT) or 1]
+    raw = _raw_numbers(truth, items, settings, labels, evaluation.score_source)
+    points = evaluation.format["dropped"].get("point", 0) if asked else 0
     lines = [f"diagnosis: {counted(points, 'point')} where boxes are scored: {POINT_ADVICE}"] if points else []
     if not len(raw.numbers_B4):
         nothing = ["diagnosis: no boxes to diagnose: the answers hold none that can be read"] if force else []
         return lines or nothing
     interpretations = interpretations_by_fit(truth, raw)
-    image_D, boxes_D4 = evaluation.detections.image_D, evaluation.detections.boxes_D4
-    own = mean_best_iou(truth, image_D, LAYOUTS["xywh"](boxes_D4) / np.tile(truth.sizes_I2[image_D], 2))
-    needed = max(_PLAUSIBLE, _CLEARLY * own, interpretations[0].fit / 2)
+    best = interpretations[0]
+    seen_D = np.isin(evaluation.detections.image_D, raw.detections.image_D)
+    image_d, boxes_d4 = evaluation.detections.image_D[seen_D], evaluation.detections.boxes_D4[seen_D]
+    own = mean_best_iou(truth, image_d, LAYOUTS["xywh"](boxes_d4) / np.tile(truth.sizes_I2[image_d], 2))
+    if not asked:  # some answers are looked at, and a diagnosis is proposed if they fit the objects far better
+        fits = f"fits better (mean best IoU {best.fit:.3f}, not {own:.3f}); --diagnose shows its AP"
+        return [f"diagnosis: {best.text} {fits}"] if best.fit >= max(_PLAUSIBLE, _CLEARLY * own) else []
+    needed = max(_PLAUSIBLE, _CLEARLY * own, best.fit / 2)
     good = [candidate for candidate in _distinct(interpretations) if candidate.fit >= needed][:_LISTED]
     lines += [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}", *_label_lines(evaluation)]
 
@@ -108,7 +114,6 @@ def diagnose_loaded(
 
     if good:
         return [*lines, *(f"diagnosis: {w.text} would give {ap_text(w)}, mean best IoU {w.fit:.3f}" for w in good)]
-    best = interpretations[0]
     if own < _PLAUSIBLE:
         tried = f"{len(interpretations)} tried; the best, {best.name}: {best.fit:.3f}"
         return [*lines, f"diagnosis: no scale, order, shift or resize fits, and no turned or mirrored image ({tried})"]
@@ -116,27 +121,6 @@ def diagnose_loaded(
         return [*lines, f"diagnosis: the way they are read fits best ({len(interpretations)} tried)"]
     gain = f"{ap_text(best)} instead of {ap:.3f}, mean best IoU {best.fit:.3f} instead of {own:.3f}"
     return [*lines, f"diagnosis: {best.text} fits slightly better, too little to be sure: {gain}"]
-
-
-def _proposal(
-    evaluation: Evaluation, predictions: Loaded, settings: AnswerSettings, labels: LabelSettings
-) -> list[str]:
-    """Return a note that proposes a diagnosis if some answers fit the objects far better in another interpretation."""
-    truth = evaluation.truth
-    settings = replace(settings, boxes="tokens", scale=RAW_SCALE, geometry="box")
-    few = predictions[:: -(-len(predictions) // _LOOKED_AT) or 1]
-    raw = _raw_numbers(truth, few, settings, labels, evaluation.score_source)
-    if not len(raw.numbers_B4):
-        return []
-    best = interpretations_by_fit(truth, raw)[0]
-    seen_D = np.isin(evaluation.detections.image_D, raw.detections.image_D)
-    image_d, boxes_d4 = evaluation.detections.image_D[seen_D], evaluation.detections.boxes_D4[seen_D]
-    own = mean_best_iou(truth, image_d, LAYOUTS["xywh"](boxes_d4) / np.tile(truth.sizes_I2[image_d], 2))
-    if best.fit < max(_PLAUSIBLE, _CLEARLY * own):
-        return []
-    return [
-        f"diagnosis: {best.text} fits better (mean best IoU {best.fit:.3f}, not {own:.3f}); --diagnose shows its AP"
-    ]
 
 
 def learnt_nothing(evaluation: Evaluation) -> bool:

@@ -34,10 +34,10 @@ class Fusion:
     Attributes:
         objects: the fused objects, by descending score
         members: for each object the places (view, index) of what became it, the highest score first
-        counts: in total `boxes`, `objects`, `cut` (boxes that an inner edge of a region has cut), `joined` (those of
-            them that are part of an object with others) and `left_out` (scores below `min_score`); and `views`, for
-            each view its `boxes` and of these `merged` with other views', `duplicate` of another of the same view,
-            found by it `alone`, and `dropped`, since they have no area
+        counts: in total `boxes`, `objects`, `cut` (boxes that an inner edge of a region has cut) and `joined` (those of
+            them that are part of an object with others); and `views`, for each view its `boxes` and of these `merged`
+            with other views', `duplicate` of another of the same view, found by it `alone`, and `dropped`, since they
+            have no area
     """
 
     objects: tuple[ScoredObject, ...]
@@ -82,7 +82,6 @@ def fuse(
     weights: Sequence[float] | None = None,
     regions: Sequence[Sequence[float] | None] | None = None,
     frame: tuple[float, float] = (1.0, 1.0),
-    min_score: float = 0.0,
 ) -> Fusion:
     """Fuse the boxes that several views of one image, or several models, found in it; by label.
 
@@ -104,7 +103,6 @@ def fuse(
         weights: a weight for each view; None for equal ones
         regions: for each view the part `x1, y1, x2, y2` of the image that it shows, None for all of it
         frame: width and height of the image in the unit of boxes and regions
-        min_score: objects of a lower score are left out before
 
     Raises:
         InputError: for an unknown method, shapes other than boxes, or faulty values; the message names view, object and
@@ -123,9 +121,7 @@ def fuse(
         raise InputError(f"frame: expected a width and a height above 0, found {frame!r:.80}")
     given = [[_scored(value, f"views[{v}][{i}]") for i, value in enumerate(objects)] for v, objects in enumerate(views)]
     boxes = [[LabelledBox(o.desc, o.box, o.score) for o in objects] for objects in given]
-    fused, counts = fuse_boxes(
-        boxes, method=method, iou=iou, weights=weights, regions=regions, frame=frame, min_score=min_score
-    )
+    fused, counts = fuse_boxes(boxes, method=method, iou=iou, weights=weights, regions=regions, frame=frame)
     objects = []
     for item in fused:
         members = [given[view][index] for view, index in item.members[: item.averaged]]
@@ -142,7 +138,6 @@ def fuse_boxes(
     weights: Sequence[float] | None = None,
     regions: Sequence[Sequence[float] | None] | None = None,
     frame: tuple[float, float] = (1.0, 1.0),
-    min_score: float = 0.0,
 ) -> tuple[list[FusedBox], dict[str, Any]]:
     """Fuse boxes as `fuse` does; return what became of them, by descending score, and the counts of `Fusion`."""
     if method not in METHODS:
@@ -150,19 +145,15 @@ def fuse_boxes(
     threshold = DEFAULT_IOU if iou is None else iou
     if not 0 <= threshold <= 1:
         raise InputError(f"iou: expected a number from 0 to 1, found {iou!r:.80}")
-    if not math.isfinite(min_score):
-        raise InputError(f"min_score: expected a finite number, found {min_score!r:.80}")
     if method == "wbf" and any(not 0 <= box.score < math.inf for boxes in views for box in boxes):
         raise InputError("score: expected finite numbers of at least 0, since wbf weighs boxes by them; use nms")
     shares = _weights(weights, len(views), method)
     places = _regions(regions, len(views), frame)
     by_label: dict[Hashable, list[_Item]] = {}
-    dropped, left_out = [0] * len(views), 0
+    dropped = [0] * len(views)
     for view, boxes in enumerate(views):
         for index, given in enumerate(boxes):
-            if given.score < min_score:
-                left_out += 1
-            elif given.box[2] <= given.box[0] or given.box[3] <= given.box[1]:
+            if given.box[2] <= given.box[0] or given.box[3] <= given.box[1]:
                 dropped[view] += 1
             else:
                 cut = _cut(given.box, places[view], frame)
@@ -175,7 +166,7 @@ def fuse_boxes(
         else:
             found += _suppressed(items, threshold)
     found.sort(key=lambda row: -row[1])
-    counts = _counts([items for _, _, items in found], [len(boxes) for boxes in views], dropped, left_out)
+    counts = _counts([items for _, _, items in found], [len(boxes) for boxes in views], dropped)
     return [
         FusedBox(
             tuple(group.box_4.tolist()), score, tuple((item.view, item.index) for item in items), len(group.members)
@@ -297,7 +288,7 @@ def _shown(box_4: np.ndarray, region_V4: np.ndarray) -> np.ndarray:
     return shown_V
 
 
-def _counts(found: list[list[_Item]], boxes: list[int], dropped: list[int], left_out: int) -> dict[str, Any]:
+def _counts(found: list[list[_Item]], boxes: list[int], dropped: list[int]) -> dict[str, Any]:
     """Count what was merged, by view."""
     rows = [
         {"boxes": total, "merged": 0, "duplicate": 0, "alone": 0, "dropped": without}
@@ -315,5 +306,5 @@ def _counts(found: list[list[_Item]], boxes: list[int], dropped: list[int], left
             seen.add(item.view)
             cut += any(item.cut)
             joined += any(item.cut) and len(items) > 1
-    totals = {"boxes": sum(boxes), "objects": len(found), "cut": cut, "joined": joined, "left_out": left_out}
+    totals = {"boxes": sum(boxes), "objects": len(found), "cut": cut, "joined": joined}
     return {"views": rows, **totals}

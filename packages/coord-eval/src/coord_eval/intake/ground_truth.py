@@ -6,7 +6,7 @@ Shapes: I images, N objects, K categories; boxes are `xywh` in pixels, as in COC
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,11 @@ class GroundTruth:
 
     def __len__(self) -> int:
         return len(self.image_ids)
+
+    def take(self, rows: np.ndarray) -> GroundTruth:
+        """Return the same images with the selected objects, without their shapes."""
+        columns = ("image_N", "category_N", "boxes_N4", "area_N", "crowd_N")
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns}, shapes=None)
 
     def size_of(self, image: int) -> tuple[float, float]:
         """Return width and height of an image.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from coord_codec import InputError
@@ -164,7 +164,7 @@ class LabelSettings:
 
     def matcher(self, categories: Sequence[str]) -> LabelMatcher:
         """Return the matcher for the categories of a data set."""
-        return LabelMatcher(categories, self.synonyms or {}, self.label_callback)
+        return LabelMatcher(categories, self)
 
     @property
     def given(self) -> list[str]:
@@ -178,13 +178,11 @@ class LabelMatcher:
 
     Attributes:
         categories: the category names of the data set
-        synonyms: other names, from category to names: `{"tv": ["television", "tv set"]}`
-        callback: called with a label that no other layer matches; returns a category or None
+        settings: how labels are matched
     """
 
     categories: Sequence[str]
-    synonyms: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    callback: Callable[[str], str | None] | None = None
+    settings: LabelSettings = LabelSettings()
 
     def __post_init__(self) -> None:
         self._exact = {name: i for i, name in enumerate(self.categories)}
@@ -199,7 +197,7 @@ class LabelMatcher:
             # Two categories with the same normalised name (Polish and polish) are matched by the exact layer only.
             self._normalized[key] = None if key in self._normalized else index
         self._synonyms: dict[str, int] = {}
-        for name, others in self.synonyms.items():
+        for name, others in (self.settings.synonyms or {}).items():
             if name not in self._exact:
                 raise InputError(f"synonyms: {name!r} is not a category; the keys must be category names")
             for other in [others] if isinstance(others, str) else others:
@@ -223,7 +221,7 @@ class LabelMatcher:
             return index, "normalized"
         if key in self._synonyms:
             return self._synonyms[key], "synonym"
-        if self.callback is not None and (name := self.callback(label)) is not None:
+        if (callback := self.settings.label_callback) is not None and (name := callback(label)) is not None:
             if name not in self._exact:
                 raise InputError(f"label callback: returned {name!r} for {label!r}, which is not a category")
             return self._exact[name], "callback"

@@ -48,7 +48,7 @@ class Matches:
 
 @dataclass(frozen=True, eq=False)
 class ShapePairs:
-    """Pairs of predicted and ground-truth shapes, matched by pycocotools at the lowest threshold.
+    """Pairs of predicted and ground-truth shapes, matched at the first threshold of their measure.
 
     Attributes:
         similarity_D: similarity of each detection to its object, 0 without one
@@ -229,16 +229,8 @@ def one_label(truth: GroundTruth, detections: Detections, pairs: Pairs) -> tuple
     an image it is the order of the categories, as in COCO, with unknown labels last.
     """
     by_N = np.argsort(truth.category_N, kind="stable")
-    merged = replace(
-        truth,
-        categories=("(any label)",),
-        category_ids=(1,),
-        image_N=truth.image_N[by_N],
-        category_N=np.zeros(len(by_N), np.int64),
-        boxes_N4=truth.boxes_N4[by_N],
-        area_N=truth.area_N[by_N],
-        crowd_N=truth.crowd_N[by_N],
-    )
+    none_N = np.zeros(len(by_N), np.int64)
+    merged = replace(truth.take(by_N), categories=("(any label)",), category_ids=(1,), category_N=none_N)
     by_D = np.argsort(detections.category_D, kind="stable")
     boxes = replace(detections.take(by_D), category_D=np.zeros(len(by_D), np.int64), unknown=())
     moved = Pairs(np.argsort(by_D)[pairs.det_P], np.argsort(by_N)[pairs.object_P], pairs.iou_P)

@@ -42,28 +42,36 @@ def overlapping_pairs(truth: GroundTruth, detections: Detections, use_categories
 
     Pairs are sorted by image, label, detection and object. With `use_categories=False` labels are not compared.
     """
+    width = len(truth.categories) + len(detections.unknown) + 1
+    key_N = truth.image_N * width + (truth.category_N if use_categories else 0)
+    key_D = detections.image_D * width + (detections.category_D if use_categories else 0)
+    return _pairs(key_D, detections.boxes_D4, key_N, truth.boxes_N4, truth.crowd_N)
+
+
+def pairs_within(image_N: np.ndarray, category_N: np.ndarray, boxes_N4: np.ndarray) -> Pairs:
+    """Return all overlapping pairs of two boxes, or of one and itself, of the same image and label."""
+    key_N = image_N * (category_N.max(initial=0) + 1) + category_N
+    return _pairs(key_N, boxes_N4, key_N, boxes_N4, np.zeros(len(key_N), bool))
+
+
+def _pairs(
+    key_D: np.ndarray, boxes_D4: np.ndarray, key_N: np.ndarray, boxes_N4: np.ndarray, crowd_N: np.ndarray
+) -> Pairs:
     parts = [Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
-    starts_D2, starts_N2 = detections.boxes_D4[:, :2], truth.boxes_N4[:, :2]
-    ends_D2, ends_N2 = starts_D2 + detections.boxes_D4[:, 2:], starts_N2 + truth.boxes_N4[:, 2:]
-    for candidates in _candidates(truth, detections, use_categories):
-        det_P, object_P = candidates
+    ends_D2, ends_N2 = boxes_D4[:, :2] + boxes_D4[:, 2:], boxes_N4[:, :2] + boxes_N4[:, 2:]
+    for det_P, object_P in _candidates(key_D, key_N):
         for axis in (0, 1):  # most candidates do not overlap in one of the axes, which is found cheaply
             ends_P = np.minimum(ends_D2[det_P, axis], ends_N2[object_P, axis])
-            overlap = np.nonzero(ends_P > np.maximum(starts_D2[det_P, axis], starts_N2[object_P, axis]))[0]
-            det_P, object_P = det_P[overlap], object_P[overlap]
-        iou_P = box_iou(detections.boxes_D4[det_P], truth.boxes_N4[object_P], truth.crowd_N[object_P])
+            overlap = np.nonzero(ends_P > np.maximum(boxes_D4[det_P, axis], boxes_N4[object_P, axis]))[0]
+            det_P, object_P = det_P[overlap], object_P[overlap]  # noqa: PLW2901
+        iou_P = box_iou(boxes_D4[det_P], boxes_N4[object_P], crowd_N[object_P])
         keep = np.nonzero(iou_P)[0]
         parts.append(Pairs(det_P[keep], object_P[keep], iou_P[keep]))
     return Pairs(*(np.concatenate([getattr(p, key) for p in parts]) for key in ("det_P", "object_P", "iou_P")))
 
 
-def _candidates(
-    truth: GroundTruth, detections: Detections, use_categories: bool
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield all pairs of a detection and an object of the same image and label, in chunks."""
-    width = len(truth.categories) + len(detections.unknown) + 1
-    key_N = truth.image_N * width + (truth.category_N if use_categories else 0)
-    key_D = detections.image_D * width + (detections.category_D if use_categories else 0)
+def _candidates(key_D: np.ndarray, key_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield all pairs of a detection and an object of the same key, in chunks."""
     order_N, order_D = np.argsort(key_N, kind="stable"), np.argsort(key_D, kind="stable")
     keys, first_N, objects = np.unique(key_N[order_N], return_index=True, return_counts=True)
     first_D = np.searchsorted(key_D[order_D], keys, side="left")

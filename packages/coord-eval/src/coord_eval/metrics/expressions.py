@@ -111,19 +111,14 @@ def score_expressions(
         >>> score_expressions([(0.1, 0.1, 0.3, 0.4)], [answer]).accuracy
         {'0.5': 1.0}
     """
-    images = None if images is None else list(images)
     targets, answers = [_targets(given, n) for n, given in enumerate(boxes, 1)], list(answers)
-    if len(targets) != len(answers):
-        raise InputError(
-            f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(answers), 'answer')}; "
-            "give one answer a phrase"
-        )
-    if images is not None and len(images) != len(targets):
-        raise InputError(
-            f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(images), 'image')}; "
-            "name the image of each phrase"
-        )
     names = list(range(len(targets)) if images is None else images)
+    for found, noun in ((answers, "answer"), (names, "image")):
+        if len(found) != len(targets):
+            raise InputError(
+                f"expressions: {counted(len(targets), 'box', 'boxes')} and {counted(len(found), noun)}; give each "
+                f"phrase its {noun}"
+            )
     phrases = range(len(targets))
     single = [i for i in phrases if len(targets[i]) == 1]
     no_target = [i for i in phrases if not targets[i]]
@@ -134,30 +129,25 @@ def score_expressions(
     measured |= {"mean_iou": (single, iou), "point_in_box": (single, inside)}
     if len(single) < len(targets):
         all_found = np.array([float(_all_found(targets[i], answers[i])) for i in phrases])
-        measured["precision_f1"] = (list(phrases), all_found)
-        measured["n_acc"] = (no_target, all_found[no_target])
+        measured |= {"precision_f1": (list(phrases), all_found), "n_acc": (no_target, all_found[no_target])}
+    mean = {name: float(values.mean()) for name, (rows, values) in measured.items() if rows}
     return ExpressionScores(
         phrases=len(targets),
-        accuracy={f"{t:g}": _mean(iou >= t) or 0.0 for t in thresholds},
-        mean_iou=_mean(iou) or 0.0,
-        point_in_box=_mean(inside) or 0.0,
+        accuracy={f"{t:g}": mean.get(f"Acc@{t:g}", 0.0) for t in thresholds},
+        mean_iou=mean.get("mean_iou", 0.0),
+        point_in_box=mean.get("point_in_box", 0.0),
         without_box=sum(not answers[i].objects for i in phrases if targets[i]),
         several_boxes=sum(len(answers[i]) > 1 for i in single),
         intervals={
-            name: found
+            name: _interval(values, [names[i] for i in rows], resamples, seed)
             for name, (rows, values) in measured.items()
-            if rows
-            for found in _intervals({name: values}, [names[i] for i in rows], resamples, seed).values()
+            if rows and resamples
         },
         no_target=len(no_target),
         several_targets=len(targets) - len(single) - len(no_target),
-        n_acc=_mean(measured["n_acc"][1]) if "n_acc" in measured else None,
-        precision_f1=_mean(measured["precision_f1"][1]) if "precision_f1" in measured else None,
+        n_acc=mean.get("n_acc"),
+        precision_f1=mean.get("precision_f1"),
     )
-
-
-def _mean(values: np.ndarray) -> float | None:
-    return float(values.mean()) if len(values) else None
 
 
 def _targets(given: Sequence[float] | Sequence[Sequence[float]], number: int) -> list[tuple[float, ...]]:
@@ -189,21 +179,14 @@ def _all_found(targets: Sequence[Sequence[float]], answer: Answer) -> bool:
     return True
 
 
-def _intervals(
-    measured: dict[str, np.ndarray], images: Sequence[Hashable], resamples: int, seed: int
-) -> dict[str, dict[str, float]]:
-    """Return intervals of means over phrases when images are resampled with all their phrases."""
-    if not resamples:
-        return {}
+def _interval(value_N: np.ndarray, images: Sequence[Hashable], resamples: int, seed: int) -> dict[str, float]:
+    """Return the interval of the mean over phrases when images are resampled with all their phrases."""
     index = {image: i for i, image in enumerate(dict.fromkeys(images))}
     image_N = np.array([index[image] for image in images])
     # Number of times that each image is drawn in each resample.
     drawn_BI = np.random.default_rng(seed).multinomial(len(index), np.full(len(index), 1 / len(index)), resamples)
-    phrases_B = drawn_BI @ np.bincount(image_N)
-    return {
-        name: interval(float(value_N.mean()), drawn_BI @ np.bincount(image_N, value_N) / phrases_B, True)
-        for name, value_N in measured.items()
-    }
+    means_B = drawn_BI @ np.bincount(image_N, value_N) / (drawn_BI @ np.bincount(image_N))
+    return interval(float(value_N.mean()), means_B, True)
 
 
 def score_expression_files(

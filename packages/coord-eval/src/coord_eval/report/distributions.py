@@ -1,4 +1,4 @@
-"""Charts of where boxes lie: IoU, coordinates of ground truth and answers, errors of edges, recall by place."""
+"""Charts of where boxes lie: IoU, coordinates of ground truth and answers, errors of edges."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def distribution_charts(evaluation: Evaluation) -> str:
     if evaluation.truth.sizes_known and len(evaluation.detections):
         caption = "coordinates of ground truth and answers, as shares of the side of the image"
         drawn.append(figure(coordinate_chart(answers, _COLOUR), caption))
-    drawn += [_edges(evaluation), _recall_by_place(evaluation)]
+    drawn.append(_edges(evaluation))
     return f'<div class="charts">{"".join(part for part in drawn if part)}</div>'
 
 
@@ -104,29 +104,4 @@ def _edges(evaluation: Evaluation) -> str:
         box_rows(drawn.axes, {edge: error_d4[:, k].tolist() for k, edge in enumerate(EDGES)})
         drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
         drawn.axes.set(xlabel="pixels", xlim=(-reach, reach))
-    return figure(drawn.svg, caption)
-
-
-def _recall_by_place(evaluation: Evaluation) -> str:
-    """Draw recall and the number of objects in each ninth of the image, by the centre of the object."""
-    truth = evaluation.truth
-    place_N2 = 3 * (truth.boxes_N4[:, :2] + truth.boxes_N4[:, 2:] / 2) / truth.sizes_I2[truth.image_N]
-    chosen_N = ~truth.crowd_N & np.isfinite(place_N2).all(axis=1)
-    cell_n = np.clip(place_N2[chosen_N], 0, 2).astype(int) @ (1, 3)
-    objects_9 = np.bincount(cell_n, minlength=9)
-    hits_9 = np.bincount(cell_n, evaluation.matches.iou_N[chosen_N] >= 0.5, minlength=9)
-    caption = "recall at IoU .50 by the place of the object's centre in the image; in brackets the objects"
-    if (objects_9 > 0).sum() < 2:
-        return ""
-    with chart(caption, height=_HEIGHT) as drawn:
-        for cell, (objects, hits) in enumerate(zip(objects_9.tolist(), hits_9.tolist(), strict=True)):
-            row, column = divmod(cell, 3)
-            recall = hits / max(objects, 1)
-            drawn.axes.bar(column, 0.96, 0.98, bottom=row - 0.48, color=PALETTE[2], alpha=0.5 * recall + 0.02)
-            text = f"{recall:.2f} ({objects:,})" if objects else "none"
-            drawn.axes.text(column, row, text, ha="center", va="center")
-        drawn.axes.grid(visible=False)
-        drawn.axes.set_xticks(range(3), ("left", "middle", "right"))
-        drawn.axes.set_yticks(range(3), ("top", "middle", "bottom"))
-        drawn.axes.set_ylim(2.5, -0.5)
     return figure(drawn.svg, caption)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coord_codec.counts import counted
-from coord_codec.html import Card, fate_legend, gallery, notes, safe
+from coord_codec.html import Card, fate_legend, gallery, notes
 from coord_eval.match.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
@@ -22,12 +21,10 @@ if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation
 
 BUDGET = 20_000_000
-"""Characters of the images of one page, so that a page stays below 25 MB; images beyond it are listed as links."""
+"""Characters of the images of one page, so that a page stays below 25 MB; images beyond it are left out."""
 _SHARPNESS = ((24, SHARPNESS), (100, 1.0), (500, 0.75))
 """Most images that are embedded with so many pixels per unit of the drawing."""
 _LEAST_SHARPNESS = 0.4
-_MOST_LISTED = 10_000
-"""Images that are listed with links besides those that are drawn."""
 _SORTS = (
     ("lowest F1", False),
     ("highest F1", True),
@@ -80,7 +77,7 @@ def images_html(
 ) -> tuple[str, list[int]]:
     """Return the gallery of the chosen images and the images that it shows: all, unless their size is too large.
 
-    All images link to their files, relative to the `folder` of the page; those that are not shown are listed.
+    They link to their files, relative to the `folder` of the page.
     """
     sharpness = next((value for most, value in _SHARPNESS if len(chosen) <= most), _LEAST_SHARPNESS)
     objects = _ObjectTokens(evaluation, kinds)
@@ -117,32 +114,12 @@ def images_html(
         lines.append(f"{len(chosen) - len(cards)} further images would make the page larger than 25 MB")
     if len(chosen) < len(f1_I):
         lines.append(f"{len(cards)} of {len(f1_I)} images are shown: examples of the findings, the worst and the best")
-    order_I = np.argsort(f1_I, kind="stable")
-    others = _others(evaluation, root, order_I[~np.isin(order_I, shown)], f1_I, folder)
     named = {name: name.replace("_", " ") for name in ERROR_KINDS} | {"hit": "hit", "dropped": "dropped pieces"}
     labels = [*evaluation.truth.categories, *evaluation.detections.unknown]
     legend = fate_legend() + label_colours(evaluation) + (answer_key() if evaluation.answers else "")
     present = {kind for card in cards for kind, *_ in card.objects}
     named = {kind: name for kind, name in named.items() if kind in present}
-    return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS) + others, shown
-
-
-def _others(
-    evaluation: Evaluation, root: ImageRoot | None, images_J: np.ndarray, f1_I: np.ndarray, folder: Path
-) -> str:
-    """Return a folded list of images that are not drawn, with links to their files; empty without any."""
-    items = []
-    for image in images_J[:_MOST_LISTED].tolist():
-        name = safe(shown_name(evaluation.truth, image))
-        link = link_to(root, evaluation.truth.file_names[image], folder)
-        linked = f'<a href="{safe(link)}">{name}</a>' if link else name
-        items.append(f"<li>{linked} F1 {f1_I[image]:.2f}</li>")
-    if not items:
-        return ""
-    rest = len(images_J) - len(items)
-    more = f"<p>{rest:,} images of a higher F1 are not listed.</p>" if rest else ""
-    title = f"{counted(len(images_J), 'further image')} by ascending F1, as links"
-    return f'<details class="further"><summary>{title}</summary><ul>{"".join(items)}</ul>{more}</details>'
+    return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS), shown
 
 
 class _ObjectTokens:

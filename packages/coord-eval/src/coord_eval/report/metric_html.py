@@ -33,6 +33,7 @@ _COCO_NAMES = {
     "ARl": "AR, large objects",
 }
 _RATES = ("precision", "recall", "f1")
+_HEADS = {"f1": "F1", "mean_iou": "mean IoU", "detections": "boxes"}
 _CURVE_RESAMPLES = 200
 """Resamples of the images for the bands of a curve."""
 
@@ -135,30 +136,15 @@ def bias_table(evaluation: Evaluation) -> str:
     return table((f"mean error of {counted(bias['pairs']['count'], 'pair')}", "pixels", "bins"), rows)
 
 
-def macro_table(evaluation: Evaluation) -> str:
-    """Return precision, recall and F1 as means over labels."""
-    return _rows(evaluation, "macro", ("mean over labels, IoU", "precision", "recall", "F1"), _RATES)
+def breakdown(name: str, part: str, *keys: str) -> Callable[[Evaluation], str]:
+    """Return the function that shows a breakdown: these values of each of its parts; empty without any."""
+    head = (part, *(_HEADS.get(key, key) for key in keys))
 
+    def html(evaluation: Evaluation) -> str:
+        rows = evaluation.analysis[name]
+        return table(head, [(row, *_cells(values, keys)) for row, values in rows.items()]) if rows else ""
 
-def size_table(evaluation: Evaluation) -> str:
-    """Return recall and mean IoU by object size; empty without image sizes."""
-    return _rows(evaluation, "by_size", ("size", "objects", "recall", "mean IoU"), ("objects", "recall", "mean_iou"))
-
-
-def object_count_table(evaluation: Evaluation) -> str:
-    """Return precision, recall and F1 by the number of objects in the image."""
-    head = ("objects in the image", "images", "precision", "recall", "F1")
-    return _rows(evaluation, "by_object_count", head, ("images", *_RATES))
-
-
-def rank_table(evaluation: Evaluation) -> str:
-    """Return precision by position in the answer."""
-    return _rows(evaluation, "by_rank", ("position in the answer", "boxes", "precision"), ("detections", "precision"))
-
-
-def _rows(evaluation: Evaluation, name: str, head: tuple[str, ...], keys: tuple[str, ...]) -> str:
-    rows = evaluation.analysis[name]
-    return table(head, [(row, *_cells(values, keys)) for row, values in rows.items()]) if rows else ""
+    return html
 
 
 def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:

@@ -200,7 +200,7 @@ _ROWS = (
         measure=detection.macro_rates,
         named=_named_rates("macro_"),
         figures=_rate_figures("macro_"),
-        shown=Shown(BREAKDOWNS, html.macro_table),
+        shown=Shown(BREAKDOWNS, html.breakdown("macro", "mean over labels, IoU", *_RATES)),
     ),
     Metric(
         name="class_agnostic_recall",
@@ -249,7 +249,7 @@ _ROWS = (
         ),
         needs=SIZES,
         absent={},
-        shown=Shown(BREAKDOWNS, html.size_table),
+        shown=Shown(BREAKDOWNS, html.breakdown("by_size", "size", "objects", "recall", "mean_iou")),
     ),
     Metric(
         name="by_object_count",
@@ -259,7 +259,7 @@ _ROWS = (
         measure=breakdowns.by_object_count,
         named=_named_rows("{key}_of_{row}_objects", "f1"),
         figures=(Figure("f1_of_*_objects"),),
-        shown=Shown(BREAKDOWNS, html.object_count_table),
+        shown=Shown(BREAKDOWNS, html.breakdown("by_object_count", "objects in the image", "images", *_RATES)),
     ),
     Metric(
         name="by_rank",
@@ -269,7 +269,7 @@ _ROWS = (
         measure=breakdowns.by_rank,
         named=_named_rows("{key}_at_place_{row}", "precision"),
         figures=(Figure("precision_at_place_*"),),
-        shown=Shown(BREAKDOWNS, html.rank_table),
+        shown=Shown(BREAKDOWNS, html.breakdown("by_rank", "position in the answer", "detections", "precision")),
     ),
     Metric(
         name="f1_against_threshold",

@@ -12,7 +12,7 @@ import numpy as np
 
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.match.overlaps import overlapping_pairs
+from coord_eval.match.overlaps import pairs_within
 from coord_eval.review.confidence import LEAST_IOU, SURE_IOU, Compared
 
 NO_ANSWER = 0.02
@@ -194,9 +194,7 @@ def _corners(boxes_N4: np.ndarray) -> np.ndarray:
 def _twins(truth: GroundTruth, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
     """Return for each label the other label of its name that it coincides with and that has a better answer."""
     twin_N, iou_N = np.full(len(truth.image_N), -1), np.zeros(len(truth.image_N))
-    unscored = np.ones(len(truth.image_N))
-    labels = Detections(truth.image_N, truth.category_N, truth.boxes_N4, unscored, unscored)
-    pairs = overlapping_pairs(truth, labels)
+    pairs = pairs_within(truth.image_N, truth.category_N, truth.boxes_N4)
     keep = (pairs.iou_P >= SURE_IOU) & ~truth.crowd_N[pairs.object_P] & ~truth.crowd_N[pairs.det_P]
     value_N = compared.partner_iou_N
     for a, b, iou in zip(
@@ -211,20 +209,7 @@ def _twins(truth: GroundTruth, compared: Compared) -> tuple[np.ndarray, np.ndarr
 
 def _repeats(detections: Detections, compared: Compared) -> np.ndarray:
     """Return the largest IoU of each answer with a better one of its name: with a label, or else more confident."""
-    boxes = GroundTruth(
-        image_ids=(),
-        file_names=(),
-        sizes_I2=np.zeros((0, 2)),
-        sizes_known=True,
-        categories=("",) * (int(detections.category_D.max(initial=-1)) + 1),
-        category_ids=(),
-        image_N=detections.image_D,
-        category_N=detections.category_D,
-        boxes_N4=detections.boxes_D4,
-        area_N=np.zeros(len(detections)),
-        crowd_N=np.zeros(len(detections), bool),
-    )
-    pairs = overlapping_pairs(boxes, detections)
+    pairs = pairs_within(detections.image_D, detections.category_D, detections.boxes_D4)
     rank_D = np.lexsort((-detections.scores_D, compared.partner_D < 0)).argsort()
     better_P = (rank_D[pairs.object_P] < rank_D[pairs.det_P]) & (pairs.iou_P >= LEAST_IOU)
     repeat_D = np.zeros(len(detections))

@@ -6,13 +6,13 @@ Shapes: I answers, N objects, D boxes, T IoU thresholds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import ValidationError
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, Object
+from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
@@ -165,7 +165,7 @@ class _Objects:
         self._first = first
         # Synonyms of categories that this image does not have play no part in it.
         synonyms = {name: other for name, other in (labels.synonyms or {}).items() if name in self.names}
-        self._matcher = LabelMatcher(self.names, synonyms, labels.label_callback)
+        self._matcher = LabelMatcher(self.names, replace(labels, synonyms=synonyms))
         index = {name: first + k for k, name in enumerate(self.names)}
         self.rows = [(index[desc], x1, y1, x2 - x1, y2 - y1, crowd) for desc, (x1, y1, x2, y2), crowd in listed]
 
@@ -195,15 +195,8 @@ def _of_records(truth: Any, place: str) -> list[tuple[str, Sequence[float], bool
     if not isinstance(objects, Sequence):
         found = type(truth).__name__
         raise InputError(f"{place}: expected a target text, a record or a list of objects, found {found}")
-    checked = [_object(item, f"{place}, object {n}") for n, item in enumerate(objects)]
-    return [(item.desc, item.bbox, item.iscrowd) for item in checked]
-
-
-def _object(item: Any, place: str) -> Object:
-    if isinstance(item, Object):
-        return item
-    try:
-        return Object(**{key: plain(value) for key, value in item.items() if value is not None})
-    except (ValidationError, AttributeError, TypeError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise InputError(f"{place}: {reason}; expected desc, and bbox with x1, y1, x2, y2 in [0, 1]") from None
+    known = [
+        {key: plain(value) for key, value in item.items() if value is not None} if isinstance(item, Mapping) else item
+        for item in objects
+    ]
+    return [(item.desc, item.bbox, item.iscrowd) for item in validated(tuple[Object, ...], known, place)]

@@ -1,11 +1,11 @@
-"""Average precision of shapes as in COCO for masks and keypoints: pycocotools' matching with another similarity.
+"""Average precision of shapes as in COCO for masks and keypoints: the matching of boxes with another similarity.
 
 The ceiling is the score of the ground truth itself, simplified and quantised as in a target text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ from coord_codec import CoordGrid, Geometry
 from coord_codec.boxes import SmallBoxError
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.match.matching import ShapePairs
-from coord_eval.metrics.coco import indexed, mean_present
-from coord_eval.metrics.pycoco import QuietCOCO, QuietCOCOeval
+from coord_eval.match.matching import AREAS, ShapePairs, rank, ranked_matches_by_area
+from coord_eval.match.overlaps import Pairs
+from coord_eval.metrics.coco import ApTable, mean_present
 from coord_eval.shapes.similarity import Points, Similarity, TrueShapes, similarity_of
 
 
@@ -41,133 +41,76 @@ def score_shapes(
         return {}, None
     objects = [n for n, shape in enumerate(truth.shapes) if shape is not None]
     shapes = [shape for shape in truth.shapes if shape is not None]
-    sizes = [tuple(truth.sizes_I2[truth.image_N[n]]) for n in objects]
+    own = truth.take(np.array(objects, np.int64))
+    sizes = [tuple(size) for size in own.sizes_I2[own.image_N].tolist()]
     measure = similarity_of(kind)
     true = [_in_pixels(kind, shape.coordinates, size) for shape, size in zip(shapes, sizes, strict=True)]
     labelled = [np.array([v > 0 for v in s.visibility] or [True] * len(p)) for s, p in zip(shapes, true, strict=True)]
-    index = {n: i for i, n in enumerate(objects)}
-    table = _Table(truth, objects, true, labelled, measure)
+
+    def compare(found_D: Sequence[Points], rows: Sequence[int]) -> np.ndarray:
+        """Return the similarity [D, G] of shapes to objects of the same image."""
+        points_G, labelled_G = [true[n] for n in rows], [labelled[n] for n in rows]
+        return measure.compare(found_D, TrueShapes(points_G, labelled_G, own.area_N[list(rows)], sizes[rows[0]]))
+
     known_D = detections.category_D < len(truth.categories)
     rows = [d for d, points in enumerate(detections.shapes) if points and known_D[d]]
-    scores, matched = table.score(
-        [detections.shapes[d] for d in rows],
-        detections.image_D[rows],
-        detections.category_D[rows],
-        detections.scores_D[rows],
-    )
-    encoded, encoded_objects, simplified = [], [], 0
-    for n, shape, size in zip(objects, shapes, sizes, strict=True):
+    scores, pairs = _scored(own, detections.take(np.array(rows, np.int64)), measure, compare)
+    encoded, written, simplified = [], [], 0
+    for n, (shape, size) in enumerate(zip(shapes, sizes, strict=True)):
         try:
             coordinates = kind.written(shape.coordinates, grid)
         except SmallBoxError:
             continue
         simplified += len(coordinates) < len(shape.coordinates)
-        bins = tuple(grid.dequantize(grid.quantize(c)) for c in coordinates)
-        encoded.append(_in_pixels(kind, bins, size))
-        encoded_objects.append(n)
-    encoded_N = np.array(encoded_objects, dtype=np.int64)
-    ceiling, _ = table.score(encoded, truth.image_N[encoded_N], truth.category_N[encoded_N], np.ones(len(encoded_N)))
-    similarities = table.pairwise(encoded, [index[n] for n in encoded_objects])
-    pairs = ShapePairs(np.zeros(len(detections)), np.zeros(len(truth.image_N)))
-    for d, i, similarity in matched:
-        pairs.similarity_D[rows[d]] = pairs.similarity_N[objects[i]] = similarity
+        encoded.append(_in_pixels(kind, tuple(grid.dequantize(grid.quantize(c)) for c in coordinates), size))
+        written.append(n)
+    image_D, none_D = own.image_N[written], np.zeros(len(written), np.int64)
+    answered = Detections(
+        *(image_D, own.category_N[written], np.zeros((len(written), 4)), np.ones(len(written)), none_D),
+        shapes=tuple(map(tuple, encoded)),
+    )
+    ceiling, _ = _scored(own, answered, measure, compare)
+    own_similarity = sum(float(compare([points], [n])[0, 0]) for points, n in zip(encoded, written, strict=True))
+    found = ShapePairs(np.zeros(len(detections)), np.zeros(len(truth.image_N)))
+    found.similarity_D[np.array(rows, np.int64)[pairs.det_P]] = pairs.iou_P
+    found.similarity_N[np.array(objects, np.int64)[pairs.object_P]] = pairs.iou_P
     return {
         "geometry": kind.name,
         "measure": measure.about,
         "objects": len(objects),
         "without_shape": len(detections) - len([points for points in detections.shapes if points]),
         **scores,
-        "ceiling": {**ceiling, "mean": float(np.sum(similarities) / max(len(objects), 1)), "simplified": simplified},
-    }, pairs
+        "ceiling": {**ceiling, "mean": own_similarity / max(len(objects), 1), "simplified": simplified},
+    }, found
 
 
 def _in_pixels(kind: Geometry, coordinates: tuple[float, ...], size: Sequence[float]) -> list[tuple[float, float]]:
     return [(x * size[0], y * size[1]) for x, y in kind.outline(coordinates)]
 
 
-class _Table:
-    """The ground-truth shapes, against which predicted ones are scored."""
-
-    def __init__(
-        self,
-        truth: GroundTruth,
-        objects: list[int],
-        true: Sequence[Points],
-        labelled: list[np.ndarray],
-        measure: Similarity,
-    ) -> None:
-        self.truth, self.true, self.labelled, self.measure = truth, true, labelled, measure
-        rows = [(truth.image_N[n], truth.category_N[n], truth.area_N[n], i) for i, n in enumerate(objects)]
-        self.area = np.array([row[2] for row in rows])
-        self.image = [int(row[0]) for row in rows]
-        self.annotations = [_record(*row) for row in rows]
-
-    def compare(self, predicted: Sequence[Points], indices: Sequence[int], image: int) -> np.ndarray:
-        """Return the similarity [D, G] of predicted shapes to the ground-truth shapes with these indices."""
-        width, height = map(float, self.truth.sizes_I2[image])
-        true = TrueShapes(
-            [self.true[i] for i in indices],
-            [self.labelled[i] for i in indices],
-            self.area[list(indices)],
-            (width, height),
-        )
-        return self.measure.compare(predicted, true)
-
-    def pairwise(self, predicted: Sequence[Points], indices: Sequence[int]) -> list[float]:
-        """Return the similarity of each predicted shape to the ground-truth shape that `indices` assigns to it."""
-        pairs = zip(predicted, indices, strict=True)
-        return [float(self.compare([points], [i], self.image[i])[0, 0]) for points, i in pairs]
-
-    def score(
-        self, predicted: Sequence[Points], image_D: np.ndarray, category_D: np.ndarray, scores_D: np.ndarray
-    ) -> tuple[dict[str, float], list[tuple[int, int, float]]]:
-        """Return average precision and mean similarity, and the pairs that pycocotools matched."""
-        detected = [
-            {**_record(image, category, 1.0, d), "score": float(score)}
-            for d, (image, category, score) in enumerate(zip(image_D, category_D, scores_D, strict=True))
-        ]
-        evaluator = _Evaluator(*(indexed(QuietCOCO, self.truth, rows) for rows in (self.annotations, detected)), "bbox")
-        evaluator.compare = lambda dets, objects, image: self.compare([predicted[d] for d in dets], objects, image)
-        evaluator.params.iouThrs = np.array(self.measure.thresholds)
-        evaluator.params.areaRng, evaluator.params.areaRngLbl = [[0, 1e10]], ["all"]
-        evaluator.evaluate()
-        evaluator.accumulate()
-        precision = evaluator.eval["precision"][:, :, :, 0, -1]
-        single = {name: mean_present(precision[t]) for name, t in self.measure.names.items()}
-        scores = {"AP": mean_present(precision), **single}
-        pairs = list(evaluator.pairs())
-        mean = sum(similarity for *_, similarity in pairs) / max(len(self.annotations), 1)
-        return {**scores, "mean": mean}, pairs
-
-
-def _record(image: Any, category: Any, area: Any, number: int) -> dict[str, Any]:
-    ids = {"id": number + 1, "image_id": int(image) + 1, "category_id": int(category) + 1}
-    return {**ids, "area": float(area), "iscrowd": 0, "number": number}
-
-
-class _Evaluator(QuietCOCOeval):
-    """pycocotools' evaluation with a similarity function of ours."""
-
-    compare: Any
-
-    def computeIoU(self, imgId: int, catId: int) -> Any:  # noqa: N802  (pycocotools' names)
-        objects, dets = self._gts[imgId, catId], self._dts[imgId, catId]
-        if not objects or not dets:
-            return []
-        order = np.argsort([-d["score"] for d in dets], kind="mergesort")[: self.params.maxDets[-1]]
-        return self.compare([dets[i]["number"] for i in order], [o["number"] for o in objects], imgId - 1)
-
-    def pairs(self) -> Iterator[tuple[int, int, float]]:
-        """Yield the indices of detection and object and the similarity of each pair at the lowest threshold."""
-        for result in self.evalImgs:
-            if result is None:
-                continue
-            key = result["image_id"], result["category_id"]
-            ious, ids = self.ious[key], [o["id"] for o in self._gts[key]]
-            number = {o["id"]: o["number"] for o in self._gts[key]}
-            row_of = {d: i for i, d in enumerate(result["dtIds"])}
-            for g, det in enumerate(result["gtMatches"][0]):
-                if det:
-                    truth = result["gtIds"][g]
-                    similarity = float(ious[row_of[int(det)]][ids.index(truth)])
-                    yield int(det) - 1, number[truth], similarity
+def _scored(
+    truth: GroundTruth,
+    found: Detections,
+    measure: Similarity,
+    compare: Callable[[Sequence[Points], Sequence[int]], np.ndarray],
+) -> tuple[dict[str, float], Pairs]:
+    """Return average precision and mean similarity, and the pairs that are matched at the first threshold."""
+    objects: dict[tuple[int, int], list[int]] = {}
+    for n, key in enumerate(zip(truth.image_N.tolist(), truth.category_N.tolist(), strict=True)):
+        objects.setdefault(key, []).append(n)
+    answers: dict[tuple[int, int], list[int]] = {}
+    for d, key in enumerate(zip(found.image_D.tolist(), found.category_D.tolist(), strict=True)):
+        answers.setdefault(key, []).append(d)
+    parts = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+    for key in answers.keys() & objects.keys():
+        own, true = answers[key], objects[key]
+        similarity_DG = compare([found.shapes[d] for d in own], true)
+        parts.append((np.repeat(own, len(true)), np.tile(true, len(own)), similarity_DG.ravel()))
+    pairs = Pairs(*map(np.concatenate, zip(*parts, strict=True)))
+    near = rank(found, pairs.take(pairs.iou_P >= min(measure.thresholds)))
+    (matches,) = ranked_matches_by_area(truth, found, measure.thresholds, areas=AREAS[:1], ranking=near)
+    ap_TK = ApTable(truth, found, matches).average_precision()[0]
+    matched = pairs.take(matches.object_TD[0][pairs.det_P] == pairs.object_P)
+    single = {name: mean_present(ap_TK[t]) for name, t in measure.names.items()}
+    mean = float(matched.iou_P.sum()) / max(len(truth.image_N), 1)
+    return {"AP": mean_present(ap_TK), **single, "mean": mean}, matched
