@@ -60,13 +60,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep the cases of the printed seed where a test is marked `drawn`.
 
     `drawn(3)` keeps three of the test's cases; `drawn(3, "family")` all cases of three values of its argument `family`
-    (text or numbers), which are the same for all tests of the file.
+    (text or numbers), which are the same for all tests of the file; `drawn(3, among="launches")` three of the cases of
+    all tests of the file that say so.
     """
     kept: dict[str, dict[str, list[pytest.Item]]] = {}
     for item in [] if config.stash[WHOLE] else items:
         if (mark := item.get_closest_marker("drawn")) and isinstance(item, pytest.Function):
             case = f"{item.path} {item.callspec.params[mark.args[1]]}" if mark.args[1:] else item.nodeid
-            kept.setdefault(item.nodeid.partition("[")[0], {}).setdefault(case, []).append(item)
+            pool = f"{item.path} {mark.kwargs.get('among', item.originalname)}"
+            kept.setdefault(pool, {}).setdefault(case, []).append(item)
     left_out: list[pytest.Item] = []
     for cases in kept.values():
         drawn = sorted(cases, key=lambda case: random.Random(f"{os.environ[SEED]} {case}").random())

@@ -124,6 +124,7 @@ TOGETHER = ("adapter.md", "export.md")
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("name", sorted({path.name for path in GUIDES.glob("*.md")} - {*TOGETHER}))
 def test_what_a_guide_says_runs(name, workplace, forked):
     run_guide(name, workplace, forked)

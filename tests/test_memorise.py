@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-COUNT, STEPS = 2, 30
+COUNT, STEPS = 2, 24
 """A few of the photographs, each seen at least as often as all 33 are by the configuration."""
 
 

@@ -112,6 +112,7 @@ def test_dry_run_leaves_samples_out_of_the_memory_of_a_gpu(capsys):
     from coord_trainer.preview import dry_run
 
     words = ["custom.coord_soft_ce_w1.enabled=true", "data.shapes.train=4", "training.max_steps=1"]
+    words += ["model.tiny.hidden=32", "model.tiny.heads=2", "model.tiny.layers=1", "model.tiny.vision_layers=1"]
     expected = dry_run(load_run_config(None, words))
     with SimulatedDevice() as device:
         found = dry_run(load_run_config(None, words))

@@ -66,6 +66,7 @@ def answers(checkpoint, config, images, name, speed="plain"):
     return answer_images(checkpoint, given, data, Decoding(**DECODINGS[name]), LIMIT, images.words, speed=speed)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DECODINGS)
 def test_answers_wait_for_the_tokens_of_each_pass_and_twice_a_batch(name, folder, config, images):

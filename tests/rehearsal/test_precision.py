@@ -54,6 +54,7 @@ BOUNDS = {"lora": 1e-3, "full": 1e-2}
 """Largest relative difference of a loss. LoRA and offsets are in float32; all weights are rounded at each step."""
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("tuner", BOUNDS)
 def test_losses_in_bfloat16_are_those_of_float32_within_the_stated_bound(steps, tuner):

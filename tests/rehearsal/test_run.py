@@ -14,7 +14,7 @@ from simulated_device import SimulatedDevice, on_device
 pytest.importorskip("swift")
 pytest.importorskip("peft")
 
-STEPS, MICRO_BATCHES, LIMIT = 2, 2, 16
+STEPS, MICRO_BATCHES, LIMIT = 2, 2, 8
 CONFIG = {
     "data": {"markers": "obj", "packing": True, "shapes": {"train": 8, "heldout": 1}},
     "custom": {"coord_soft_ce_w1": {"enabled": True}, "coord_offset": {"enabled": True}},

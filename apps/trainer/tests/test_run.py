@@ -172,6 +172,7 @@ def without_coord_tokens(tmp_path_factory):
         return base_checkpoint(settings, folder, train)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize(("style", "tokenizer"), [("markers", "with"), ("json", "without")])
 def test_numbers_as_text_are_trained_answered_and_scored(style, tokenizer, without_coord_tokens, tmp_path):

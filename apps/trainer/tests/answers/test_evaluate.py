@@ -45,6 +45,7 @@ def test_held_out_images_are_scored_without_the_ones_that_were_trained_on(evalua
     assert len((tmp_path / "scored" / "predictions.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["load_scored", "predict_images", "report_on"])
 def test_evaluation_that_stopped_at_any_stage_goes_on(evaluate, monkeypatch, tmp_path, stage):

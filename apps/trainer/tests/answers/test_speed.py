@@ -49,6 +49,7 @@ def assert_equal(found, expected):
             torch.testing.assert_close(torch.tensor(one[name]), torch.tensor(other[name]), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize(
     ("markers", "grammar", "limit"),
     [
@@ -82,6 +83,7 @@ def _places(passes):
     return [x.data_ptr() for x in held]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("markers", "grammar"), [("obj", "none"), ("qwen", "names")])
 def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened, images, monkeypatch):
     """Those of a GPU, which captures them, on a CPU."""

@@ -77,6 +77,7 @@ WEIGHTS = (
 )
 
 
+@pytest.mark.drawn(20)
 @pytest.mark.parametrize("on", list(product((0, 1), repeat=5)), ids=lambda on: "".join(map(str, on)))
 @pytest.mark.parametrize("way", ["command line", "yaml"])
 def test_custom_switches_resolve_or_name_both_sides_in_every_combination(tmp_path, on, way):

@@ -55,7 +55,7 @@ def test_flip_mirrors_every_corner():
 @pytest.mark.parametrize("flip", [0, 0.5])
 def test_crop_cuts_no_box_and_leaves_out_what_is_outside(flip):
     sizes, counts = set(), set()
-    for seed in range(300):
+    for seed in range(150):
         image, instance = augment(*picture(), AugmentConfig(crop=1, min_crop=0.3, flip=flip), seed)
         assert (instance.width, instance.height) == image.size
         there = {name: pytest.approx(box, abs=1e-9) for name, box in seen(image).items()}
@@ -64,7 +64,7 @@ def test_crop_cuts_no_box_and_leaves_out_what_is_outside(flip):
         assert all(areas[n] == (BOXES[n][2] - BOXES[n][0]) * (BOXES[n][3] - BOXES[n][1]) for n in areas)
         sizes.add(image.size)
         counts.add(len(there))
-    assert len(sizes) > 20 and {0, 3} <= counts
+    assert len(sizes) > 10 and {0, 3} <= counts
 
 
 def test_scale_keeps_boxes_as_fractions():
@@ -137,7 +137,7 @@ def test_crop_keeps_what_a_phrase_asks_for(query):
     image, instance = picture()
     record = instance.model_copy(update={"objects": instance.objects[2:]} | ({"query": query} if query else {}))
     counts, sizes = set(), set()
-    for seed in range(100):
+    for seed in range(150):
         cropped, found = augment(image, record, AugmentConfig(crop=1, min_crop=0.3), seed)
         counts.add(len(found.objects))
         sizes.add(cropped.size)

@@ -30,6 +30,7 @@ cli.main()
 """
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "code", "out"),

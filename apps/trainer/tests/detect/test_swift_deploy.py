@@ -9,11 +9,11 @@ from deployed import deployed
 from PIL import Image
 
 pytest.importorskip("swift")
-pytest.importorskip("openai")
 
 
 @pytest.mark.slow
 def test_answers_of_swift_deploy_are_those_of_this_process(tmp_path, run):
+    pytest.importorskip("openai")
     from tiny_run import tiny_config
 
     from coord_trainer.data.shapes import draw_sets

@@ -23,7 +23,7 @@ from coord_trainer.families.registry import FAMILIES, family_of, register_family
 pytest.importorskip("swift")
 
 KINDS = list(FAMILIES)
-FEW = pytest.mark.drawn(3, "kind")
+FEW = pytest.mark.drawn(2, "kind")
 """Facts of a family's record are tested of all families in each run, the rest of those that are drawn."""
 
 

@@ -12,8 +12,8 @@ from coord_codec import MARKERS, InputError, Instance, encode_target, find_layou
 pytest.importorskip("swift")
 pytestmark = pytest.mark.slow
 
-ROWS = 248_320
-FIRST_ADDED = 246_000
+ROWS = 68_320
+FIRST_ADDED = 66_000
 """Id of the first special token, behind which the tokenizer is shorter than the table."""
 
 
@@ -56,6 +56,9 @@ def opened(base, folder):
     return open_run(run_config(base), folder, str(base), evaluates=False, without_weights=True)
 
 
+LARGE = pytest.mark.drawn(1, "large")
+
+
 @pytest.fixture(scope="module", params=["qwen3_5", "qwen2_5_vl"])
 def large(request, tmp_path_factory):
     """An opened run of a large vocabulary, and the ids of its added tokens."""
@@ -67,6 +70,7 @@ def large(request, tmp_path_factory):
     return opened(folder / "base", folder / "run"), ids
 
 
+@LARGE
 def test_coordinates_are_found_where_the_tokenizer_has_them(large):
     run, ids = large
     assert run.vocab.first_id == ids["<|coord_0|>"] == FIRST_ADDED + 1  # after the wildcard
@@ -74,6 +78,7 @@ def test_coordinates_are_found_where_the_tokenizer_has_them(large):
     assert len(run.processor.tokenizer) < ROWS == run.model.get_input_embeddings().num_embeddings
 
 
+@LARGE
 def test_answer_is_supervised_and_laid_out_under_these_ids(large):
     run, ids = large
     instance = Instance(image="a", objects=[{"desc": "red square", "bbox": [0.1, 0.2, 0.3, 0.4]}])
@@ -86,6 +91,7 @@ def test_answer_is_supervised_and_laid_out_under_these_ids(large):
     assert sample["input_ids"].count(ids["<|image_pad|>"]) > 1
 
 
+@LARGE
 def test_offsets_cover_these_rows_and_no_reserved_one(large):
     from coord_trainer.model.checkpoint import offset_ids
 
@@ -95,6 +101,7 @@ def test_offsets_cover_these_rows_and_no_reserved_one(large):
     assert set(found) == expected
 
 
+@LARGE
 def test_thoughts_of_training_data_are_taught_and_empty_ones_are_not(large):
     run, _ = large
     if not run.family.empty_thought:
@@ -117,5 +124,5 @@ def test_table_that_is_too_short_for_the_coordinates_is_refused(tmp_path):
     config = tiny_config()
     build("qwen3_5", train_tokenizer([config.data.prompt]), config.model.tiny, tmp_path / "base")
     enlarge(tmp_path / "base", rows=FIRST_ADDED + 500)
-    with pytest.raises(InputError, match=r"outside the embedding, which has 246500 rows; expand"):
+    with pytest.raises(InputError, match=r"outside the embedding, which has 66500 rows; expand"):
         opened(tmp_path / "base", tmp_path / "run")

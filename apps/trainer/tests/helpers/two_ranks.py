@@ -103,8 +103,8 @@ def lora_config(batch, packing=False, **training):
             "tuner_type": "lora",
             "target_modules": ["all-linear"],
             "lora_dropout": 0.0,  # swift's default of .05 draws other masks on other ranks
-            "max_steps": 4,
-            "save_steps": 4,
+            "max_steps": 2,
+            "save_steps": 2,
             "learning_rate": 1e-2,
             "lr_scheduler_type": "constant",
             "max_grad_norm": 0.7,
@@ -117,7 +117,7 @@ def lora_config(batch, packing=False, **training):
 
 
 def run_lora(config, base, folder):
-    """Four steps on 12 images; returns checkpoint and training log lines."""
+    """Two steps on 12 images; returns checkpoint and training log lines."""
     train, _ = draw_sets(config, folder / "data")
     checkpoint = stage.train_model(config, folder, base, train, None).checkpoint
     return checkpoint, [line for line in read_lines(folder) if "train_total_loss" in line]

@@ -84,6 +84,7 @@ def test_inspect_finds_the_images_beside_the_file_of_a_folder(inspect, clean, tm
     assert code == 0 and "8 images" in out
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("prefix", ["images/", "./images/", "images\\/"])
 def test_inspect_takes_paths_below_images_as_training_does(inspect, clean, tmp_path, prefix):
     clean.subset(range(8)).write(tmp_path / "data/images")

@@ -73,6 +73,7 @@ def test_failure_in_a_process_that_encodes_images_is_one_line(killed, told):
         raise RuntimeError("another")
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("spoils", ["loss", "gradient"])
 def test_trainer_stops_at_a_loss_that_is_not_finite(spoils, run, tmp_path, monkeypatch):

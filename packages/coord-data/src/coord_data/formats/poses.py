@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from coord_codec.geometry.polygon import find_crossing
 
 SLACK = 0.02
@@ -29,6 +27,8 @@ _NOT_CONVEX = 0.3
 
 def begin_with_boxes(rows: Sequence[Sequence[float]]) -> bool:
     """Return whether all rows begin with the centre and the size of a box inside the image."""
+    import numpy as np  # with the file's first rows: commands that read no data start without it
+
     centre_N2, size_N2 = np.split(np.array([row[:4] for row in rows]), 2, axis=1)
     low, high = (centre_N2 - size_N2 / 2).min(), (centre_N2 + size_N2 / 2).max()
     return bool(size_N2.min() > 0 and low >= -SLACK and high <= 1 + SLACK)
@@ -41,6 +41,8 @@ def are_poses(rows: Sequence[Sequence[float]]) -> bool:
     leave the image, or have a second vertex far from all others, where a pose has its size; or all further points lie
     in the box, of at least a few rows, and too many of the outlines are not convex (a triangle always is).
     """
+    import numpy as np
+
     if len({len(row) for row in rows}) != 1 or not begin_with_boxes(rows):
         return False
     points_NV2 = np.array(rows).reshape(len(rows), -1, 2)
