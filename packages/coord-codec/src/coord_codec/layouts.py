@@ -42,6 +42,16 @@ LAYOUTS: dict[str, Callable[[Boxes], Boxes]] = {
 }
 """Functions that convert four numbers in each order to corners."""
 
+FIELDS = {
+    "xyxy": "x1, y1, x2, y2",
+    "xywh": "x, y, width, height",
+    "cxcywh": "centre x, centre y, width, height",
+    "yxyx": "y1, x1, y2, x2",
+    "yxhw": "y, x, height, width",
+    "cycxhw": "centre y, centre x, height, width",
+}
+"""What the four numbers in each order are, in words."""
+
 TURNS: dict[int, Callable[[Boxes], Boxes]] = {
     1: lambda b: b,
     2: lambda b: np.stack([1 - b[:, 2], b[:, 1], 1 - b[:, 0], b[:, 3]], axis=1),

@@ -71,12 +71,13 @@ def compare_configs(
     _check_comparable(groups)
     runs = plan_runs(groups, seeds, out, 1 if jobs > 1 else None)
     _print_plan(groups, runs, out)
-    for group in groups:
-        check_model_path(group.config.model)
     if dry_run:
         for run in runs:
             say(f"  {run.group.name} seed {run.seed}: {why_not_kept(run, None) or 'finished, would be kept'}")
+        _refuse_missing(groups)
         return None
+    for group in groups:
+        check_model_path(group.config.model)
 
     # Train what is missing
     make_folder(out)
@@ -156,6 +157,26 @@ def _check_comparable(groups: Sequence[Group]) -> None:
             )
     if first.config.evaluation.images == "none":
         raise InputError("evaluation.images is none: there is nothing to compare; set heldout or train")
+
+
+def _refuse_missing(groups: Sequence[Group]) -> None:
+    """Raise an `InputError` that names the data and checkpoints which do not exist; nothing is read."""
+    missing: list[str] = []
+    for group in groups:
+        data = group.config.data
+        named = {
+            f"data.{name}": getattr(data, name)
+            for name in ("annotations", "images", "heldout_annotations", "heldout_images")
+        }
+        for number, source in enumerate(data.sources):
+            named |= {f"data.sources.{number}": source.path, f"data.sources.{number}.images": source.images}
+        missing += [f"{key}: nothing at {path}" for key, path in named.items() if path and not path.exists()]
+        try:
+            check_model_path(group.config.model)
+        except InputError as error:
+            missing.append(str(error))
+    if missing:
+        raise InputError("the comparison could not start:\n" + "\n".join(dict.fromkeys(missing)))
 
 
 def _print_plan(groups: Sequence[Group], runs: Sequence[PlannedRun], out: Path) -> None:

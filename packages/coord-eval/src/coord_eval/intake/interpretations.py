@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, LAYOUTS, TURNS, resized_sizes
+from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, FIELDS, LAYOUTS, TURNS, resized_sizes
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.iou import box_iou
 from coord_eval.intake.ground_truth import GroundTruth
@@ -26,14 +26,6 @@ _PAIRS = 8  # smallest number of objects to fit an affine map on
 _RESIZED = ((28, 56 * 56, 28 * 28 * 1280), (28, 56 * 56, 28 * 28 * 16384), (32, 256 * 256, 4096 * 4096))
 """Pixels per side of a token, and limits of pixels, of the processors of Qwen2-VL, Qwen2.5-VL and Qwen3-VL."""
 
-_FIELDS = {
-    "xyxy": "x1, y1, x2, y2",
-    "xywh": "x, y, width, height",
-    "cxcywh": "centre x, centre y, width, height",
-    "yxyx": "y1, x1, y2, x2",
-    "yxhw": "y, x, height, width",
-    "cycxhw": "centre y, centre x, height, width",
-}
 _TURNED = {
     2: "mirrored left to right",
     3: "turned upside down",
@@ -95,10 +87,10 @@ class RawNumbers:
     def advice(self, layout: str, option: str) -> str:
         """Return the change after which the numbers are interpreted in that order, or the option for it."""
         if self.kind == "results":
-            return f"bbox holds {_FIELDS[layout]}; COCO's results have x, y, width, height in pixels of the image"
+            return f"bbox holds {FIELDS[layout]}; COCO's results have x, y, width, height in pixels of the image"
         if layout != self.order:
             return (
-                f"answers hold {_FIELDS[layout]} and are read as {_FIELDS[self.order]}: the model learned that order "
+                f"answers hold {FIELDS[layout]} and are read as {FIELDS[self.order]}: the model learned that order "
                 "from the prompt or the training data; change it there, or in these answers"
             )
         return option if self.kind == "plain" else ""

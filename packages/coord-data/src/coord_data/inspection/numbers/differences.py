@@ -7,19 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coord_codec.layouts import LAYOUTS
+from coord_codec.layouts import FIELDS, LAYOUTS
 from coord_data.inspection.numbers.meaning import TURNED, Meaning, Shift
 from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import ReadAs
 
-FIELDS = {
-    "xyxy": "x1, y1, x2, y2",
-    "xywh": "x, y, width, height",
-    "cxcywh": "centre x, centre y, width, height",
-    "yxyx": "y1, x1, y2, x2",
-    "yxhw": "y, x, height, width",
-    "cycxhw": "centre y, centre x, height, width",
-}
 _HOLDERS = {
     "coco": "COCO JSON has",
     "yolo": "YOLO labels have",
