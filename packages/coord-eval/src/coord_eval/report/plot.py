@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,10 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Style = Mapping[str, Any]
-"""Colour and line style of a series, as keywords of matplotlib's `plot` and `stairs`."""
-_DASHES = {"-": "none", "--": "7 4", ":": "2 3", "-.": "8 3 2 3"}
-"""Line styles, the next one for each round of the palette, and the dashes of each in a legend."""
+_LINES = ("-", "--", ":", "-.")
+"""Line styles, the next one for each round of the palette."""
 INK = "#5c6878"
 """Default colour of axes and text: the page's colour of secondary text."""
 
@@ -102,36 +99,6 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
         drawn.svg = _themed(_svg(figure, alt)) if ink == INK else _svg(figure, alt)
 
 
-def line_chart(
-    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    alt: str,
-    *,
-    x_label: str = "",
-    y_label: str = "",
-    width: float = 460,
-    height: float = 220,
-) -> str:
-    """Draw named curves over a common axis and return the SVG.
-
-    Args:
-        series: x and y values of each curve by name
-        alt: description for screen readers
-        x_label: name and unit of the x axis
-        y_label: name and unit of the y axis
-        width: width in pixels
-        height: height in pixels
-
-    Example:
-        >>> line_chart({"total": ([0, 1, 2], [3.0, 2.0, 1.5])}, "Loss", x_label="step")[:4]
-        '<svg'
-    """
-    with chart(alt, width=width, height=height) as drawn:
-        for name, (xs, ys) in series.items():
-            drawn.axes.plot(xs, ys, label=name)
-        drawn.axes.set(xlabel=x_label, ylabel=y_label)
-    return drawn.svg
-
-
 def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str:
     """Draw differences with their intervals, a row each, the first at the top, and a line at 0; return the SVG.
 
@@ -155,26 +122,7 @@ def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str
     return drawn.svg
 
 
-def series_styles(names: Iterable[str]) -> dict[str, Style]:
-    """Return the style of each series of several charts; no two of up to 36 are alike.
-
-    Example:
-        >>> styles = series_styles("abcdefghij")
-        >>> styles["a"]["color"] == styles["j"]["color"], styles["a"]["linestyle"], styles["j"]["linestyle"]
-        (True, '-', '--')
-    """
-    return {
-        name: {"color": colour, "linestyle": dashes}
-        for name, (dashes, colour) in zip(names, cycle(product(_DASHES, PALETTE)), strict=False)
-    }
-
-
-def styled(colour: str | Style) -> Style:
-    """Return the style of a series of which only a colour may be given."""
-    return {"color": colour, "linestyle": "-"} if isinstance(colour, str) else colour
-
-
-def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequence[str] = PALETTE) -> None:
+def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]]) -> None:
     """Draw a horizontal box plot with one row for each sample, the first at the top.
 
     The line extends from the 5th to the 95th percentile and the box from the first to the third quartile; the thick
@@ -183,11 +131,10 @@ def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequen
     Args:
         axes: a panel of a chart
         samples: values by the name of the row
-        colours: colours of the rows, repeated if there are more rows
     """
     for row, values in enumerate(samples.values()):
         if len(values):
-            colour = colours[row % len(colours)]
+            colour = PALETTE[row % len(PALETTE)]
             low, first, median, third, high = np.percentile(values, [5, 25, 50, 75, 95])
             axes.hlines(row, low, high, colors=colour, linewidth=1.5)
             axes.barh(row, third - first, 0.5, left=first, color=colour, alpha=0.3)
@@ -197,21 +144,11 @@ def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]], colours: Sequen
     axes.grid(visible=False)
 
 
-def legend(colours: Mapping[str, str | Style]) -> str:
-    """Return an HTML legend of names and their colours or styles, for several charts that share them."""
-    items = []
-    for name, style in ((name, styled(colour)) for name, colour in colours.items()):
-        drawn = f"stroke:{_themed(safe(style['color']))};stroke-dasharray:{_DASHES[style['linestyle']]}"
-        line = f'<path d="M0 8h26" stroke-width="3" style="{drawn}"/>'
-        items.append(f'<span><svg viewBox="0 0 26 16" aria-hidden="true">{line}</svg>{safe(name)}</span>')
-    return f'<p class="key">{"".join(items)}</p>'
-
-
 def _style(ink: str) -> dict[Any, Any]:
     from matplotlib.rcsetup import cycler
 
     return {
-        "axes.prop_cycle": cycler(linestyle=list(_DASHES)) * cycler(color=PALETTE),
+        "axes.prop_cycle": cycler(linestyle=_LINES) * cycler(color=PALETTE),
         **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color"), ink),
         **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), ink),
         **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "axes.labelsize", "legend.fontsize"), 11),
