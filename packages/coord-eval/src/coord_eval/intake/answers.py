@@ -112,8 +112,7 @@ def parse_all(
     notes: list[str] = []
     scale, field, kind = options.scale, STATED_IN.get(options.boxes), geometry_of(options.geometry).name
     if scale == "infer":
-        choice = infer_scale(ground_truth, predictions, images, options.format, options.grid)
-        scale, notes = choice.scale, choice.lines()
+        scale, notes = infer_scale(ground_truth, predictions, images, options.format, options.grid)
     count = 0
     if field is not None:
         notes.append(f"boxes are taken from {BOX_SOURCES[options.boxes]}, not from the tokens")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -38,51 +38,12 @@ _IMAGES = 300
 """Number of images on which other interpretations are tried."""
 
 
-@dataclass(frozen=True)
-class ScaleEvidence:
-    """Fit of one scale to the whole set.
-
-    Attributes:
-        scale: a number, `pixels` or `input_pixels`, as in `score`
-        boxes: number of boxes in plain numbers whose image is known
-        outside: share of these boxes that extend beyond their image
-        mean_iou: mean over them of the best IoU with any object of the image, whatever its label; 0 if outside
-    """
+class _Evidence(NamedTuple):
+    """How a scale fits the whole set: mean best IoU, 0 for boxes outside their image, and the share of these boxes."""
 
     scale: ScaleName
-    boxes: int
+    fit: float
     outside: float
-    mean_iou: float
-
-
-@dataclass(frozen=True)
-class ScaleChoice:
-    """The chosen scale.
-
-    Attributes:
-        scale: the scale; None if no answer contains plain numbers
-        certain: False if the mean IoU of another scale differs by at most .005
-        evidence: every scale that could be tried, best first
-    """
-
-    scale: ScaleName | None
-    certain: bool
-    evidence: tuple[ScaleEvidence, ...]
-
-    def lines(self) -> list[str]:
-        """Return the choice and its evidence as notes."""
-        if self.scale is None:
-            return ["no plain numbers in the answers: nothing to scale"]
-        remarks = "" if self.certain else ", but another one fits as well"
-        if self.evidence[0].mean_iou < _WEAK:
-            remarks += "; it fits weakly, as shifted boxes do: `coord-eval score --diagnose` tries more"
-        return [
-            f"scale {self.scale} inferred from {counted(self.evidence[0].boxes, 'box', 'boxes')}{remarks}",
-            *(
-                f"scale {e.scale}: mean best IoU {e.mean_iou:.4f}, {100 * e.outside:.1f} % of the boxes outside"
-                for e in self.evidence[:4]
-            ),
-        ]
 
 
 def infer_scale(
@@ -91,7 +52,7 @@ def infer_scale(
     images: Sequence[int],
     format: str | MarkerFamily,
     grid: CoordGrid,
-) -> ScaleChoice:
+) -> tuple[ScaleName | None, list[str]]:
     """Try every scale on the whole set and choose the one whose boxes have the largest mean best IoU with objects.
 
     A box outside its image counts as an IoU of 0. Labels are ignored. If the mean IoU of two scales differs by at most
@@ -102,12 +63,15 @@ def infer_scale(
 
     The arguments are those of `parse_all`.
 
+    Returns:
+        The scale, None if no answer contains plain numbers, and the choice and its evidence as notes.
+
     Raises:
         InputError: if no scale fits clearly best, or answers are about tiles
     """
     rows = _raw_boxes(ground_truth, predictions, images, format, grid)
     if not rows:
-        return ScaleChoice(None, True, ())
+        return None, ["no plain numbers in the answers: nothing to scale"]
     image_B, raw_B4, pixels_B2, input_B2 = (np.array(column) for column in zip(*rows, strict=True))
     divisors: dict[ScaleName, np.ndarray] = {
         float(grid.scale): np.full_like(pixels_B2, grid.scale),
@@ -119,17 +83,26 @@ def infer_scale(
     evidence = []
     for scale, sides_B2 in divisors.items():
         outside_B, fit = _fit(ground_truth, image_B, raw_B4 / np.tile(sides_B2, 2))
-        evidence.append(ScaleEvidence(scale, len(rows), float(outside_B.mean()), fit))
-    ranked = sorted(evidence, key=lambda e: -e.mean_iou)
-    top = ranked[0].mean_iou
+        evidence.append(_Evidence(scale, fit, float(outside_B.mean())))
+    ranked = sorted(evidence, key=lambda e: -e.fit)
+    top = ranked[0].fit
     best_B2, none_B = divisors[ranked[0].scale], np.zeros(len(rows), np.int64)
-    rivals = [e.mean_iou for e in ranked if np.abs(np.log(divisors[e.scale] / best_B2)).max() > _DIFFERENT]
+    rivals = [e.fit for e in ranked if np.abs(np.log(divisors[e.scale] / best_B2)).max() > _DIFFERENT]
     boxes = Detections(image_B, none_B, raw_B4, none_B, none_B)
     if problem := _problem(ground_truth, RawNumbers(boxes, raw_B4, input_B2, "xyxy", "plain"), best_B2, rivals):
-        values = ", ".join(f"{e.scale}: {e.mean_iou:.3f}" for e in ranked[:3])
+        values = ", ".join(f"{e.scale}: {e.fit:.3f}" for e in ranked[:3])
         raise InputError(f"scale: none fits (mean best IoU {values}); {problem}")
-    candidates = [e for e in evidence if e.mean_iou >= top - _CLOSE]
-    return ScaleChoice(candidates[0].scale, len(candidates) == 1, tuple(ranked))
+    candidates = [e for e in evidence if e.fit >= top - _CLOSE]
+    remarks = "" if len(candidates) == 1 else ", but another one fits as well"
+    if top < _WEAK:
+        remarks += "; it fits weakly, as shifted boxes do: `coord-eval score --diagnose` tries more"
+    return candidates[0].scale, [
+        f"scale {candidates[0].scale} inferred from {counted(len(rows), 'box', 'boxes')}{remarks}",
+        *(
+            f"scale {e.scale}: mean best IoU {e.fit:.4f}, {100 * e.outside:.1f} % of the boxes outside"
+            for e in ranked[:4]
+        ),
+    ]
 
 
 def _problem(truth: GroundTruth, raw: RawNumbers, best_B2: np.ndarray, rivals: Sequence[float]) -> str:
