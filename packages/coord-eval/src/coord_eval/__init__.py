@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coord_eval.metrics.coco_own import CocoParams
     from coord_eval.metrics.expressions import ExpressionScores, score_expression_files, score_expressions
     from coord_eval.metrics.lvis import LvisScores, score_lvis
-    from coord_eval.metrics.metric import Figure, Metric, Need, Shown, ratio_over_images
+    from coord_eval.metrics.metric import Figure, Metric, Shown, ratio_over_images
     from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
     from coord_eval.parse.formats import FORMATS, TextFormat, register_format
@@ -64,7 +64,7 @@ _MODULES = {
     "coord_eval.intake.answers": ("AnswerSettings",),
     "coord_eval.intake.joining": ("LabelSettings",),
     "coord_eval.report.metric_table": ("METRICS", "figure_of", "register_metric", "unregister_metric"),
-    "coord_eval.metrics.metric": ("Figure", "Metric", "Need", "Shown", "ratio_over_images"),
+    "coord_eval.metrics.metric": ("Figure", "Metric", "Shown", "ratio_over_images"),
     "coord_eval.diagnosis.answers": ("diagnose",),
     "coord_eval.metrics.lvis": ("LvisScores", "score_lvis"),
     "coord_eval.metrics.expressions": ("ExpressionScores", "score_expression_files", "score_expressions"),
@@ -97,7 +97,6 @@ __all__ = [
     "LabelSettings",
     "LvisScores",
     "Metric",
-    "Need",
     "ParsedObject",
     "ReportSection",
     "Resamples",

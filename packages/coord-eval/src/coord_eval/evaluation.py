@@ -144,7 +144,7 @@ class Evaluation(MetricValues, Scored):
         """Return the values of a metric's measure with each image counted once."""
         row = METRICS[name]
         assert row.measure is not None
-        return point(row.measure(self), self, row.undefined)
+        return point(row.measure(self), self)
 
     def with_notes(self, before: Sequence[str] = (), after: Sequence[str] = ()) -> Evaluation:
         """Return the evaluation with further notes; nothing is computed again."""

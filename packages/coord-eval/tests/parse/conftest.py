@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from coord_eval.parse.formats import REGISTRY, TextFormat
+from coord_eval.parse.formats import FORMATS, TextFormat
 
 
 class Published(NamedTuple):
@@ -18,7 +18,7 @@ class Published(NamedTuple):
 
 
 _LINES = map(json.loads, (Path(__file__).parent / "published.jsonl").read_text().splitlines())
-PUBLISHED = [Published(REGISTRY[line["row"]], line["text"], line["objects"]) for line in _LINES]
+PUBLISHED = [Published(FORMATS[line["row"]], line["text"], line["objects"]) for line in _LINES]
 
 
 @pytest.fixture

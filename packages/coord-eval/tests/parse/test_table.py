@@ -6,18 +6,16 @@ from pathlib import Path
 import pytest
 
 from coord_eval import FORMATS, TextFormat, parse_answer, register_format
-from coord_eval.parse.formats import REGISTRY
 
 README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture
 def registry():
-    before = dict(REGISTRY), dict(FORMATS)
+    before = dict(FORMATS)
     yield
-    for table, kept in zip((REGISTRY, FORMATS), before, strict=True):
-        table.clear()
-        table.update(kept)
+    FORMATS.clear()
+    FORMATS.update(before)
 
 
 def read_as_published(published):
@@ -33,7 +31,7 @@ def read_as_published(published):
 
 
 def test_every_row_has_published_answers(all_published):
-    assert {published.row.name for published in all_published} == set(REGISTRY)
+    assert {published.row.name for published in all_published} == set(FORMATS)
 
 
 def test_rows_read_their_published_answers_also_beside_formats_of_users(registry, all_published):
@@ -62,7 +60,7 @@ def test_row_that_takes_the_answers_of_another_is_found(registry, all_published)
     )
     register_format(row)
     assert parse_answer(row.example).format == "greedy"
-    REGISTRY["locateanything"], kept = REGISTRY.pop("greedy"), REGISTRY["locateanything"]  # now it is tried first
+    FORMATS["locateanything"], kept = FORMATS.pop("greedy"), FORMATS["locateanything"]  # now it is tried first
     assert not all(read_as_published(published) for published in all_published if published.row is kept)
 
 
@@ -71,7 +69,7 @@ def test_readme_shows_the_table():
     lines = [line for line in text.splitlines() if re.match(r"\| `[^|]*` \| ", line)]
     shown = {tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:4]) for line in lines}
     missing = {
-        (f"`{row.name}`", f"`` {row.example} ``".replace("|", r"\|"), row.divisor) for row in REGISTRY.values()
+        (f"`{row.name}`", f"`` {row.example} ``".replace("|", r"\|"), row.divisor) for row in FORMATS.values()
     } - shown
     assert missing == set()
 
@@ -101,7 +99,7 @@ SENTENCES = [
 
 def test_row_takes_no_answer_without_its_own_marks(all_published):
     assert {parse_answer(text).format for text in SENTENCES} == {"lists"}
-    for row in REGISTRY.values():
+    for row in FORMATS.values():
         marks = (*row.needs, *re.findall(r"<[^<>0-9]+>", row.example))
         texts = [published.text for published in all_published if row.needs] + SENTENCES * (row.name != "lists")
         for text in texts:

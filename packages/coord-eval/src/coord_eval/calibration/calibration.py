@@ -40,6 +40,8 @@ LEAST = {"images": 20, "boxes": 50, "hits": 10, "misses": 2}
 """What a calibration needs."""
 LEAST_OF_CLASS = {"boxes": 200, "hits": 20, "misses": 20}
 """What a category needs for a map of its own."""
+_FOLDS = 5
+"""Number of parts of the cross-validation."""
 _TILT = 1e-3
 """Part of the score that is mixed in, so that the map is strictly monotone."""
 _PRIOR_BOXES = 2.0
@@ -199,7 +201,6 @@ def fit_calibration(
     evaluation: Evaluation,
     *,
     seed: int = 0,
-    folds: int = 5,
     resamples: int = 200,
     rests_on: Mapping[str, Any] | None = None,
 ) -> Calibration:
@@ -211,7 +212,6 @@ def fit_calibration(
     Args:
         evaluation: what `coord_eval.score` returned
         seed: seed of the folds and of the resamples
-        folds: number of parts of the cross-validation
         resamples: number of resamples of the images for the intervals
         rests_on: what else should stand in the file, such as the name of the model
 
@@ -242,7 +242,7 @@ def fit_calibration(
     if evaluation.calibrated:
         raise InputError("calibration: these scores are calibrated already; fit it to the scores as they were")
     knots, classes = _fit(evaluation, np.ones(images, bool))
-    calibrated = evaluation.with_scores(_out_of_fold(evaluation, seed, folds), evaluation.score_source)
+    calibrated = evaluation.with_scores(_out_of_fold(evaluation, seed), evaluation.score_source)
     return Calibration(
         knots=knots,
         score_source=evaluation.score_source,
@@ -255,7 +255,7 @@ def fit_calibration(
             "ground_truth": digest_of_truth(evaluation.truth),
             "predictions": digest_of_detections(evaluation.detections),
             "seed": seed,
-            "folds": folds,
+            "folds": _FOLDS,
             **(rests_on or {}),
         },
         reliability={
@@ -280,15 +280,15 @@ def _fit(scored: Scored, used_I: np.ndarray) -> tuple[Knots, dict[str, Knots]]:
     return knots, classes
 
 
-def _out_of_fold(scored: Scored, seed: int, folds: int) -> np.ndarray:
+def _out_of_fold(scored: Scored, seed: int) -> np.ndarray:
     """Return the score [D] of each box by the map of the other folds' images."""
     images = len(scored.truth)
-    fold_I = np.random.default_rng(seed).permutation(images) % min(folds, images)
+    fold_I = np.random.default_rng(seed).permutation(images) % min(_FOLDS, images)
     fold_D = fold_I[scored.detections.image_D]
     names = [*scored.truth.categories, *scored.detections.unknown]
     labels = [names[k] for k in scored.detections.category_D.tolist()]
     after_D = np.zeros(len(scored.detections))
-    for fold in range(folds):
+    for fold in range(_FOLDS):
         own = np.nonzero(fold_D == fold)[0]
         if len(own):
             knots, classes = _fit(scored, fold_I != fold)

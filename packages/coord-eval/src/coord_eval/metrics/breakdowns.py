@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from coord_codec.layouts import LAYOUTS
 from coord_eval.match.matching import AREAS, Scored
 from coord_eval.metrics.sums import Measure, rates, ratio, weighted
 
@@ -22,9 +23,8 @@ def edge_errors(scored: Scored) -> tuple[np.ndarray, np.ndarray]:
     """Return the errors [d, 4] in pixels of the edges of boxes with an IoU of at least .5, and their images [d]."""
     truth, detections, matches = scored.truth, scored.detections, scored.matches
     hit_D = matches.at(0.5)[0]
-    a, b = detections.boxes_D4[hit_D], truth.boxes_N4[matches.object_D[hit_D]]
-    error = np.concatenate([a[:, :2] - b[:, :2], (a[:, :2] + a[:, 2:]) - (b[:, :2] + b[:, 2:])], axis=1)
-    return error, detections.image_D[hit_D]
+    found_d4, true_d4 = map(LAYOUTS["xywh"], (detections.boxes_D4[hit_D], truth.boxes_N4[matches.object_D[hit_D]]))
+    return found_d4 - true_d4, detections.image_D[hit_D]
 
 
 def edge_bias(scored: Scored) -> Measure:

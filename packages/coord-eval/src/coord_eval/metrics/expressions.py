@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, read_instances
+from coord_codec import InputError, Instance, MarkerFamily, read_instances
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
@@ -196,10 +196,7 @@ def score_expression_files(
     *,
     format: str | MarkerFamily = "auto",
     scale: Scale = None,
-    grid: CoordGrid = CoordGrid(),
     geometry: str = "box",
-    resamples: int = 1000,
-    seed: int = 0,
     progress: Progress | None = None,
 ) -> ExpressionScores:
     """Score a file of answers against a file of phrases, line by line.
@@ -212,10 +209,7 @@ def score_expression_files(
         thresholds: lowest IoU of a correct box, one or more values
         format: format of the answers, see `coord_eval.parse_answer`
         scale: divisor of plain numbers, see `coord_eval.score`
-        grid: grid of the coordinate tokens
         geometry: `point` if the answers are points, which else are dropped
-        resamples: number of resamples of the images for intervals, 0 for none
-        seed: seed of the resamples
         progress: called with the name of a stage, the number of steps done and their total
 
     Raises:
@@ -242,12 +236,12 @@ def score_expression_files(
         _check_same_image(prediction, item)
     # Several phrases can share an image, so each line is treated as a separate image.
     lines = load_ground_truth([item.model_copy(update={"image_id": None}) for item in instances])
-    options = AnswerSettings(format=format, scale=scale, grid=grid, geometry=geometry)
+    options = AnswerSettings(format=format, scale=scale, geometry=geometry)
     answers, notes = parse_all(lines, texts, range(len(texts)), options, progress or silent)
     answers, moved = _by_phrase(instances, answers)
     boxes = [[target.bbox for target in item.objects] for item in instances]
     images = [item.image for item in instances]
-    scores = score_expressions(boxes, answers, thresholds, images=images, resamples=resamples, seed=seed)
+    scores = score_expressions(boxes, answers, thresholds, images=images)
     return replace(scores, notes=(*notes, *moved, *assumed_scale_notes(answers)))
 
 

@@ -43,22 +43,6 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Need:
-    """What a metric needs in order to be defined.
-
-    Attributes:
-        text: for the documentation
-        is_met: whether a scored set has it
-    """
-
-    text: str
-    is_met: Callable[[Scored], bool]
-
-
-OBJECTS = Need("objects in the ground truth", lambda scored: bool(scored.objects_per_image.any()))
-
-
-@dataclass(frozen=True)
 class Shown:
     """How a metric is shown.
 
@@ -95,9 +79,8 @@ class Metric:
         figures: the numbers for intervals and comparisons; by default one with the name of the metric
         named: function of the values of `measure` that returns the numbers by the names of `figures`; by default the
             values themselves, or the only number
-        needs: what the set must have
-        absent: value in `evaluation.json` where the need is not met
-        undefined: number in `evaluation.json` where a denominator is 0
+        needs: whether a set has what the metric needs
+        absent: value in `evaluation.json` where it has not
         shown: how it is shown; by default its value is listed in the section "Further metrics" and on the console
 
     Example:
@@ -116,9 +99,8 @@ class Metric:
     place: Literal["top", "analysis", "metrics", "none"] = "metrics"
     figures: tuple[Figure, ...] = ()
     named: Callable[[Any], Mapping[str, np.ndarray]] | None = None
-    needs: Need | None = None
+    needs: Callable[[Scored], bool] | None = None
     absent: Any = None
-    undefined: float = 0.0
     shown: Shown | None = None
 
     def __post_init__(self) -> None:
@@ -129,7 +111,7 @@ class Metric:
 
     def is_defined(self, scored: Scored) -> bool:
         """Return whether a set has what the metric needs."""
-        return self.needs is None or self.needs.is_met(scored)
+        return self.needs is None or self.needs(scored)
 
     def value_of(self, evaluation: Evaluation) -> Any:
         """Return the value as it stands in `evaluation.json`: plain types."""
@@ -138,7 +120,7 @@ class Metric:
         if self.value is not None:
             return self.value(evaluation)
         assert self.measure is not None
-        return point(self.measure(evaluation), evaluation, self.undefined)
+        return point(self.measure(evaluation), evaluation)
 
     def numbers(self, scored: Scored) -> Callable[[np.ndarray], Mapping[str, np.ndarray]]:
         """Return the function of image weights [B, I] that returns the figures [B] by name, NaN where undefined."""
@@ -156,17 +138,15 @@ class Metric:
         return numbers
 
 
-def point(measure: Measure, scored: Scored, undefined: float = 0.0) -> Any:
-    """Return the values of a measure with each image counted once, as plain numbers; `undefined` for NaN."""
-    return _plain(measure(np.ones((1, len(scored.truth)), np.int32)), undefined)
+def point(measure: Measure, scored: Scored) -> Any:
+    """Return the values of a measure with each image counted once, as plain numbers; 0 where a denominator is 0."""
+    return _plain(measure(np.ones((1, len(scored.truth)), np.int32)))
 
 
-def _plain(values: Any, undefined: float, name: str = "") -> Any:
+def _plain(values: Any, name: str = "") -> Any:
     if isinstance(values, Mapping):
-        return {key: _plain(value, undefined, key) for key, value in values.items()}
-    if name in _COUNTS:
-        return int(values[0])
-    return float(np.nan_to_num(values[0], nan=undefined))
+        return {key: _plain(value, key) for key, value in values.items()}
+    return int(values[0]) if name in _COUNTS else float(np.nan_to_num(values[0]))
 
 
 def ratio_over_images(numerator_I: np.ndarray, denominator_I: np.ndarray) -> Measure:

@@ -487,11 +487,9 @@ _ROWS = (
         reader="lines",
     ),
 )
-REGISTRY: dict[str, TextFormat] = {row.name: row for row in _ROWS}
+FORMATS: dict[str, TextFormat] = {row.name: row for row in _ROWS}
 """Every format by name, in the order in which they are tried."""
-FORMATS: dict[str, str] = {row.name: row.example for row in _ROWS}
-"""Formats by name, and what an object looks like in each."""
-TABLE, LISTS = REGISTRY["table"], REGISTRY["lists"]
+TABLE, LISTS = FORMATS["table"], FORMATS["lists"]
 """The formats that are tried only if no other one matches, since numbers without marks can mean anything."""
 
 
@@ -511,10 +509,10 @@ def register_format(row: TextFormat) -> TextFormat:
         >>> from coord_eval import parse_answer
         >>> parse_answer("cat @ 10|20|30|40;").objects[0].box
         (0.1, 0.2, 0.3, 0.4)
-        >>> del REGISTRY["angle"], FORMATS["angle"]  # so that the examples below do not see it
+        >>> del FORMATS["angle"]  # so that the examples below do not see it
     """
     expect("row", row, TextFormat)
-    if row.name in (*REGISTRY, "auto", "none"):
+    if row.name in (*FORMATS, "auto", "none"):
         raise ValueError(f"register_format: {row.name!r} is taken; choose another name")
-    REGISTRY[row.name], FORMATS[row.name] = row, row.example
+    FORMATS[row.name] = row
     return row

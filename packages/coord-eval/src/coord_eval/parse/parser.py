@@ -14,7 +14,7 @@ from coord_codec.arguments import expect
 from coord_eval.parse.answer import Answer, Drop
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
 from coord_eval.parse.escapes import without_escapes
-from coord_eval.parse.formats import FORMATS, LISTS, REGISTRY, TABLE
+from coord_eval.parse.formats import FORMATS, LISTS, TABLE
 from coord_eval.parse.json_format import JsonParser
 from coord_eval.parse.line_format import LineParser
 from coord_eval.parse.marker_format import MarkerParser
@@ -182,7 +182,7 @@ class _Parse:
     def with_format(self, name: str | MarkerFamily, fractions: bool = False) -> Answer:
         """Parse the text in one format; if nothing is recognised, it is dropped as a whole."""
         text, begin, end = self.text, self.begin, self.end
-        row = None if isinstance(name, MarkerFamily) else REGISTRY.get(name)
+        row = None if isinstance(name, MarkerFamily) else FORMATS.get(name)
         family = name if isinstance(name, MarkerFamily) else row and row.markers
         label = "json" if row and row.keys else name.name if isinstance(name, MarkerFamily) else name
         builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat, fractions)
@@ -196,11 +196,11 @@ class _Parse:
         elif row and row.pattern:
             PatternParser(builder, row).parse(text, begin)
         elif row and row.keys:
-            JsonParser(builder, self.units, _keys(self.kind.name, row.name, tuple(REGISTRY))).parse(text, begin)
+            JsonParser(builder, self.units, _keys(self.kind.name, row.name, tuple(FORMATS))).parse(text, begin)
         elif row and row.reader == "table":
-            TableParser(builder, _keys(self.kind.name, "json", tuple(REGISTRY))).parse(text, begin)
+            TableParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         elif row:
-            LineParser(builder, _keys(self.kind.name, "json", tuple(REGISTRY))).parse(text, begin)
+            LineParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:
             return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
         if not (builder.objects or builder.dropped or builder.explicit_empty):
@@ -231,7 +231,7 @@ def _without(text: str, spans: Sequence[tuple[int, int]]) -> str:
 @lru_cache(maxsize=64)
 def _keys(geometry: str, name: str, state: tuple[str, ...]) -> Keys:
     """Return the meanings of keys, which are found once for each state of the registry."""
-    return Keys(geometry, REGISTRY[name] if name != "json" else None)
+    return Keys(geometry, FORMATS[name] if name != "json" else None)
 
 
 def _is_match(answer: Answer) -> bool:
@@ -287,7 +287,7 @@ def _candidates(text: str, begin: int, end: int) -> list[str]:
         return text.find(piece, begin, end) >= 0
 
     formats = []
-    for name, row in REGISTRY.items():
+    for name, row in FORMATS.items():
         if row.keys or row.reader:
             if name == "json" and (has("{") or (has("[") and _EMPTY_LIST.search(text, begin, end))):
                 formats.append(name)

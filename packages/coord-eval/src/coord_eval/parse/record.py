@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder
-from coord_eval.parse.formats import REGISTRY, TextFormat
+from coord_eval.parse.formats import FORMATS, TextFormat
 from coord_eval.parse.numbers import Kind, split_shapes
 
 LABEL_KEYS = (
@@ -123,7 +123,7 @@ class Keys:
         self.known |= dict.fromkeys(("labels", "bboxes_labels"), FieldMeaning("labels"))
         self.known |= {key: FieldMeaning("side", side) for key, side in SIDES.items()}
         self.known |= dict.fromkeys(CORNERS, FieldMeaning("corner"))
-        for other in (*REGISTRY.values(), *([row] if row else [])):
+        for other in (*FORMATS.values(), *([row] if row else [])):
             self.known |= {key: FieldMeaning("shape", row=other, kind=other.kind) for key in other.keys}
         for kind in GEOMETRIES.values():
             # Keys of other geometries count only where they are expected: else they may have another meaning.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coord_codec.html import PALETTE, figure
+from coord_codec.layouts import LAYOUTS
 from coord_eval.metrics.breakdowns import EDGES, edge_errors
 from coord_eval.report.plot import INK, box_rows, chart
 
@@ -37,17 +38,10 @@ def _coordinates(evaluation: Evaluation) -> str:
     """Draw the shares of coordinates by place, which show answers that prefer round numbers or the border."""
     truth, detections = evaluation.truth, evaluation.detections
     corners = {
-        "ground truth": _corners(truth.boxes_N4, truth.sizes_I2[truth.image_N]),
-        "answers": _corners(detections.boxes_D4, truth.sizes_I2[detections.image_D]),
+        "ground truth": LAYOUTS["xywh"](truth.boxes_N4) / np.tile(truth.sizes_I2[truth.image_N], 2),
+        "answers": LAYOUTS["xywh"](detections.boxes_D4) / np.tile(truth.sizes_I2[detections.image_D], 2),
     }
     return _stairs("Coordinates", corners, 50, "place in the image", "share of coordinates")
-
-
-def _corners(boxes_N4: np.ndarray, sizes_N2: np.ndarray) -> np.ndarray:
-    """Return boxes (xywh in pixels) as corners in [0, 1]."""
-    corners = np.concatenate([boxes_N4[:, :2], boxes_N4[:, :2] + boxes_N4[:, 2:]], axis=1)
-    shares: np.ndarray = corners / np.tile(sizes_N2, 2)
-    return shares
 
 
 def _stairs(alt: str, values: Mapping[str, np.ndarray], bins: int, x: str, y: str) -> str:

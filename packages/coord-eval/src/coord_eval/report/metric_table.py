@@ -18,15 +18,13 @@ from coord_eval.metrics import breakdowns, coco, detection, errors
 from coord_eval.metrics.ceiling import ceiling_scores
 from coord_eval.metrics.coco import COCO_KEYS, ApTable
 from coord_eval.metrics.coco_own import own_scores, pr_curves
-from coord_eval.metrics.metric import OBJECTS, Figure, Metric, Need, Shown
+from coord_eval.metrics.metric import Figure, Metric, Shown
 from coord_eval.metrics.sums import Measure
 from coord_eval.metrics.thresholds import threshold_table
 from coord_eval.report import metric_html as html
 from coord_eval.report import metric_lines as lines
 from coord_eval.report.confusion import confusion_main, confusions
 
-PROBABILITIES = Need("scores that are probabilities", detection.are_probabilities)
-SIZES = Need("image sizes", lambda scored: scored.truth.sizes_known)
 CLASSES, PARAMETERS, FURTHER = "Classes", "AP and AR with your parameters", "Further metrics"
 COCO, PRECISION = "Average precision and recall (COCO)", "Precision, recall and F1 (no scores)"
 BREAKDOWNS, BY_SCORE = "Localisation and counts", "F1 by score, and calibration"
@@ -103,7 +101,7 @@ _ROWS = (
         place="none",
         measure=coco.coco_measure_by_size,
         figures=tuple(Figure(name) for name in COCO_KEYS if name[-1] in "sml"),
-        needs=SIZES,
+        needs=lambda scored: scored.truth.sizes_known,
         shown=Shown(COCO),
     ),
     Metric(
@@ -247,7 +245,7 @@ _ROWS = (
         figures=tuple(
             Figure(f"{key}_{size}") for size in ("small", "medium", "large") for key in ("recall", "mean_iou")
         ),
-        needs=SIZES,
+        needs=lambda scored: scored.truth.sizes_known,
         absent={},
         shown=Shown(BREAKDOWNS, html.breakdown("by_size", "size", "objects", "recall", "mean_iou")),
     ),
@@ -289,7 +287,7 @@ _ROWS = (
         measure=detection.calibration,
         named=lambda values: {"ece": values["ece"]},
         figures=(Figure("ece", "low"),),
-        needs=PROBABILITIES,
+        needs=detection.are_probabilities,
         shown=Shown(BY_SCORE, html.reliability),
     ),
     Metric(
@@ -302,7 +300,7 @@ _ROWS = (
         measure=errors.error_costs,
         named=_named_rows("{key}_{row}", "cost"),
         figures=tuple(Figure(f"cost_{kind}", "low", is_share=False) for kind in errors.ERROR_KINDS),
-        needs=OBJECTS,
+        needs=lambda scored: bool(scored.objects_per_image.any()),
         absent={},
         shown=Shown("Error kinds and their cost", html.errors, main=html.errors_main),
     ),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.overlaps import pairs_within
@@ -177,7 +178,7 @@ def _deviation(
     """Return the root mean square of the distances of the four sides: in sizes of the label, or in their spreads."""
     off_N = np.zeros(len(answer_N))
     rows = np.nonzero(answer_N >= 0)[0]
-    label_n4, answer_n4 = _corners(truth.boxes_N4[rows]), _corners(detections.boxes_D4[answer_N[rows]])
+    label_n4, answer_n4 = map(LAYOUTS["xywh"], (truth.boxes_N4[rows], detections.boxes_D4[answer_N[rows]]))
     unit_n4 = np.maximum(np.tile(truth.boxes_N4[rows, 2:], 2), 1e-9)
     if spread_D4 is not None:
         known_n4 = spread_D4[answer_N[rows]]
@@ -185,10 +186,6 @@ def _deviation(
         unit_n4 = np.where(np.isfinite(known_n4), np.maximum(known_n4, 0.01 * unit_n4), unit_n4)
     off_N[rows] = np.sqrt((((label_n4 - answer_n4) / unit_n4) ** 2).mean(axis=1))
     return off_N
-
-
-def _corners(boxes_N4: np.ndarray) -> np.ndarray:
-    return np.concatenate([boxes_N4[:, :2], boxes_N4[:, :2] + boxes_N4[:, 2:]], axis=1)
 
 
 def _twins(truth: GroundTruth, compared: Compared) -> tuple[np.ndarray, np.ndarray]:
