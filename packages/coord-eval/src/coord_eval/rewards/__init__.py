@@ -2,7 +2,7 @@
 
 from coord_eval.rewards.judged import JudgedAnswers, Truth, judge
 from coord_eval.rewards.kinds import REWARDS, Reward, register_reward, reward_table, unregister_reward
-from coord_eval.rewards.reward import RewardedAnswer, box_reward, reward_weights
+from coord_eval.rewards.reward import RewardedAnswer, box_reward
 
 __all__ = [
     "REWARDS",
@@ -14,6 +14,5 @@ __all__ = [
     "judge",
     "register_reward",
     "reward_table",
-    "reward_weights",
     "unregister_reward",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,36 +42,6 @@ class RewardedAnswer:
     duplicates: int
 
 
-@overload
-def box_reward(
-    answers: Sequence[str],
-    truths: Sequence[Truth],
-    kind: Kind = ...,
-    *,
-    parts: Literal[False] = ...,
-    format: str | MarkerFamily = ...,
-    scale: float | Literal["pixels"] | None = ...,
-    image_sizes: Sequence[tuple[float, float]] | None = ...,
-    grid: CoordGrid = ...,
-    labels: LabelSettings = ...,
-) -> list[float]: ...
-
-
-@overload
-def box_reward(
-    answers: Sequence[str],
-    truths: Sequence[Truth],
-    kind: Kind = ...,
-    *,
-    parts: Literal[True],
-    format: str | MarkerFamily = ...,
-    scale: float | Literal["pixels"] | None = ...,
-    image_sizes: Sequence[tuple[float, float]] | None = ...,
-    grid: CoordGrid = ...,
-    labels: LabelSettings = ...,
-) -> list[RewardedAnswer]: ...
-
-
 def box_reward(
     answers: Sequence[str],
     truths: Sequence[Truth],
@@ -83,7 +53,7 @@ def box_reward(
     image_sizes: Sequence[tuple[float, float]] | None = None,
     grid: CoordGrid = CoordGrid(),
     labels: LabelSettings = LabelSettings(),
-) -> list[float] | list[RewardedAnswer]:
+) -> list[Any]:
     """Reward answers for their boxes.
 
     Each answer is judged alone, so that a reward does not depend on the batch. Name the format in training: with
@@ -94,7 +64,7 @@ def box_reward(
         truths: for each answer the objects of its image: a target text in the format of the answers, a record, or a
             list of objects with `desc` and `bbox` in [0, 1]
         kind: a name of `REWARDS`, or weights of several such as `{"f1": 0.9, "format": 0.1}`
-        parts: return a `RewardedAnswer` for each answer instead of its value
+        parts: whether what the rewards are made of is returned too
         format: format of the answers, see `coord_eval.parse_answer`
         scale: divisor of plain numbers, see there
         image_sizes: width and height of the model's input for each answer, for `scale="pixels"`
@@ -102,7 +72,7 @@ def box_reward(
         labels: how labels are matched; by default differences of case, plural and spacing are none
 
     Returns:
-        A value in [0, 1] for each answer.
+        A value in [0, 1] for each answer; with `parts` its `RewardedAnswer`.
 
     Raises:
         InputError: for an unknown kind, numbers of answers and truths that differ, or a faulty truth; never because
@@ -116,7 +86,7 @@ def box_reward(
         >>> box_reward([right + right], [truth], {"ap": 0.75, "duplicates": 0.25}, parts=True)[0].parts
         {'ap': 0.75, 'duplicates': 0.5}
     """
-    weights = reward_weights(kind)
+    weights = _weights(kind)
     judged = judge(answers, truths, format=format, scale=scale, image_sizes=image_sizes, grid=grid, labels=labels)
     values = {name: _checked(name, judged) for name in weights}
     total = sum(weights.values())
@@ -128,7 +98,7 @@ def box_reward(
     return _with_parts(judged, value_I, values)
 
 
-def reward_weights(kind: Kind) -> dict[str, float]:
+def _weights(kind: Kind) -> dict[str, float]:
     """Return the weights of a kind by name.
 
     Raises:
