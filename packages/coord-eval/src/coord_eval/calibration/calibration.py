@@ -198,11 +198,7 @@ class Calibration:
 
 
 def fit_calibration(
-    evaluation: Evaluation,
-    *,
-    seed: int = 0,
-    resamples: int = 200,
-    rests_on: Mapping[str, Any] | None = None,
+    evaluation: Evaluation, *, seed: int = 0, resamples: int = 200, rests_on: Mapping[str, Any] | None = None
 ) -> Calibration:
     """Fit a calibration to scored answers, on images that the model was not trained on.
 
