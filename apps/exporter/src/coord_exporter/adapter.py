@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 
 from coord_adapter import weights_digest
-from coord_adapter.format import WEIGHTS_FILE, StoredOffsets, find_offsets, is_guard, offset_part
+from coord_adapter.format import GUARD_NAME, WEIGHTS_FILE, StoredOffsets, find_offsets, offset_part
 from coord_codec.files import InputError
 from coord_codec.records import validated
 from coord_exporter.checkpoint.folder import sha256_of
@@ -73,7 +73,7 @@ def _compiled(pattern: str) -> str:
 def _token_lists(value: Any) -> Any:
     """Return lists of ids by name without that of the guard; a list alone is the embedding's."""
     named = {"embed_tokens": value} if isinstance(value, list) else value
-    return {name: ids for name, ids in named.items() if not is_guard(name)} if isinstance(named, dict) else named
+    return {name: ids for name, ids in named.items() if name != GUARD_NAME} if isinstance(named, dict) else named
 
 
 _Rank = Annotated[StrictInt, Field(ge=1)]

@@ -46,7 +46,7 @@ from peft.utils import ModulesToSaveWrapper
 from peft.utils.other import AuxiliaryTrainingWrapper, TrainableTokensWrapper
 from torch import nn
 
-from coord_adapter.format import GUARD_NAME, MODULE_NAME, is_guard
+from coord_adapter.format import GUARD_NAME, MODULE_NAME
 
 GUARD_ENTRY = {GUARD_NAME: [0]}
 """The guard's entry in `trainable_token_indices`."""
@@ -252,9 +252,7 @@ def add_guard(config: PeftConfig) -> bool:
     """
     if not hasattr(config, "trainable_token_indices"):
         return False
-    indices = config.trainable_token_indices or {}
-    if not any(map(is_guard, indices)):
-        config.trainable_token_indices = {**indices, **GUARD_ENTRY}
+    config.trainable_token_indices = {**(config.trainable_token_indices or {}), **GUARD_ENTRY}
     return True
 
 
