@@ -30,7 +30,7 @@ from coord_exporter.checkpoint.recipe import first_not_finite, read_rows
 _PREFIX = "base_model.model."
 
 # Settings that merging uses, and those that matter only for training or loading.
-_USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora fan_in_fan_out bias lora_bias modules_to_save "
+_USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora bias lora_bias modules_to_save "
 _USED += "trainable_token_indices init_lora_weights peft_type target_parameters"
 _INERT = "auto_mapping base_model_name_or_path revision task_type inference_mode peft_version target_modules "
 _INERT += "exclude_modules lora_dropout layers_to_transform layers_pattern runtime_config ensure_weight_tying "
@@ -93,7 +93,6 @@ class LoraSettings:
     alpha_pattern: dict[_Pattern, _Number] = field(default_factory=dict)
     use_rslora: StrictBool = False
     use_dora: StrictBool = False
-    fan_in_fan_out: StrictBool = False
     bias: Literal["none", "all", "lora_only"] = "none"
     lora_bias: StrictBool = False
     modules_to_save: tuple[str, ...] = ()

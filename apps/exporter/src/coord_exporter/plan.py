@@ -197,7 +197,6 @@ def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
         InputError: naming the module, for factors that do not fit or cannot be merged exactly
     """
     steps: dict[str, list[Step]] = {}
-    transposed = _stored_transposed(base, adapter)
     # Trained rows come first: PEFT adds the low-rank product of a tied head to the embedding's trained rows.
     for module, factors in sorted(adapter.factors.items(), key=lambda item: item[1].token_rows is None):
         name = target_of(base, adapter, module)
@@ -205,7 +204,7 @@ def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
         if len(weight.shape) == 3:
             steps.setdefault(name, []).append(_expert_step(adapter, name, factors, weight))
         elif factors.token_rows is None:
-            step: Step = _lora_step(adapter, module, factors, weight, tables, transposed)
+            step: Step = _lora_step(adapter, module, factors, weight, tables)
             steps.setdefault(name, []).append(step)
         else:
             step = _token_rows_step(adapter, module, factors.token_rows, factors, weight)
@@ -252,31 +251,12 @@ def _expert_step(adapter: Adapter, name: str, factors: Factors, weight: TensorIn
     return ExpertStep(a, b, adapter.config.scale(name), experts, transposed=weight.shape[1:] != widths)
 
 
-def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
-    """Return whether weights are stored [I, O]; PEFT decides by the layer's class, which the shapes reveal."""
-    if not adapter.config.fan_in_fan_out:
-        return False
-    for module, factors in adapter.factors.items():
-        weight = base.tensors.get(f"{module}.weight")
-        if weight is None or factors.a is None or factors.b is None or len(weight.shape) != 2:
-            continue
-        if weight.shape[0] != weight.shape[1]:
-            return weight.shape == (factors.a.shape[-1], factors.b.shape[0])
-    raise InputError(
-        f"{adapter.config.path}: fan_in_fan_out is true and every adapted layer is square: cannot tell whether they "
-        "are transposed; set it to false if the base's layers are nn.Linear"
-    )
-
-
-def _lora_step(
-    adapter: Adapter, module: str, factors: Factors, weight: TensorInfo, tables: Tables, transposed: bool
-) -> LoraStep:
+def _lora_step(adapter: Adapter, module: str, factors: Factors, weight: TensorInfo, tables: Tables) -> LoraStep:
     where = f"{adapter.file.path}: {module}"
     config = adapter.config
     embedding = factors.embedding_a is not None or factors.embedding_b is not None
     a, b = (factors.embedding_a, factors.embedding_b) if embedding else (factors.a, factors.b)
     magnitude = factors.magnitude
-    is_transposed = embedding or transposed
     if a is None or b is None:
         raise InputError(f"{where}: a LoRA factor is missing; save the adapter again")
     if not len(a.shape) == len(b.shape) == len(weight.shape) == 2:
@@ -287,7 +267,7 @@ def _lora_step(
         found = "no" if config.use_dora else "a"
         raise InputError(f"{where}: use_dora is {config.use_dora}, but there is {found} magnitude vector")
     rank = config.rank(module)
-    rows, columns = weight.shape[::-1] if is_transposed else weight.shape
+    rows, columns = weight.shape[::-1] if embedding else weight.shape
     if a.shape != (rank, columns) or b.shape != (rows, rank):
         raise InputError(
             f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's weight "
@@ -295,7 +275,7 @@ def _lora_step(
         )
     if magnitude is not None and magnitude.shape not in ((rows,), (rows, 1), (1, rows)):
         raise InputError(f"{where}: magnitude {list(magnitude.shape)}, expected {rows} values")
-    return LoraStep(a, b, config.scale(module), magnitude, is_transposed)
+    return LoraStep(a, b, config.scale(module), magnitude, transposed=embedding)
 
 
 def _bias_step(base: StoredCheckpoint, adapter: Adapter, module: str, bias: TensorInfo | None) -> BiasStep:
