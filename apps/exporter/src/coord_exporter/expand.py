@@ -167,7 +167,7 @@ def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens
             precede them only by changing existing ids
     """
     vocabulary = read_vocabulary(folder)
-    if vocabulary is None or not (folder / "tokenizer.json").exists():
+    if vocabulary is None:
         raise InputError(f"{folder}: tokenizer.json is missing; save the tokenizer with a fast class first")
     coords = vocabulary.coord_vocab()
     wildcard_id = vocabulary.ids.get(WILDCARD_TOKEN)
