@@ -5,9 +5,9 @@ All shapes are checked here, so that an adapter that does not fit is refused bef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from coord_adapter.format import problem_with_ids
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, Factors
 from coord_exporter.checkpoint.modules import empty_model, named_as_modules
@@ -278,7 +278,8 @@ def trained_ids(adapter: Adapter, module: str, table: TensorInfo, weight: Tensor
     lists = [ids for name, ids in adapter.config.trainable_token_indices.items() if module.endswith(name)]
     if len(lists) != 1:
         raise InputError(f"{where}: expected one entry for {module}, found {len(lists)}")
-    _check_ids(where, lists[0], weight.rows)
+    if problem := problem_with_ids(lists[0], weight.rows):
+        raise InputError(f"{where}: {problem}")
     if table.shape != (len(lists[0]), *weight.shape[1:]):
         raise InputError(
             f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(lists[0])} rows of the base's "
@@ -305,7 +306,8 @@ def offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> di
     steps = {}
     for name, table in ((tables.embed, offsets.embed), (tables.head, offsets.head or offsets.embed)):
         weight = tables.source(base, name)
-        _check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
+        if problem := problem_with_ids(offsets.ids, weight.rows):
+            raise InputError(f"{adapter.file.path}: {problem}")
         if table.shape[1:] != weight.shape[1:]:
             raise InputError(
                 f"{table.path}: {table.name} has rows of {table.shape[1]} values, the base's {name} of "
@@ -313,16 +315,3 @@ def offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> di
             )
         steps[name] = RowsStep(offsets.ids, table, added=True)
     return steps
-
-
-def _check_ids(where: str, ids: Sequence[int], rows: int) -> None:
-    """Refuse repeated ids, and ids outside a table with this number of rows."""
-    for token_id in ids:
-        if not 0 <= token_id < rows:
-            raise InputError(
-                f"{where}: id {token_id} is outside the vocabulary, the base has rows 0..{rows - 1}; merge into the "
-                "base it was trained on (expand-vocab makes it)"
-            )
-    if len(set(ids)) != len(ids):
-        repeated = next(token_id for token_id in ids if ids.count(token_id) > 1)
-        raise InputError(f"{where}: id {repeated} occurs twice; save the adapter again")
