@@ -40,10 +40,7 @@ class CoordTrainerMixin:
                 "several GPUs in one process (DataParallel) are not supported: start one process for each (torchrun)"
             )
         if trainer.args.label_smoothing_factor:
-            raise ValueError(
-                "label_smoothing_factor has no effect on a coordinate objective: set it to 0, and "
-                "ObjectiveConfig(label_smoothing=...) instead"
-            )
+            raise ValueError("label_smoothing_factor has no effect on a coordinate objective: set it to 0")
         if trainer.compute_loss_func is None:
             trainer.compute_loss_func = _scaled
 
