@@ -101,7 +101,9 @@ class HeadProducts(TorchDispatchMode):
 
 
 # Group B applies the head to text alone, half of the rows.
-@pytest.mark.parametrize(("config", "expected"), list(zip(CONFIGS, [(4, 3), (2, 1.5), (4, 3)], strict=True)))
+@pytest.mark.parametrize(
+    ("config", "expected"), list(zip(CONFIGS, [(4, 3), (2, 1.5), (4, 3), (4, 3), (4, 3)], strict=True))
+)
 def test_row_head_computes_a_trained_heads_logits_once_where_denominators_are_known(config, expected, monkeypatch):
     monkeypatch.setattr(fused_head, "_LOGIT_BYTES", {"cpu": 8 * V * 5})
     model = Model()
