@@ -140,3 +140,22 @@ def test_facts_that_are_stated_twice_are_compared(one_cat, tmp_path):
     image = pytest.importorskip("PIL.Image")
     image.new("RGB", (50, 80)).save(tmp_path / one_cat["images"][0]["file_name"])
     assert "1.jpg is 50 x 80, stated are 100 x 80" in notes()[0]
+
+
+@pytest.mark.parametrize(
+    ("tool", "content"),
+    [
+        ("SA-1B of SAM", '{"image": {"image_id": 1}, "annotations": [{"bbox": [1, 2, 3, 4], "predicted_iou": 0.9}]}'),
+        ("LabelMe XML", "<annotation><filename>a.jpg</filename><object><polygon/></object><polygon></annotation>"),
+        ("CVAT video XML", '<?xml version="1.0"?>\n<annotations><track id="0" label="car"></track></annotations>'),
+        ("DOTA", "imagesource:GoogleEarth\ngsd:0.1\n1 2 3 4 5 6 7 8 plane 0\n"),
+        ("DOTA", "1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0 plane 0\n"),
+        ("ICDAR", "377,117,463,117,465,130,378,130,Genaxis\n"),
+        ("KITTI", "Car 0.00 0 -1.57 614.2 181.7 727.3 284.7 1.57 1.73 4.15 1.00 1.75 13.22 1.62\n"),
+        ("WIDER FACE", "0--Parade/a.jpg\n1\n449 330 122 149 0 0 0 0 0 0\n"),
+    ],
+)
+def test_file_of_another_tool_is_named(tmp_path, tool, content):
+    (tmp_path / "file.txt").write_text(content)
+    with pytest.raises(InputError, match=f"file.txt: a file of {tool}, which is not read here"):
+        load_ground_truth(tmp_path / "file.txt")

@@ -8,6 +8,7 @@ from pathlib import Path
 from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
+from coord_codec.foreign import ADVICE, tool_of
 from coord_data.formats import tools
 from coord_data.formats.annotation_format import FORMATS, OWN, AnnotationFormat
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
@@ -153,6 +154,8 @@ def _unknown(source: Source) -> str:
         return "an image; expected annotations, or a folder of them"
     if not source.head:
         return "expected annotations, found an empty file"
+    if (tool := tool_of(source.path)) not in ("", *titles):
+        return f"a file of {tool}, {ADVICE}"
     return f"expected annotations ({', '.join(titles)}), found text that begins with {source.head[:30]!r}"
 
 

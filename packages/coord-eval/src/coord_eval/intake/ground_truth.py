@@ -26,6 +26,7 @@ from coord_codec import (
 from coord_codec.arguments import expect
 from coord_codec.coco.reader import NOT_AROUND, is_larger
 from coord_codec.counts import counted
+from coord_codec.foreign import ADVICE, tool_of
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image
 from coord_eval.intake.predictions import plain_record
 
@@ -132,16 +133,21 @@ def load_ground_truth(
     if found := boxes_by_image(document, "ground truth"):
         document = as_coco(found)
     expect("ground truth", document, str, Path, Mapping, list, tuple)
-    if isinstance(document, Mapping):
-        document = {
-            key: [plain_record(row) if isinstance(row, Mapping) else row for row in rows]
-            if isinstance(rows, list)
-            else rows
-            for key, rows in document.items()
-        }
-    annotations = read_annotations(document, geometry=geometry)
-    if not lenient:
-        annotations.check(training=False)
+    try:
+        if isinstance(document, Mapping):
+            document = {
+                key: [plain_record(row) if isinstance(row, Mapping) else row for row in rows]
+                if isinstance(rows, list)
+                else rows
+                for key, rows in document.items()
+            }
+        annotations = read_annotations(document, geometry=geometry)
+        if not lenient:
+            annotations.check(training=False)
+    except InputError as error:
+        if isinstance(document, str | Path) and (tool := tool_of(document)):
+            raise InputError(f"{document}: a file of {tool}, {ADVICE}") from error
+        raise
     return _from_set(annotations, geometry)
 
 
