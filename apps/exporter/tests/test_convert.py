@@ -3,10 +3,22 @@
 import pytest
 import torch
 from peft import PeftModel
-from tiny_checkpoint import edit_json, edit_tensors, load, make_adapter, make_base, merge_quietly, offset_key, read_all
+from safetensors.torch import save_file
+from tiny_checkpoint import (
+    ADAPTER_WEIGHTS,
+    edit_json,
+    edit_tensors,
+    load,
+    make_adapter,
+    make_base,
+    merge_quietly,
+    offset_key,
+    read_all,
+    read_json,
+)
 
 from coord_adapter import load_adapter
-from coord_exporter import InputError, from_peft, to_peft
+from coord_exporter import ExportError, InputError, convert, from_peft, to_peft
 
 IDS = torch.arange(300, 350)[None]
 
@@ -41,6 +53,7 @@ def test_plain_peft_reads_what_to_peft_writes_and_from_peft_gives_the_offsets_ba
         merge_quietly(base, tmp_path / name, tmp_path / f"{name}-out")
         one, other = read_all(tmp_path / "one"), read_all(tmp_path / f"{name}-out")
         assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+    assert read_json(tmp_path / "plain" / "export.json")["history"][0]["verification"]["compared"] >= 15
 
 
 @pytest.mark.parametrize(
@@ -65,6 +78,20 @@ def test_from_peft_refuses_an_adapter_with_offsets_or_without_rows(bases, adapte
     make_adapter(tmp_path / "plain", bases(False))
     with pytest.raises(InputError, match="no trained rows of"):
         from_peft(bases(False), tmp_path / "plain", tmp_path / "out")
+
+
+def test_to_peft_notices_rows_that_are_wrong(bases, tmp_path, monkeypatch):
+    make_adapter(tmp_path / "adapter", bases(True), "tied")
+    rows = convert._read_rows_of
+    monkeypatch.setattr(convert, "_read_rows_of", lambda weight, ids: rows(weight, ids) * 1.01)
+    with pytest.raises(ExportError, match="verify: plain PEFT loads other rows"):
+        to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+    spoiled = read_all(tmp_path / "adapter")
+    spoiled[offset_key("token_ids")][0] = 99_999
+    save_file(spoiled, tmp_path / "adapter" / ADAPTER_WEIGHTS)
+    with pytest.raises(InputError, match="id 99999 lies outside"):
+        to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -93,15 +120,13 @@ def test_conversions_refuse_a_base_of_another_width(bases, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("spoiled", "match"),
-    [
-        ({"token_ids": torch.zeros(0, dtype=torch.int64), "embed_offset": torch.zeros(0, 64)}, "no coordinate offsets"),
-        ({"token_ids": torch.tensor([99_999, *range(999)])}, "id 99999 lies outside"),
-    ],
-)
-def test_to_peft_refuses_offsets_of_no_ids_or_of_others_than_the_base_has(bases, tmp_path, spoiled, match):
+def test_to_peft_refuses_an_adapter_whose_offsets_have_no_ids(bases, tmp_path):
     make_adapter(tmp_path / "adapter", bases(True), "tied")
-    edit_tensors(tmp_path / "adapter", lambda tensors: tensors.update({offset_key(k): v for k, v in spoiled.items()}))
-    with pytest.raises(InputError, match=match):
+
+    def empty(tensors):
+        tensors[offset_key("token_ids")] = torch.zeros(0, dtype=torch.int64)
+        tensors[offset_key("embed_offset")] = torch.zeros(0, 64)
+
+    edit_tensors(tmp_path / "adapter", empty)
+    with pytest.raises(InputError, match="no coordinate offsets"):
         to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")

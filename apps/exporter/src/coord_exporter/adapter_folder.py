@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from coord_adapter import weights_digest
@@ -39,10 +40,12 @@ def write_lora(base: StoredCheckpoint, adapter: Adapter, out: Path, base_name: P
         **dict.fromkeys(("modules_to_save", "trainable_token_indices", "exclude_modules", "layers_to_transform")),
     }
 
-    card = adapter.card
-    if card.get("base") is not None:
-        card |= {"base": weights_digest(base_name)}
-    write_adapter(adapter, [copy_of(tensor) for tensor in kept], config, out, "lora", force, card)
+    def name_base(stage: Path) -> dict:
+        if (card := adapter.card).get("base") is not None:
+            write_json(stage / CARD_FILE, card | {"base": weights_digest(base_name)})
+        return {}
+
+    write_adapter(adapter, [copy_of(tensor) for tensor in kept], config, out, "lora", force, name_base)
 
 
 def lora_modules(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
@@ -61,9 +64,9 @@ def lora_modules(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
 
 
 def write_adapter(
-    opened: Adapter, recipes: list[Recipe], config: dict, out: Path, kind: str, force: bool, card: dict | None = None
+    opened: Adapter, recipes: list[Recipe], config: dict, out: Path, kind: str, force: bool, verify: Callable
 ) -> None:
-    """Write an adapter folder from recipes, which appears when it is complete.
+    """Write an adapter folder from recipes, which appears when it is complete and verified.
 
     Args:
         opened: the adapter it is made from
@@ -72,10 +75,10 @@ def write_adapter(
         out: the folder to create
         kind: the kind of export, for the record
         force: whether to replace an existing folder that an export wrote
-        card: the content of its card; None or empty for that of `opened`
+        verify: called with the finished folder before it becomes `out`; its result is recorded
 
     Raises:
-        ExportError: if writing fails; nothing was written
+        ExportError: if writing or verifying fails; nothing was written
     """
     recipes = sorted(recipes, key=lambda recipe: -ITEM_BYTES[recipe.dtype])  # so that each is aligned to its dtype
     file = OutFile(opened.file.path.name, tuple(recipes), header_of(recipes, opened.file.metadata))
@@ -85,6 +88,6 @@ def write_adapter(
         write_file(stage / file.name, file, lambda count: None)
         write_json(stage / opened.config.path.name, config)
         copy_companions(adapter_companions(opened.folder), stage)
-        if card:
-            write_json(stage / CARD_FILE, card)
+        if figures := verify(stage):
+            entry["verification"] = figures
         write_record(stage, [entry])

@@ -176,9 +176,18 @@ def expand_command(
 
 
 @app.command("to-peft", epilog=_examples("uv run apps/exporter to-peft base adapter plain-adapter"))
-def to_peft_command(base: _Base, adapter: _Adapter, out: _Out, *, force: _Force = False) -> None:
+def to_peft_command(
+    base: _Base,
+    adapter: _Adapter,
+    out: _Out,
+    *,
+    force: _Force = False,
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Load the result with plain PEFT before OUT appears.")
+    ] = True,
+) -> None:
     """Write coordinate offsets as PEFT's trainable_token_indices, which peft loads without this project."""
-    report = to_peft(base, adapter, out, force=force)
+    report = to_peft(base, adapter, out, force=force, verify=verify)
     _warn(report.warnings)
     typer.echo(
         f"{out}: {counted(report.rows, 'row')} in {counted(report.tables, 'table')}; PeftModel.from_pretrained reads it"

@@ -45,7 +45,7 @@ class ConvertReport:
     warnings: tuple[str, ...]
 
 
-def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> ConvertReport:
+def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False, verify: bool = True) -> ConvertReport:
     """Write an adapter's coordinate offsets as PEFT's `trainable_token_indices`, which peft loads without this project.
 
     Args:
@@ -53,11 +53,12 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> Con
         adapter: the adapter folder
         out: the adapter folder to create; it is complete or does not appear
         force: whether to replace an existing folder that an export wrote
+        verify: whether to load the result with plain PEFT and compare its rows
 
     Raises:
         InputError: for an adapter without offsets, with LoRA on embedding or head, or with two tables on a base that
             ties the two; nothing was written
-        ExportError: if writing fails; nothing was written
+        ExportError: if writing or verifying fails; nothing was written
     """
     checkpoint, tables, opened, warnings = _open(base, adapter, out, force)
     offsets = opened.offsets
@@ -81,7 +82,12 @@ def to_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> Con
     config["trainable_token_indices"] = listed | {name.split(".")[-2]: list(offsets.ids) for name in names}
     config["modules_to_save"] = [name for name in opened.config.modules_to_save if name != MODULE_NAME] or None
 
-    write_adapter(opened, recipes, config, out, "to-peft", force)
+    def check(stage: Path) -> dict:
+        from coord_exporter.verify.tensors import verify_rows
+
+        return verify_rows(checkpoint, opened, open_adapter(stage)) if verify else {}
+
+    write_adapter(opened, recipes, config, out, "to-peft", force, check)
     return ConvertReport(Path(out), len(offsets.ids), len(names), tuple(warnings))
 
 
@@ -131,7 +137,7 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
     config["modules_to_save"] = [*opened.config.modules_to_save, MODULE_NAME]
     if fingerprint is None:
         warnings.append("the adapter carries no fingerprint: the vocabulary of its offsets cannot be checked later")
-    write_adapter(opened, recipes, config, out, "from-peft", force)
+    write_adapter(opened, recipes, config, out, "from-peft", force, lambda stage: {})
     return ConvertReport(Path(out), len(ids), 1 if head is None else 2, tuple(warnings))
 
 

@@ -108,6 +108,46 @@ def _is_copy(before: TensorInfo, after: TensorInfo) -> bool:
     return True
 
 
+def verify_rows(base: StoredCheckpoint, adapter: Adapter, vanilla: Adapter) -> dict:
+    """Load a converted adapter with plain PEFT, and compare its trained rows with base plus offsets.
+
+    Args:
+        base: the base, with its tensors under their names in transformers' model
+        adapter: the adapter with offsets
+        vanilla: the converted adapter
+
+    Returns:
+        `compared`, the number of tensors that PEFT changes; `largest_error`, relative to a tensor's largest change.
+
+    Raises:
+        ExportError: naming the first wrong tensor
+    """
+    import torch
+
+    tables = find_tables(base)
+    unchecked = dict.fromkeys([tables.embed] if tables.tied else [tables.embed, tables.head])
+    rows, compared, largest = _offset_rows(adapter, tables.embed, tables.head), 0, 0.0
+    with warnings.catch_warnings(), torch.inference_mode(), comparing():
+        warnings.simplefilter("ignore")
+        layers = _layers(base, vanilla, empty_model(base)).values()
+        for name, loaded in (item for merge_layer in layers for item in merge_layer().items()):
+            compared += 1
+            if name not in unchecked:
+                continue
+            source = tables.source(base, name)
+            before = read_float(source)
+            expected = rows(name, before)
+            effect = float((expected - before).abs().max())
+            error = (loaded - expected).abs() - (expected.to(torch_dtype(source.dtype)).float() - expected).abs()
+            if not float(error.max()) <= _OF_EFFECT * effect:
+                raise ExportError(f"verify: plain PEFT loads other rows of {name}; nothing was written")
+            largest = max(largest, float(error.max()) / effect if effect else 0.0)
+            unchecked.pop(name)
+    if unchecked:
+        raise ExportError(f"verify: plain PEFT trains no row of {next(iter(unchecked))}; nothing was written")
+    return {"compared": compared, "largest_error": largest}
+
+
 def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, Callable[[], dict[str, torch.Tensor]]]:
     """Return for each layer that the adapter changes a function that merges it with PEFT and adds offsets.
 
