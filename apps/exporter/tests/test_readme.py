@@ -19,5 +19,5 @@ def test_readme_example_runs(bases, tmp_path, monkeypatch, capsys):
     assert len(code.strip().splitlines()) <= 12
     exec(compile(code, str(README), "exec"), {})
     shown = capsys.readouterr().out.splitlines()[-3:]  # libraries may log before
-    assert shown[0] == "16 of 52 tensors changed" and shown[1] == "16 of them compared with PEFT's"
+    assert shown[0] == "16 of 52 tensors changed" and "equal to PEFT's" in shown[1]
     assert shown[2] == re.search(r"# (adapter: .*)", code)[1]

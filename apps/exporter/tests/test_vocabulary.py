@@ -44,6 +44,7 @@ def test_fingerprint_or_tokenizer_missing_is_a_warning(tmp_path):
     report = merge(tmp_path / "base", tmp_path / "adapter", tmp_path / "out", quiet=True)
     assert [w.split(": ")[1][:18] for w in report.warnings[:2]] == ["no tokenizer files", "no processor files"]
     assert "the adapter carries no fingerprint" in report.warnings[2]
+    assert report.verification["image"] is False and report.verification["equal_tokens"] == 8
 
 
 def test_read_vocabulary_refuses_damaged_tokenizer(files):

@@ -8,7 +8,8 @@ from safetensors.torch import save_file
 from tiny_checkpoint import read_all, shake
 
 from coord_adapter import install_coord_offset_adapter, with_offset_modules
-from coord_exporter import merge
+from coord_exporter import ExportError, merge
+from coord_exporter.verify import models
 
 TEXT = {
     "vocab_size": 128, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -105,3 +106,28 @@ def test_two_tables_on_a_tied_base_are_verified_whatever_the_name_of_its_head(tm
     merged, info = kind.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert merged.get_output_embeddings().weight is not merged.get_input_embeddings().weight
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_router_that_rounding_tips_does_not_refuse_the_export(tmp_path, monkeypatch):
+    """Experts of nearly equal scores: a mixture chooses others after rounding, and logits differ from there on."""
+    kind = make("Qwen3VLMoe", True, tmp_path / "base", dtype="bfloat16")
+    tensors = read_all(tmp_path / "base")
+    for name, tensor in tensors.items():
+        if name.endswith("mlp.gate.weight"):
+            tensor[:] = tensor[:1] + 1e-3 * tensor
+        if ".experts." in name:
+            tensor.mul_(20)
+    save_file(tensors, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
+    lora = {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "v_proj", "o_proj"], "lora_dropout": 0.0}
+    adapted = get_peft_model(kind.from_pretrained(tmp_path / "base"), LoraConfig(**lora))
+    shake(adapted, std=0.1).save_pretrained(tmp_path / "adapter")
+    report = merge(tmp_path / "base", tmp_path / "adapter", tmp_path / "out", verify=True, quiet=True)
+    figures = report.verification
+    assert figures["positions"] < figures["all_positions"] and figures["compared"] == report.changed
+    assert any("other experts" in warning for warning in report.warnings)
+
+    monkeypatch.setattr(models, "_agreeing_positions", lambda mine, theirs, logits: len(logits))
+    with pytest.raises(ExportError, match="verify: logits differ"):
+        merge(tmp_path / "base", tmp_path / "adapter", tmp_path / "refused", verify=True, quiet=True)

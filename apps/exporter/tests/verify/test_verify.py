@@ -2,71 +2,79 @@
 
 import re
 import shutil
+import sys
 from dataclasses import replace
 
 import pytest
+import torch
 from safetensors.torch import save_file
-from tiny_checkpoint import (
-    EMBED,
-    HEAD,
-    edit_json,
-    edit_tensors,
-    make_adapter,
-    merge_quietly,
-    read_all,
-    read_json,
-    shake,
-)
+from tiny_checkpoint import EMBED, edit_json, edit_tensors, make_adapter, merge_quietly, read_all, read_json, shake
 
 from coord_exporter import ExportError, merge, steps
 from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint.read import open_checkpoint
+from coord_exporter.verify.models import verify_models
 from coord_exporter.verify.tensors import verify_tensors
 
-ADAPTED, OTHER = "model.language_model.layers.1.mlp.down_proj.weight", "model.visual.merger.linear_fc1.weight"
+# The package's `merge` is the function; this is the module.
+merge_module = sys.modules["coord_exporter.merge"]
 
 
 @pytest.fixture(scope="module")
 def exported(bases, tmp_path_factory):
-    """Base, adapter, export and its report."""
-    folder = tmp_path_factory.mktemp("exported")
-    make_adapter(folder / "adapter", bases(False), "separate")
-    report = merge(bases(False), folder / "adapter", folder / "out", quiet=True)
-    return bases(False), folder / "adapter", folder / "out", report
+    """(base, adapter, out) for bf16 and fp32, with small offsets on the coordinates."""
+    made = {}
+    for dtype in ("bfloat16", "float32"):
+        folder = tmp_path_factory.mktemp(dtype)
+        make_adapter(folder / "adapter", bases(False, dtype), "separate")
+        report = merge(bases(False, dtype), folder / "adapter", folder / "out", quiet=True)
+        made[dtype] = (bases(False, dtype), folder / "adapter", folder / "out", report)
+    return made
 
 
-def test_default_for_small_bases_is_recorded(exported):
-    _, _, out, report = exported
-    assert report.verification["compared"] == report.changed and report.verification["largest_error"] < 1e-3
-    assert read_json(out / "export.json")["history"][-1]["verification"] == report.verification
+@pytest.mark.slow
+def test_default_for_small_bases_with_an_image(exported):
+    figures = exported["float32"][3].verification
+    assert figures["image"] is True and figures["tokens"] == figures["equal_tokens"] == 8
+    assert 0 < figures["max_difference"] < 1e-4 < figures["tolerance"] < 1e-2
+    record = read_json(exported["float32"][2] / "export.json")["history"][-1]
+    assert record["verification"] == figures
 
 
+@pytest.mark.slow
+def test_tolerance_follows_the_type(exported):
+    figures = exported["bfloat16"][3].verification
+    assert 1e-3 < figures["max_difference"] < figures["tolerance"] < 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("dtype", "forgotten"),
     [
-        (lambda out, base: {EMBED: base[EMBED]}, rf"verify: {re.escape(EMBED)} differs from PEFT's by"),
-        (lambda out, base: {HEAD: base[HEAD]}, rf"verify: {re.escape(HEAD)} differs from PEFT's by"),
-        (lambda out, base: {ADAPTED: base[ADAPTED]}, rf"verify: {re.escape(ADAPTED)} differs from PEFT's by"),
-        (lambda out, base: {OTHER: out[OTHER] * 2}, rf"verify: {re.escape(OTHER)} differs from the base's"),
-        (lambda out, base: {OTHER: None}, rf"verify: {re.escape(OTHER)} is missing in the export"),
+        ("bfloat16", EMBED),
+        ("float32", "lm_head.weight"),
+        ("bfloat16", "model.language_model.layers.1.mlp.down_proj.weight"),
     ],
-    ids=["embedding", "head", "adapted", "not adapted", "missing"],
 )
-def test_a_wrong_tensor_is_noticed(exported, tmp_path, spoil, message):
-    base, adapter, out, _ = exported
+def test_a_forgotten_tensor_is_noticed(exported, tmp_path, dtype, forgotten):
+    base, adapter, out, _ = exported[dtype]
     shutil.copytree(out, tmp_path / "out")
-    spoiled = read_all(out) | spoil(read_all(out), read_all(base))
-    kept = {name: tensor for name, tensor in spoiled.items() if tensor is not None}
-    save_file(kept, tmp_path / "out" / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ExportError, match=f"{message}.*nothing was written"):
+    spoiled = read_all(out) | {forgotten: read_all(base)[forgotten]}
+    save_file(spoiled, tmp_path / "out" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ExportError, match=r"verify: logits differ from PEFT's by .* nothing was written"):
+        verify_models(open_checkpoint(base), open_adapter(adapter), tmp_path / "out")
+    with pytest.raises(ExportError, match=rf"verify: {re.escape(forgotten)} differs from PEFT's by .* changes it by"):
         verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
 
 
-def test_a_merge_that_did_nothing_is_noticed(bases, tmp_path, monkeypatch):
+def test_a_merge_that_did_nothing_is_noticed_at_any_size(bases, tmp_path, monkeypatch):
     base = bases(True)
     shake(make_adapter(tmp_path / "adapter", base, "tied"), std=0.003, seed=3).save_pretrained(tmp_path / "adapter")
+    monkeypatch.setattr(merge_module, "_VERIFIED_BYTES", 0)  # the base is too large for models
     report = merge(base, tmp_path / "adapter", tmp_path / "out", verify=True, quiet=True)
-    assert report.verification["compared"] == report.changed == 15
+    figures = report.verification
+    assert figures["compared"] == report.changed == 15 and "tokens" not in figures
+    assert 0 <= figures["largest_error"] < 1e-3
     for step in (steps.LoraStep, steps.RowsStep):
         monkeypatch.setattr(step, "open", lambda self: lambda rows, lo, hi: rows)
     with pytest.raises(ExportError, match="differs from PEFT's"):
@@ -75,8 +83,28 @@ def test_a_merge_that_did_nothing_is_noticed(bases, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_changed_tensor_that_no_adapter_touches_is_noticed(exported, tmp_path):
+    base, adapter, out, _ = exported["bfloat16"]
+    shutil.copytree(out, tmp_path / "out")
+    name = "model.visual.merger.linear_fc1.weight"
+    save_file(read_all(out) | {name: read_all(out)[name] * 2}, tmp_path / "out" / "model.safetensors")
+    with pytest.raises(ExportError, match=rf"verify: {name} differs from the base's"):
+        verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
+
+
+@pytest.mark.slow
+def test_a_tensor_of_the_base_that_the_export_lacks_is_noticed(exported, tmp_path):
+    base, adapter, out, _ = exported["bfloat16"]
+    shutil.copytree(out, tmp_path / "out")
+    name = "model.visual.merger.linear_fc1.weight"
+    save_file({n: t for n, t in read_all(out).items() if n != name}, tmp_path / "out" / "model.safetensors")
+    with pytest.raises(ExportError, match=rf"verify: {name} is missing in the export"):
+        verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
+
+
+@pytest.mark.slow
 def test_a_factor_on_disk_that_was_not_read_is_noticed(exported, tmp_path):
-    base, adapter, _, _ = exported
+    base, adapter, _, _ = exported["bfloat16"]
     shutil.copytree(adapter, tmp_path / "read")
     forgotten = "layers.1.mlp.down_proj"
     edit_tensors(tmp_path / "read", lambda tensors: [tensors.pop(name) for name in [*tensors] if forgotten in name])
@@ -101,10 +129,22 @@ def test_changes_lost_in_rounding_are_told(bases, tmp_path):
 
 
 @pytest.mark.slow
+def test_failed_verification_leaves_nothing(exported, tmp_path, monkeypatch):
+    base, adapter, _, _ = exported["float32"]
+    monkeypatch.setattr(steps, "read_float", lambda tensor: torch.zeros(tensor.shape))
+    with pytest.raises(ExportError, match="verify"):
+        merge(base, adapter, tmp_path / "out", verify=True, quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
 def test_models_that_cannot_be_run(exported, tmp_path):
-    base, adapter, _, _ = exported
+    import json
+
+    base, adapter, _, _ = exported["float32"]
     shutil.copytree(base, tmp_path / "base")
-    edit_json(tmp_path / "base" / "config.json", model_type="of-next-year", architectures=["OfNextYear"])
+    config = read_json(base / "config.json") | {"model_type": "of-next-year", "architectures": ["OfNextYear"]}
+    (tmp_path / "base" / "config.json").write_text(json.dumps(config))
     with pytest.raises(ExportError, match=r"verify: the models could not be compared .*--no-verify exports"):
         merge(tmp_path / "base", adapter, tmp_path / "out", quiet=True)
     assert [path.name for path in tmp_path.iterdir()] == ["base"]
