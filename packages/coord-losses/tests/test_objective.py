@@ -52,10 +52,11 @@ def naive_terms(logits, targets, objects, c):
     decoded = {}
     for n, (row, target) in enumerate(zip(logits, targets.tolist(), strict=True)):
         log_p = torch.log(row.exp() / row.exp().sum())
+        nll = -(1 - c.label_smoothing) * log_p[target] - c.label_smoothing * sum(log_p) / V
         if target not in VOCAB.ids:
-            terms["text_ce"] -= log_p[target]
+            terms["text_ce"] += nll
             continue
-        terms["coord_ce"] -= log_p[target]
+        terms["coord_ce"] += nll
         coord = row[20:70]
         p = (coord / c.temperature).exp() / (coord / c.temperature).exp().sum()
         q = soft_targets(torch.tensor([target - 20]), 50, c.target_sigma, c.target_truncate, F64)[0]
@@ -71,10 +72,12 @@ def naive_terms(logits, targets, objects, c):
     return terms
 
 
-def test_terms_total_and_gradient_equal_naive_sums():
+@pytest.mark.parametrize("changes", [{}, {"label_smoothing": 0.2}], ids=str)
+def test_terms_total_and_gradient_equal_naive_sums(changes):
     logits = logits_of(TARGETS).requires_grad_()
-    output = CoordObjective(EVERYTHING, VOCAB)(logits, TARGETS, OBJECTS)
-    expected = naive_terms(logits, TARGETS, OBJECTS, EVERYTHING)
+    config = EVERYTHING.model_copy(update=changes)
+    output = CoordObjective(config, VOCAB)(logits, TARGETS, OBJECTS)
+    expected = naive_terms(logits, TARGETS, OBJECTS, config)
     assert list(output.terms) == list(expected)
     for name, value in expected.items():
         torch.testing.assert_close(output.terms[name].sum, value, rtol=1e-12, atol=1e-12)

@@ -142,11 +142,11 @@ def test_default_weight_and_diagnostic_need_no_configuration():
     register_term("seen", lambda x: x.expected_C, needs="expectation", diagnostic=True)
     assert ObjectiveConfig().weights == {"text_ce": 1.0, "always": 0.25}
     assert ObjectiveConfig(extra_weights={"always": 0.0}).weights == {"text_ce": 1.0}
-    register_term("of text", lambda x: x.text_nll_T, needs="text_rows", diagnostic=True)
+    register_term("of all tokens", lambda x: x.margin_N, needs="margin", diagnostic=True)
     *_, logits = naive_rows()
     for output, _ in both(ObjectiveConfig()):
         assert "seen" not in output.terms
-        assert "of text" not in output.diagnostics()
+        assert "of all tokens" not in output.diagnostics()
         torch.testing.assert_close(output.diagnostics()["seen"].sum, expectation(logits, VOCAB.grid).sum())
 
 

@@ -61,7 +61,7 @@ def assert_same_in_both_forms(name, beside, trained, **options):
 
 
 TRAINABLE = [name for name, term in TERMS.items() if term.trainable]
-OPTIONS = {"default": {}, "warm": {"temperature": 1.7}}
+OPTIONS = {"default": {}, "warm": {"temperature": 1.7}, "smoothed": {"label_smoothing": 0.2}}
 
 
 @pytest.mark.parametrize("name", TRAINABLE)
@@ -95,11 +95,12 @@ def test_comparison_finds_a_term_that_differs_between_the_forms(monkeypatch):
 def test_rows_marked_linear_are_linear(name):
     batch = Batch.sort(TARGETS, SLOTS, VOCAB, len(TARGETS), V)
     num_text, num_coords = len(batch.text_rows), len(batch.bins_C)
-    counts = {"text_rows": num_text, "coord_rows": num_coords, "gate": num_coords}
+    counts = {"text_rows": num_text, "coord_rows": num_coords, "gate": num_coords, "margin": len(TARGETS)}
     drawn = [{need: torch.rand(count, dtype=F64) for need, count in counts.items()} for _ in range(2)]
     both = {need: 2 * drawn[0][need] + 3 * drawn[1][need] for need in counts}
     first, second, combined = (
-        TermInputs(weighted([name]), VOCAB.grid, batch, given).loss_term(TERMS[name]).sum for given in (*drawn, both)
+        TermInputs(weighted([name], label_smoothing=0.2), VOCAB.grid, batch, given).loss_term(TERMS[name]).sum
+        for given in (*drawn, both)
     )
     torch.testing.assert_close(combined, 2 * first + 3 * second)
 

@@ -34,6 +34,18 @@ def objective_of(plugins=(), **keys):
     return check_run_config(values, "test").custom.objective
 
 
+def test_label_smoothing_reaches_the_objective_and_trains_no_coordinate_alone():
+    objective = objective_of(use_coord_ce=True, label_smoothing=0.1)
+    assert objective.weights == {"text_ce": 1.0, "coord_ce": 1.0}
+    assert objective.label_smoothing == 0.1
+    plain = check_run_config(
+        {"custom": {"coord_tokens": {"enabled": False}, "coord_objective": {"label_smoothing": 0.1}}}, "test"
+    )
+    assert plain.custom.loss_in_words == "text_ce 1; label smoothing 0.1"
+    with pytest.raises(InputError, match="nothing trains the coordinates"):
+        objective_of(label_smoothing=0.1)
+
+
 def test_weights_and_options_of_registered_terms_reach_the_objective(plugin):
     objective = objective_of(plugins=[plugin], extra_weights={"distance": 2}, term_options={"distance": {"power": 0.5}})
     assert objective.weights == {"text_ce": 1.0, "distance": 2.0}
@@ -50,6 +62,7 @@ def test_weights_and_options_of_registered_terms_reach_the_objective(plugin):
         ({"extra_weights": {"distance": -1}}, r"coord_objective\.extra_weights\.distance: .*found -1"),
         ({"extra_weights": {"distance": 0}}, "every weight of the coordinate terms"),
         ({"extra_weights": {"distance": 1}, "term_options": {"distance": {"x": 1}}}, "'distance' does not take"),
+        ({"use_coord_ce": True, "label_smoothing": 1}, r"coord_objective\.label_smoothing: .*found 1"),
         ({"extra_weights": {"box": 1}}, "the weight of 'box' is custom.coord_objective.lambda_coord"),
         ({"extra_weights": {"distance": 1}, "plugins": ["nowhere.py"]}, "nowhere.py: no such file"),
         ({"extra_weights": {"distance": 1}, "plugins": ["no_such_module"]}, "ModuleNotFoundError"),
@@ -71,7 +84,7 @@ def test_plugin_that_raises_is_named(tmp_path):
 def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path, forked):
     """In a process of its own: a registered term stays registered."""
     (tmp_path / "mine.py").write_text(PLUGIN)
-    terms = {"extra_weights": {"distance": 3.0}}
+    terms = {"extra_weights": {"distance": 3.0}, "label_smoothing": 0.2}
     config = BASE | {
         "model": {"tiny": TINY},
         "training": BASE["training"] | {"max_steps": 2},
@@ -89,7 +102,7 @@ def test_run_with_a_plugin_trains_logs_and_records_its_term(tmp_path, forked):
     assert line["train_total_loss"] == pytest.approx(line["train_text_loss"] + parts, rel=1e-6)
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["plugins"] == {"mine.py": hashlib.sha256(PLUGIN.encode()).hexdigest()}
-    told = "text_ce 1, distance 3"
+    told = "text_ce 1, distance 3; label smoothing 0.2"
     assert manifest["loss_terms"] == told
     report = (tmp_path / "out" / "report.html").read_text()
     assert told in report

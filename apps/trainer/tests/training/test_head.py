@@ -16,7 +16,13 @@ VOCAB = CoordVocab(FIRST)
 START, END = 2, 3
 
 
-CONFIGS = [ObjectiveConfig.mixed(), ObjectiveConfig.group_b(), ObjectiveConfig.group_a()]
+CONFIGS = [
+    ObjectiveConfig.mixed(),
+    ObjectiveConfig.group_b(),
+    ObjectiveConfig.group_a(),
+    ObjectiveConfig.group_a(label_smoothing=0.2),
+    ObjectiveConfig.mixed(label_smoothing=0.2),
+]
 
 
 class Model(nn.Module):

@@ -18,11 +18,11 @@ from coord_losses.terms.wasserstein import wasserstein1_per_row
 
 
 def _text_ce(x: TermInputs) -> Tensor:
-    return x.text_nll_T
+    return x.smoothed(x.text_nll_T, x.batch.text_rows)
 
 
 def _coord_ce(x: TermInputs) -> Tensor:
-    return x.coord_nll_C
+    return x.smoothed(x.coord_nll_C, x.batch.coord_rows_C)
 
 
 def _soft_ce(x: TermInputs) -> Tensor:

@@ -36,6 +36,7 @@ class ObjectiveConfig(TermWeights):
         expectation_temperature: softmax temperature of the expected coordinates in the box loss
         target_sigma: standard deviation of the soft targets, in bins
         target_truncate: half width of the soft targets, in bins
+        label_smoothing: share of the cross-entropies' targets that is spread over the full vocabulary
         extra_weights: weights of the terms without a field (`register_term`)
         term_options: keyword arguments for the function of each term
         matching: the ground-truth box that an expected box is compared with: that of the same object in the text
@@ -60,6 +61,7 @@ class ObjectiveConfig(TermWeights):
     expectation_temperature: Positive = 1.0
     target_sigma: Positive = 2.0
     target_truncate: Annotated[int, Field(ge=0)] = 16
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     extra_weights: Mapping[str, Weight] = Field(default_factory=dict)
     term_options: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     matching: Literal["sequence", "hungarian"] = "sequence"

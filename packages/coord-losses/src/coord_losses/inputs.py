@@ -83,6 +83,23 @@ class TermInputs:
         return self._get("coord_rows")
 
     @property
+    def margin_N(self) -> Tensor:
+        """Target logit minus the mean of all logits, for each supervised token."""
+        return self._get("margin")
+
+    def smoothed(self, nll_R: Tensor, rows_R: Tensor) -> Tensor:
+        """Return cross-entropies against targets smoothed by `config.label_smoothing` (Szegedy et al. 2016).
+
+        `-(1 - ε) log p_t - ε mean log p` is the nll plus `ε · margin`.
+
+        Args:
+            nll_R: cross-entropies of some of the supervised rows
+            rows_R: the indices of those rows
+        """
+        epsilon = self.config.label_smoothing
+        return nll_R + epsilon * self.margin_N[rows_R] if epsilon else nll_R
+
+    @property
     def gate_C(self) -> Tensor:
         """Negative log of the probability of all coordinate tokens, at `config.temperature`."""
         return self._get("gate")
@@ -185,7 +202,7 @@ class TermInputs:
 
     def _num_elements(self, term: Term) -> int:
         num_text, num_coords = len(self.batch.text_rows), len(self.bins_C)
-        sizes = {"text token": num_text, "object": len(self.batch.objects)}
+        sizes = {"text token": num_text, "token": num_text + num_coords, "object": len(self.batch.objects)}
         return sizes.get(term.element, num_coords)
 
 
@@ -196,7 +213,8 @@ def needs_coord_logits(needs: set[Need]) -> bool:
 
 def needs_of(config: ObjectiveConfig) -> set[Need]:
     """Return the inputs that the terms with a weight need."""
-    return {need for name in config.weights for need in registered_terms()[name].needs}
+    needs = {need for name in config.weights for need in registered_terms()[name].needs}
+    return needs | {"margin"} if config.label_smoothing and needs & {"text_rows", "coord_rows"} else needs
 
 
 def diagnostic_terms(inputs: TermInputs) -> dict[str, LossTerm]:

@@ -64,7 +64,8 @@ class CoordObjective:
 
     def __init__(self, config: ObjectiveConfig, vocab: CoordVocab | None) -> None:
         terms = registered_terms()
-        coord = [name for name in sorted(config.weights) if set(terms[name].needs) != {"text_rows"}]
+        every_token = {"text_rows", "margin"}
+        coord = [name for name in sorted(config.weights) if not every_token.issuperset(terms[name].needs)]
         if vocab is None and coord:
             raise ValueError(f"vocab is None, but {coord[0]} has a weight: it needs coordinate tokens")
         self.config = config
@@ -102,6 +103,9 @@ class CoordObjective:
         quantities: dict[Need, Tensor] = {}
         if "text_rows" in needs:
             quantities["text_rows"] = token_nll(logits_NV[batch.text_rows], targets_N[batch.text_rows])
+        if "margin" in needs:
+            wide_NV = at_least_float32(logits_NV)
+            quantities["margin"] = wide_NV.gather(1, targets_N[:, None])[:, 0] - wide_NV.mean(dim=1)
         if vocab is None:
             return self._output(quantities, batch, dict)
         coord_targets_C = targets_N[batch.coord_rows_C]

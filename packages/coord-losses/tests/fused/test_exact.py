@@ -34,6 +34,7 @@ def cases(draw):
             target_truncate=3,
             alpha_l1=draw(st.sampled_from([0.0, 1.5])),
             beta_giou=0.8,
+            label_smoothing=draw(st.sampled_from([0.0, 0.0, 0.2])),
         ),
         "vocab": vocab,
         "vocab_size": vocab_size,
@@ -166,7 +167,7 @@ def test_trained_head_needs_three_products_where_denominators_are_known(config, 
     hidden, weight, targets, slots = problem(9, 3, VOCAB, V, 4)
     after = {"bias_V": torch.linspace(-1, 1, V, dtype=F64), "softcap": softcap}
     denominators = {"tokens": 50, "coord_tokens": torch.tensor(40), "objects": 9}
-    objective = CoordObjective(config, VOCAB)
+    objective = CoordObjective(config.model_copy(update={"label_smoothing": 0.1}), VOCAB)
 
     def inputs(dtype):
         return [x.to(dtype, copy=True).requires_grad_() for x in (hidden, weight, after["bias_V"])]

@@ -65,6 +65,9 @@ class CoordObjectiveConfig(Section):
     alpha_l1: Weight = Field(1.0, description="weight of L1, summed over the four sides, within the box loss")
     beta_giou: Weight = Field(1.0, description="weight of 1 - GIoU within the box loss")
     expectation_temperature: Positive = Field(1.0, description="temperature of the logits in the expected box")
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of the cross-entropies' targets, of text and coordinates, spread over the vocabulary"
+    )
     extra_weights: dict[str, Weight] = Field(
         default_factory=dict, description="weights of the terms that plugins register, by name"
     )
@@ -153,7 +156,10 @@ class CustomConfig(Section):
     @property
     def loss_in_words(self) -> str:
         """The loss terms with their weights, for console, manifest and report."""
-        return ", ".join(f"{name} {weight:g}" for name, weight in self.objective.weights.items())
+        objective = self.objective
+        terms = ", ".join(f"{name} {weight:g}" for name, weight in objective.weights.items())
+        smoothing = objective.label_smoothing
+        return terms + (f"; label smoothing {smoothing:g}" if smoothing else "")
 
 
 _TERMS = {

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from coord_losses.terms.loss_term import at_least_float32
 
 _LOGIT_BYTES = {"cpu": 1 << 26}
 _OTHER_LOGIT_BYTES = 1 << 28
@@ -107,6 +110,42 @@ class LinearHead:
         if self.bias_V is not None:
             logits = logits + self.bias_V[columns].to(logits.dtype)
         return logits if self.cap is None else self.cap * torch.tanh(logits / self.cap)
+
+    def target_logits(self, hidden_RH: Tensor, targets_R: Tensor) -> Tensor:
+        """Return the logit of each row's target [R], float32 or better."""
+        wide_RH = at_least_float32(hidden_RH)
+        weight_RH = self.weight_VH[targets_R].to(wide_RH.dtype)
+        if self.offsets_KH is not None:
+            every_V = torch.arange(len(self.weight_VH), device=targets_R.device)
+            place_V = torch.full_like(every_V, -1)
+            place_V[self.ids] = every_V[: len(self.offsets_KH)]
+            place_R = place_V[targets_R]
+            added_R1 = (place_R >= 0)[:, None]
+            weight_RH = weight_RH + added_R1 * self.offsets_KH[place_R.clamp(min=0)].to(wide_RH.dtype)
+        return self.finish((wide_RH * weight_RH).sum(dim=1), targets_R)
+
+    def mean_logits(self, hidden_RH: Tensor) -> Tensor:
+        """Return the mean of each row's logits [R], float32 or better; with a cap this takes a separate pass."""
+        wide_RH, size = at_least_float32(hidden_RH), len(self.weight_VH)
+        if self.cap is None:
+            total_H = self.weight_VH.sum(dim=0, dtype=wide_RH.dtype)
+            if self.offsets_KH is not None:
+                total_H = total_H + self.offsets_KH.sum(dim=0).to(wide_RH.dtype)
+            bias = 0 if self.bias_V is None else self.bias_V.sum(dtype=wide_RH.dtype)
+            return (wide_RH @ total_H + bias) / size
+        # The backward pass recomputes the logits of each chunk.
+        means = [
+            checkpoint(self._mean, wide_RH[rows], use_reentrant=False)
+            for rows in self.chunks(len(wide_RH), wide_RH.itemsize)
+        ]
+        return torch.cat(means) if means else wide_RH.new_zeros(0)
+
+    def _mean(self, wide_RH: Tensor) -> Tensor:
+        logits_RV = wide_RH @ self.weight_VH.to(wide_RH.dtype).T
+        if self.offsets_KH is not None:
+            ids_K = torch.arange(len(self.weight_VH), device=wide_RH.device)[self.ids]
+            logits_RV = logits_RV.index_add(1, ids_K, wide_RH @ self.offsets_KH.to(wide_RH.dtype).T)
+        return self.finish(logits_RV, slice(None)).mean(dim=1)
 
 
 _READ = WeakTensorKeyDictionary()

@@ -90,6 +90,9 @@ class HiddenQuantities:
         if "gate" in found:
             self._gates[self.config.temperature] = found["gate"].detach()
 
+        if "margin" in self._needs:
+            logits_N = self.head.target_logits(self.hidden_NH, self.targets_N)
+            found["margin"] = logits_N - self.head.mean_logits(self.hidden_NH)
         return {need: x for need, x in found.items() if need in self._needs or need == "coord_logits"}
 
     def diagnose(self) -> dict[str, LossTerm]:
@@ -138,7 +141,9 @@ class HiddenQuantities:
         with torch.enable_grad():
             nll_R, gate_G = (like.new_zeros(size, dtype=wide, requires_grad=True) for size in (num_ce, num_gates))
             among_C = like.new_zeros(num_gates, dtype=wide) if self._gate_and_ce else None
-            inputs = TermInputs(self.config, self.grid, self.batch, self._by_kind(nll_R, gate_G, among_C))
+            margin_N = like.new_zeros(len(self.targets_N), dtype=wide)
+            quantities: dict[Need, Tensor] = {**self._by_kind(nll_R, gate_G, among_C), "margin": margin_N}
+            inputs = TermInputs(self.config, self.grid, self.batch, quantities)
             loss_terms = {term.name: inputs.loss_term(term) for term in used}
             total = ObjectiveOutput(loss_terms, self.config.weights, self.batch.counts, dict).total(denominators)
             gradients = torch.autograd.grad(total, (nll_R, gate_G), allow_unused=True, materialize_grads=True)

@@ -111,7 +111,10 @@ class RowHead:
         if output.weights == _CAUSAL_LM:
             targets_BT = nn.functional.pad(self.labels_BT[:, 1:], (0, 1), value=-100)
             self.causal_lm = nn.functional.cross_entropy(
-                logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), reduction="sum"
+                logits_BTV.flatten(0, 1).float(),
+                targets_BT.flatten(),
+                reduction="sum",
+                label_smoothing=self.objective.config.label_smoothing,
             )
         return output
 

@@ -40,7 +40,10 @@ class CoordTrainerMixin:
                 "several GPUs in one process (DataParallel) are not supported: start one process for each (torchrun)"
             )
         if trainer.args.label_smoothing_factor:
-            raise ValueError("label_smoothing_factor has no effect on a coordinate objective: set it to 0")
+            raise ValueError(
+                "label_smoothing_factor has no effect on a coordinate objective: set it to 0, and "
+                "ObjectiveConfig(label_smoothing=...) instead"
+            )
         if trainer.compute_loss_func is None:
             trainer.compute_loss_func = _scaled
 

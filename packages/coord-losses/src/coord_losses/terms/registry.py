@@ -10,11 +10,11 @@ from torch import Tensor
 
 from coord_losses.terms.weights import TermWeights
 
-Need = Literal["text_rows", "coord_rows", "gate", "coord_logits", "expectation", "box"]
+Need = Literal["text_rows", "coord_rows", "gate", "coord_logits", "expectation", "box", "margin"]
 """An input that a term is computed from; see `register_term`."""
 Denominator = Literal["tokens", "coord_tokens", "objects"]
 """The count that a term is divided by: all supervised tokens, coordinate tokens, or objects."""
-Element = Literal["text token", "coordinate", "object"]
+Element = Literal["text token", "token", "coordinate", "object"]
 """What a term has one value for."""
 
 
@@ -25,6 +25,7 @@ class _Input(NamedTuple):
 
 INPUTS: Mapping[Need, _Input] = {
     "text_rows": _Input("text token", "tokens"),
+    "margin": _Input("token", "tokens"),
     "coord_rows": _Input("coordinate", "coord_tokens"),
     "gate": _Input("coordinate", "coord_tokens"),
     "coord_logits": _Input("coordinate", "coord_tokens"),
@@ -125,6 +126,7 @@ def register_term(
     | `"coord_logits"` | a coordinate token | `coord_logits_CK`, `soft_targets_CK` |
     | `"expectation"` | a coordinate token | `expected_C`, the expected coordinate |
     | `"box"` | an object | `predicted_M4`, the expected box |
+    | `"margin"` | a supervised token | `margin_N`, the target logit minus the mean of all logits |
 
     Ground truth (`bins_C`, `true_C`, `true_bins_C`, `boxes_M4`) and `config` are always available. The fused form
     computes only the inputs of terms with a weight; the logits of the full vocabulary are never available.
@@ -139,7 +141,8 @@ def register_term(
         weight_field: the field of `ObjectiveConfig` with the weight; None for `extra_weights`
         default_weight: weight if `extra_weights` does not contain it; 0 leaves the term out
         log_key: the name under which it is logged; by default its name
-        diagnostic: whether diagnostics compute it even without a weight (not if it needs text tokens, `"text_rows"`)
+        diagnostic: whether diagnostics compute it even without a weight (not if it needs text tokens, `"text_rows"`
+            or `"margin"`)
         replace: whether an existing term of that name may be replaced
         trainable: False for a quantity that is only measured and may have no weight
         loss_key: the name under which a trainer logs the weighted term; None adds it to the sum of all others
