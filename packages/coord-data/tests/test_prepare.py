@@ -227,3 +227,21 @@ def test_each_image_left_out_is_a_copy_of_the_one_that_is_kept(tmp_path):
     prepare([tmp_path / "a.jsonl"], tmp_path / "out", ReadingRules(), drop_duplicates="near")
     rows = json.loads((tmp_path / "out" / "instances.summary.json").read_text())["dropped_duplicates"]
     assert {row["image"]: row["kept"] for row in rows} == {"../b.png": "../a.png", "../d.png": "../c.png"}
+
+
+def test_boxes_and_phrases_that_only_copies_have_are_joined(tmp_path):
+    for name in "ab":
+        picture(1).save(tmp_path / f"{name}.png")
+    near, other = [0.1, 0.1, 0.5, 0.5], [0.6, 0.6, 0.9, 0.9]
+    records = [("a", near, {}), ("b", [0.11, 0.1, 0.5, 0.5], {}), ("b", other, {}), ("b", other, {"query": "left cat"})]
+    lines = [{"image": f"{n}.png", "objects": [{"desc": "cat", "bbox": box}], **more} for n, box, more in records]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    prepare([tmp_path / "t.jsonl"], tmp_path / "out", ReadingRules(), drop_duplicates="exact", join_boxes=True)
+    written = read_instances(tmp_path / "out" / "instances.jsonl").instances
+    assert [(i.image, [list(o.bbox) for o in i.objects]) for i in written] == [
+        ("../a.png", [near, other]),
+        ("../a.png", [other]),
+    ]
+    assert written[1].query == "left cat"
+    with pytest.raises(InputError, match=r"--join-boxes .* add --drop-duplicates"):
+        prepare([tmp_path / "t.jsonl"], tmp_path / "x", ReadingRules(), join_boxes=True)

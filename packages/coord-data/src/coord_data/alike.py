@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from coord_codec import Instance
+from coord_codec import Instance, Object
 from coord_data.image_file import ImageFile
 
 NEAR_BITS = 4
@@ -54,6 +54,12 @@ def have_same_boxes(one: Boxes, other: Boxes) -> bool:
         return False
     is_near_MM = (np.abs(one[1][:, None] - other[1]) <= _SAME_BOX).all(axis=2) & (one[0][:, None] == other[0])
     return bool(is_near_MM.any(axis=0).all() and is_near_MM.any(axis=1).all())
+
+
+def is_same_object(one: Object, other: Object) -> bool:
+    """Return whether the objects of two copies are the same: of one description, at the same place."""
+    sides = zip(one.bbox, other.bbox, strict=True)
+    return one.desc == other.desc and all(abs(a - b) <= _SAME_BOX for a, b in sides)
 
 
 @dataclass(frozen=True)

@@ -103,6 +103,9 @@ def prepare(
         Literal["exact", "near"] | None,
         typer.Option(help="Keep the first of equal files, or also of copies of another size or quality."),
     ] = None,
+    join_boxes: Annotated[
+        bool, typer.Option("--join-boxes", help="Give the image that is kept the boxes that only its copies have.")
+    ] = False,
     count: Annotated[
         int | None,
         typer.Option(min=1, help="The number of images to draw from all; the same ones again with the same --seed."),
@@ -130,7 +133,8 @@ def prepare(
         allow_outside=allow_outside,
         strict=strict,
     )
-    write_prepared(sources, out, rules, split, drop_duplicates=drop_duplicates, count=count, seed=seed)
+    duplicates: dict[str, Any] = {"drop_duplicates": drop_duplicates, "join_boxes": join_boxes}
+    write_prepared(sources, out, rules, split, **duplicates, count=count, seed=seed)
 
 
 @app.command()

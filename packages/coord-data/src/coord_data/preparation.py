@@ -38,6 +38,7 @@ def prepare(
     split: float | None = None,
     *,
     drop_duplicates: DropDuplicates | None = None,
+    join_boxes: bool = False,
     count: int | None = None,
     seed: int = 0,
 ) -> None:
@@ -50,6 +51,7 @@ def prepare(
         data: `images`, `format`, `on_bad_box`, `allow_outside`, `read_as` and `strict`
         split: share of the images that go to val.jsonl, chosen by a hash of their content
         drop_duplicates: keep the first of equal files, or also of copies; all images if None
+        join_boxes: give the image that is kept the objects that only its copies have
         count: number of images that are drawn from those that are left, in their order; all if None
         seed: decides which images are drawn
 
@@ -67,6 +69,8 @@ def prepare(
     folder = (out.parent if single else out).resolve()
     if single and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
+    if join_boxes and drop_duplicates is None:
+        raise InputError("--join-boxes joins those of duplicates that are left out; add --drop-duplicates exact")
     sets = [
         load_annotated(path, data.model_copy(update={"images": images}), name=str(_named_path(path)))
         for path, images in _images_of(sources, data.images)
@@ -82,7 +86,7 @@ def prepare(
     dropped: list[Dropped] = []
     near: list[dict[str, object]] = []
     if drop_duplicates is not None:
-        instances, dropped = without_duplicates(instances, looks, drop_duplicates)
+        instances, dropped = without_duplicates(instances, looks, drop_duplicates, join=join_boxes)
         facts["dropped_duplicates"] = [asdict(row) for row in dropped]
     if count is not None:
         instances, facts["drawn"] = drawn(instances, count, seed), {"count": count, "seed": seed}
@@ -97,7 +101,8 @@ def prepare(
         if dropped:
             line += f", for example {dropped[0].image}, as {dropped[0].kept} is kept"
         if other := sum(not row.same_boxes for row in dropped):
-            line += f"; {other} of them had other boxes, which are lost"
+            fate = "joined" if join_boxes else "lost; --join-boxes keeps them"
+            line += f"; {other} of them had other boxes, which are {fate}"
         _LOG.info(line)
     if data.allow_outside:
         _LOG.info("images may lie outside their folder: allow that wherever this is read (--allow-outside)")

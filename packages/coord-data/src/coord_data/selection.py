@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from coord_codec import InputError, Instance, Problem
-from coord_data.alike import Pair, boxes_by_image, duplicates_in, is_same, near_duplicates, same_boxes_of
+from coord_codec import InputError, Instance, Object, Problem
+from coord_codec.records import phrase_of
+from coord_data.alike import (
+    Pair,
+    boxes_by_image,
+    duplicates_in,
+    is_same,
+    is_same_object,
+    near_duplicates,
+    same_boxes_of,
+)
 from coord_data.image_file import ImageFile
 
 DropDuplicates = Literal["exact", "near"]
@@ -41,7 +50,7 @@ class Dropped:
 
 
 def without_duplicates(
-    instances: Sequence[Instance], looks: Looks, which: DropDuplicates
+    instances: Sequence[Instance], looks: Looks, which: DropDuplicates, *, join: bool = False
 ) -> tuple[list[Instance], list[Dropped]]:
     """Return the records that are kept, and the images that are left out, each with the one kept.
 
@@ -51,6 +60,7 @@ def without_duplicates(
         instances: the records
         looks: what a look at each image told
         which: copies that are left out
+        join: whether the kept image gets the objects that only its copies have
     """
     names, boxes = list(looks), boxes_by_image(instances)
     kept_as: dict[int, Pair] = {}
@@ -62,9 +72,26 @@ def without_duplicates(
         Dropped(one := names[at], other := names[pair.first], pair.how, same_boxes_of(one, other, boxes))
         for at, pair in sorted(kept_as.items())
     ]
-    left_out = {row.image for row in dropped}
-    kept = [instance for instance in instances if instance.image not in left_out]
-    return kept, dropped
+    kept_name = {row.image: row.kept for row in dropped}
+    copies = [instance for instance in instances if instance.image in kept_name]
+    kept = [instance for instance in instances if instance.image not in kept_name]
+    return (_joined(kept, copies, kept_name) if join else kept), dropped
+
+
+def _joined(kept: Sequence[Instance], copies: Sequence[Instance], kept_name: Mapping[str, str]) -> list[Instance]:
+    """Return the kept records with the objects that only copies have; a copy's phrase becomes a record of its own."""
+    phrases = [copy for copy in copies if phrase_of(copy) is not None]
+    added: dict[str, list[Object]] = {}
+    for copy in copies:
+        if phrase_of(copy) is None:
+            added.setdefault(kept_name[copy.image], []).extend(copy.objects)
+    joined = []
+    for instance in kept:
+        further = added.pop(instance.image, []) if phrase_of(instance) is None else []
+        objects = list(instance.objects)
+        objects += (new for new in further if not any(is_same_object(new, known) for known in objects))
+        joined.append(instance.model_copy(update={"objects": tuple(objects)}) if further else instance)
+    return [*joined, *(copy.model_copy(update={"image": kept_name[copy.image]}) for copy in phrases)]
 
 
 def drawn(instances: Sequence[Instance], count: int, seed: int) -> list[Instance]:
