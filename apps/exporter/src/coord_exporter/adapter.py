@@ -15,6 +15,7 @@ from coord_adapter import weights_digest
 from coord_adapter.format import GUARD_NAME, WEIGHTS_FILE, StoredOffsets, find_offsets, offset_part
 from coord_codec.files import InputError
 from coord_codec.records import validated
+from coord_exporter.checkpoint.folder import sha256_of
 from coord_exporter.checkpoint.read import (
     CARD_FILE,
     FLOATS,
@@ -163,8 +164,9 @@ class Adapter:
         return read_object(path) if path.is_file() else {}
 
     def sources(self) -> dict:
-        """Return the adapter's name and digest, for the record of an export."""
-        return {"name": self.name, "weights": weights_digest(self.folder)}
+        """Return the adapter's name and digests, for the record of an export."""
+        files = {path.name: sha256_of(path) for path in (self.file.path, self.config.path)}
+        return {"name": self.name, "weights": weights_digest(self.folder)} | files
 
     def fingerprint(self) -> str | None:
         """Return the fingerprint stored in the adapter's card or with its offsets.

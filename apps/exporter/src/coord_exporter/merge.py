@@ -131,14 +131,14 @@ def merge(
 
 
 def _source_entry(base: StoredCheckpoint, adapter: Adapter) -> dict:
-    """Return the adapter's name and digest for the record of the export.
+    """Return the adapter's name and digests for the record of the export.
 
     Raises:
         InputError: if the adapter is already merged according to the base's record
     """
-    sources = adapter.sources()
+    sources, name = adapter.sources(), adapter.file.path.name
     for entry in history_of(base.folder):
-        if entry.get("kind") == "merge" and entry.get("adapter", {}).get("weights") == sources["weights"]:
+        if entry.get("kind") == "merge" and entry.get("adapter", {}).get(name) == sources[name]:
             raise InputError(f"{adapter.folder}: is merged into {base.folder} already (according to its export.json)")
     return sources
 

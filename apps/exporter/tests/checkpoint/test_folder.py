@@ -1,7 +1,9 @@
 """What lies in OUT beside the weights: companions, record; and the progress shown meanwhile."""
 
+import hashlib
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,7 +20,6 @@ from tiny_checkpoint import (
     read_json,
 )
 
-from coord_adapter import weights_digest
 from coord_exporter import InputError
 from coord_exporter.checkpoint.folder import history_of
 
@@ -91,9 +92,15 @@ def test_record_names_sources_and_digests(sharded, tmp_path):
     assert content["format"] == 1
     (entry,) = content["history"]
 
+    def digest(path):
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
     assert entry["kind"] == "merge" and entry["tied"] is False and entry["changed_tensors"] == 16
-    for name in ("adapter", "base"):
-        assert entry[name] == {"name": name, "weights": weights_digest(sharded / name)}
+    weights = sharded / "adapter" / "adapter_model.safetensors"
+    assert entry["adapter"]["adapter_model.safetensors"] == digest(weights)
+    for path in (sharded / "base").glob("*.safetensors"):
+        assert entry["base"][path.name] == digest(path)
+    assert entry["base"]["config.json"] == digest(sharded / "base" / "config.json")
     assert entry["fingerprint"] == coord_vocab().fingerprint("qwen")
     assert set(entry["versions"]) == {"python", "torch", "coord-exporter", "coord-codec"}
     assert str(tmp_path) not in json.dumps(content)

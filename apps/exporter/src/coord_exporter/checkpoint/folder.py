@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 from tqdm import tqdm
 
-from coord_adapter import DRAFTS_FILE, weights_digest
+from coord_adapter import DRAFTS_FILE
 from coord_codec.files import InputError, write_text
 from coord_exporter.checkpoint.read import CARD_FILE, INDEX_FILE, RECORD_FILE, StoredCheckpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe
@@ -87,7 +90,7 @@ def write_export(
     check_space(out, total + sum(path.stat().st_size for path in export.companions.values()))
     # In a log a line every ten seconds, on a terminal one that changes.
     bar = {"unit": "B", "unit_scale": True, "mininterval": 0.2 if sys.stderr.isatty() else 10}
-    with staged(out, force) as stage:
+    with staged(out, force) as stage, _digesting(base) as digests:
         with one_thread(), tqdm(total=total, desc="writing", disable=quiet, **bar) as progress:
             for file in files:
                 write_file(stage / file.name, file, progress.update)
@@ -101,8 +104,8 @@ def write_export(
         verified = verify(stage) if verify is not None else None
         history = history_of(base.folder)
         if export.entry is not None:
-            source = {"name": base.name, "weights": weights_digest(base.folder)}
-            entry = export.entry | {"base": source, "versions": versions()}
+            sources = {name: digest.result() for name, digest in digests.items()}
+            entry = export.entry | {"base": {"name": base.name} | sources, "versions": versions()}
             history = [*history, entry | ({"verification": verified} if verified else {})]
         write_record(stage, history)
     return verified
@@ -191,6 +194,23 @@ def write_record(stage: Path, history: list[dict]) -> None:
     """Write export.json: the history of a finished folder, and its files, which `--force` may replace."""
     files = sorted(path.relative_to(stage).as_posix() for path in stage.rglob("*") if path.is_file())
     write_json(stage / RECORD_FILE, {"format": _FORMAT, "history": history, "files": files})
+
+
+def sha256_of(path: Path) -> str:
+    """Return the digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def _digesting(base: StoredCheckpoint) -> Iterator[dict[str, Future[str]]]:
+    """Compute the digests of the base's files in a separate thread, since they take as long as merging."""
+    digester = ThreadPoolExecutor(1)
+    paths = [base.folder / "config.json", *(file.path for file in base.files)]
+    try:
+        yield {path.name: digester.submit(sha256_of, path) for path in paths}
+    finally:
+        digester.shutdown(cancel_futures=True)
 
 
 def versions() -> dict[str, str]:
