@@ -47,6 +47,17 @@ def test_card_says_on_which_images_it_was_scored_and_where_nothing_was_measured(
     assert "\n".join(rows) in card
 
 
+def test_card_says_what_calibrations_rest_on(run, cached):
+    card = run / "checkpoints" / "checkpoint-10" / "coordexp.json"
+    values = json.loads(card.read_text()) if card.is_file() else {}
+    rests_on, errors = {"images": 50, "boxes": 90}, {"before": {"ece": 0.25}, "after": {"ece": 0.03125}}
+    values["calibrations"] = {"best_iou mirror": {"rests_on": rests_on, "reliability": errors}, "tokens": "damaged"}
+    card.write_text(json.dumps(values))
+    text = write_card(open_checkpoint(cached), "some/base", open_adapter(card.parent), {})
+    assert "| best_iou | mirror | 50 images, 90 boxes | 0.250 | 0.031 |" in text
+    assert "| tokens | none |" in text
+
+
 @pytest.mark.parametrize(
     "text", ["no block", "---\n: [\n---\nbroken", "---\n- a\n---\nlist", "", "---\nlicense: mit\n"]
 )

@@ -48,7 +48,7 @@ def write_card(base: StoredCheckpoint, name: str, adapter: Adapter, facts: dict[
         config = run / "config.yaml"
         settings = _mapping(config.read_text(encoding="utf-8", errors="replace")) if config.is_file() else {}
         text += _scores(_object_in(run / "evaluation.json"), _object(settings.get("evaluation")))
-    return text
+    return text + _calibrations(_object(adapter.card.get("calibrations")))
 
 
 def _scores(evaluation: dict, settings: dict) -> str:
@@ -68,6 +68,23 @@ def _scores(evaluation: dict, settings: dict) -> str:
         images = "images that it was trained on, which says nothing of others"
     rows = "\n".join(f"| {metric} | {value} |" for metric, value in cells.items())
     return f"\n## Scores of the run's own evaluation\n\nOn {images}.\n\n| metric | value |\n|---|---|\n{rows}\n"
+
+
+def _calibrations(calibrations: dict) -> str:
+    """Return the section of the calibrations in coordexp.json; empty if there are none."""
+    rows = []
+    for key, value in calibrations.items():
+        rests_on, reliability = _object(_object(value).get("rests_on")), _object(_object(value).get("reliability"))
+        errors = [_object(reliability.get(when)).get("ece") for when in ("before", "after")]
+        cells = [f"{error:.3f}" if isinstance(error, float) else "not stated" for error in errors]
+        boxes, *views = key.split(" ")
+        fitted = f"{rests_on.get('images')} images, {rests_on.get('boxes')} boxes"
+        rows.append(f"| {boxes} | {', '.join(views) or 'none'} | {fitted} | {' | '.join(cells)} |")
+    if not rows:
+        return ""
+    head = "| boxes | further views | rests on | calibration error before | after |\n|---|---|---|---|---|\n"
+    text = "\n## Calibration of the scores\n\nOf the adapter before it was merged; `predict` uses it.\n\n"
+    return text + head + "\n".join(rows) + "\n"
 
 
 def _object(value: object) -> dict:
