@@ -19,6 +19,9 @@ from coord_exporter.vocabulary import DTYPES, check_base, check_fingerprint, set
 
 _VERIFIED_BYTES = 1 << 30  # bases up to this size are verified by default
 
+_VLLM_HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Sizes of attention heads that vLLM 0.32 runs on a CPU."""
+
 
 @dataclass(frozen=True)
 class MergeReport:
@@ -104,7 +107,7 @@ def merge(
     if (base_card := companions.pop("README.md", None)) is not None:
         companions[BASE_CARD] = base_card
     config, config_notes = _config_of_out(checkpoint, plan, dtype)
-    warnings += [*prompting_notes, *config_notes]
+    warnings += [*prompting_notes, *config_notes, *_unserved_heads(config)]
     entry = {"kind": "merge" if keep_lora is None else "rows", "adapter": source, "fingerprint": fingerprint}
     entry |= {"tied": plan.tied, "changed_tensors": len(plan.changed)}
     facts = {"fingerprint": fingerprint, "changed tensors": f"{len(plan.changed)} of {len(plan.recipes)}"}
@@ -150,6 +153,17 @@ def _config_of_out(base: StoredCheckpoint, plan: MergePlan, dtype: str | None) -
         config = set_tied(config, False)
         notes.append("embedding and head differ after merging: lm_head.weight is written, tie_word_embeddings is false")
     return (config if dtype is None else set_dtype(config, dtype)), notes
+
+
+def _unserved_heads(config: dict) -> list[str]:
+    """Return a note if vLLM's CPU attention does not take the size of the attention heads."""
+    text = config.get("text_config", config)
+    hidden, heads = text.get("hidden_size"), text.get("num_attention_heads")
+    size = text.get("head_dim") or (hidden // heads if hidden and heads else None)
+    if size is None or size in _VLLM_HEADS:
+        return []
+    sizes = ", ".join(map(str, _VLLM_HEADS))
+    return [f"attention heads of {size}: vLLM on a CPU takes {sizes}, and stops at its first request with others"]
 
 
 def _verify(base: StoredCheckpoint, adapter: Adapter, stage: Path) -> tuple[dict, list[str]]:

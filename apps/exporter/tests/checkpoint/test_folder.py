@@ -9,6 +9,7 @@ import pytest
 import torch
 from tiny_checkpoint import (
     coord_vocab,
+    edit_json,
     link_base,
     load,
     make_adapter,
@@ -36,6 +37,14 @@ def test_companions_come_along_unchanged(sharded, tmp_path):
     expected["tie_word_embeddings"] = expected["text_config"]["tie_word_embeddings"] = False
     assert read_json(tmp_path / "out" / "config.json") == expected
     assert sum("tie_word_embeddings is false" in warning for warning in report.warnings) == 1
+
+
+@pytest.mark.parametrize(("settings", "told"), [({"head_dim": 24}, True), ({"head_dim": 128}, False)])
+def test_size_of_heads_that_vllm_does_not_run_is_told(files, settings, told):
+    config = read_json(files / "base" / "config.json")
+    edit_json(files / "base" / "config.json", text_config=config["text_config"] | settings)
+    warnings = merge_in(files, files / "out").warnings
+    assert any("attention heads of 24: vLLM" in warning for warning in warnings) == told
 
 
 def test_companions_are_copied_through_links_and_others_left_out(sharded, tmp_path):
