@@ -126,7 +126,6 @@ SETTINGS = [
     ("trainable_token_indices", [1.5]),
     ("use_dora", True),
     ("lora_bias", True),
-    ("bias", "lora_only"),
     ("use_rslora", "false"),
     ("fan_in_fan_out", "no"),
     ("target_modules", [3]),

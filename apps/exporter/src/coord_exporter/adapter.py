@@ -30,7 +30,7 @@ from coord_exporter.checkpoint.recipe import first_not_finite, read_rows
 _PREFIX = "base_model.model."
 
 # Settings that merging uses, and those that matter only for training or loading.
-_USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora bias modules_to_save "
+_USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora bias lora_bias modules_to_save "
 _USED += "trainable_token_indices init_lora_weights peft_type target_parameters"
 _INERT = "auto_mapping base_model_name_or_path revision task_type inference_mode peft_version target_modules "
 _INERT += "exclude_modules lora_dropout layers_to_transform layers_pattern runtime_config ensure_weight_tying "
@@ -44,6 +44,7 @@ _PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal")
 _PARTS = {
     ".lora_A.weight": "a",
     ".lora_B.weight": "b",
+    ".lora_B.bias": "bias",
     ".lora_embedding_A": "embedding_a",
     ".lora_embedding_B": "embedding_b",
     ".lora_magnitude_vector": "magnitude",
@@ -92,7 +93,8 @@ class LoraSettings:
     alpha_pattern: dict[_Pattern, _Number] = field(default_factory=dict)
     use_rslora: StrictBool = False
     use_dora: StrictBool = False
-    bias: Literal["none", "all"] = "none"  # PEFT saves none of those that "lora_only" trains
+    bias: Literal["none", "all", "lora_only"] = "none"
+    lora_bias: StrictBool = False
     modules_to_save: tuple[str, ...] = ()
     trainable_token_indices: _TokenLists = field(default_factory=dict)
     target_parameters: tuple[str, ...] = ()
@@ -123,6 +125,7 @@ class Factors:
 
     a: TensorInfo | None = None
     b: TensorInfo | None = None
+    bias: TensorInfo | None = None
     embedding_a: TensorInfo | None = None
     embedding_b: TensorInfo | None = None
     magnitude: TensorInfo | None = None

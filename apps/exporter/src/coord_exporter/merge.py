@@ -96,7 +96,7 @@ def merge(
         lora_modules(checkpoint, opened)
         verify = False
     companions, left_out = find_companions(checkpoint, opened.folder)
-    warnings += left_out
+    warnings += [*plan.notes, *left_out]
     fingerprint = opened.fingerprint()
     if opened.offsets is not None or fingerprint is not None:
         warnings += check_fingerprint(base_folder, fingerprint)

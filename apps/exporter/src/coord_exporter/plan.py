@@ -13,7 +13,7 @@ from coord_exporter.adapter import Adapter, Factors
 from coord_exporter.checkpoint.modules import empty_model, named_as_modules
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo
 from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
-from coord_exporter.steps import ExpertStep, LoraStep, RowsStep
+from coord_exporter.steps import BiasStep, ExpertStep, LoraStep, RowsStep
 from coord_exporter.vocabulary import DTYPES, Tables, find_tables
 
 _OTHER_BASE = "was the adapter trained on another base?"
@@ -28,12 +28,14 @@ class MergePlan:
         tied: whether embedding and head are tied in the output
         was_tied: whether they are tied in the base
         changed: names of the tensors that are not copied from the base
+        notes: what the adapter's file lacks
     """
 
     recipes: dict[str, Recipe]
     tied: bool
     was_tied: bool
     changed: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def untied(self) -> bool:
@@ -96,7 +98,7 @@ def plan_merge(
             raise InputError(f"{base.folder}: {name}: expected {', '.join(FLOATS)}, found {found}")
     names = tuple(recipes[name].name for name in changed)
     stored = {recipe.name: _in_dtype(recipe, dtype) for recipe in recipes.values()}
-    return MergePlan(stored, tied, tables.tied, names)
+    return MergePlan(stored, tied, tables.tied, names, _lost_biases(base, adapter))
 
 
 def _copy_in(base: StoredCheckpoint, name: str) -> Recipe | None:
@@ -121,6 +123,22 @@ def _lost_factors(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
     if lost:  # transformers does not load all that a checkpoint stores, such as `mtp.*`
         lost &= {name for name, _ in empty_model(base).named_modules()}
     return sorted(lost)
+
+
+def _lost_biases(base: StoredCheckpoint, adapter: Adapter) -> tuple[str, ...]:
+    """Return a note if biases of the base were trained and are not in the adapter's file."""
+    kind = adapter.config.bias
+    trained = {
+        "none": set(),
+        "lora_only": {f"{module}.bias" for module in adapter.factors},
+        "all": {name for name in base.tensors if name.endswith(".bias")},
+    }[kind]
+    if not (lost := (trained & base.tensors.keys()) - adapter.rewritten.keys() - adapter.saved.keys()):
+        return ()
+    return (
+        f"{adapter.config.path}: bias: {kind!r} trained {len(lost)} biases, the first {min(lost)}, and the adapter's "
+        "file has none of them (PEFT does not save those of 'lora_only'): the export keeps the base's",
+    )
 
 
 def _unknown_names(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> list[str]:
@@ -193,6 +211,8 @@ def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
             head_shares = name == tables.embed and _head_shares_rows(adapter, tables)
             for target in {name, tables.head} if head_shares else {name}:
                 steps.setdefault(target, []).append(step)
+        if adapter.config.lora_bias or factors.bias is not None:
+            steps.setdefault(f"{module}.bias", []).append(_bias_step(base, adapter, module, factors.bias))
     for name, step in offset_steps(base, adapter, tables).items():
         steps.setdefault(name, []).append(step)
     return steps
@@ -218,7 +238,7 @@ def _expert_step(adapter: Adapter, name: str, factors: Factors, weight: TensorIn
     where = f"{adapter.file.path}: {name}"
     experts, rank = weight.shape[0], adapter.config.rank(name)
     a, b = factors.a, factors.b
-    if a is None or b is None or factors.magnitude is not None:
+    if a is None or b is None or factors.magnitude is not None or factors.bias is not None:
         raise InputError(f"{where}: expected two factors for the experts; save the adapter again")
     if a.shape[0] != rank * experts or b.shape[1] != rank * experts:
         raise InputError(
@@ -256,6 +276,18 @@ def _lora_step(adapter: Adapter, module: str, factors: Factors, weight: TensorIn
     if magnitude is not None and magnitude.shape not in ((rows,), (rows, 1), (1, rows)):
         raise InputError(f"{where}: magnitude {list(magnitude.shape)}, expected {rows} values")
     return LoraStep(a, b, config.scale(module), magnitude, transposed=embedding)
+
+
+def _bias_step(base: StoredCheckpoint, adapter: Adapter, module: str, bias: TensorInfo | None) -> BiasStep:
+    where = f"{adapter.file.path}: {module}"
+    stored = base.tensors.get(f"{module}.bias")
+    if bias is None or not adapter.config.lora_bias:
+        raise InputError(f"{where}: lora_bias in the configuration and lora_B.bias in the weights disagree")
+    if stored is None:
+        raise InputError(f"{where}: lora_bias cannot be merged, the base's layer has no bias")
+    if stored.shape != bias.shape:
+        raise InputError(f"{where}: bias {list(bias.shape)} on {list(stored.shape)}; {_OTHER_BASE}")
+    return BiasStep(bias, adapter.config.scale(module))
 
 
 def _token_rows_step(

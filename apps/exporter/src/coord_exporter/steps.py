@@ -98,6 +98,19 @@ class ExpertStep(Step):
 
 
 @dataclass(frozen=True)
+class BiasStep(Step):
+    """Add a scaled `lora_bias` vector [O] to a bias."""
+
+    bias: TensorInfo
+    scale: float
+
+    def open(self) -> RowFunction:
+        """Load the vector."""
+        bias = read_float(self.bias)
+        return lambda rows, lo, hi: rows.add_(bias[lo:hi] * self.scale)
+
+
+@dataclass(frozen=True)
 class RowsStep(Step):
     """Change some rows by the rows of a table: add offsets, or replace rows by trained or new ones.
 

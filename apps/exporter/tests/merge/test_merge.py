@@ -104,6 +104,7 @@ VARIANTS = {
     "all linear": {"target_modules": "all-linear"},
     "saved module": {"modules_to_save": ["merger", "lm_head"]},
     "biases": {"bias": "all", "target_modules": r".*visual.blocks.*(qkv|proj)"},
+    "lora bias": {"lora_bias": True, "target_modules": r".*visual.*qkv"},
     "head": {"target_modules": ["lm_head", "q_proj"]},
     "trainable tokens": {"trainable_token_indices": {"embed_tokens": [7, 3], "lm_head": [900, 5, 0]}},
     "trainable tokens, list": {"trainable_token_indices": [1250, 4]},
@@ -285,6 +286,19 @@ def test_dtype_is_that_of_all_weights_and_of_the_configuration(bases, adapters, 
     config = read_json(tmp_path / "out" / "config.json")
     assert config["dtype"] == dtype and config["text_config"].get("dtype", dtype) == dtype
     assert load(tmp_path / "out").get_input_embeddings().weight.dtype == getattr(torch, dtype)
+
+
+@pytest.mark.parametrize(("bias", "lost"), [("lora_only", True), ("all", False), ("none", False)])
+def test_biases_that_were_trained_and_not_saved_are_told(bases, tmp_path, bias, lost):
+    """PEFT trains the biases of adapted layers with `lora_only`, and looks for them under names without them."""
+    make_adapter(tmp_path / "adapter", bases(False), None, bias=bias, target_modules=r".*visual.blocks.*(qkv|proj)")
+    saved = {name for name in read_all(tmp_path / "adapter") if name.endswith("base_layer.bias")}
+    report = merge_quietly(bases(False), tmp_path / "adapter", tmp_path / "out")
+    told = [warning for warning in report.warnings if "bias: " in warning]
+    assert bool(told) is lost and bool(saved) is (bias == "all")
+    if lost:
+        assert told[0].startswith(f"{tmp_path / 'adapter' / 'adapter_config.json'}: bias: 'lora_only'")
+        assert "trained 2 biases" in told[0]
 
 
 def test_merge_states_one_tie_where_the_base_states_two(files):

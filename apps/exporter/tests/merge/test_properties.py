@@ -29,7 +29,7 @@ def configurations(draw):
     lora["use_rslora"], lora["use_dora"] = draw(st.booleans()), draw(st.booleans())
     lora["rank_pattern"] = draw(st.sampled_from([{}, {"q_proj": 3}, {r".*layers\.1.*v_proj": 2, "qkv": 4}]))
     lora["alpha_pattern"] = draw(st.sampled_from([{}, {"down_proj": 5}, {"lm_head": 2, "embed_tokens": 9}]))
-    lora["bias"] = draw(st.sampled_from(["none", "all"]))
+    lora["bias"] = draw(st.sampled_from(["none", "all", "lora_only"]))
     lora["modules_to_save"] = draw(st.sampled_from([None, ["merger"], ["lm_head"], ["embed_tokens"]]))
     tokens = [
         None,
