@@ -13,6 +13,7 @@ from torch import Tensor
 from coord_codec import CoordGrid, CoordVocab
 from coord_losses.batch import Batch
 from coord_losses.config import ObjectiveConfig
+from coord_losses.fused.gather import full_logits, full_weight
 from coord_losses.fused.head import LinearHead
 from coord_losses.fused.quantities import HiddenQuantities
 from coord_losses.inputs import TermInputs, diagnostic_terms, needs_coord_logits, needs_of
@@ -83,7 +84,8 @@ class CoordObjective:
         """Compute the terms in the readable form, from the logits of the supervised rows (`supervised_rows`).
 
         Args:
-            logits_NV: logits of shifted rows; bfloat16 and float16 are computed in float32
+            logits_NV: logits of shifted rows; bfloat16 and float16 are computed in float32, and a `DTensor` is
+                gathered
             targets_N: the target token id of each row; none is ignored
             objects: the objects for the box term; None for no objects
             checks: those of `SupervisedLabels` for these targets and objects; None reads them from the device
@@ -92,6 +94,7 @@ class CoordObjective:
             ValueError: if shapes disagree, a target lies outside the vocabulary, the vocabulary does not include
                 the coordinate tokens, or the target of an object's row is not a coordinate
         """
+        logits_NV = full_logits(logits_NV)
         if logits_NV.dim() != 2:
             raise ValueError(
                 f"logits_NV must be [N, V], one row per target, got {list(logits_NV.shape)}; "
@@ -154,7 +157,8 @@ class CoordObjective:
         Terms, totals and gradients equal those of the readable form on `hidden · weightᵀ` (+ offsets). With a frozen
         weight everything is computed in the forward pass and the weight is not needed again; with a trained weight
         (`head_weight_VH.requires_grad`) the backward pass computes the logits a second time. Under autocast the
-        matrix products use its dtype. `diagnostics()` applies the head again.
+        matrix products use its dtype. `diagnostics()` applies the head again. Weights that are a `DTensor` (FSDP2) are
+        gathered, and their gradient is averaged over the ranks.
 
         Args:
             hidden_NH: input of the head, rows selected and shifted (see `supervised_rows`)
@@ -176,17 +180,18 @@ class CoordObjective:
             ValueError: as in the readable form, or if the shapes of the head's parts do not match
         """
         vocab = self.vocab
-        if hidden_NH.shape[1:] != head_weight_VH.shape[1:]:
+        weight_VH, bias_V = full_weight(head_weight_VH), full_weight(bias_V)
+        if hidden_NH.shape[1:] != weight_VH.shape[1:]:
             raise ValueError(
-                f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(head_weight_VH.shape)}: "
+                f"hidden_NH is {list(hidden_NH.shape)}, head_weight_VH {list(weight_VH.shape)}: "
                 "two dimensions each, the last dimension must agree; supervised_rows(hidden, labels) selects the rows"
             )
-        coord = slice(0, 0) if vocab is None else coord_range(vocab, len(head_weight_VH))
+        coord = slice(0, 0) if vocab is None else coord_range(vocab, len(weight_VH))
         if logit_scale != 1:
             hidden_NH = hidden_NH * logit_scale
             bias_V = None if bias_V is None else bias_V * logit_scale
-        head = LinearHead.of(coord, head_weight_VH, offsets_KH, offset_ids_K, chunk_rows, bias_V, softcap)
-        batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), len(head_weight_VH), checks)
+        head = LinearHead.of(coord, weight_VH, full_weight(offsets_KH), offset_ids_K, chunk_rows, bias_V, softcap)
+        batch = Batch.sort(targets_N, objects, vocab, len(hidden_NH), len(weight_VH), checks)
         grid = CoordGrid() if vocab is None else vocab.grid
         inputs = HiddenQuantities(self.config, grid, head, hidden_NH, targets_N, batch)
         quantities = inputs.compute(denominators)
