@@ -34,7 +34,7 @@ _accumulate = _quiet(COCOeval.accumulate)
 class QuietCOCOeval(COCOeval):  # type: ignore[misc]
     """pycocotools' evaluation, a category after the other, since its records of all would take most of the memory."""
 
-    def evaluate(self) -> None:
+    def evaluate(self: Any) -> None:
         """Evaluate and accumulate; of a category only the images with an object or a box, as others count nothing."""
         self._prepare()
         of_all, parts = self.params, []
