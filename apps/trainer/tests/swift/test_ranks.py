@@ -77,21 +77,11 @@ def on_one_rank(jobs, bases, tmp_path_factory):
     return config, *jobs.run_lora(config, bases["lora"], tmp_path_factory.mktemp("whole"))
 
 
-def test_evaluation_that_fails_on_one_rank_is_left_out_on_all(two_ranks):
+def test_ranks_share_the_images_whose_answers_are_scored(two_ranks):
     folder, printed = two_ranks[0] / "scored", two_ranks[1]
-    told = {line["step"]: line["eval_failed"] for line in read_lines(folder) if "eval_failed" in line}
-    assert told == {
-        1: "evaluation losses: RuntimeError: it failed on another rank, whose log says why",
-        2: "scoring of answers: RuntimeError: it failed on another rank, whose log says why",
-        3: "scoring of answers: RuntimeError: no score on the first rank",
-    }
-    assert "no memory on the second rank" in (folder / "swift.1.log").read_text()
-    assert [line["step"] for line in read_lines(folder) if "eval_AP" in line] == [1]
-    assert [line["step"] for line in read_lines(folder) if "eval_total_loss" in line] == [2, 3]
-    images = [json.loads((folder / f"answers-{turn}.json").read_text()) for turn in (1, 3)]
-    assert images[0] == images[1] and len(set(images[0])) == 5  # each once, from both ranks
+    assert [line["step"] for line in read_lines(folder) if {"eval_AP", "eval_total_loss"} <= line.keys()] == [1]
+    assert len(set(json.loads((folder / "answers.json").read_text()))) == 5
     assert printed.count("step 1: AP") == 1
-    assert (folder / "checkpoints" / "checkpoint-3" / "complete.json").is_file()
 
 
 @pytest.mark.parametrize("way", ["packed", "packed-zero3"])
@@ -198,38 +188,6 @@ def test_deepspeed_trains_in_a_process_that_no_launcher_started(tmp_path, forked
     done = forked(tmp_path / "alone.py", *words, **ON_THE_CPU)
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "run" / "checkpoints" / "checkpoint-1").glob("global_step*/*optim_states.pt"))
-
-
-FAILING_EVALUATION = """
-import os, sys
-from two_ranks import without_compiling
-from coord_trainer import cli
-from coord_trainer.swift.trainer import CoordTrainer
-without_compiling()
-take, calls = CoordTrainer.prediction_step, []
-def fail(*_, **__):
-    raise RuntimeError("no memory in the model")
-def fail_on_the_second(trainer, model, *words, **more):
-    calls.append(trainer.state.global_step)
-    if os.environ["RANK"] == "1" and len(calls) == 1:
-        model.get_output_embeddings().register_forward_pre_hook(fail)
-    return take(trainer, model, *words, **more)
-CoordTrainer.prediction_step = fail_on_the_second
-sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
-cli.main()
-"""
-
-
-@LAUNCH
-def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_reason(tmp_path, forked):
-    (tmp_path / "failing.py").write_text(FAILING_EVALUATION)
-    words = [*SMALL, "training.max_steps=2", "training.eval_steps=1", "training.deepspeed=zero3"]
-    words = tmp_path / "failing.py", *words, f"run.dir={tmp_path / 'run'}"
-    done = forked(HELPERS / "forked_ranks.py", 2, *words, **ON_THE_CPU)
-    assert done.returncode != 0
-    assert "step 1: the evaluation losses failed inside the model on rank 1" in done.stderr, done.stderr
-    assert "no memory in the model" in done.stderr and "run.resume=true" in done.stderr
-    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"].startswith("failed")
 
 
 @LAUNCH
