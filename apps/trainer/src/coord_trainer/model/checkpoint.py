@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,8 +30,7 @@ from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
 class LoadedCheckpoint:
     """A model ready for inference, with its processor, coordinate tokens, system message and draft embeddings.
 
-    `drafted` counts the passes of drafted answers until they are reported; `passes` keeps buffers and recorded passes
-    from one batch to the next.
+    `passes` keeps buffers and recorded passes from one batch to the next.
     """
 
     model: Any
@@ -40,7 +38,6 @@ class LoadedCheckpoint:
     vocab: CoordVocab | None
     system: str | None = None
     drafts_SH: torch.Tensor | None = None
-    drafted: Counter[str] = field(default_factory=Counter, compare=False)
     passes: list[Any] = field(default_factory=list, init=False, compare=False, repr=False)
 
 
