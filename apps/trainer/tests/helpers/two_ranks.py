@@ -127,21 +127,25 @@ def build_base(config, folder):
     return base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
 
 
-def scored_run(base, out):
-    """Losses and scores of answers after the one step."""
-    from coord_trainer.answers.during_training import SubsetScorer
-
+def scored_config(base):
+    """One step, after which losses and answers to five images are scored; then all are answered."""
     config = cut_config({**cut(2, 1), "max_steps": 1, "save_steps": 1, "eval_steps": 1})
-    section = config.evaluation.model_copy(update={"ap_steps": 1, "ap_images": 5})
-    score = SubsetScorer.score
+    asked = {"ap_steps": 1, "ap_images": 5, "batch_size": 1, "max_new_tokens": 24}
+    sections = {"evaluation": asked, "model": {"path": base}}
+    return config.model_copy(
+        update={name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
+    )
 
-    def listed(scorer, answers):
-        (out / "answers.json").write_text(json.dumps(sorted(one["image_id"] for one in answers)))
-        return score(scorer, answers)
 
-    SubsetScorer.score = listed
-    run_cut(config.model_copy(update={"evaluation": section}), base, out)
-    SubsetScorer.score = score
+def scored_run(base, out):
+    """A run that scores, and the number of answers that each rank has generated."""
+    from coord_trainer.answers import local
+
+    answer, calls = local.answer_images, []
+    local.answer_images = lambda *words, **more: calls.append(1) or answer(*words, **more)
+    train_and_score(scored_config(base), out)
+    (out / f"calls.{rank()}").write_text(str(len(calls)))
+    local.answer_images = answer
 
 
 def count_optimizer_state():
