@@ -3,10 +3,11 @@
     uv run python benchmarks/scale.py [10000 100000] [--stage read --stage parse ...]
 
 A record has seven boxes on average. `read` opens and checks instance JSONL for the first time, `again` maps what that
-cached; `inspect` is the whole command with its images, `mixture` assigns an epoch of two sources, `encode` writes
-target texts, `parse` reads answers, and `score` compares as many images with their answers. Rows appear as measured.
+cached; `inspect` is the whole command with its images, `mixture` assigns an epoch of two sources, `encode` makes
+target texts, `parse` reads them, and `score` compares files of as many images and answers. Rows appear as measured.
 """
 
+import json
 import os
 import runpy
 import subprocess
@@ -22,11 +23,14 @@ LARGE = runpy.run_path(str(Path(__file__).parents[1] / "packages" / "coord-data"
 Stage = StrEnum("Stage", ["read", "again", "inspect", "mixture", "encode", "parse", "score"])
 
 
-def records(path: Path):
-    """Return the records of an instance file."""
-    from coord_codec import read_annotations
+def texts(path: Path):
+    """Yield the image id and the target text of each record of an instance file."""
+    from coord_codec import Instance, encode_target
 
-    return read_annotations(path).instances
+    with path.open() as lines:
+        for line in lines:
+            instance = Instance.model_validate_json(line)
+            yield instance.image_id, encode_target(instance)
 
 
 def carry_out(stage: Stage, path: Path) -> None:
@@ -48,17 +52,17 @@ def carry_out(stage: Stage, path: Path) -> None:
         for index in range(len(plan)):
             plan.locate(index, 0)
     else:
-        from coord_codec import encode_target
         from coord_eval import parse_answer, score
 
-        instances = records(path)
-        texts = [encode_target(instance) for instance in instances]
-        if stage == Stage.parse:
-            for text in texts:
-                parse_answer(text)
+        answers = path.parent / "answers.jsonl"
+        with answers.open("w") as file:
+            for image_id, text in texts(path):
+                if stage == Stage.parse:
+                    parse_answer(text)
+                if stage == Stage.score:
+                    file.write(json.dumps({"image_id": image_id, "text": text}) + "\n")
         if stage == Stage.score:
-            answers = [{"image_id": i.image_id, "text": text} for i, text in zip(instances, texts, strict=True)]
-            score([i.model_dump() for i in instances], answers)
+            score(path, answers)
 
 
 def main(
