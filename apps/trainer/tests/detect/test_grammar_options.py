@@ -8,7 +8,7 @@ import pytest
 from fakes import chat_reply, served
 from PIL import Image
 
-from coord_trainer.answers.grammar.served import read_tokenizer
+from coord_trainer.answers.grammar.served import AnswerForm, answer_pattern, lark_grammar, read_tokenizer
 
 ANSWER = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
 
@@ -47,6 +47,45 @@ def test_server_is_sent_the_grammar_in_its_own_spelling(run, tiny_model, image, 
     assert '"cat"' in sent and str(coordinate_ids(tiny_model)[0]) in sent
     (record,) = map(json.loads, (tmp_path / "found" / "predictions.jsonl").read_text().splitlines())
     assert record["objects"][0]["desc"] == "cat"
+
+
+@pytest.mark.parametrize(
+    ("answer", "outside"), [(ANSWER, False), ("A cat.", True), (ANSWER.replace("cat", "dog"), True)]
+)
+def test_answers_that_the_sent_grammar_does_not_allow_are_counted(run, tiny_model, image, tmp_path, answer, outside):
+    words = ["predict", tiny_model, image, "--out", tmp_path / "found", "--no-draw", "data.markers=obj"]
+    with served(lambda number, request: (200, chat_reply(answer))) as (url, _):
+        code, told, out = run(*words, "--endpoint", url, "--model", "m", "--grammar", "vllm", "--label", "cat")
+    assert code == 0, told
+    assert ("1 of 1 answer" in out and "--grammar vllm" in out) is outside
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("style", ["markers", "json"])
+@pytest.mark.parametrize("names", [None, ("cat", "red dog")])
+def test_pattern_of_answers_is_what_the_grammar_takes(tiny_model, style, names):
+    """Against the grammar itself, as llguidance reads it."""
+    llguidance, hf = pytest.importorskip("llguidance"), pytest.importorskip("llguidance.hf")
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    form = AnswerForm.for_tokenizer(tokenizer, "obj", style=style, names=names, max_objects=2)
+    grammar = llguidance.grammar_from("lark", lark_grammar(form))
+    tokens, pattern = hf.from_tokenizer(tokenizer, n_vocab=len(tokenizer)), answer_pattern(form, "obj")
+    sides = [f"<|coord_{k}|>" for k in (1, 2, 3, 4)]
+    cat, dog, bird = (
+        f'{{"desc": "{name}", "bbox": [{", ".join(sides)}]}}'
+        if style == "json"
+        else f"<obj_start>{name}{''.join(sides)}<obj_end>"
+        for name in ("cat", "red dog", "bird")
+    )
+    texts = ["", cat, dog, cat + dog, cat * 3, bird, "cat", cat + "!", cat.replace("<|coord_4|>", "")]
+    if style == "json":
+        texts = ["[" + text.replace("}{", "}, {") + "]" for text in texts] + [cat]
+    for text in texts:
+        matcher = llguidance.LLMatcher(tokens, grammar)
+        taken = matcher.consume_tokens(tokenizer(text)["input_ids"]) and matcher.is_accepting()
+        assert (pattern.fullmatch(text) is not None) == taken, text
 
 
 def test_tokenizer_of_an_export_is_read_without_torch(tiny_model):

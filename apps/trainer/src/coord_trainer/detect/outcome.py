@@ -14,6 +14,7 @@ from coord_codec.files import write_text
 from coord_eval.labelling import coco_results
 from coord_trainer.answers.detector import Detector
 from coord_trainer.answers.finish import BOXES_FILE, has_distributions
+from coord_trainer.checkpoints import locate_model
 from coord_trainer.console import say
 from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.request import Request
@@ -89,6 +90,7 @@ def _print_answers(
         )
     for line in finished:
         say(f"  {line}")
+    _report_outside_grammar(request, detector, good)
     _report_dropped(good)
     if failed:
         say(
@@ -165,6 +167,25 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
         for label, row in (threshold.get("expected") or {}).get("classes", {}).items():
             lines.append(f"  {label}: precision {row['precision']:.3f}, recall {row['recall']:.3f}")
     return lines
+
+
+def _report_outside_grammar(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> None:
+    """Print how many complete answers the grammar that was sent to the server does not allow."""
+    if request.server is None or request.model is None:
+        return
+    from coord_trainer.answers.grammar.served import answer_form, answer_pattern
+
+    form = answer_form(locate_model(request.model), detector.config, request.labels)
+    pattern = answer_pattern(form, detector.config.data.markers)
+    complete = [record for record in records if record["finish_reason"] == "stop"]
+    outside = [record for record in complete if not pattern.fullmatch(record["text"])]
+    if outside:
+        first = outside[0]
+        say(
+            f"  {len(outside):,} of {counted(len(complete), 'answer')} are not what the grammar allows that was sent: "
+            f"the server ignores it (--grammar {request.server}; docs/guides/gpu.md says which servers obey); the "
+            f"first, {first['image']}: {first['text'][:80]!a}"
+        )
 
 
 def _report_dropped(records: Sequence[Mapping[str, Any]]) -> None:

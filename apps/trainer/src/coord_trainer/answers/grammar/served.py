@@ -8,6 +8,7 @@ and neither can forbid a second, equal object: parse such answers with the parse
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,6 +147,34 @@ def _names(form: AnswerForm, any_name: str) -> str:
 
 def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
+
+
+def answer_pattern(form: AnswerForm, markers: str) -> re.Pattern[str]:
+    """Return the pattern of texts that both grammars allow, up to the order of the corners of boxes.
+
+    Args:
+        form: of the answers
+        markers: name of the marker family; ignored for JSON
+
+    Example:
+        >>> form = AnswerForm(CoordVocab(100), (1, 2), ("cat",), max_objects=2)
+        >>> cat = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
+        >>> pattern = answer_pattern(form, "obj")
+        >>> [bool(pattern.fullmatch(text)) for text in (cat, cat + cat, cat * 3, "a cat", cat.replace("cat", "dog"))]
+        [True, True, False, False, False]
+    """
+    side = r"<\|coord_\d+\|>"
+    least, most = form.geometry.least, form.geometry.longest
+    if form.as_json:
+        spelled = [re.escape(json.dumps(name, ensure_ascii=False)[1:-1]) for name in form.names or ()]
+        name = "|".join(spelled) or rf'[^<\n"\\]{{1,{_NAME_CHARACTERS}}}'
+        shape = rf"{side}(?:, {side}){{{least - 1},{most - 1}}}"
+        item = rf'\{{"desc": "(?:{name})", "{form.geometry.keys[0]}": \[{shape}\]\}}'
+        return re.compile(rf"\[(?:{item}(?:, {item}){{0,{form.max_objects - 1}}})?\]")
+    start, *middle, end = map(re.escape, marker_family(markers).tokens)
+    name = "|".join(map(re.escape, form.names or ())) or rf"[^<\n]{{1,{_NAME_CHARACTERS}}}"
+    item = rf"{start}(?:{name}){''.join(middle)}(?:{side}){{{least},{most}}}{end}"
+    return re.compile(rf"(?:{item}){{0,{form.max_objects}}}")
 
 
 SERVERS: Mapping[str, Callable[[AnswerForm], dict[str, Any]]] = MappingProxyType(
