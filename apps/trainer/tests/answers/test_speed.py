@@ -1,5 +1,6 @@
 """Drafted answers equal those of plain decoding: tokens, ends and probabilities."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -132,22 +133,20 @@ def test_buffers_keep_nothing_of_other_rows_and_batches(opened):
         torch.testing.assert_close(after(buffers, *batch, padding=padding), alone, rtol=1e-3, atol=1e-4)
 
 
-def test_drafts_do_without_large_batches_on_a_cpu(opened, images, monkeypatch):
+def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images, monkeypatch, capsys):
     """Until enough answers have ended: then they draft for the rest."""
     monkeypatch.setattr(of_checkpoint, "DRAFTED_ROWS_ON_A_CPU", {"exact": 2, "fast": 3})
     asked = (images, tiny_config(data={"max_objects": 3}).data, Decoding(grammar="markers"), 60)
     rows = opened.model.get_input_embeddings().weight.detach()
-    drafting, drafted = replace(opened, drafts_SH=rows[[40, 50, 60]] * 1.5), []
-    own = Passes.__call__
-    monkeypatch.setattr(
-        Passes,
-        "__call__",
-        lambda passes, starts, tokens, drafts_SH=None, stride=1: (
-            drafted.append((len(starts), drafts_SH is not None)) or own(passes, starts, tokens, drafts_SH, stride)
-        ),
-    )
+    drafting = replace(opened, drafts_SH=rows[[40, 50, 60]] * 1.5, drafted=Counter())
     assert_equal(answer_images(drafting, *asked, speed="exact"), answer_images(opened, *asked))
-    assert (4, False) in drafted and (4, True) not in drafted
+    counts = dict(drafting.drafted)
+    assert 0 < counts["without drafts"] <= counts["passes"]
+    of_checkpoint.report_drafts(drafting)
+    assert f"left out of {counts['without drafts']} of {counts['passes']} passes" in capsys.readouterr().out
+    answer_images(drafting, images[:2], *asked[1:], speed="exact")
+    of_checkpoint.report_drafts(drafting)
+    assert "draft embeddings" not in capsys.readouterr().out
     assert "up to 3 answers" in of_checkpoint.speed_of_answers(drafting, tiny_config(evaluation={"speed": "fast"}))
 
 

@@ -32,7 +32,7 @@ from coord_trainer.views.view import Look, Question, in_image
 SIZE = (96, 64)
 QUESTION = Question("?", "find {classes}", ("cat", "dog"), max_pixels=40 * 40)
 LOOKS = [look for row in VIEWS.values() for _, look in looks_of([row.example], 1920, 1080, QUESTION)]
-OWN = [Look(crop=(16, 8, 80, 48), mirrored=True, size=(128, 80))]
+OWN = [Look(turns=1), Look(crop=(16, 8, 80, 48), mirrored=True, turns=3), Look(crop=(16, 8, 80, 48), turns=2)]
 
 
 def painted(box):
@@ -240,22 +240,22 @@ def test_trained_images_are_refused_by_path_and_by_content(folder, tmp_path):
 
 
 def test_view_of_ones_own_is_a_row(folder):
-    class Squeezed(Mirror):
-        name = example = "squeezed"
-        about = "the image at half of its width"
+    class Upside(Mirror):
+        name = example = "upside"
+        about = "the image upside down"
 
         def looks(self, width, height, question):
-            return [Look(size=(width // 2, height))]
+            return [Look(turns=2)]
 
     with pytest.raises(ValueError, match="no other view has"):
         register_view(type("Other", (Mirror,), {"example": "mirror"}))
-    register_view(Squeezed)
+    register_view(Upside)
     try:
-        for record in records(folder, SeeingEngine(), "squeezed"):
+        for record in records(folder, SeeingEngine(), "upside"):
             (found,) = record["objects"]
             assert found["bbox_xyxy"] == pytest.approx([72, 16, 96, 48], abs=0.2)
     finally:
-        del VIEWS["squeezed"]
+        del VIEWS["upside"]
 
 
 def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder, tmp_path):

@@ -118,6 +118,8 @@ def prediction_records(
                 failed.append(pixels)
         yield failed
         yield from (_records(detector, group, batch, raw) for group in _batches(readable, batch))
+    if (report := getattr(detector.engine, "report", None)) is not None:
+        report()
 
 
 def _concurrently(work: Callable[[ImageSource], Any], sources: Sequence[ImageSource], count: int) -> Iterator[Any]:

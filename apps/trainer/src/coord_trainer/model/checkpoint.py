@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +31,8 @@ from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
 class LoadedCheckpoint:
     """A model ready for inference, with its processor, coordinate tokens, system message and draft embeddings.
 
-    `passes` keeps buffers and recorded passes from one batch to the next.
+    `drafted` counts the passes of drafted answers until they are reported; `passes` keeps buffers and recorded passes
+    from one batch to the next.
     """
 
     model: Any
@@ -38,6 +40,7 @@ class LoadedCheckpoint:
     vocab: CoordVocab | None
     system: str | None = None
     drafts_SH: torch.Tensor | None = None
+    drafted: Counter[str] = field(default_factory=Counter, compare=False)
     passes: list[Any] = field(default_factory=list, init=False, compare=False, repr=False)
 
 

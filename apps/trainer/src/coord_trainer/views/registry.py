@@ -25,17 +25,17 @@ def register_view(view: type[View]) -> None:
         ValueError: another view has its name, or its example is not one of its words
 
     Example:
-        >>> class Half(Mirror):
-        ...     name = example = "half"
-        ...     about = "the left half of the image"
+        >>> class Upside(Mirror):
+        ...     name = example = "upside"
+        ...     about = "the image upside down"
         ...
         ...     def looks(self, width, height, question):
-        ...         return [Look(crop=(0, 0, width // 2, height))]
+        ...         return [Look(turns=2)]
         >>> from coord_trainer.views.view import Look
-        >>> register_view(Half)
-        >>> views_of(["half"])[0].looks(8, 8, Question("?"))[0].crop
-        (0, 0, 4, 8)
-        >>> del VIEWS["half"]
+        >>> register_view(Upside)
+        >>> views_of(["upside"])[0].looks(8, 8, Question("?"))[0].turns
+        2
+        >>> del VIEWS["upside"]
     """
     if ":" in view.name or VIEWS.get(view.name, view) is not view:
         raise ValueError(f"view {view.name!r}: expected a name without a colon that no other view has")

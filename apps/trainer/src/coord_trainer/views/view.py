@@ -45,6 +45,7 @@ class Look:
         crop: left, top, right and bottom in pixels of the part that is shown; None for all of it
         mirrored: whether that part is mirrored left to right
         size: width and height in pixels to which it is then resized; None if it is not
+        turns: number of clockwise quarter turns that follow
         prompt: the user's message, None for that of the question
         pixels: factor of the model's limits on the size of an image, so that an enlarged image is not reduced again
     """
@@ -52,6 +53,7 @@ class Look:
     crop: tuple[int, int, int, int] | None = None
     mirrored: bool = False
     size: tuple[int, int] | None = None
+    turns: int = 0
     prompt: str | None = None
     pixels: float = 1.0
 
@@ -65,6 +67,8 @@ class Look:
             image = image.transpose(Pillow.Transpose.FLIP_LEFT_RIGHT)
         if self.size is not None:
             image = image.resize(self.size, Pillow.Resampling.BICUBIC)
+        for _ in range(self.turns % 4):
+            image = image.transpose(Pillow.Transpose.ROTATE_270)
         return image
 
     def region(self, width: int, height: int) -> Box:
@@ -77,8 +81,19 @@ class Look:
     def back(self, width: int, height: int) -> Affine:
         """Return the change that moves a point of the answer, in [0, 1] of what is shown, to that of the image."""
         x1, y1, x2, y2 = self.region(width, height)
-        left, right = (x2, x1) if self.mirrored else (x1, x2)
-        return Affine(xx=right - left, yy=y2 - y1, x0=left, y0=y1)
+        change = Affine(xx=x2 - x1, yy=y2 - y1, x0=x1, y0=y1)
+        if self.mirrored:
+            change = Affine(xx=x1 - x2, yy=change.yy, x0=x2, y0=y1)
+        for _ in range(self.turns % 4):  # before that a quarter turn back: x, y was at y, 1 - x
+            change = Affine(
+                xx=-change.xy,
+                xy=change.xx,
+                yx=-change.yy,
+                yy=change.yx,
+                x0=change.x0 + change.xy,
+                y0=change.y0 + change.yy,
+            )
+        return change
 
 
 class View(ABC):

@@ -72,11 +72,13 @@ class Decoded:
         answers: the tokens of each, with the end if it was reached
         statistics: of each token, by name; see `StepRecorder`
         passes: number of forward passes behind the prompt
+        without_drafts: those in which the draft embeddings were left out for `Rules.drafted_rows`
     """
 
     answers: list[list[int]]
     statistics: list[dict[str, list[Any]]]
     passes: int
+    without_drafts: int = 0
 
 
 def decode(
@@ -103,12 +105,14 @@ def decode(
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
     verifier = _Verifier(forced, rules, grammar, len(rows))
     present, logits_BWV = rows, passes.logits_BWV
+    without_drafts = 0
     while True:
         verifier.verify(present, logits_BWV)
         if all(row.done for row in present):
             break
         active = [place for place, row in enumerate(present) if not row.done]
         pays = rules.drafted_rows is None or len(active) <= rules.drafted_rows
+        without_drafts += drafts_SH is not None and not pays
         verifier.draft(present, len(drafts_SH) if drafts_SH is not None and pays else 0)
         if 2 * len(active) <= len(present):  # a pass costs as much for answers that have ended
             if passes.fixed_shapes:  # halves, so that few numbers of rows are captured
@@ -120,7 +124,7 @@ def decode(
         tokens = [[row.tokens[-1], *row.drafted] for row in present]
         asked = drafts_SH if any(row.asks for row in present) else None
         logits_BWV = passes(starts, tokens, asked, forced.stride)
-    return Decoded([row.tokens for row in rows], verifier.read(), passes.count)
+    return Decoded([row.tokens for row in rows], verifier.read(), passes.count, without_drafts)
 
 
 class _Verifier:

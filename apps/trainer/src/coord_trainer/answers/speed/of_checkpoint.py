@@ -6,11 +6,13 @@ import zlib
 from typing import Any
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_trainer.answers.speed.decode import Decoded, Grammar, Rules, decode
 from coord_trainer.answers.speed.forced import ForcedTokens
 from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
+from coord_trainer.console import say
 from coord_trainer.families.family import Family
 from coord_trainer.families.registry import FAMILIES
 from coord_trainer.model.checkpoint import LoadedCheckpoint
@@ -79,6 +81,18 @@ def has_fixed_shapes(checkpoint: LoadedCheckpoint) -> bool:
     return can and checkpoint.model.device.type == "cuda"
 
 
+def report_drafts(checkpoint: LoadedCheckpoint) -> None:
+    """Print in how many of the passes so far draft embeddings were left out, if they were in any."""
+    drafted = checkpoint.drafted
+    if left_out := drafted["without drafts"]:
+        say(
+            f"evaluation.speed: draft embeddings were left out of {left_out:,} of "
+            f"{counted(drafted['passes'], 'pass', 'passes')}, those over so many answers that they cost a CPU more "
+            "than they save"
+        )
+    drafted.clear()
+
+
 def decode_fast(
     checkpoint: LoadedCheckpoint,
     inputs: Any,
@@ -104,7 +118,7 @@ def decode_fast(
     plain = speed == "plain"
     if not checkpoint.passes:
         checkpoint.passes.append(Passes(checkpoint.model, tokenizer.pad_token_id, has_fixed_shapes(checkpoint)))
-    return decode(
+    found = decode(
         checkpoint.passes[0],
         inputs,
         ForcedTokens.none(vocab) if plain else ForcedTokens.for_tokenizer(tokenizer, data, vocab, names),
@@ -117,3 +131,5 @@ def decode_fast(
         grammar,
         None if plain else checkpoint.drafts_SH,
     )
+    checkpoint.drafted.update({"passes": found.passes, "without drafts": found.without_drafts})
+    return found
