@@ -23,7 +23,7 @@ PLACES = {
     "coord_trainer/preview.py": "test_dry_run_leaves_samples_out_of_the_memory_of_a_gpu",
     "coord_trainer/swift/doctor.py": "test_doctor_names_the_gpu",
     "coord_trainer/swift/pipeline.py": "test_run trains on the device; NCCL is not here",
-    "coord_trainer/swift/trainer.py": "test_run evaluates",
+    "coord_trainer/swift/trainer.py": "test_run evaluates; test_failed_evaluation_frees_memory",
     "coord_trainer/training/muon.py": "test_muon_iterates_in_bfloat16",
 }
 """Each file of ours that asks, and the test that takes its branch, or why none can."""
@@ -85,6 +85,23 @@ def test_doctor_names_the_gpu(capsys):
     with SimulatedDevice():
         examine()
     assert "GPUs: simulated" in capsys.readouterr().out
+
+
+def test_failed_evaluation_frees_memory(capsys):
+    pytest.importorskip("swift")
+    from coord_trainer.swift.trainer import CoordTrainer
+
+    logged = []
+    metrics = {"eval": SimpleNamespace(clear=lambda: None)}
+    trainer = SimpleNamespace(state=SimpleNamespace(global_step=3), _step_metrics=metrics, log=logged.append)
+
+    def fails():
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with SimulatedDevice():
+        assert CoordTrainer._attempt(trainer, "evaluation losses", fails) == {}
+        torch.cuda.empty_cache.assert_called_once()
+    assert logged == [{"eval_failed": "evaluation losses: OutOfMemoryError: CUDA out of memory"}]
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from typing import Any
 
 from coord_codec import RunError
 from coord_codec.counts import counted
+from coord_codec.files import read_json_lines
 from coord_data.image_set import ImageSet
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
@@ -37,6 +38,7 @@ class TrainingResult:
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         dropped_objects: objects beyond `data.max_objects`, which are not trained on
         best_ap: AP of `checkpoint` if it was measured during training
+        failed_evaluations: step and reason of each evaluation that failed
         new: what only a training of this call can state: samples seen by source and numbers of
             parameters; empty if training had ended before
     """
@@ -49,6 +51,7 @@ class TrainingResult:
     fingerprint: str | None
     dropped_objects: int
     best_ap: float | None
+    failed_evaluations: tuple[str, ...]
     new: dict[str, Any] = field(default_factory=dict)
 
     def facts(self, folder: Path) -> dict[str, Any]:
@@ -69,6 +72,7 @@ class TrainingResult:
             "objects_left_out_by_the_cap": self.dropped_objects,
             **self.new,
             "best_checkpoint": best,
+            "failed_evaluations": {"count": len(self.failed_evaluations), "which": list(self.failed_evaluations[-10:])},
         }
 
 
@@ -157,6 +161,7 @@ def train_model(
         fingerprint=opened.vocab.fingerprint(markers=opened.markers) if opened.vocab is not None else None,
         dropped_objects=samples.dropped_objects,
         best_ap=None if best is None else best[1],
+        failed_evaluations=_report_failed_evaluations(folder),
         new=new,
     )
 
@@ -225,3 +230,13 @@ def _report_trained(opened: OpenRun, mixture: Mixture, trained: Trained) -> dict
     parameters = count_parameters(opened.model)
     say(f"{parameters['trained']:,} of {parameters['all']:,} parameters were trained")
     return {"samples_seen": counts, "parameters": parameters}
+
+
+def _report_failed_evaluations(folder: Path) -> tuple[str, ...]:
+    """Print how many evaluations failed, and return step and reason of each."""
+    metrics = folder / "metrics.jsonl"
+    lines = [line for _, line in read_json_lines(metrics)] if metrics.is_file() else []
+    failed = tuple(f"step {line['step']}: {line['eval_failed']}" for line in lines if "eval_failed" in line)
+    if failed:
+        say(f"{counted(len(failed), 'evaluation')} during training failed; the last: {failed[-1]}")
+    return failed

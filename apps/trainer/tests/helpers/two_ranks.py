@@ -128,8 +128,7 @@ def build_base(config, folder):
 
 
 def scored_config(base):
-    """One step, after which losses and answers to five images are scored; then all are answered."""
-    config = cut_config({**cut(2, 1), "max_steps": 1, "save_steps": 1, "eval_steps": 1})
+    config = cut_config({**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})
     asked = {"ap_steps": 1, "ap_images": 5, "batch_size": 1, "max_new_tokens": 24}
     sections = {"evaluation": asked, "model": {"path": base}}
     return config.model_copy(
@@ -138,14 +137,40 @@ def scored_config(base):
 
 
 def scored_run(base, out):
-    """A run that scores, and the number of answers that each rank has generated."""
-    from coord_trainer.answers import local
+    """Answers are scored at each of three steps; an evaluation fails on the second rank, another one on the first.
 
-    answer, calls = local.answer_images, []
-    local.answer_images = lambda *words, **more: calls.append(1) or answer(*words, **more)
+    Each rank writes how often it has answered: one image of its share at a time.
+    """
+    from coord_trainer.answers import local
+    from coord_trainer.answers.during_training import SubsetScorer
+    from coord_trainer.swift.trainer import CoordTrainer
+
+    take, answer, score, calls = CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score, []
+    answer_images, answered = local.answer_images, []
+
+    def take_or_fail(trainer, *words, **more):
+        if trainer.state.global_step == 1 and rank() == 1:
+            raise RuntimeError("no memory on the second rank")
+        return take(trainer, *words, **more)
+
+    def answer_or_fail(scorer, model, *share):
+        calls.append(share)
+        if len(calls) == 2 and rank() == 1:
+            raise RuntimeError("no answer on the second rank")
+        return answer(scorer, model, *share)
+
+    def listed(scorer, answers):
+        (out / f"answers-{len(calls)}.json").write_text(json.dumps(sorted(one["image_id"] for one in answers)))
+        if len(calls) == 3:
+            raise RuntimeError("no score on the first rank")
+        return score(scorer, answers)
+
+    CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score = take_or_fail, answer_or_fail, listed
+    local.answer_images = lambda *words, **more: answered.append(1) or answer_images(*words, **more)
     train_and_score(scored_config(base), out)
-    (out / f"calls.{rank()}").write_text(str(len(calls)))
-    local.answer_images = answer
+    (out / f"calls.{rank()}").write_text(str(len(answered)))
+    CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score = take, answer, score
+    local.answer_images = answer_images
 
 
 def count_optimizer_state():

@@ -76,19 +76,35 @@ def on_one_rank(jobs, bases, tmp_path_factory):
     return config, *jobs.run_lora(config, bases["lora"], tmp_path_factory.mktemp("whole"))
 
 
-def test_ranks_share_the_images_that_are_answered_while_training_and_after(two_ranks, jobs, bases, tmp_path):
+def test_evaluation_that_fails_on_one_rank_is_left_out_on_all(two_ranks):
+    folder, printed = two_ranks[0] / "scored", two_ranks[1]
+    told = {line["step"]: line["eval_failed"] for line in read_lines(folder) if "eval_failed" in line}
+    assert told == {
+        1: "evaluation losses: RuntimeError: it failed on another rank, whose log says why",
+        2: "scoring of answers: RuntimeError: it failed on another rank, whose log says why",
+        3: "scoring of answers: RuntimeError: no score on the first rank",
+    }
+    assert "no memory on the second rank" in (folder / "swift.1.log").read_text()
+    assert [line["step"] for line in read_lines(folder) if "eval_AP" in line] == [1]
+    assert [line["step"] for line in read_lines(folder) if "eval_total_loss" in line] == [2, 3]
+    images = [json.loads((folder / f"answers-{turn}.json").read_text()) for turn in (1, 3)]
+    assert images[0] == images[1] and len(set(images[0])) == 5  # each once, from both ranks
+    assert printed.count("step 1: AP") == 1
+    assert (folder / "checkpoints" / "checkpoint-3" / "complete.json").is_file()
+
+
+def test_ranks_share_the_images_and_their_answers_are_those_of_one(two_ranks, jobs, bases, tmp_path):
     from coord_trainer.answers.decodings import predict_images
     from coord_trainer.data.load import load_scored
 
-    folder, printed = two_ranks[0] / "scored", two_ranks[1]
-    assert [line["step"] for line in read_lines(folder) if {"eval_AP", "eval_total_loss"} & line.keys()] == [1]
-    assert printed.count("step 1: AP") == 1
-    assert [(folder / f"calls.{rank}").read_text() for rank in (0, 1)] == ["6", "4"]  # of five images, twice
-    config = jobs.scored_config(bases["cut"])
-    predict_images(config, folder / "checkpoints/checkpoint-1", load_scored(config, tmp_path), tmp_path / "one.jsonl")
+    folder = two_ranks[0] / "scored"
+    # Of five images the first rank answers three: at steps 1, 2 and 3 and in the end; the second fails at step 2.
+    assert [(folder / f"calls.{rank}").read_text() for rank in (0, 1)] == ["12", "6"]
+    manifest, config = json.loads((folder / "manifest.json").read_text()), jobs.scored_config(bases["cut"])
+    checkpoint = folder / manifest["best_checkpoint"]["path"]
+    predict_images(config, checkpoint, load_scored(config, tmp_path), tmp_path / "one.jsonl")
     assert (tmp_path / "one.jsonl").read_text() == (folder / "predictions.jsonl").read_text()
-    assert not list(folder.glob("*.part*"))
-    assert json.loads((folder / "manifest.json").read_text())["status"] == "finished"
+    assert not list(folder.glob("*.part*")) and manifest["status"] == "finished"
 
 
 @pytest.mark.parametrize("way", ["packed", "packed-zero3"])
@@ -184,3 +200,35 @@ def test_deepspeed_trains_in_a_process_that_no_launcher_started(tmp_path, forked
     done = forked(tmp_path / "alone.py", "-c", config, f"run.dir={tmp_path / 'run'}", **ON_THE_CPU)
     assert done.returncode == 0, done.stderr
     assert list((tmp_path / "run" / "checkpoints" / "checkpoint-1").glob("global_step*/*optim_states.pt"))
+
+
+FAILING_EVALUATION = """
+import os, sys
+from two_ranks import without_compiling
+from coord_trainer import cli
+from coord_trainer.swift.trainer import CoordTrainer
+without_compiling()
+take, calls = CoordTrainer.prediction_step, []
+def fail(*_, **__):
+    raise RuntimeError("no memory in the model")
+def fail_on_the_second(trainer, model, *words, **more):
+    calls.append(trainer.state.global_step)
+    if os.environ["RANK"] == "1" and len(calls) == 1:
+        model.get_output_embeddings().register_forward_pre_hook(fail)
+    return take(trainer, model, *words, **more)
+CoordTrainer.prediction_step = fail_on_the_second
+sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
+cli.main()
+"""
+
+
+@LAUNCH
+def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_reason(tmp_path, forked):
+    (tmp_path / "failing.py").write_text(FAILING_EVALUATION)
+    config = write_settings(tmp_path / "config.json", max_steps=2, eval_steps=1, deepspeed="zero3")
+    words = tmp_path / "failing.py", "-c", config, "evaluation.images=heldout", f"run.dir={tmp_path / 'run'}"
+    done = forked(HELPERS / "forked_ranks.py", 2, *words, **ON_THE_CPU)
+    assert done.returncode != 0
+    assert "step 1: the evaluation losses failed inside the model on rank 1" in done.stderr, done.stderr
+    assert "no memory in the model" in done.stderr and "run.resume=true" in done.stderr
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"].startswith("failed")

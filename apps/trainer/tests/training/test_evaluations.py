@@ -1,4 +1,4 @@
-"""Evaluations during training: AP of answers, the best checkpoint, and early stopping."""
+"""Evaluations during training: AP of answers, the best checkpoint, early stopping, and failures that end nothing."""
 
 import json
 from types import SimpleNamespace
@@ -38,7 +38,7 @@ def config(ap_steps=1, **training):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Train in a folder with the scores given one after the other."""
+    """Train in a folder with the scores given one after the other; an exception among them is raised."""
     from coord_trainer.answers import during_training
     from coord_trainer.run import train_and_score
 
@@ -47,6 +47,8 @@ def runs(tmp_path_factory):
             asked.append(answers)
             if (value := given[len(asked) - 1]) is None:
                 return super().score(answers)
+            if isinstance(value, Exception):
+                raise value
             return {"AP": value, "AP50": value}
 
     asked, given = [], []
@@ -78,6 +80,27 @@ def same(checkpoint, weights):
 
 
 @pytest.mark.slow
+def test_evaluations_that_fail_leave_the_weights_as_they_are_without_any(runs, plain, monkeypatch, capsys):
+    from coord_trainer.swift.trainer import CoordTrainer
+
+    def break_off(trainer, *words, **more):
+        raise MemoryError("no room for a batch")
+
+    monkeypatch.setattr(CoordTrainer, "prediction_step", break_off)
+    settings = config(eval_strategy="steps", eval_steps=2)
+    result, manifest, asked = runs("broken", settings, [RuntimeError("boom\nmore")] * 3)
+    assert same(result.checkpoint, plain[0]) and len(asked) == 3
+    failed = manifest["failed_evaluations"]
+    assert (manifest["status"], failed["count"], manifest["best_checkpoint"]) == ("finished", 5, None)
+    assert failed["which"][0] == "step 1: scoring of answers: RuntimeError: boom"
+    assert failed["which"][1] == "step 2: evaluation losses: MemoryError: no room for a batch"
+    out = capsys.readouterr().out
+    assert out.count("training continues") == 5 and "5 evaluations during training failed" in out
+    assert "in score" in (result.folder / "swift.log").read_text()  # the traceback
+    assert not any("eval_total_loss" in line or "eval_AP" in line for line in read_lines(result.folder))
+
+
+@pytest.mark.slow
 def test_answers_during_training_are_those_of_the_checkpoint_and_change_no_weight(runs, plain):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -101,19 +124,20 @@ def test_answers_during_training_are_those_of_the_checkpoint_and_change_no_weigh
 @pytest.mark.slow
 def test_best_checkpoint_is_kept_and_answers_and_training_stops_when_patience_ends(runs, capsys):
     settings = config(patience=2, max_steps=9, save_steps=9, save_total_limit=1)
-    result, manifest, asked = runs("best", settings, [0.2, 0.6, 0.6, 0.1, 0.9])
-    assert len(asked) == 4 and manifest["steps"] == 4
+    result, manifest, asked = runs("best", settings, [0.2, 0.6, 0.6, ValueError("once"), 0.1, 0.9])
+    assert len(asked) == 5 and manifest["steps"] == 5  # the failure at step 4 neither counts nor resets
     kept = sorted(path.name for path in (result.folder / "checkpoints").glob("checkpoint-*"))
-    assert kept == ["checkpoint-2", "checkpoint-4"]
-    assert result.checkpoint.name == "checkpoint-2" and manifest["checkpoint"] == "checkpoints/checkpoint-4"
+    assert kept == ["checkpoint-2", "checkpoint-5"]
+    assert result.checkpoint.name == "checkpoint-2" and manifest["checkpoint"] == "checkpoints/checkpoint-5"
     assert find_checkpoint(result.folder) == result.checkpoint
-    assert best_by_ap(result.folder / "checkpoints" / "checkpoint-4") == (result.checkpoint, 0.6)
+    assert best_by_ap(result.folder / "checkpoints" / "checkpoint-5") == (result.checkpoint, 0.6)
     assert "AP has not risen in 2 measurements" in capsys.readouterr().out
     again, manifest, asked = runs("best", settings, resume=True)  # stopped for good: nothing is trained any more
-    assert (asked, manifest["steps"], again.checkpoint.name) == ([], 4, "checkpoint-2")
+    assert (asked, manifest["steps"], again.checkpoint.name) == ([], 5, "checkpoint-2")
+    assert manifest["failed_evaluations"]["count"] == 1
     longer = config(patience=3, max_steps=9, save_steps=9, save_total_limit=1)
     again, manifest, asked = runs("best", longer, [0.3], resume=True)  # one more, as if never stopped
-    assert (len(asked), manifest["steps"], again.checkpoint.name) == (1, 5, "checkpoint-2")
+    assert (len(asked), manifest["steps"], again.checkpoint.name) == (1, 6, "checkpoint-2")
 
 
 def test_metric_that_no_evaluation_measures_is_refused_before_the_first_step(runs):

@@ -133,6 +133,8 @@ def _facts(manifest: dict[str, Any]) -> str:
         rows.append((f"images, {name}", f"{data['images']:,}, digest {data['digest']}{left_out}"))
         if len(sources := data.get("sources", ())) > 1:
             rows += [(f"source {source['name']}", _source(source, manifest)) for source in sources]
+    if count := manifest.get("failed_evaluations", {}).get("count"):
+        rows.append(("evaluations that failed", f"{count:,}; the last: {manifest['failed_evaluations']['which'][-1]}"))
     if manifest.get("fingerprint"):
         rows.append(("fingerprint of the vocabulary", manifest["fingerprint"]))
     if revision := (manifest.get("git") or {}).get("revision"):

@@ -34,7 +34,9 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     say(f"{counted(len(sources.images), 'image')} below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")
-    detector = _local(request, config, sources) if request.endpoint is None else _endpoint(request, config, sources)
+    detector = (
+        _endpoint(request, request.endpoint, config, sources) if request.endpoint else _local(request, config, sources)
+    )
     detector = detector.with_threshold(**request.threshold)
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
@@ -66,10 +68,10 @@ def _model(request: Request) -> Path:
     return request.model
 
 
-def _endpoint(request: Request, config: RunConfig, sources: Sources) -> Detector:
+def _endpoint(request: Request, url: str, config: RunConfig, sources: Sources) -> Detector:
     from coord_trainer.detect.endpoint import EndpointEngine, check_key, check_url
 
-    url = check_url(request.endpoint or "")
+    check_url(url)
     check_key()
     if not request.served_name:
         raise InputError("--endpoint: name the model as the server calls it with --model")

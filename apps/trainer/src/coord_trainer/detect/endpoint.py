@@ -196,8 +196,8 @@ def _without_end_of_prompt(text: str, steps: Sequence[Any]) -> str:
     return text[repeated.end() :]
 
 
-def check_url(url: str) -> str:
-    """Return the URL of an API unchanged.
+def check_url(url: str) -> None:
+    """Check the URL of an API.
 
     Raises:
         InputError: if it is not a URL of an HTTP server
@@ -209,7 +209,6 @@ def check_url(url: str) -> str:
         is_valid = False
     if not is_valid or not url.isascii() or not url.isprintable() or " " in url:
         raise InputError(f"--endpoint: expected a URL such as http://localhost:8000/v1, found {url!r}")
-    return url
 
 
 def check_key() -> None:

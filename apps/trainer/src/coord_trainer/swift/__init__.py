@@ -112,9 +112,9 @@ Trainer:
     transformers.integrations:TensorBoardCallback#tb_writer
         the writer that takes images with their boxes | TensorBoard shows no images
     transformers:Trainer._determine_best_metric(metrics, trial)
-        extended: an evaluation may measure losses or answers alone | one without the metric ends training
+        extended: ignores failed evaluations | a failed evaluation ends training
     transformers:Trainer.evaluate(eval_dataset, ignore_keys, metric_key_prefix)
-        replaced: computes losses and scores of answers | answers are not scored during training
+        replaced: computes losses and scores of answers, and survives failures | a failed evaluation ends training
     transformers:Trainer.prediction_step(model, inputs, prediction_loss_only)
         evaluates one batch | evaluation losses cannot be computed
     transformers:Trainer._load_optimizer_and_scheduler(checkpoint)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,8 @@ from coord_losses.hf.head import RowHead
 from coord_losses.hf.metrics import StepMetrics
 from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.checkpoints import AP, COMPLETE, mark_complete
+from coord_trainer.config.swift_arguments import shards_weights
+from coord_trainer.console import say
 from coord_trainer.data.batches import collate_samples
 from coord_trainer.data.samples import WholeRounds
 from coord_trainer.model.card import ModelCard
@@ -34,11 +38,12 @@ from coord_trainer.training.callbacks import StepTime
 from coord_trainer.training.faults import name_failing_term, refuse_non_finite_gradient, refuse_non_finite_loss
 from coord_trainer.training.head import row_selecting_head
 from coord_trainer.training.metrics import always_logged, log_line, term_gradient_norms
-from coord_trainer.training.ranks import gather_lists, largest_over_ranks
+from coord_trainer.training.ranks import failing_together, gather_lists, largest_over_ranks
 
 _NOT_FOR_FORWARD = ("compute_loss_func", "loss_scale", "channel", "text_position_ids")
 """Keys that swift's collator and trainer add to a batch and the model's forward does not accept."""
 _METRICS = "coord_metrics.json"
+_logger = logging.getLogger("swift.coord_trainer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,10 @@ class TrainingParts:
     sources: int = 1
     seen: list[int] = field(default_factory=list)
     """Filled at the end of training: samples of each source, over all ranks and including those before a resume."""
+
+
+class LostPassError(RunError):
+    """Raised if a forward pass of a sharded model fails on one rank, which ends training on all."""
 
 
 class CoordTrainer(Seq2SeqTrainer):
@@ -96,30 +105,52 @@ class CoordTrainer(Seq2SeqTrainer):
             self.add_callback(callback)
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict[str, float]:
-        """Compute the evaluation losses and, if they are due, the scores of answers."""
+        """Compute the evaluation losses and, if they are due, the scores of answers.
+
+        A failure is printed, logged as `eval_failed` and skipped on all ranks, and training continues.
+
+        Raises:
+            LostPassError: the model's forward pass failed under ZeRO-3 on several ranks.
+        """
         answers, metrics, started = self._parts.answers, {}, time.monotonic()
         devices = [self.args.device] if self.args.device.type == "cuda" else []
         # An evaluation must not change the random numbers of training
         with self._step_time.paused(), torch.random.fork_rng(devices):
             self.model.eval()
             if answers is None or not answers.alone:
-                metrics |= self._evaluation_losses()
+                metrics |= self._attempt("evaluation losses", self._evaluation_losses)
             if answers is not None and answers.due:
-                metrics |= self._answer_scores()
-        self.log(metrics | {"eval_runtime": round(time.monotonic() - started, 3)})
+                metrics |= self._attempt("scoring of answers", self._answer_scores)
+        if metrics:
+            self.log(metrics | {"eval_runtime": round(time.monotonic() - started, 3)})
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
+    def _attempt(self, what: str, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+        try:
+            return measure()
+        except LostPassError:
+            raise
+        except Exception as error:
+            _logger.warning("step %d: the %s failed", self.state.global_step, what, exc_info=True)
+            message = f"{what}: {type(error).__name__}: {str(error).strip() or 'no message'}".splitlines()[0]
+        say(f"  step {self.state.global_step}: {message}; it is skipped, and training continues (see swift.log)")
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()  # it may have failed for lack of memory
+        self._step_metrics["eval"].clear()
+        self.log({"eval_failed": message})
+        return {}
+
     def _answer_scores(self) -> dict[str, float]:
-        scorer, scores = self._parts.answers.scorer, {}
-        answers = gather_lists(scorer.answer(self.model, self.args.process_index, self.args.world_size))
-        if self.args.process_index == 0:
-            scores = scorer.score(answers)
-            self._show(scorer.drawn(answers))
-        return {
-            f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), self.args.device)
-            for name in ("AP", "AP50")
-        }
+        scorer, device = self._parts.answers.scorer, self.args.device
+        with failing_together(device):
+            share = scorer.answer(self.model, self.args.process_index, self.args.world_size)
+        answers, scores = gather_lists(share), {}
+        with failing_together(device):
+            if self.args.process_index == 0:
+                scores = scorer.score(answers)
+                self._show(scorer.drawn(answers))
+        return {f"eval_{name}": largest_over_ranks(float(scores.get(name, 0.0)), device) for name in ("AP", "AP50")}
 
     def _show(self, images: dict[str, np.ndarray]) -> None:
         """Send images with the boxes answered to TensorBoard, if the run reports to it."""
@@ -206,10 +237,35 @@ class CoordTrainer(Seq2SeqTrainer):
         )
 
     def _evaluation_losses(self) -> dict[str, float]:
-        for batch in self.get_eval_dataloader():
-            self.prediction_step(self.model, batch, prediction_loss_only=True)
+        device = self.args.device
+        with failing_together(device):
+            loader = self.get_eval_dataloader()
+            batches = iter(loader)
+        for _ in range(len(loader)):
+            with failing_together(device):
+                batch = next(batches)
+            with self._forward_failing_together(device):
+                self.prediction_step(self.model, batch, prediction_loss_only=True)
         losses = self._log_line("eval", "eval_")
         return losses | {"eval_loss": losses["eval_total_loss"]}
+
+    @contextmanager
+    def _forward_failing_together(self, device: torch.device) -> Iterator[None]:
+        """Make a failed forward pass fail on all ranks; under ZeRO-3 the others already wait for this one's weights."""
+        if self.args.world_size == 1 or not shards_weights(self.args.deepspeed):
+            with failing_together(device):
+                yield
+            return
+        try:
+            yield
+        except Exception as error:
+            _logger.warning("step %d: the evaluation losses failed", self.state.global_step, exc_info=True)
+            raise LostPassError(
+                f"step {self.state.global_step}: the evaluation losses failed inside the model on rank "
+                f"{self.args.process_index} ({type(error).__name__}: {error}), and under ZeRO-3 no rank can continue "
+                "without another's part of the weights; continue with run.resume=true and a smaller "
+                "training.per_device_eval_batch_size, or training.eval_strategy=no"
+            ) from error
 
     def _check_best_metric(self) -> None:
         logged = (*always_logged(self._step_metrics["eval"], "eval_"), "eval_loss")

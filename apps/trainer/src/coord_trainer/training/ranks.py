@@ -1,7 +1,9 @@
-"""Communication between ranks: a number, a list. Every rank has to call each function."""
+"""Communication between ranks: a number, a failure, a list. Every rank has to call each function."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -19,6 +21,25 @@ def largest_over_ranks(number: _Number, device: torch.device | str = "cpu") -> _
     value = torch.tensor(number, device=device, dtype=torch.float64 if isinstance(number, float) else torch.int64)
     distributed.all_reduce(value, op=distributed.ReduceOp.MAX)
     return value.item()
+
+
+@contextmanager
+def failing_together(device: torch.device | str = "cpu") -> Iterator[None]:
+    """Raise on every rank if the block fails on one of them, so that no rank waits for it.
+
+    Raises:
+        RuntimeError: on the ranks whose own block did not fail.
+    """
+    fault = None
+    try:
+        yield
+    except Exception as error:
+        fault = error
+    failed = largest_over_ranks(int(fault is not None), device)
+    if fault is not None:
+        raise fault
+    if failed:
+        raise RuntimeError("it failed on another rank, whose log says why")
 
 
 def gather_lists(items: list[Any]) -> list[Any]:
