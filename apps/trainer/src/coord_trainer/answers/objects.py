@@ -5,13 +5,18 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageDraw, ImageOps
 
+from coord_codec import InputError
 from coord_codec.html import PALETTE, label_slots
 from coord_eval.labelling import DetectedObject, one_line
 from coord_trainer.answers.finish import Finish
+
+if TYPE_CHECKING:
+    import supervision
+
 
 _LEGIBLE = 320
 """Pixels of the longer side below which labels would cover most of the image."""
@@ -97,6 +102,32 @@ class ImageDetections(Sequence[DetectedObject]):
         buffer = io.BytesIO()
         self.drawn(800).save(buffer, "PNG")
         return buffer.getvalue()
+
+    def to_supervision(self, labels: Sequence[str] | None = None) -> supervision.Detections:
+        """Return `supervision.Detections` of the bounding boxes, with the labels in `data["class_name"]`.
+
+        Args:
+            labels: the labels in the order of `class_id`; None for the sorted labels of this image, whose ids differ
+                from image to image
+
+        Raises:
+            InputError: if supervision is not installed, or a label is not in `labels`
+        """
+        try:
+            import supervision as sv
+        except ImportError:
+            raise InputError("supervision is not installed: pip install supervision") from None
+        import numpy as np
+
+        names = sorted({item.label for item in self}) if labels is None else list(labels)
+        if missing := next((item.label for item in self if item.label not in names), None):
+            raise InputError(f"labels: expected all labels of the image among them, found no {missing!r}")
+        return sv.Detections(
+            xyxy=np.array([item.box for item in self], dtype=np.float32).reshape(-1, 4),
+            confidence=np.array([item.score for item in self], dtype=np.float32),
+            class_id=np.array([names.index(item.label) for item in self], dtype=int),
+            data={"class_name": np.array([item.label for item in self], dtype=str)},
+        )
 
 
 def read_objects(
