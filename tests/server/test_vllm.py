@@ -67,7 +67,7 @@ def ask(checkpoint, place, server, request):
     """Ask the server, into a folder of the test's own."""
 
     def answers(*words, **options):
-        options = {"endpoint": server.url, "served_name": "boxes"} | options
+        options = {"endpoints": (server.url,), "served_name": "boxes"} | options
         return predict(checkpoint, place / request.node.name, *words, **options)
 
     return answers
@@ -156,7 +156,7 @@ def test_drafts_of_the_guide_change_no_answer_and_save_passes(vllm_environment, 
     words = ("--speculative-config", json.dumps(settings))
     path = os.pathsep.join(map(str, sources))
     with Vllm(vllm_environment, checkpoint, place / "drafts.log", *words, PYTHONPATH=path) as drafting:
-        options = {"endpoint": drafting.url, "served_name": "boxes", "concurrency": 1}
+        options = {"endpoints": (drafting.url,), "served_name": "boxes", "concurrency": 1}
         there = predict(checkpoint, place / "drafted", **options)
         accepted = drafting.metric("vllm:spec_decode_num_accepted_tokens_total")
     boxes = sum(len(record["objects"]) for record in there.values())
@@ -176,7 +176,7 @@ def test_lora_is_served_beside_a_base_with_its_rows_and_an_adapter_with_offsets_
     words += ("--enable-tower-connector-lora",)  # else LoRA on the vision tower is left out
     allowed = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
     with Vllm(vllm_environment, place / "rows", place / "lora.log", *words, **allowed) as serving:
-        served = predict(place / "lora", place / "there", endpoint=serving.url, served_name="task")
+        served = predict(place / "lora", place / "there", endpoints=(serving.url,), served_name="task")
         unmerged = {"lora_name": "whole", "lora_path": str(adapter)}
         request = urllib.request.Request(
             f"{serving.url}/load_lora_adapter", json.dumps(unmerged).encode(), {"Content-Type": "application/json"}

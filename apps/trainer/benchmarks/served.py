@@ -1,10 +1,10 @@
 """Images a second of `predict --endpoint` against a bare client that sends the same requests, prepared beforehand.
 
-    uv run python apps/trainer/benchmarks/served.py MODEL IMAGES URL [--name boxes] [--concurrency 1 8 32]
+    uv run python apps/trainer/benchmarks/served.py MODEL IMAGES URL [URL ...] [--name boxes] [--concurrency 1 8 32]
 
 Both ask in turn, in `--rounds`; a row has the medians. What a call of `predict` takes that finds all answers there is
-told apart, and does not count. With `--instant` a server in a process of its own, which answers at once what the URL
-answered to the first image, shows the most that the client can ask for.
+told apart, and does not count. With `--instant` a server in a process of its own, which answers at once what the first
+URL answered to the first image, shows the most that the client can ask for.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("images", type=Path)
-    parser.add_argument("url")
+    parser.add_argument("urls", nargs="+")
     parser.add_argument("--name", default="boxes")
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--rounds", type=int, default=3)
@@ -74,13 +74,13 @@ def main() -> None:
     options = parser.parse_args()
     config = load_run_config(None, [], trains=False)
 
-    def predict(url, concurrency) -> tuple[float, float]:
+    def predict(urls, concurrency) -> tuple[float, float]:
         """Return the seconds of a call that asks for all answers, and of one that finds them there."""
         seconds = []
         with tempfile.TemporaryDirectory() as out:
             for _ in range(2):
                 start = time.perf_counter()
-                request = Request(options.model, (str(options.images),), Path(out) / "out", endpoint=url,
+                request = Request(options.model, (str(options.images),), Path(out) / "out", endpoints=tuple(urls),
                                   served_name=options.name, concurrency=concurrency, draw=False)  # fmt: skip
                 answer_request(request, config)
                 seconds.append(time.perf_counter() - start)
@@ -91,31 +91,31 @@ def main() -> None:
     bodies: list[bytes] = []
     recording = server_of(lambda body: json.dumps(empty).encode(), bodies)
     threading.Thread(target=recording.serve_forever, daemon=True).start()
-    predict(url_of(recording), 1)
-    first = post(options.url, bodies[0])
+    predict([url_of(recording)], 1)
+    first = post(options.urls[0], bodies[0])
     columns = ("server", "requests at once", "predict, images/s", "bare client, images/s", "ratio", "start and end, s")
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
 
-    def measure(kind, url):
+    def measure(kind, urls):
         def bare(concurrency) -> float:
             start = time.perf_counter()
             with ThreadPoolExecutor(concurrency) as pool:
-                list(pool.map(lambda body: post(url, body), bodies))
+                list(pool.map(lambda numbered: post(urls[numbered[0] % len(urls)], numbered[1]), enumerate(bodies)))
             return time.perf_counter() - start
 
         for concurrency in options.concurrency:
-            seconds = [(*predict(url, concurrency), bare(concurrency)) for _ in range(options.rounds)]
+            seconds = [(*predict(urls, concurrency), bare(concurrency)) for _ in range(options.rounds)]
             asked, rest, bare_asked = map(statistics.median, zip(*seconds, strict=True))
             ours, theirs = len(bodies) / (asked - rest), len(bodies) / bare_asked
             print(
                 f"| {kind} | {concurrency} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} | {rest:.1f} |", flush=True
             )
 
-    measure("server", options.url)
+    measure(f"{len(options.urls)} server(s)", options.urls)
     if options.instant:
         server = server_of(lambda body: first, [])
         multiprocessing.get_context("fork").Process(target=server.serve_forever, daemon=True).start()
-        measure("instant", url_of(server))
+        measure("instant", [url_of(server)])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Answers of a server: probabilities as in process, and every way in which a server can fail."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fakes import TEXT, chat_reply, served
@@ -14,7 +15,7 @@ IMAGE = Image.new("RGB", (4, 4))
 
 def engine(url, **options):
     options = {"markers": "qwen", "max_new_tokens": 9, "retries": 2, "timeout": 5} | options
-    return EndpointEngine(url, "m", "find all", "be brief", **options)
+    return EndpointEngine((url,), "m", "find all", "be brief", **options)
 
 
 def token_steps():
@@ -77,7 +78,6 @@ def test_refused_requests_are_tried_again():
     ("reply", "message"),
     [
         ((400, {"error": {"message": "no such model"}}), "answered 400: .*no such model"),
-        ((404, {"error": {"message": "no model m"}}), "answered 404: no model m$"),
         ((500, b"broken"), "/v1 answered 500"),
         ((None, None), "/v1: no answer: .*Connection"),
         ((200, {"unexpected": True}), "no choices"),
@@ -134,3 +134,36 @@ def test_empty_text_is_an_answer_of_no_objects():
     with served(lambda number, request: (200, chat_reply("", []))) as (url, _):
         (record,) = engine(url).answer([IMAGE])
     assert (record["text"], record["coord_logprobs"], record["coord_quantiles"]) == ("", [], [])
+
+
+def test_servers_share_images_by_load_and_a_lost_one_costs_none(capsys):
+    import threading
+
+    lost, held = threading.Event(), threading.Event()
+
+    def slow(number, request):
+        held.wait(5)  # the others are answered by the second server
+        return (200, chat_reply(TEXT)) if not lost.is_set() else (None, None)
+
+    def fast(number, request):
+        if number == 5:
+            lost.set()
+            held.set()
+        return 200, chat_reply(TEXT)
+
+    with served(slow) as (first, to_first), served(fast) as (second, to_second):
+        both = EndpointEngine((first, second), "m", "find all", None, "qwen", 9, concurrency=2, timeout=9)
+        with ThreadPoolExecutor(2) as pool:
+            records = [record for answers in pool.map(both.answer, [[IMAGE]] * 8) for record in answers]
+        assert [record["text"] for record in records] == [TEXT] * 8
+        # One request was held by the first server and lost with it, and no other was sent there.
+        assert len(to_first) == 1 and len(to_second) == 8
+        both.report()
+    assert f"{first} did not answer 1 request, which the other servers took over" in capsys.readouterr().out
+
+
+def test_request_that_every_server_would_refuse_is_sent_to_one():
+    with served(lambda number, request: (404, {"error": {"message": "no model m"}})) as (first, to_first):
+        both = EndpointEngine((first, "http://127.0.0.1:9/v1"), "m", "find all", None, "qwen", 9)
+        (record,) = both.answer([IMAGE])
+    assert len(to_first) == 1 and "no model m" in record["error"] and "the path" not in record["error"]

@@ -80,14 +80,18 @@ def predict(
     config: ConfigFile = None,
     images: Annotated[Path | None, typer.Option(help="The folder of the images of annotations.")] = None,
     endpoint: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Use an OpenAI-compatible server, for example http://localhost:8000/v1."),
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Use an OpenAI-compatible server, for example http://localhost:8000/v1; repeated, several servers of "
+            "the model share the images.",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--model", "--name", help="The model's name on the server of --endpoint.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help="Number of concurrent requests; 8 if not given.")
+        int | None, typer.Option(min=1, help="Number of concurrent requests; 8 for each server if not given.")
     ] = None,
     timeout: Annotated[
         float | None, typer.Option(min=1, help="Time limit of a request in seconds; 300 if not given.")
@@ -144,9 +148,9 @@ def predict(
         sources,
         out,
         images=images,
-        endpoint=endpoint,
+        endpoints=tuple(endpoint or ()),
         served_name=name,
-        concurrency=concurrency or 8,
+        concurrency=concurrency or 8 * max(len(endpoint or ()), 1),
         timeout=timeout or 300.0,
         exports=tuple(dict.fromkeys(form.value for form in export or ())),
         labels=labels,

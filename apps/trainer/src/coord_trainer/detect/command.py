@@ -34,9 +34,7 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
     say(f"{counted(len(sources.images), 'image')} below {sources.root}")
     for note in sources.notes:
         say(f"  {note}")
-    detector = (
-        _endpoint(request, request.endpoint, config, sources) if request.endpoint else _local(request, config, sources)
-    )
+    detector = _endpoint(request, config, sources) if request.endpoints else _local(request, config, sources)
     detector = detector.with_threshold(**request.threshold)
     geometry = detector.config.data.geometry  # that of training, which the model's card states
     if sources.truth is not None and not detector.config.data.shape.is_box:
@@ -68,10 +66,10 @@ def _model(request: Request) -> Path:
     return request.model
 
 
-def _endpoint(request: Request, url: str, config: RunConfig, sources: Sources) -> Detector:
-    from coord_trainer.detect.endpoint import EndpointEngine, check_key, check_url
+def _endpoint(request: Request, config: RunConfig, sources: Sources) -> Detector:
+    from coord_trainer.detect.endpoint import EndpointEngine, check_key, checked_url
 
-    check_url(url)
+    urls = tuple(dict.fromkeys(map(checked_url, request.endpoints)))
     check_key()
     if not request.served_name:
         raise InputError("--endpoint: name the model as the server calls it with --model")
@@ -90,7 +88,7 @@ def _endpoint(request: Request, url: str, config: RunConfig, sources: Sources) -
             "server decodes under one with --grammar, and evaluation.decoding.boxes says how its boxes are computed"
         )
     engine = EndpointEngine(
-        url,
+        urls,
         request.served_name,
         data.prompt,
         card.system if card is not None else system_text(resolved),

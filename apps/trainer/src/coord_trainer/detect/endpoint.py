@@ -27,14 +27,17 @@ from urllib3 import PoolManager, ProxyManager, Retry
 from urllib3.exceptions import HTTPError, MaxRetryError
 
 from coord_codec import CoordGrid, InputError, coord_tokens
+from coord_codec.counts import counted
 from coord_codec.vocab import marker_family
 from coord_trainer.answers.descriptions import description_fields
 from coord_trainer.config.decoding import QUANTILE_LEVELS
+from coord_trainer.console import say
+from coord_trainer.detect.servers import Servers
 
 _KEY = "OPENAI_API_KEY"
 _TOP = 20
 _TEMPORARY = frozenset({408, 409, 429, *range(500, 600)})
-"""Status codes of requests that are sent again."""
+"""Status codes of requests that are sent again, or that another server may answer."""
 _LONGEST_PAUSE = 60
 """Seconds that a client waits at most where a busy server names a time."""
 _BROKEN_OFF = ("abort", "content_filter", "error")
@@ -46,11 +49,11 @@ _MOMENTS = ("expected", "spread", "quantiles", "mass")
 
 @dataclass
 class EndpointEngine:
-    """Sends requests to a server of a model; one that fails affects only its image.
+    """Sends requests to one or several servers of a model; one that fails affects only its image.
 
     Args:
-        url: URL of the API, usually ending in /v1
-        name: name of the model on the server
+        urls: URLs of the API, usually ending in /v1; the server with the fewest requests gets the next
+        name: name of the model on each server
         prompt: the user's message
         system: the system message, or None
         markers: the family of object markers, None for JSON
@@ -62,7 +65,7 @@ class EndpointEngine:
         chat_template_kwargs: settings of the server's chat template, without which it would ask with another prompt
     """
 
-    url: str
+    urls: tuple[str, ...]
     name: str
     prompt: str
     system: str | None
@@ -75,7 +78,8 @@ class EndpointEngine:
     chat_template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._pool = _pool(self.url, self.concurrency)
+        self._servers = Servers(self.urls)
+        self._pools = {url: _pool(url, self.concurrency) for url in self.urls}
         self._headers = {
             "Content-Type": "application/json",
             "Authorization": f"Bearer {os.environ.get(_KEY) or 'none'}",
@@ -89,6 +93,11 @@ class EndpointEngine:
             retry_after_max=_LONGEST_PAUSE,
             raise_on_status=False,
         )
+
+    def report(self) -> None:
+        """Print which servers did not answer so that others had to."""
+        for url, count in self._servers.moved.items():
+            say(f"  {url} did not answer {counted(count, 'request')}, which the other servers took over")
 
     def answer(
         self, images: Sequence[Image.Image], prompt: str | None = None, pixels: float = 1.0
@@ -114,15 +123,25 @@ class EndpointEngine:
         }
         if self.chat_template_kwargs:
             request["chat_template_kwargs"] = dict(self.chat_template_kwargs)
-        place = f"{self.url.rstrip('/')}/chat/completions"
-        sent: dict[str, Any] = {"body": json.dumps(request).encode(), "headers": self._headers}
-        try:
-            reply = self._pool.request("POST", place, retries=self._retries, timeout=self.timeout, **sent)
-        except HTTPError as error:
-            return _error(f"{self.url}: no answer: {_cause(error)}")
-        if reply.status >= 300:
-            return _error(f"{self.url}{_refusal(reply.status, reply.data)}")
-        return self._answer(reply.data)
+        sent: dict[str, Any] = {"body": json.dumps(request).encode(), "headers": self._headers, "timeout": self.timeout}
+        tried: list[str] = []
+        while True:
+            with self._servers.least_busy(tried) as url:
+                tried.append(url)
+                is_last = len(tried) == len(self.urls)
+                retries = self._retries if is_last else self._retries.new(total=0)
+                place = f"{url.rstrip('/')}/chat/completions"
+                try:
+                    reply = self._pools[url].request("POST", place, retries=retries, **sent)
+                except HTTPError as error:
+                    is_lost, reason = True, f": no answer: {_cause(error)}"
+                else:
+                    if reply.status < 300:
+                        return self._answer(reply.data)
+                    is_lost, reason = False, _refusal(reply.status, reply.data)
+                if is_last or not (is_lost or reply.status in _TEMPORARY):
+                    return _error(f"{url}{reason}")
+            self._servers.move_on(url, is_lost)
 
     def _answer(self, data: bytes) -> dict[str, Any]:
         """Return the answer in the body of a reply."""
@@ -196,8 +215,8 @@ def _without_end_of_prompt(text: str, steps: Sequence[Any]) -> str:
     return text[repeated.end() :]
 
 
-def check_url(url: str) -> None:
-    """Check the URL of an API.
+def checked_url(url: str) -> str:
+    """Return the URL of an API unchanged.
 
     Raises:
         InputError: if it is not a URL of an HTTP server
@@ -209,6 +228,7 @@ def check_url(url: str) -> None:
         is_valid = False
     if not is_valid or not url.isascii() or not url.isprintable() or " " in url:
         raise InputError(f"--endpoint: expected a URL such as http://localhost:8000/v1, found {url!r}")
+    return url
 
 
 def check_key() -> None:

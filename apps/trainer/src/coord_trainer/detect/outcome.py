@@ -72,7 +72,7 @@ def _print_answers(
     found = counted(boxes, "box", "boxes")
     say(f"{answers}, {found}: {request.out / 'predictions.jsonl'}")
     thoughts = sum("</think>" in record["text"] for record in good)
-    if thoughts and request.endpoint and detector.engine.chat_template_kwargs:
+    if thoughts and request.endpoints and detector.engine.chat_template_kwargs:
         say(
             f"  {counted(thoughts, 'answer')} began with thoughts, which training did not show: the server seems to "
             f"ignore chat_template_kwargs={json.dumps(dict(detector.engine.chat_template_kwargs))}"

@@ -16,9 +16,9 @@ class Request:
         sources: arguments that name images or annotations
         out: the output folder
         images: the folder of the images that the annotations name
-        endpoint: URL of a server of the model, None to answer in this process
-        served_name: what the server calls the model
-        concurrency: number of concurrent requests
+        endpoints: URLs of servers of the model, none to answer in this process
+        served_name: what each server calls the model
+        concurrency: number of concurrent requests to all servers together
         timeout: seconds that one request may take
         exports: export formats to write as well
         labels: the only labels allowed in answers; empty for no limit
@@ -33,7 +33,7 @@ class Request:
     sources: tuple[str, ...]
     out: Path
     images: Path | None = None
-    endpoint: str | None = None
+    endpoints: tuple[str, ...] = ()
     served_name: str | None = None
     concurrency: int = 8
     timeout: float = 300.0

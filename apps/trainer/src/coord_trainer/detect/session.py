@@ -86,8 +86,8 @@ def answer_sources(
 def session_settings(detector: Detector, server: str | None = None) -> dict[str, Any]:
     """Return the settings that answers depend on; `server` is the kind of server that decodes under a grammar."""
     config, engine, finish = detector.config, detector.engine, detector.finish
-    url = getattr(engine, "url", None)
-    served = url is not None
+    urls = getattr(engine, "urls", ())
+    served = bool(urls)
     decoding = config.evaluation.decoding[0].name
     speed = "plain"
     if config.evaluation.speed == "fast":  # the other speeds have the same answers
@@ -97,7 +97,7 @@ def session_settings(detector: Detector, server: str | None = None) -> dict[str,
     return {
         "model": engine.name if served else str(Path(engine.name).resolve()),
         "weights": None if served else weight_files(Path(engine.name)),
-        "endpoint": url and url.rstrip("/"),
+        "endpoint": " ".join(sorted(url.rstrip("/") for url in urls)) or None,
         "prompt": config.data.prompt,
         "system": engine.system if served else None,
         "chat_template_kwargs": dict(engine.chat_template_kwargs) if served else None,
