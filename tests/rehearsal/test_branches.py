@@ -24,6 +24,7 @@ PLACES = {
     "coord_trainer/swift/doctor.py": "test_doctor_names_the_gpu",
     "coord_trainer/swift/pipeline.py": "test_run trains on the device; NCCL is not here",
     "coord_trainer/swift/trainer.py": "test_run evaluates; test_failed_evaluation_frees_memory",
+    "coord_trainer/training/profile.py": "not rehearsed: the profiler's device times come from CUPTI",
     "coord_trainer/training/muon.py": "test_muon_iterates_in_bfloat16",
 }
 """Each file of ours that asks, and the test that takes its branch, or why none can."""

@@ -18,11 +18,13 @@ from coord_trainer.console import say, world_size
 from coord_trainer.data.lengths import longer_than, report_long_samples
 from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
+from coord_trainer.families.family import Family
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
 from coord_trainer.training.callbacks import EachEpoch, MetricsFile, TrainingProgress
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import Interruption, StopAtBoundary, TrainingClock, seconds_of
+from coord_trainer.training.profile import StepProfile
 
 
 @dataclass(frozen=True)
@@ -130,13 +132,7 @@ def train_model(
             trained = opened.train(
                 samples,
                 scored_samples,
-                callbacks=(
-                    TrainingProgress(),
-                    MetricsFile(folder / "metrics.jsonl"),
-                    EachEpoch(samples.set_epoch),
-                    StopAtBoundary(interruption),
-                    clock,
-                ),
+                callbacks=_callbacks(config, folder, opened.family, samples, interruption, clock),
                 resume_from=resumed,
                 workers=workers,
                 answers=_answer_schedule(config, folder, opened, scored),
@@ -169,6 +165,20 @@ def train_model(
 def _has_ended(config: RunConfig, checkpoint: Path) -> bool:
     limits = (config.training.get(name) for name in ("max_steps", "num_train_epochs"))
     return is_finished(checkpoint, *limits, config.evaluation.ap_patience)
+
+
+def _callbacks(
+    config: RunConfig, folder: Path, family: Family, samples: Samples, interruption: Interruption, clock: TrainingClock
+) -> tuple[Any, ...]:
+    metrics = folder / "metrics.jsonl"
+    return (
+        TrainingProgress(),
+        MetricsFile(metrics),
+        EachEpoch(samples.set_epoch),
+        *([StepProfile(metrics, family.vision_tower, family.language_model)] if config.run.profile else []),
+        StopAtBoundary(interruption),
+        clock,
+    )
 
 
 def _answer_schedule(

@@ -196,7 +196,7 @@ def test_file_is_read_as_it_was_written(tmp_path):
     soft = "custom: {coord_soft_ce_w1: {enabled: true}}\r\n"
     (tmp_path / "a.yaml").write_bytes(("\ufeff" + soft + "run:\r\n  dir: 2024-05-06\r\n").encode())
     assert load_run_config(tmp_path / "a.yaml", []).run.dir == Path("2024-05-06")
-    (tmp_path / "a.yaml").write_text(soft + "run: {seed: 1}\nrun: {resume: true}")
+    (tmp_path / "a.yaml").write_text(soft + "run: {seed: 1}\nrun: {profile: true}")
     with pytest.raises(InputError, match=r"a\.yaml: not YAML: .* found duplicate key run"):
         load_run_config(tmp_path / "a.yaml", [])
 

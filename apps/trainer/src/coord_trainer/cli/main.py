@@ -25,6 +25,7 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "LOG_LEVEL": "WARNING",  # of swift's logger during its import
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "KINETO_LOG_LEVEL": "99",  # the profiler warns when there is no GPU
 }
 _SPIN = "3000"
 """Number of spins for which a thread of PyTorch waits actively for others (300,000 by default). If another program uses

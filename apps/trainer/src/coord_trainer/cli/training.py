@@ -50,11 +50,15 @@ def train(
             help="Print settings, data, vocabulary, learning rates and memory without loading weights or training.",
         ),
     ] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Measure a few steps and report where their time goes.")
+    ] = False,
 ) -> None:
     """Train from a configuration, score the result and write a report.
 
     Example: uv run apps/trainer train -c configs/memorise.yaml data.annotations=a.json data.images=images
     """
+    overrides = [*(overrides or []), *(["run.profile=true"] if profile else [])]
     resolved = resolve_config(config, overrides, strict)
     if not dry:
         _train(resolved, config.stem if config is not None else "train")

@@ -13,7 +13,7 @@ from coord_trainer.config.run_config import RunConfig, flat_settings, load_run_c
 
 _PER_RUN = {"run.seed": "--seeds", "run.dir": "--out", "run.resume": "--out"}
 """Settings that the comparison sets for each run, with the option that decides them."""
-_NO_RESULT = {"run": {"dir", "threads", "resume"}, "evaluation": {"overlays", "decoding"}}
+_NO_RESULT = {"run": {"dir", "threads", "resume", "profile"}, "evaluation": {"overlays", "decoding"}}
 """Settings that do not change a run's results. Of `decoding` too, since the answers of a further decoding are
 generated from the checkpoint of the finished run."""
 

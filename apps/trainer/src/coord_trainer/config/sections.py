@@ -25,6 +25,7 @@ class RunSection(Section):
 
     dir: Path | None = Field(None, description="run folder; `runs/` and the config's name when not given")
     seed: Seed = Field(0, description="seed of initial weights, batches and dropout")
+    profile: bool = Field(False, description="measure a few steps and report where their time goes")
     resume: bool = Field(False, description="continue the run in `run.dir` from its newest complete checkpoint")
     threads: PositiveInt | None = Field(None, description="CPU threads that torch uses; all cores when not given")
     gradient_norms: bool = Field(

@@ -14,9 +14,13 @@ from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import nn
+from torch.profiler import record_function
 
 from coord_adapter import active_offsets, bypass_head_hook
 from coord_losses.hf.head import RowHead, replaced_forward
+
+HEAD = "coord::head and loss"
+"""The profiler's range around head and objective."""
 
 
 @contextmanager
@@ -37,15 +41,16 @@ def row_selecting_head(model: nn.Module, head: nn.Module, rows: RowHead) -> Iter
         return logits_V.index_add(-1, offsets.ids, added_K.to(logits_V.dtype))
 
     def forward(hidden_BTH: torch.Tensor) -> torch.Tensor:
-        if not rows.fused:
-            rows.read_positions(logits(hidden_BTH))
-        elif not is_plain:
-            rows.read(logits(rows.take(hidden_BTH)))
-        else:
-            offsets = active_offsets(model)
-            added = {"offsets_KH": offsets.offsets, "offset_ids_K": offsets.ids} if offsets is not None else {}
-            rows.fuse(rows.take(hidden_BTH), head.weight, **added)
-        return rows.sums()
+        with record_function(HEAD):
+            if not rows.fused:
+                rows.read_positions(logits(hidden_BTH))
+            elif not is_plain:
+                rows.read(logits(rows.take(hidden_BTH)))
+            else:
+                offsets = active_offsets(model)
+                added = {"offsets_KH": offsets.offsets, "offset_ids_K": offsets.ids} if offsets is not None else {}
+                rows.fuse(rows.take(hidden_BTH), head.weight, **added)
+            return rows.sums()
 
     # The hook of the offsets expects logits, but a plain head returns sums, which include the offsets already.
     bypassed = bypass_head_hook(model) if is_plain else nullcontext()
