@@ -267,6 +267,27 @@ def test_note_that_a_user_has_changed_is_no_note(tmp_path, note):
     assert place.is_dir() and (tmp_path / "voc.changed-1").is_dir()
 
 
+def test_export_of_a_call_that_was_killed_before_its_note_is_no_users(tmp_path, monkeypatch, capsys):
+    from coord_trainer.detect import written
+
+    write_export("voc", RECORDS, tmp_path)
+    notes = []
+
+    def note(folder, found, real=written._write_digests):
+        notes.append(found)
+        if len(notes) == 2:
+            raise KeyboardInterrupt
+        real(folder, found)
+
+    other = [{**RECORDS[0], "objects": OBJECTS[:1]}]
+    monkeypatch.setattr(written, "_write_digests", note)
+    with pytest.raises(KeyboardInterrupt):
+        write_export("voc", other, tmp_path)
+    monkeypatch.undo()
+    write_export("voc", RECORDS, tmp_path)
+    assert "changed" not in capsys.readouterr().out and not list(tmp_path.glob("voc.*"))
+
+
 def test_supervision_has_the_same_classes_for_every_image():
     sv = pytest.importorskip("supervision", reason="pip install supervision")
     cat, dog = (DetectedObject(name, (1.0, 2.0, 30.0, 20.0), 0.5) for name in ("cat", "dog"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -31,11 +31,13 @@ def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     made = make(part)
-    place, digests = folder / made.name, _digests(folder)
-    _clear(place, digests.get(made.name))
+    place, before, digest = folder / made.name, _digests(folder), _digest(made)
+    # After a kill either version may be in place, so that both digests are recorded until it is moved.
+    _write_digests(folder, before | {made.name: [*before.get(made.name, []), digest]})
+    _clear(place, before.get(made.name, []))
     shutil.move(made, place)
     shutil.rmtree(part)
-    _write_digests(folder, digests | {made.name: _digest(place)})
+    _write_digests(folder, before | {made.name: [digest]})
     return place
 
 
@@ -67,27 +69,28 @@ def remove_tracked(folder: Path, names: Collection[str] | None = None) -> None:
     _write_digests(folder, digests)
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    """Return the digest of each tracked name; empty if a user has changed the file of digests itself."""
+def _digests(folder: Path) -> dict[str, list[str]]:
+    """Return the digests that each tracked name may have; empty if a user has changed the file of digests itself."""
     try:
         content = read_json(folder / _DIGESTS)
     except (InputError, OSError):
         return {}
-    return content if isinstance(content, dict) else {}
+    rows = content.items() if isinstance(content, dict) else ()
+    return {name: digests for name, digests in rows if isinstance(digests, list)}
 
 
-def _write_digests(folder: Path, digests: Mapping[str, str]) -> None:
+def _write_digests(folder: Path, digests: Mapping[str, Sequence[str]]) -> None:
     if digests:
         write_text(folder / _DIGESTS, json.dumps(digests, indent=1) + "\n")
     else:
         (folder / _DIGESTS).unlink(missing_ok=True)
 
 
-def _clear(place: Path, digest: str | None) -> None:
-    """Remove a tracked file or folder, if there is one; rename it if its content has another digest."""
+def _clear(place: Path, digests: Sequence[str]) -> None:
+    """Remove a tracked file or folder, if there is one; rename it if its content has none of the digests."""
     if not place.exists():
         return
-    if _digest(place) != digest:
+    if _digest(place) not in digests:
         number = 1
         while (aside := place.with_name(f"{place.stem}.changed-{number}{place.suffix}")).exists():
             number += 1
