@@ -94,6 +94,19 @@ def test_scores_of_every_decoding_are_printed(evaluate):
     assert "markers: AP 0.000" in out and "scored/decodings/markers/evaluation.json" in out
 
 
+@pytest.mark.slow
+def test_threshold_keeps_boxes_of_its_score_alone(evaluate, tmp_path):
+    code, told, _ = evaluate("--precision", "0.9")
+    assert code == 2 and "calibrate it first" in told
+    words = ("evaluation.decoding={grammar: markers}", "evaluation.max_new_tokens=24")
+    code, told, _ = evaluate(*words, "--min-score", "1")
+    assert code in (0, None), told
+    evaluation = json.loads((tmp_path / "scored" / "evaluation.json").read_text())
+    kept = json.loads((tmp_path / "scored" / "boxes.json").read_text())
+    assert evaluation["counts"]["detections"] == 0
+    assert kept["threshold"] == {"min_score": 1.0} and kept["fusion"]["below_threshold"] > 0
+
+
 def test_place_below_a_file_is_refused_in_one_line(evaluate, tmp_path):
     (tmp_path / "scored").touch()
     code, told, _ = evaluate("--out", "scored/out")

@@ -70,7 +70,7 @@ def test_box_returns_exactly_to_where_it_is(word, box):
 
 
 @pytest.mark.parametrize("size", [(1920, 1080), (641, 1300), (3840, 2160), (100, 50)])
-@pytest.mark.parametrize("word", ["tiles:640x480", "tiles:auto"])
+@pytest.mark.parametrize("word", ["tiles:640x480", "tiles:640x640:0.1", "tiles:auto"])
 def test_tiles_cover_the_image_with_their_overlap(word, size):
     (tiles,) = views_of([word])
     crops = [look.crop for look in tiles.looks(*size, Question("?"))]
@@ -86,7 +86,7 @@ def test_tiles_cover_the_image_with_their_overlap(word, size):
     for low, high in ((0, 2), (1, 3)):
         spans = sorted({(crop[low], crop[high]) for crop in crops})
         for (a, b), (c, _) in pairwise(spans):
-            assert b - c >= 0.25 * (b - a) - 1
+            assert b - c >= tiles.overlap * (b - a) - 1
 
 
 def test_tiles_are_as_large_as_the_model_sees_unreduced():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coord_codec import RunError
@@ -28,7 +28,13 @@ _ANSWER_SETTINGS = {
 """The settings of `data` that answers depend on."""
 
 
-def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: Path) -> int:
+def predict_images(
+    config: RunConfig,
+    checkpoint: Path,
+    images: ImageSet,
+    out: Path,
+    threshold: Mapping[str, float | None] | None = None,
+) -> int:
     """Generate answers to `images` with every decoding that `config` names; returns the number of images.
 
     The first decoding's predictions.jsonl is `out`; the others are in folders of their own beside it. A later
@@ -39,8 +45,10 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
         checkpoint: its folder
         images: the images
         out: file of the answers
+        threshold: arguments of `Finish.with_threshold`: the least score, or what it is to give; None keeps all boxes
 
     Raises:
+        InputError: the model is not calibrated for a decoding, and `threshold` asks for a precision or recall
         RunError: an image has no answer
     """
     (first, _), *others = prediction_files(config.evaluation.decoding, out.parent)
@@ -52,7 +60,9 @@ def predict_images(config: RunConfig, checkpoint: Path, images: ImageSet, out: P
     check_speed(opened, config)
     limit = config.evaluation.max_new_tokens or token_limit(config, opened.processor.tokenizer, images.words)
     detectors = {
-        decoding: detector_of(opened, config, images, decoding, limit, str(checkpoint)).calibrated_as(checkpoint)
+        decoding: detector_of(opened, config, images, decoding, limit, str(checkpoint))
+        .calibrated_as(checkpoint)
+        .with_threshold(**(threshold or {}))
         for decoding in config.evaluation.decoding
     }
     sources = sources_of(images, config.evaluation.limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from coord_trainer.console import first_rank_first, is_first, say
 from coord_trainer.data.load import load_scored, report_sets
 
 
-def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evaluation | None:
+def evaluate_checkpoint(
+    config: RunConfig, checkpoint: Path, out: Path, threshold: Mapping[str, float | None] | None = None
+) -> Evaluation | None:
     """Generate and score a checkpoint's answers; writes predictions, evaluation.json and report.html to `out`.
 
     The folder is new, or that of an unfinished evaluation, which is then resumed. The first rank scores.
@@ -35,13 +38,14 @@ def evaluate_checkpoint(config: RunConfig, checkpoint: Path, out: Path) -> Evalu
         config: of the evaluation
         checkpoint: its folder
         out: the folder of what is written
+        threshold: see `predict_images`
 
     Raises:
-        InputError: there is no checkpoint, or the data is faulty.
+        InputError: there is no checkpoint, the data is faulty, or the threshold cannot be reached.
     """
     with first_rank_first("evaluation"):
         images = _open_evaluation(config, out)
-    predict_images(config, checkpoint, images, out / "predictions.jsonl")
+    predict_images(config, checkpoint, images, out / "predictions.jsonl", threshold)
     evaluation = report_on(config, out, images)
     if is_first():
         unfinished(out).unlink()

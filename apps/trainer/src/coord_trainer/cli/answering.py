@@ -43,24 +43,31 @@ def evaluate(
     config: ConfigFile = None,
     views: Views = None,
     speed: Speed = None,
+    min_score: MinScore = None,
+    precision: Precision = None,
+    recall: Recall = None,
     strict: Strict = False,
 ) -> None:
     """Generate answers for the images selected by evaluation.images with a checkpoint, score them, write a report.
 
-    A call that was stopped, or that failed, is continued with the same --out.
+    A call that was stopped, or that failed, is continued with the same --out. With a threshold only the boxes that it
+    keeps are scored, which lowers AP: average precision needs those of low scores too.
 
     Example: uv run apps/trainer evaluate runs/a/checkpoints/checkpoint-500 --out scored -c runs/a/config.yaml
     """
     if not unfinished(out).is_file():
         must_not_exist(out)
     checkpoint, config = find_model_and_config(checkpoint, config)
+    from coord_trainer.answers.finish import asked_threshold
     from coord_trainer.detect.arguments import as_setting
 
+    asked_threshold(min_score, precision, recall)
     resolved = resolve_config(config, [*(overrides or []), *as_setting(views, speed)], strict, checkpoint)
     load_libraries()
     from coord_trainer.answers.score import evaluate_checkpoint
 
-    if (evaluation := evaluate_checkpoint(resolved, checkpoint, out)) is not None:
+    threshold = {"min_score": min_score, "precision": precision, "recall": recall}
+    if (evaluation := evaluate_checkpoint(resolved, checkpoint, out, threshold)) is not None:
         print_scores(evaluation, out)
 
 
@@ -261,6 +268,9 @@ def demo(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The port to listen on.")] = 7860,
     views: Views = None,
     speed: Speed = None,
+    min_score: MinScore = None,
+    precision: Precision = None,
+    recall: Recall = None,
 ) -> None:
     """Open a page that shows boxes, scores and the answer for an image dropped on it (needs the extra demo).
 
@@ -268,9 +278,11 @@ def demo(
     """
     from importlib.util import find_spec
 
+    from coord_trainer.answers.finish import asked_threshold
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.detect.arguments import as_setting, read_settings
 
+    asked_threshold(min_score, precision, recall)
     if find_spec("gradio") is None:
         raise InputError("demo needs gradio: uv sync --extra demo, or pip install 'coord-trainer[demo]'")
     resolved = read_settings(config, [*(overrides or []), *as_setting(views, speed)])
@@ -279,4 +291,5 @@ def demo(
     from coord_trainer.answers.detector import Detector
     from coord_trainer.detect.demo import serve_demo
 
-    serve_demo(Detector.load(model, resolved), host, port)
+    detector = Detector.load(model, resolved, min_score=min_score, precision=precision, recall=recall)
+    serve_demo(detector, host, port)
