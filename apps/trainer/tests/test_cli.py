@@ -150,6 +150,29 @@ def test_train_refuses_a_checkpoint_that_wants_its_own_code(run, coco, tmp_path)
     assert "auto_map" in error
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a small tmpfs needs more rights than this user has")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+def test_train_on_a_full_disk_leaves_no_incomplete_checkpoint(run, coco, small_disk):
+    words = ["data.annotations=a.json", "data.images=.", "evaluation.images=train", "training.max_steps=1"]
+    code, error, _ = run("train", SOFT, *words, f"run.dir={small_disk / 'run'}")
+    assert code == 1
+    assert "no space left" in error
+    assert "Traceback" not in error
+    assert not list((small_disk / "run").glob("checkpoints/checkpoint-*"))
+    assert not (small_disk / "run" / "report.html").exists()
+
+
 LONG = f"data.prompt={'Find every object. ' * 20}"
 
 

@@ -42,7 +42,7 @@ SOFT = {"coord_soft_ce_w1": {"enabled": True}}
         ({"data": {"max_object": 3}}, "data.max_object: unknown key; did you mean max_objects?"),
         ({"training": {"learning_rat": 1}}, "did you mean learning_rate?"),
         ({"training": {"output_dir": "x"}}, "run.dir"),
-        ({"data": {"markers": "box"}}, "obj, qwen"),
+        ({"data": {"markers": "box"}}, "'qwen' or 'obj'"),
         ({"data": {"images": "x"}}, "data.annotations"),
         ({"data": {"max_vertices": 2}}, "data.max_vertices"),
         ({"data": {"class_prompt": "Find it"}}, "classes"),
