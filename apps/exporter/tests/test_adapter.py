@@ -53,7 +53,7 @@ def to_query(tensors):
             "embed_offset: expected BF16, F16, F32, found I32",
         ),
         (lambda tensors: tensors.pop(offset_key("head_offset")), "offset tables lack head_offset"),
-        (fill(".token_ids", slice(5, 6), 99999), "token_ids: id 99999 is outside the vocabulary"),
+        (fill(".token_ids", slice(5, 6), 99999), "token id 99999 lies outside the 1280 rows"),
         (fill(".token_ids", slice(5, 6), -1), "token_ids: id -1 is outside the vocabulary"),
         (fill(".token_ids", slice(5, 7), 300), "token_ids: id 300 occurs twice"),
         (put("base_model.model.x.lora_E.weight", torch.ones(2)), "lora_E.weight: an unknown kind of factor"),

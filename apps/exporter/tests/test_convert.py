@@ -90,7 +90,7 @@ def test_to_peft_notices_rows_that_are_wrong(bases, tmp_path, monkeypatch):
     spoiled = read_all(tmp_path / "adapter")
     spoiled[offset_key("token_ids")][0] = 99_999
     save_file(spoiled, tmp_path / "adapter" / ADAPTER_WEIGHTS)
-    with pytest.raises(InputError, match="id 99999 is outside"):
+    with pytest.raises(InputError, match="id 99999 lies outside"):
         to_peft(bases(True), tmp_path / "adapter", tmp_path / "out")
 
 

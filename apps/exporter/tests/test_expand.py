@@ -26,6 +26,12 @@ def plain_base(folder, tied=False, rows=None, **kwargs):
     return make_base(folder, tied, torch.bfloat16, expanded=False, rows=rows, **kwargs)
 
 
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """An untied base without coordinate tokens: nothing may change it."""
+    return plain_base(tmp_path_factory.mktemp("plain") / "base")
+
+
 def load_tokenizer(folder):
     from transformers import AutoTokenizer
 
@@ -73,23 +79,24 @@ def test_ids_rows_and_configuration(tmp_path, tied, rows):
         assert model(input_ids=torch.tensor([[5, size - 1]])).logits.shape[-1] == expected
 
 
-def test_mean_rows_have_the_spread_that_is_recorded(tmp_path):
-    base = plain_base(tmp_path / "base")
-    expand_vocab(base, tmp_path / "out", seed=3, quiet=True)
+def test_mean_rows_have_the_spread_that_is_recorded_and_their_seed_decides(plain, tmp_path):
+    for name, seed in (("out", 3), ("again", 3), ("other", 1)):
+        expand_vocab(plain, tmp_path / name, seed=seed, quiet=True)
     (entry,) = read_json(tmp_path / "out" / "export.json")["history"]
     assert entry["kind"] == "expand-vocab" and entry["init"] == {"name": "mean", "seed": 3, "noise": 0.1}
-    count = len(load_tokenizer(base))
-    trained = read_all(base)[EMBED][:count].float()
+    count = len(load_tokenizer(plain))
+    trained = read_all(plain)[EMBED][:count].float()
     fresh = read_all(tmp_path / "out")[EMBED][count:].float()
     assert torch.allclose((fresh - trained.mean(0)).std(0), 0.1 * trained.std(0), rtol=0.15)
+    one, again, other = (read_all(tmp_path / name)[EMBED] for name in ("out", "again", "other"))
+    assert torch.equal(one, again) and not torch.equal(one, other)
 
 
-def test_smooth_rows_are_sines_and_cosines_of_the_bin(tmp_path):
-    base = plain_base(tmp_path / "base")
-    expand_vocab(base, tmp_path / "out", init="smooth", quiet=True)
-    count = len(load_tokenizer(base))
+def test_smooth_rows_are_sines_and_cosines_of_the_bin(plain, tmp_path):
+    expand_vocab(plain, tmp_path / "out", init="smooth", quiet=True)
+    count = len(load_tokenizer(plain))
     for name in (EMBED, HEAD):
-        trained = read_all(base)[name][:count].double()
+        trained = read_all(plain)[name][:count].double()
         rows = read_all(tmp_path / "out")[name][count + 1 : count + 1001].double()
         waves = (rows - trained.mean(0)) / trained.std(0, correction=0)
         pairs = (waves[:, :32] ** 2 + waves[:, 32:] ** 2) / 2
@@ -101,27 +108,17 @@ def test_smooth_rows_are_sines_and_cosines_of_the_bin(tmp_path):
     assert similar(waves[500], waves[501], dim=0) > 0.9 > similar(waves[500], waves[700], dim=0)
 
 
-def test_seed_decides(tmp_path):
-    base = plain_base(tmp_path / "base")
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        expand_vocab(base, tmp_path / name, seed=seed, quiet=True)
-    a, b, c = (read_all(tmp_path / name)[EMBED] for name in "abc")
-    assert torch.equal(a, b) and not torch.equal(a, c)
-
-
-def test_markers_come_last_and_wildcard_can_be_left_out(tmp_path):
-    base = plain_base(tmp_path / "base")
-    count = len(load_tokenizer(base))
-    expand_vocab(base, tmp_path / "out", wildcard=False, markers=True, quiet=True)
+def test_markers_come_last_and_wildcard_can_be_left_out(plain, tmp_path):
+    count = len(load_tokenizer(plain))
+    expand_vocab(plain, tmp_path / "out", wildcard=False, markers=True, quiet=True)
     tokenizer = load_tokenizer(tmp_path / "out")
     ids = tokenizer.convert_tokens_to_ids(["<|coord_0|>", "<|coord_999|>", "<obj_start>", "<obj_end>"])
     assert ids == [count, count + 999, count + 1000, count + 1001]
     assert WILDCARD_TOKEN not in tokenizer.get_vocab()
 
 
-def test_idempotent(tmp_path):
-    base = plain_base(tmp_path / "base")
-    expand_vocab(base, tmp_path / "once", quiet=True)
+def test_idempotent(plain, tmp_path):
+    expand_vocab(plain, tmp_path / "once", quiet=True)
     report = expand_vocab(tmp_path / "once", tmp_path / "twice", quiet=True)
     assert report.added == 0 and report.rows_before == report.rows_after
     once, twice = ({p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("once", "twice"))

@@ -69,16 +69,14 @@ def test_merge_refuses_another_base_of_the_same_shapes(files):
         ({"grid": [1000]}, "coordexp.json: grid: expected 1000 bins"),
         ({"format": 2}, "coordexp.json: format: expected 1, found 2"),
         ({"fingerprint": 7}, "that of the adapter's offsets"),
+        (None, "coordexp.json: expected a JSON object"),
     ],
 )
 def test_card_that_cannot_be_followed_is_refused(files, card, told):
-    put_card(files / "adapter", **card)
+    put_card(files / "adapter", **(card or {}))
+    if card is None:
+        (files / "adapter" / "coordexp.json").write_text("[]")
     refused(files, told)
-
-
-def test_card_that_is_no_object_is_refused(files):
-    (files / "adapter" / "coordexp.json").write_text("[]")
-    refused(files, "coordexp.json: expected a JSON object")
 
 
 def test_image_processor_of_out_has_the_pixels_of_training(files):

@@ -6,10 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from tiny_checkpoint import edit_json, edit_tensors, make_base, plain_recipe, refused
-from transformers.pytorch_utils import Conv1D
 
 from coord_exporter.checkpoint import recipe
 from coord_exporter.checkpoint.read import read_safetensors
@@ -31,23 +29,6 @@ def test_lora_step_in_chunks_has_the_bits_of_one_product(tmp_path, monkeypatch):
         if magnitude is not None:
             expected = (m / torch.linalg.norm(expected, dim=1)).view(-1, 1) * expected
         assert torch.equal(found, expected)
-
-
-@pytest.mark.parametrize("dora", [False, True])
-def test_lora_step_on_transposed_layers_has_the_bits_of_peft(tmp_path, dora):
-    """PEFT's Conv1D layers store [in, out] (fan_in_fan_out)."""
-    torch.manual_seed(0)
-    layer = torch.nn.Sequential(Conv1D(24, 40))
-    weight = layer[0].weight.detach().clone()
-    config = LoraConfig(r=4, lora_alpha=6, target_modules=["0"], use_dora=dora, fan_in_fan_out=True)
-    model = get_peft_model(layer, config)
-    for parameter in model.parameters():
-        parameter.data += torch.randn_like(parameter) * 0.1 * parameter.requires_grad
-    parts = {n: p.detach() for n, p in model.named_parameters() if "lora" in n}
-    save_file({n.split(".")[3]: p.contiguous() for n, p in parts.items()}, tmp_path / "f.safetensors")
-    infos = {t.name: t for t in read_safetensors(tmp_path / "f.safetensors").tensors}
-    step = LoraStep(infos["lora_A"], infos["lora_B"], 1.5, infos.get("lora_magnitude_vector"), transposed=True)
-    assert torch.equal(step.open()(weight, 0, 40), model.merge_and_unload()[0].weight)
 
 
 @given(ids=st.lists(st.integers(0, 400), unique=True, max_size=30), lo=st.integers(0, 400), size=st.integers(0, 100))

@@ -49,7 +49,7 @@ def test_fingerprint_or_tokenizer_missing_is_a_warning(tmp_path):
 
 def test_read_vocabulary_refuses_damaged_tokenizer(files):
     (files / "base" / "tokenizer.json").write_text('{"model": {"vocab": {}}, "added_tokens": [{"id": 3}]}')
-    refused(files, "the tokenizer files are damaged .KeyError")
+    refused(files, "the tokenizer is damaged .KeyError")
 
 
 def test_find_tables_refuses_a_missing_head(files):

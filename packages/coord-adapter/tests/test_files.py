@@ -19,7 +19,7 @@ from coord_adapter import (
     read_offsets,
     save_as_trainable_tokens,
 )
-from coord_adapter.format import GUARD_NAME, WEIGHTS_FILE
+from coord_adapter.format import WEIGHTS_FILE
 
 EXPORTABLE = [(True, True), (False, True), (False, False)]
 NAMES = ["base_tied-head_tied", "base_untied-head_tied", "base_untied-head_own"]
@@ -144,17 +144,6 @@ def test_plain_peft_refuses_an_unprepared_base(folder, tmp_path, how):
     }
     with pytest.raises(ValueError, match="needs_load_adapter_of_coord_adapter"):
         load[how]()
-
-
-def test_files_with_the_former_name_of_the_guard_load_alike(folder):
-    expected = logits(load_adapter(tiny(), folder).eval())
-    config = json.loads((folder / "adapter_config.json").read_text())
-    assert list(config["trainable_token_indices"]) == [GUARD_NAME]
-    config["trainable_token_indices"] = {"coord_offset_guard": [0]}
-    (folder / "adapter_config.json").write_text(json.dumps(config))
-    assert torch.equal(logits(load_adapter(tiny(), folder).eval()), expected)
-    with pytest.raises(ValueError, match="coord_offset_guard"):
-        PeftModel.from_pretrained(tiny(), folder)
 
 
 def test_load_refuses_another_vocabulary_and_names_both(folder):

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StrictBool, StrictFloat, StrictInt
 
 from coord_adapter import weights_digest
-from coord_adapter.format import WEIGHTS_FILE, StoredOffsets, find_offsets, is_guard, offset_part
+from coord_adapter.format import GUARD_NAME, WEIGHTS_FILE, StoredOffsets, find_offsets, offset_part
 from coord_codec.files import InputError
 from coord_codec.records import validated
 from coord_exporter.checkpoint.folder import sha256_of
@@ -30,7 +30,7 @@ from coord_exporter.checkpoint.recipe import first_not_finite, read_rows
 _PREFIX = "base_model.model."
 
 # Settings that merging uses, and those that matter only for training or loading.
-_USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora fan_in_fan_out bias lora_bias modules_to_save "
+_USED = "r lora_alpha rank_pattern alpha_pattern use_rslora use_dora bias lora_bias modules_to_save "
 _USED += "trainable_token_indices init_lora_weights peft_type target_parameters"
 _INERT = "auto_mapping base_model_name_or_path revision task_type inference_mode peft_version target_modules "
 _INERT += "exclude_modules lora_dropout layers_to_transform layers_pattern runtime_config ensure_weight_tying "
@@ -73,7 +73,7 @@ def _compiled(pattern: str) -> str:
 def _token_lists(value: Any) -> Any:
     """Return lists of ids by name without that of the guard; a list alone is the embedding's."""
     named = {"embed_tokens": value} if isinstance(value, list) else value
-    return {name: ids for name, ids in named.items() if not is_guard(name)} if isinstance(named, dict) else named
+    return {name: ids for name, ids in named.items() if name != GUARD_NAME} if isinstance(named, dict) else named
 
 
 _Rank = Annotated[StrictInt, Field(ge=1)]
@@ -93,7 +93,6 @@ class LoraSettings:
     alpha_pattern: dict[_Pattern, _Number] = field(default_factory=dict)
     use_rslora: StrictBool = False
     use_dora: StrictBool = False
-    fan_in_fan_out: StrictBool = False
     bias: Literal["none", "all", "lora_only"] = "none"
     lora_bias: StrictBool = False
     modules_to_save: tuple[str, ...] = ()

@@ -144,9 +144,10 @@ def from_peft(base: Path, adapter: Path, out: Path, *, force: bool = False) -> C
 def _open(base: Path, adapter: Path, out: Path, force: bool) -> tuple[StoredCheckpoint, Tables, Adapter, list[str]]:
     base = find_folder(base)
     adapter, chosen = find_adapter(adapter)
-    warnings = check_out(Path(out), (base, adapter), force) + ([chosen] if chosen else [])
+    check_out(Path(out), (base, adapter), force)
     opened = open_adapter(adapter)
     checkpoint = named_as_modules(open_checkpoint(base))
+    warnings = [chosen] if chosen else []
     fingerprint = opened.fingerprint()
     if fingerprint is not None:
         warnings += check_fingerprint(base, fingerprint)

@@ -116,7 +116,7 @@ def expand_vocab(
     out = Path(out)
     if init not in INITS:
         raise InputError(f"--init: expected one of {', '.join(INITS)}, found {init!r}")
-    warnings = check_out(out, (base,), force)
+    check_out(out, (base,), force)
     checkpoint = open_checkpoint(base)
     tables = find_tables(checkpoint)
     new = find_new_tokens(base, wildcard=wildcard, markers=markers)
@@ -150,7 +150,7 @@ def expand_vocab(
         verify=lambda stage: check_tokenizer(stage, new),
     )
     reused = max(0, min(rows, new.size) - new.vocabulary.size)
-    notes = [*warnings, *left_out, *config_notes]
+    notes = [*left_out, *config_notes]
     if rows_after % _MULTIPLE:
         notes.append(
             f"the tables have {rows_after:,} rows, no multiple of {_MULTIPLE}: products with the head may take several "
@@ -167,7 +167,7 @@ def find_new_tokens(folder: Path, *, wildcard: bool, markers: bool) -> NewTokens
             precede them only by changing existing ids
     """
     vocabulary = read_vocabulary(folder)
-    if vocabulary is None or not (folder / "tokenizer.json").exists():
+    if vocabulary is None:
         raise InputError(f"{folder}: tokenizer.json is missing; save the tokenizer with a fast class first")
     coords = vocabulary.coord_vocab()
     wildcard_id = vocabulary.ids.get(WILDCARD_TOKEN)

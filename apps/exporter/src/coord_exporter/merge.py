@@ -82,11 +82,10 @@ def merge(
     adapter_folder, chosen = find_adapter(adapter)
     if dtype is not None and dtype not in DTYPES:
         raise InputError(f"--dtype: expected one of {', '.join(DTYPES)}, found {dtype!r}")
-    warnings = check_out(out, (base_folder, adapter_folder), force)
-    if chosen is not None:
-        warnings.append(chosen)
+    check_out(out, (base_folder, adapter_folder), force)
+    warnings = [chosen] if chosen else []
     if keep_lora is not None:
-        warnings += check_out(Path(keep_lora), (base_folder, adapter_folder, out), force)
+        check_out(Path(keep_lora), (base_folder, adapter_folder, out), force)
     checkpoint = open_checkpoint(base_folder)
     opened = open_adapter(adapter_folder)
     source = _source_entry(checkpoint, opened)

@@ -5,9 +5,9 @@ All shapes are checked here, so that an adapter that does not fit is refused bef
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from coord_adapter.format import problem_with_ids
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, Factors
 from coord_exporter.checkpoint.modules import empty_model, named_as_modules
@@ -197,7 +197,6 @@ def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
         InputError: naming the module, for factors that do not fit or cannot be merged exactly
     """
     steps: dict[str, list[Step]] = {}
-    transposed = _stored_transposed(base, adapter)
     # Trained rows come first: PEFT adds the low-rank product of a tied head to the embedding's trained rows.
     for module, factors in sorted(adapter.factors.items(), key=lambda item: item[1].token_rows is None):
         name = target_of(base, adapter, module)
@@ -205,7 +204,7 @@ def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> d
         if len(weight.shape) == 3:
             steps.setdefault(name, []).append(_expert_step(adapter, name, factors, weight))
         elif factors.token_rows is None:
-            step: Step = _lora_step(adapter, module, factors, weight, tables, transposed)
+            step: Step = _lora_step(adapter, module, factors, weight, tables)
             steps.setdefault(name, []).append(step)
         else:
             step = _token_rows_step(adapter, module, factors.token_rows, factors, weight)
@@ -252,31 +251,12 @@ def _expert_step(adapter: Adapter, name: str, factors: Factors, weight: TensorIn
     return ExpertStep(a, b, adapter.config.scale(name), experts, transposed=weight.shape[1:] != widths)
 
 
-def _stored_transposed(base: StoredCheckpoint, adapter: Adapter) -> bool:
-    """Return whether weights are stored [I, O]; PEFT decides by the layer's class, which the shapes reveal."""
-    if not adapter.config.fan_in_fan_out:
-        return False
-    for module, factors in adapter.factors.items():
-        weight = base.tensors.get(f"{module}.weight")
-        if weight is None or factors.a is None or factors.b is None or len(weight.shape) != 2:
-            continue
-        if weight.shape[0] != weight.shape[1]:
-            return weight.shape == (factors.a.shape[-1], factors.b.shape[0])
-    raise InputError(
-        f"{adapter.config.path}: fan_in_fan_out is true and every adapted layer is square: cannot tell whether they "
-        "are transposed; set it to false if the base's layers are nn.Linear"
-    )
-
-
-def _lora_step(
-    adapter: Adapter, module: str, factors: Factors, weight: TensorInfo, tables: Tables, transposed: bool
-) -> LoraStep:
+def _lora_step(adapter: Adapter, module: str, factors: Factors, weight: TensorInfo, tables: Tables) -> LoraStep:
     where = f"{adapter.file.path}: {module}"
     config = adapter.config
     embedding = factors.embedding_a is not None or factors.embedding_b is not None
     a, b = (factors.embedding_a, factors.embedding_b) if embedding else (factors.a, factors.b)
     magnitude = factors.magnitude
-    is_transposed = embedding or transposed
     if a is None or b is None:
         raise InputError(f"{where}: a LoRA factor is missing; save the adapter again")
     if not len(a.shape) == len(b.shape) == len(weight.shape) == 2:
@@ -287,7 +267,7 @@ def _lora_step(
         found = "no" if config.use_dora else "a"
         raise InputError(f"{where}: use_dora is {config.use_dora}, but there is {found} magnitude vector")
     rank = config.rank(module)
-    rows, columns = weight.shape[::-1] if is_transposed else weight.shape
+    rows, columns = weight.shape[::-1] if embedding else weight.shape
     if a.shape != (rank, columns) or b.shape != (rows, rank):
         raise InputError(
             f"{where}: factors {list(b.shape)} x {list(a.shape)} of rank {rank} do not fit the base's weight "
@@ -295,7 +275,7 @@ def _lora_step(
         )
     if magnitude is not None and magnitude.shape not in ((rows,), (rows, 1), (1, rows)):
         raise InputError(f"{where}: magnitude {list(magnitude.shape)}, expected {rows} values")
-    return LoraStep(a, b, config.scale(module), magnitude, is_transposed)
+    return LoraStep(a, b, config.scale(module), magnitude, transposed=embedding)
 
 
 def _bias_step(base: StoredCheckpoint, adapter: Adapter, module: str, bias: TensorInfo | None) -> BiasStep:
@@ -330,7 +310,8 @@ def trained_ids(adapter: Adapter, module: str, table: TensorInfo, weight: Tensor
     lists = [ids for name, ids in adapter.config.trainable_token_indices.items() if module.endswith(name)]
     if len(lists) != 1:
         raise InputError(f"{where}: expected one entry for {module}, found {len(lists)}")
-    _check_ids(where, lists[0], weight.rows)
+    if problem := problem_with_ids(lists[0], weight.rows):
+        raise InputError(f"{where}: {problem}")
     if table.shape != (len(lists[0]), *weight.shape[1:]):
         raise InputError(
             f"{adapter.file.path}: {table.name} is {list(table.shape)}, expected {len(lists[0])} rows of the base's "
@@ -357,7 +338,8 @@ def offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> di
     steps = {}
     for name, table in ((tables.embed, offsets.embed), (tables.head, offsets.head or offsets.embed)):
         weight = tables.source(base, name)
-        _check_ids(f"{adapter.file.path}: token_ids", offsets.ids, weight.rows)
+        if problem := problem_with_ids(offsets.ids, weight.rows):
+            raise InputError(f"{adapter.file.path}: {problem}")
         if table.shape[1:] != weight.shape[1:]:
             raise InputError(
                 f"{table.path}: {table.name} has rows of {table.shape[1]} values, the base's {name} of "
@@ -365,16 +347,3 @@ def offset_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> di
             )
         steps[name] = RowsStep(offsets.ids, table, added=True)
     return steps
-
-
-def _check_ids(where: str, ids: Sequence[int], rows: int) -> None:
-    """Refuse repeated ids, and ids outside a table with this number of rows."""
-    for token_id in ids:
-        if not 0 <= token_id < rows:
-            raise InputError(
-                f"{where}: id {token_id} is outside the vocabulary, the base has rows 0..{rows - 1}; merge into the "
-                "base it was trained on (expand-vocab makes it)"
-            )
-    if len(set(ids)) != len(ids):
-        repeated = next(token_id for token_id in ids if ids.count(token_id) > 1)
-        raise InputError(f"{where}: id {repeated} occurs twice; save the adapter again")

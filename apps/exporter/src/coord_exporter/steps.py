@@ -33,7 +33,7 @@ class LoraStep(Step):
         b: factor B [O, R]
         scale: factor s of the product
         magnitude: m [O] for DoRA, None for LoRA
-        transposed: whether the weight is stored [I, O], as in embeddings and `Conv1D` layers (fan_in_fan_out)
+        transposed: whether the weight is stored [I, O], as in embeddings, which have no magnitude
     """
 
     a: TensorInfo
@@ -41,11 +41,6 @@ class LoraStep(Step):
     scale: float
     magnitude: TensorInfo | None = None
     transposed: bool = False
-
-    @property
-    def needs_all_rows(self) -> bool:
-        """Whether norms are taken over the stored rows."""
-        return self.transposed and self.magnitude is not None
 
     def open(self) -> RowFunction:
         """Load the factors."""
@@ -60,8 +55,6 @@ class LoraStep(Step):
             rows += delta.T if self.transposed else delta
             if magnitude is None:
                 return rows
-            if self.transposed:
-                return rows.mul_((magnitude / torch.linalg.norm(rows.T, dim=1)).view(1, -1))
             return rows.mul_((magnitude[lo:hi] / torch.linalg.norm(rows, dim=1)).view(-1, 1))
 
         return change

@@ -67,38 +67,22 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path) -> Vocabulary | None:
-    """Read a checkpoint's vocabulary, None if it has no tokenizer files.
+    """Read a checkpoint's vocabulary from its tokenizer.json, None if it has none.
 
     Raises:
-        InputError: for files that cannot be read
+        InputError: for a file that cannot be read
     """
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        return None
+    content = read_object(path)
     try:
-        return _read(folder)
-    except InputError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{folder}: the tokenizer files are damaged ({error!r}); fetch them again") from None
-
-
-def _read(folder: Path) -> Vocabulary | None:
-    fast, plain, added, config = (
-        folder / name for name in ("tokenizer.json", "vocab.json", "added_tokens.json", "tokenizer_config.json")
-    )
-    if fast.exists():
-        content = read_object(fast)
         ids = content.get("model", {}).get("vocab", {})
         if not isinstance(ids, dict):
-            raise InputError(f"{fast}: model.vocab: expected token texts and ids (a byte-level BPE)")
+            raise InputError(f"{path}: model.vocab: expected token texts and ids (a byte-level BPE)")
         return Vocabulary(ids | {token["content"]: token["id"] for token in content.get("added_tokens", [])})
-    if not plain.exists():
-        return None
-    ids = read_object(plain)
-    if added.exists():
-        ids |= read_object(added)
-    if config.exists():
-        decoder = read_object(config).get("added_tokens_decoder", {})
-        ids |= {token["content"]: int(token_id) for token_id, token in decoder.items()}
-    return Vocabulary(ids)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: the tokenizer is damaged ({error!r}); fetch it again") from None
 
 
 def check_fingerprint(base: Path, fingerprint: str | None) -> list[str]:
@@ -120,7 +104,7 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> list[str]:
         ]
     vocabulary = read_vocabulary(base)
     if vocabulary is None:
-        return ["the base has no tokenizer: the adapter's fingerprint cannot be compared"]
+        return ["the base has no tokenizer.json: the adapter's fingerprint cannot be compared"]
     expected = vocabulary.fingerprints()
     if fingerprint not in expected:
         found = "has no coordinate tokens" if not expected else "has another grid, other ids or other markers"

@@ -1,7 +1,6 @@
 """All or nothing: kill -9 at any moment, an OUT that exists, `--force`."""
 
 import errno
-import fcntl
 import multiprocessing
 import os
 import shutil
@@ -14,8 +13,7 @@ import torch
 from tiny_checkpoint import merge_in, merge_quietly, read_all, refused
 
 from coord_exporter import ExportError, InputError
-from coord_exporter.checkpoint import staging
-from coord_exporter.checkpoint.staging import check_out, exchange, staged
+from coord_exporter.checkpoint.staging import staged
 from coord_exporter.cli import main
 
 
@@ -57,7 +55,7 @@ def test_kill_at_any_moment_leaves_no_out(bases, adapters, tmp_path):
         at = max(1, round(share * total.value))
         assert in_a_fork(merge_until, at, multiprocessing.Value("i"), f"out{k}") == -signal.SIGKILL
     whole = read_all(tmp_path / "whole")
-    stages = [path for path in tmp_path.iterdir() if ".partial-" in path.name]
+    stages = [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
     assert len(stages) >= len(moments) - 2
     for k in range(len(moments)):
         out = tmp_path / f"out{k}"
@@ -65,29 +63,8 @@ def test_kill_at_any_moment_leaves_no_out(bases, adapters, tmp_path):
             assert k == len(moments) - 1 and read_all(out).keys() == whole.keys()
         else:  # the next run succeeds, and tidies up
             merge_quietly(base, adapter, out)
-            assert not list(tmp_path.glob(f".{out.name}.partial-*"))
+            assert not list(tmp_path.glob(f".{out.name}.*.tmp"))
         assert all(torch.equal(tensor, whole[name]) for name, tensor in read_all(out).items())
-
-
-def replace_and_die(place, moment):
-    """Replace a folder, and end at a given moment; this is a process of its own."""
-    swap, rename = staging.exchange, Path.rename
-
-    def exchange(one, other):
-        if moment == "before the exchange":
-            die()
-        if "rename" in moment:
-            return False
-        assert swap(one, other)
-        die()
-
-    def renamed(self, target):
-        rename(self, target)
-        if moment == ("after the first rename" if ".replaced-" in str(target) else "after the second rename"):
-            die()
-
-    staging.exchange, Path.rename = exchange, renamed
-    export(place, "new")
 
 
 def make(place, content):
@@ -100,80 +77,11 @@ def export(place, content="newer"):
         (stage / "export.json").write_text(content)
 
 
-def can_exchange(folder):
-    (folder / "a").mkdir()
-    (folder / "b").mkdir()
-    possible = exchange(folder / "a", folder / "b")
-    (folder / "a").rmdir()
-    (folder / "b").rmdir()
-    return possible
-
-
-@pytest.mark.parametrize(
-    ("moment", "left"),
-    [
-        ("before the exchange", "old"),
-        ("after the exchange", "new"),
-        ("after the first rename", None),
-        ("after the second rename", "new"),
-    ],
-)
-def test_kill_while_replacing_leaves_the_old_or_the_new(tmp_path, moment, left):
-    place = tmp_path / "out[1]"
-    make(place, "old")
-    if "exchange" in moment and not can_exchange(tmp_path):
-        pytest.skip("this file system cannot exchange two folders in one step")
-    assert in_a_fork(replace_and_die, place, moment) == -signal.SIGKILL
-    assert place.exists() is (left is not None)
-    assert not place.exists() or (place / "export.json").read_text() == left
-
-    with pytest.raises(InputError, match="exists already") as refused:
-        check_out(place, (), force=False)
-    assert ("restored: the run that was to replace it was killed" in str(refused.value)) is (left is None)
-    assert (place / "export.json").read_text() == (left or "old")
-
-    export(place)
-    assert (place / "export.json").read_text() == "newer"
-    assert [path.name for path in tmp_path.iterdir()] == ["out[1]"]
-
-
-def test_check_out_tells_what_was_brought_back_with_force_too(tmp_path):
-    make(tmp_path / "out", '{"history": [{}]}')
-    assert in_a_fork(replace_and_die, tmp_path / "out", "after the first rename") == -signal.SIGKILL
-    (warning,) = check_out(tmp_path / "out", (), force=True)
-    assert "restored" in warning
-    assert check_out(tmp_path / "out", (), force=True) == []
-
-
-def test_check_out_leaves_a_replacement_under_way_alone(tmp_path):
-    aside = tmp_path / ".out.replaced-other"
-    aside.mkdir()
-    make(aside / "out", "old")
-    fd = os.open(aside, os.O_RDONLY)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    assert check_out(tmp_path / "out", (), force=False) == []
-    assert (aside / "out" / "export.json").exists()
-    os.close(fd)
-
-
-@pytest.mark.parametrize("swaps", [True, False])
-def test_replacing_leaves_nothing_beside(tmp_path, monkeypatch, swaps):
-    if not swaps:
-        monkeypatch.setattr("coord_exporter.checkpoint.staging.exchange", lambda one, other: False)
+def test_replacing_leaves_nothing_beside(tmp_path):
     make(tmp_path / "out", "old")
     export(tmp_path / "out")
     assert (tmp_path / "out" / "export.json").read_text() == "newer"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
-def test_staged_leaves_a_stage_in_use_alone(bases, adapters, tmp_path):
-    stage = tmp_path / ".out.partial-other"
-    stage.mkdir()
-    fd = os.open(stage, os.O_RDONLY)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    merge_quietly(bases(True), adapters / "of-tied", tmp_path / "out")
-    os.close(fd)
-    assert stage.exists()
 
 
 def test_a_second_export_to_the_same_out_leaves_the_first_ones_stage_alone(tmp_path):
@@ -184,27 +92,12 @@ def test_a_second_export_to_the_same_out_leaves_the_first_ones_stage_alone(tmp_p
     assert (tmp_path / "out" / "export.json").read_text() == "first"
 
 
-def test_check_out_leaves_alone_what_another_export_has_moved_aside(tmp_path, monkeypatch):
-    make(tmp_path / "out", "old")
-    rename, seen = Path.rename, []
-
-    def renamed(self, target):
-        rename(self, target)
-        if ".replaced-" in str(target):
-            seen.append(check_out(tmp_path / "out", (), force=False))
-
-    monkeypatch.setattr("coord_exporter.checkpoint.staging.exchange", lambda one, other: False)
-    monkeypatch.setattr(Path, "rename", renamed)
-    export(tmp_path / "out")
-    assert seen == [[]] and (tmp_path / "out" / "export.json").read_text() == "newer"
-
-
 def test_every_file_and_folder_is_on_the_disk_before_out_appears(sharded, tmp_path, monkeypatch):
     events, fsync, rename = [], os.fsync, Path.rename
     monkeypatch.setattr(os, "fsync", lambda fd: events.append(str(Path(f"/proc/self/fd/{fd}").readlink())) or fsync(fd))
 
     def renamed(self, target):
-        if self.name.startswith(".out.partial-"):
+        if self.name.startswith(".out."):
             events.append({str(path) for path in (self, *self.rglob("*"))})
         return rename(self, target)
 
@@ -218,7 +111,7 @@ def test_every_file_and_folder_is_on_the_disk_before_out_appears(sharded, tmp_pa
 @pytest.mark.slow
 def test_a_stopped_export_removes_its_stage(sharded, tmp_path, capfd):
     def merge_until_stopped():
-        weights = tmp_path / ".out.partial-"  # the stage, whose second file of weights is not the first operation
+        weights = tmp_path / ".out."  # the stage, whose second file of weights is not the first operation
         at_operation(6, multiprocessing.Value("i"), weights, lambda: os.kill(os.getpid(), signal.SIGTERM))
         main(["merge", *map(str, (sharded / "base", sharded / "adapter", tmp_path / "out")), "--no-verify", "--quiet"])
 
@@ -269,7 +162,6 @@ def test_failed_force_keeps_the_old_out(bases, adapters, tmp_path, monkeypatch):
             raise OSError(errno.EIO, "Input/output error")
         return rename(self, target)
 
-    monkeypatch.setattr("coord_exporter.checkpoint.staging.exchange", lambda one, other: False)
     monkeypatch.setattr(Path, "rename", fails_second)
     with pytest.raises(ExportError, match="Input/output error"):
         merge_quietly(bases(True), adapters / "of-tied", out, force=True)

@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from coord_adapter.format import (
+    GUARD_NAME,
     MODULE_NAME,
     WEIGHTS_FILE,
-    is_guard,
     problem_with_fingerprint,
     problem_with_ids,
     problem_with_shapes,
@@ -132,7 +132,7 @@ def save_as_trainable_tokens(model: PeftModel, path: str | Path) -> None:
     config = copy.deepcopy(model.peft_config[name])
     config.inference_mode = True
     config.modules_to_save = [module for module in config.modules_to_save if module != MODULE_NAME] or None
-    others = {key: value for key, value in (config.trainable_token_indices or {}).items() if not is_guard(key)}
+    others = {key: value for key, value in (config.trainable_token_indices or {}).items() if key != GUARD_NAME}
     config.trainable_token_indices = others | {layer.rpartition(".")[2]: ids for layer in rows}
     auto_mapping = {"base_model_class": type(owner).__name__, "parent_library": type(owner).__module__}
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -36,8 +36,7 @@ MODULE_NAME = "coord_offset_adapter"
 GUARD_NAME = "needs_load_adapter_of_coord_adapter__coord_offset_guard"
 """Entry of `trainable_token_indices` that makes plain PEFT refuse a base without tables; it trains no token.
 
-The name contains an instruction because PEFT's error message quotes it. PEFT matches module names by their ends, so
-files with the former name, `coord_offset_guard`, still work.
+The name contains an instruction because PEFT's error message quotes it.
 """
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -103,16 +102,6 @@ class SavedOffsets:
     def tied(self) -> bool:
         """Whether embedding and head share one table."""
         return self.head is None
-
-
-def is_guard(name: str) -> bool:
-    """Return whether an entry of `trainable_token_indices` is the guard, under its current or former name.
-
-    Example:
-        >>> is_guard("coord_offset_guard"), is_guard(GUARD_NAME), is_guard("embed_tokens")
-        (True, True, False)
-    """
-    return name.endswith("coord_offset_guard")
 
 
 def offset_part(name: str) -> str | None:

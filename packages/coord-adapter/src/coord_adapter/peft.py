@@ -33,7 +33,6 @@ No other file of the package uses a private name of the two libraries:
 
 import copy
 import re
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -46,7 +45,7 @@ from peft.utils import ModulesToSaveWrapper
 from peft.utils.other import AuxiliaryTrainingWrapper, TrainableTokensWrapper
 from torch import nn
 
-from coord_adapter.format import GUARD_NAME, MODULE_NAME, is_guard
+from coord_adapter.format import GUARD_NAME, MODULE_NAME
 
 GUARD_ENTRY = {GUARD_NAME: [0]}
 """The guard's entry in `trainable_token_indices`."""
@@ -92,7 +91,7 @@ def with_offset_modules(arguments: Mapping[str, Any] | PeftConfig) -> Any:
     Adds `coord_offset_adapter` to `modules_to_save`, and the guard that makes plain PEFT refuse a base without tables.
 
     Raises:
-        ValueError: see `check_peft_config`
+        ValueError: see `check_peft_config` and `add_guard`
 
     Example:
         >>> with_offset_modules({"r": 8})  # doctest: +NORMALIZE_WHITESPACE
@@ -103,8 +102,7 @@ def with_offset_modules(arguments: Mapping[str, Any] | PeftConfig) -> Any:
     if isinstance(arguments, PeftConfig):
         config = copy.deepcopy(arguments)
         config.modules_to_save = _with_name(config.modules_to_save)
-        if not add_guard(config):
-            _warn_unguarded(type(config).__name__)
+        add_guard(config)
         return config
     return {
         **arguments,
@@ -224,17 +222,19 @@ def check_adapters(owner: nn.Module) -> None:
     """Add the guard to the configurations of adapters with offsets.
 
     Raises:
-        ValueError: if a model in training has no such adapter, so that the offsets would be frozen and not saved
+        ValueError: if an adapter cannot have the guard, or a model in training has no adapter with offsets, so that
+            they would be frozen and not saved
     """
     configs = getattr(owner, "peft_config", None)
     if not configs:
         return
     module = owner._modules.get(MODULE_NAME)
     if isinstance(module, ModulesToSaveWrapper):
-        with_offsets = [name for name in module.modules_to_save if name in configs]
-        guarded = {name for name in with_offsets if add_guard(configs[name])}
+        with_offsets = {name for name in module.modules_to_save if name in configs}
+        for name in with_offsets:
+            add_guard(configs[name])
         guard: Any = owner._modules[GUARD_NAME]
-        guard.follow(module.active_adapters, guarded, set(with_offsets) - guarded)
+        guard.follow(module.active_adapters, with_offsets)
     elif module is not None and owner.training and torch.is_grad_enabled():
         raise ValueError(
             f"the PEFT adapter(s) {sorted(configs)} do not list {MODULE_NAME} in modules_to_save: the "
@@ -243,27 +243,18 @@ def check_adapters(owner: nn.Module) -> None:
         )
 
 
-def add_guard(config: PeftConfig) -> bool:
+def add_guard(config: PeftConfig) -> None:
     """Add the guard to an adapter's configuration in place, so that it is saved with the adapter.
 
-    Returns:
-        Whether the configuration has the guard; PEFT methods without `trainable_token_indices` (all but LoRA and
-        AdaLoRA) cannot have it and are left unchanged.
+    Raises:
+        ValueError: if the PEFT method has no `trainable_token_indices`: all but LoRA and AdaLoRA
     """
     if not hasattr(config, "trainable_token_indices"):
-        return False
-    indices = config.trainable_token_indices or {}
-    if not any(map(is_guard, indices)):
-        config.trainable_token_indices = {**indices, **GUARD_ENTRY}
-    return True
-
-
-def _warn_unguarded(what: str) -> None:
-    warnings.warn(
-        f"{what} has no trainable_token_indices, so plain PEFT cannot refuse a base without coordinate offsets: it "
-        "silently loads the adapter without them. Load it with coord_adapter.load_adapter, or train LoRA.",
-        stacklevel=3,
-    )
+        raise ValueError(
+            f"{type(config).__name__} has no trainable_token_indices, so plain PEFT could not refuse a base without "
+            "coordinate offsets: train them with LoRA."
+        )
+    config.trainable_token_indices = {**(config.trainable_token_indices or {}), **GUARD_ENTRY}
 
 
 class OffsetGuard(TrainableTokensWrapper):
@@ -278,12 +269,11 @@ class OffsetGuard(TrainableTokensWrapper):
         self._active_adapter: list[str] = []
         self._disable_adapters = False
         self._adapters: set[str] = set()
-        self._unguarded: set[str] = set()
 
-    def follow(self, active: Iterable[str], guarded: set[str], unguarded: set[str]) -> None:
-        """Record the active adapters, and the adapters with offsets whose configuration has or lacks the guard."""
-        self._active_adapter, self._unguarded = list(active), unguarded
-        self._adapters |= guarded
+    def follow(self, active: Iterable[str], with_offsets: set[str]) -> None:
+        """Record the active adapters and the adapters with offsets."""
+        self._active_adapter = list(active)
+        self._adapters |= with_offsets
 
     @property
     def original_module(self) -> nn.Module:
@@ -318,8 +308,6 @@ class OffsetGuard(TrainableTokensWrapper):
 
     def adapter_state_dict(self, adapter_name: str, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Return no tensors for the checkpoint; PEFT calls this when it saves."""
-        if adapter_name in self._unguarded:
-            _warn_unguarded(f"the configuration of adapter {adapter_name!r}")
         return {}
 
     def adapter_state_dict_load_map(self, adapter_name: str) -> dict[str, str]:

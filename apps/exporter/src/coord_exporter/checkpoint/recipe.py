@@ -23,11 +23,6 @@ class Step:
     """A change of rows. Steps are comparable, which shows whether two output tensors will be equal."""
 
     @property
-    def needs_all_rows(self) -> bool:
-        """Whether the tensor must be changed as a single chunk."""
-        return False
-
-    @property
     def block_rows(self) -> int:
         """Rows that must be changed together: matrix products work in blocks of rows."""
         return _BLOCK_ROWS
@@ -68,8 +63,6 @@ class Recipe(TensorKind):
         width = max(1, math.prod(self.shape[1:]))
         block = max((step.block_rows for step in self.steps), default=_BLOCK_ROWS)
         size = max(block, _CHUNK_VALUES // width // block * block)
-        if any(step.needs_all_rows for step in self.steps):
-            size = self.rows
         lo = 0
         while lo < self.rows:
             hi = lo + size if self.rows - lo - size >= block else self.rows

@@ -130,7 +130,6 @@ def write_file(path: Path, file: OutFile, advance: Advance) -> None:
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
     try:
-        _reserve(fd, file.size)
         _pwrite(fd, file.header, 0)
         at = len(file.header)
         for recipe in file.recipes:
@@ -176,17 +175,6 @@ def _source_rows(recipe: Recipe, lo: int, hi: int) -> torch.Tensor:
     stored_end = min(max(recipe.source.rows, lo), hi)
     rows = read_rows(recipe.source, lo, stored_end)
     return rows if stored_end == hi else torch.cat([rows, torch.zeros(hi - stored_end, *recipe.shape[1:])])
-
-
-def _reserve(fd: int, size: int) -> None:
-    """Allocate the disk space in advance if the file system supports it."""
-    if not hasattr(os, "posix_fallocate"):  # macOS
-        return
-    try:
-        os.posix_fallocate(fd, 0, size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-            raise
 
 
 def _copy(source_fd: int, source_at: int, fd: int, at: int, size: int, advance: Advance) -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from coord_adapter.format import MODULE_NAME, is_guard, offset_part
+from coord_adapter.format import GUARD_NAME, MODULE_NAME, offset_part
 from coord_exporter.adapter import Adapter
 from coord_exporter.checkpoint.modules import empty_model, named_as_modules
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
@@ -160,7 +160,7 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
 
     config: Any = PeftConfig.from_pretrained(adapter.folder)
     if adapter.offsets is not None:
-        other = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if not is_guard(name)}
+        other = {name: ids for name, ids in (config.trainable_token_indices or {}).items() if name != GUARD_NAME}
         config.trainable_token_indices = other or None
         config.modules_to_save = [name for name in config.modules_to_save or () if name != MODULE_NAME] or None
     hollow = _hollow_out(model)
