@@ -34,7 +34,6 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
         (["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.images=train", "--strict"], "no area"),
         (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),
         (["prepare", "a.json", ".", "--out", "a.png/below"], "a.png is a file, or is below one"),
-        (["evaluate", "nowhere", "--out", "a.png", SOFT], "exists already"),
         (["inspect", "a.json", "--model", ""], "model.path: string should have at least 1 character"),
         (["compare", "run.seed=1"], "base/shapes.yaml"),
         (["dance"], "dance"),

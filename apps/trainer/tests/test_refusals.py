@@ -54,7 +54,6 @@ def call(run, tmp_path):
         ("train -c .", "expected a config file, found a folder"),
         ("train run.dir=[", "run.dir"),
         # files
-        ("train -c nowhere.yaml", "nowhere.yaml"),
         ("train -c a.png", "a.png"),
         ("train data.annotations=nowhere.json", "nowhere.json"),
         ("train data.annotations=empty", "empty"),
@@ -79,8 +78,6 @@ def call(run, tmp_path):
         ("prepare a.json nowhere --out out.jsonl", "nowhere"),
         ("prepare a.json a.png --out out.jsonl", "a.png"),
         ("prepare empty . --out out.jsonl", "empty"),
-        ("compare nowhere.yaml", "--base"),
-        ("config data.nothing", "data.nothing"),
     ],
 )
 def test_wrong_invocation_is_one_line_that_names_it(call, words, told):
