@@ -34,7 +34,6 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
         (["train", SOFT, "data.annotations=a.json", "data.images=.", "evaluation.images=train", "--strict"], "no area"),
         (["prepare", "a.json", ".", "--out", "a.png"], "exists already"),
         (["prepare", "a.json", ".", "--out", "a.png/below"], "a.png is a file, or is below one"),
-        (["evaluate", "nowhere", "--out", "a.png", SOFT], "exists already"),
         (["inspect", "a.json", "--model", ""], "model.path: string should have at least 1 character"),
         (["compare", "run.seed=1"], "base/shapes.yaml"),
         (["dance"], "dance"),
@@ -52,16 +51,6 @@ def test_mistake_is_one_message_and_exit_code_2(run, coco, tmp_path, words, told
     assert told in error
     assert "Traceback" not in error
     assert sorted(p.name for p in tmp_path.iterdir()) == before
-
-
-def test_prepare_writes_instances_and_lists_what_it_leaves_out(run, coco, tmp_path):
-    code, _, out = run("prepare", coco, tmp_path, "--out", tmp_path / "out" / "a.jsonl")
-    assert code == 0
-    (line,) = (tmp_path / "out" / "a.jsonl").read_text().splitlines()
-    record = json.loads(line)
-    assert record["image"] == "../a.png"
-    assert record["objects"] == [{"desc": "cat", "bbox": [0.0, 0.0, 0.5, 0.5]}]
-    assert "annotations[1]" in out
 
 
 COMMANDS = [command.name or command.callback.__name__ for command in cli.app.registered_commands]

@@ -324,7 +324,10 @@ def test_folder_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
         (OSError(errno.ENOSPC, "No space left on device"), RunError, "no space left on the disk"),
     ],
 )
-def test_failed_evaluation_says_that_the_checkpoint_is_there_and_how_to_score_it(error, kind, told, tmp_path):
+def test_failed_evaluation_says_that_the_checkpoint_is_there_and_how_to_score_it(
+    error, kind, told, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("RANK", "1")  # the error of another rank than the first would not be printed
     checkpoint = tmp_path / "checkpoints" / "checkpoint-9"
     with (
         pytest.raises(
@@ -336,6 +339,7 @@ def test_failed_evaluation_says_that_the_checkpoint_is_there_and_how_to_score_it
         raise error
     assert str(raised.value).endswith(f"evaluate {checkpoint} --out {tmp_path}/scored -c {tmp_path}/config.yaml")
     assert (tmp_path / "error.txt").exists() == ("error.txt" in told)
+    assert capsys.readouterr().err.startswith("error on rank 1: ")
 
 
 def test_folder_that_cannot_be_created_is_one_line(tmp_path):

@@ -1,6 +1,5 @@
 """Wrong invocations and files through the command line itself: exit code 2, one line that names key or file."""
 
-import copy
 import json
 import re
 
@@ -11,7 +10,6 @@ from PIL import Image
 SOFT = "custom.coord_soft_ce_w1.enabled=true"
 DATA = ("data.annotations=a.json", "data.images=.", "evaluation.images=train")
 COCO = coco_document([{"bbox": [1, 2, 30, 40], "area": 1200.0, "iscrowd": 0}])
-WRONG = (None, "x", -1, 0, 1.5, float("nan"), float("inf"), 10**400, True, [], {}, [None] * 4, ["1", 2, 3, 4], "\ud800")
 
 
 @pytest.fixture
@@ -49,28 +47,13 @@ def call(run, tmp_path):
     [
         # settings
         ("train training.learning_rate=fast", "training.learning_rate"),
-        ("train training.learning_rate=nan", "training.learning_rate"),
-        ("train training.max_steps=-5", "training.max_steps"),
-        ("train training.warmup_steps=5 training.warmup_ratio=.1", "training.warmup_ratio"),
-        ("train training.truncation_strategy=split", "training.truncation_strategy"),
         ("train training.loss_type=mse", "training.loss_type"),
-        ("train training.label_smoothing_factor=.1", "training.label_smoothing_factor"),
-        ("train training.lr_scheduler_type=cosin", "training.lr_scheduler_type"),
-        ("train training.optim=adam", "training.optim"),
-        ("train training.deepspeed=zero9", "training.deepspeed"),
         ("train training.deepspeed=bad.json evaluation.ap_steps=1", "bad.json"),
         ("train training.deepspeed=zero3.json evaluation.ap_steps=1", "evaluation.ap_steps"),
         ("train run.dir=", "run.dir=: expected a value"),
         ("train -c .", "expected a config file, found a folder"),
-        ("train run.seed=1.5", "run.seed"),
-        ("train custom.coord_offset.ids.start=5 custom.coord_offset.ids.end=2", "custom.coord_offset"),
-        ("train evaluation.decoding=telepathy", "evaluation.decoding"),
         ("train run.dir=[", "run.dir"),
-        ("train seed", "seed"),
         # files
-        ("train -c nowhere.yaml", "nowhere.yaml"),
-        ("train -c broken.yaml", "broken.yaml"),
-        ("train -c empty", "empty"),
         ("train -c a.png", "a.png"),
         ("train data.annotations=nowhere.json", "nowhere.json"),
         ("train data.annotations=empty", "empty"),
@@ -95,8 +78,6 @@ def call(run, tmp_path):
         ("prepare a.json nowhere --out out.jsonl", "nowhere"),
         ("prepare a.json a.png --out out.jsonl", "a.png"),
         ("prepare empty . --out out.jsonl", "empty"),
-        ("compare nowhere.yaml", "--base"),
-        ("config data.nothing", "data.nothing"),
     ],
 )
 def test_wrong_invocation_is_one_line_that_names_it(call, words, told):
@@ -123,19 +104,3 @@ def test_more_ranks_than_images_is_one_line(call, monkeypatch, tmp_path):
     monkeypatch.setattr(run, "world_size", lambda: 2)
     code, (line,) = call("train", SOFT, *DATA, "run.dir=new")
     assert code == 2 and "1 usable training image for 2 ranks" in line and not (tmp_path / "new").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("table", COCO)
-def test_coco_field_of_a_wrong_type_is_listed_or_one_line(call, tmp_path, table, fuzz):
-    (row,) = COCO[table]
-    documents = [COCO | {table: value} for value in WRONG] + [COCO | {table: [value]} for value in WRONG]
-    documents += [COCO | {table: [row | {name: value}]} for name in row for value in WRONG]
-    documents += [COCO | {table: [{k: v for k, v in row.items() if k != name}]} for name in row]
-    documents.append({name: rows for name, rows in COCO.items() if name != table})
-    chosen = fuzz.draw.sample(documents, len(fuzz.times(len(documents))))
-    for number, document in enumerate(copy.deepcopy(chosen)):
-        (tmp_path / "wrong.json").write_text(json.dumps(document))
-        code, lines = call("prepare", "wrong.json", ".", "--out", f"{number}.jsonl")
-        assert (code, lines) == (0, []) or (code, len(lines)) == (2, 1), (document, lines)
-        assert code == 0 or "wrong.json" in lines[0]

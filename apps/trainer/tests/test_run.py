@@ -104,31 +104,36 @@ def test_checkpoint_is_asked_as_it_was_trained(groups, evaluate):
     assert answers == (result.folder / "predictions.jsonl").read_text()
 
 
-@pytest.mark.slow
-def test_configuration_that_contradicts_the_checkpoint_is_exit_code_2(groups, evaluate):
-    code, error, _, answers = evaluate("data.markers=qwen", "training.system=Other.")
-    assert (code, answers) == (2, None)
-    assert "data.markers is 'qwen' and the checkpoint's markers is 'obj'; training.system is 'Other.'" in error
-    assert len(error.splitlines()) == 1
+def with_another_fingerprint(folder):
+    read_card(folder).model_copy(update={"fingerprint": "0123456789abcdef"}).write(folder)
 
 
-@pytest.mark.slow
-def test_whole_checkpoint_of_another_vocabulary_is_exit_code_2(groups, evaluate, tmp_path):
-    copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "other")
-    read_card(copied).model_copy(update={"fingerprint": "0123456789abcdef"}).write(copied)
-    code, error, _, _ = evaluate(checkpoint=copied)
-    assert (code, "Traceback" in error) == (2, False)
-    assert "0123456789abcdef: other coordinate tokens, ids or markers" in error.splitlines()[-1]
-
-
-@pytest.mark.slow
-def test_checkpoint_whose_chat_template_was_edited_is_exit_code_2(groups, evaluate, tmp_path):
-    copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "edited")
-    template = copied / "chat_template.jinja"
+def with_another_template(folder):
+    template = folder / "chat_template.jinja"
     template.write_text("{{ 'Hello. ' }}" + template.read_text())
-    code, error, _, answers = evaluate(checkpoint=copied)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("edit", "words", "told"),
+    [
+        (
+            None,
+            ("data.markers=qwen", "training.system=Other."),
+            "data.markers is 'qwen' and the checkpoint's markers is 'obj'; training.system is 'Other.'",
+        ),
+        (with_another_fingerprint, (), "0123456789abcdef: other coordinate tokens, ids or markers"),
+        (with_another_template, (), "its chat template asks with another prompt"),
+    ],
+)
+def test_checkpoint_that_was_trained_otherwise_is_exit_code_2(groups, evaluate, tmp_path, edit, words, told):
+    copied = None
+    if edit:
+        copied = shutil.copytree(list(groups.values())[-1][0].checkpoint, tmp_path / "edited")
+        edit(copied)
+    code, error, _, answers = evaluate(*words, checkpoint=copied)
     assert (code, answers) == (2, None)
-    assert "its chat template asks with another prompt" in error and "it has 'Hello. " in error
+    assert told in error.splitlines()[-1] and "Traceback" not in error
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
 
         # Train: every rank leaves this stage with the same checkpoint.
         training = train_model(config, folder, base, data.train, data.scored, run.interruption)
-        run.record(**training.facts(folder))
+        run.record(**training.facts)
         run.stop_if_interrupted()
         if data.scored is None:
             return Result(folder, training.checkpoint, None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,49 +33,12 @@ class TrainingResult:
 
     Attributes:
         checkpoint: the one to generate answers with: the best by AP if that was measured, else the last
-        last: the last checkpoint
-        steps: optimizer steps, including those before a resume
-        seconds: of training, including those before a resume
-        resumed_from: steps and seconds before a resume; None without one
-        fingerprint: of coordinate tokens and markers; None without coordinate tokens
-        dropped_objects: objects beyond `data.max_objects`, which are not trained on
-        best_ap: AP of `checkpoint` if it was measured during training
-        failed_evaluations: step and reason of each evaluation that failed
-        new: what only a training of this call can state: samples seen by source and numbers of
-            parameters; empty if training had ended before
+        facts: for the manifest; steps and seconds include those before a resume, and what only a training of this call
+            can state, samples seen by source and numbers of parameters, is left out if training had ended before
     """
 
     checkpoint: Path
-    last: Path
-    steps: int
-    seconds: float
-    resumed_from: tuple[int, float] | None
-    fingerprint: str | None
-    dropped_objects: int
-    best_ap: float | None
-    failed_evaluations: tuple[str, ...]
-    new: dict[str, Any] = field(default_factory=dict)
-
-    def facts(self, folder: Path) -> dict[str, Any]:
-        """Return the facts for the manifest in a run folder."""
-        best = None
-        if self.best_ap is not None:
-            best = {"path": os.path.relpath(self.checkpoint, folder), "AP": self.best_ap}
-        resumed = None
-        if self.resumed_from is not None:
-            steps, seconds = self.resumed_from
-            resumed = {"steps": steps, "training_seconds": seconds}
-        return {
-            "steps": self.steps,
-            "training_seconds": round(self.seconds, 1),
-            "resumed_from": resumed,
-            "fingerprint": self.fingerprint,
-            "checkpoint": os.path.relpath(self.last, folder),
-            "objects_left_out_by_the_cap": self.dropped_objects,
-            **self.new,
-            "best_checkpoint": best,
-            "failed_evaluations": {"count": len(self.failed_evaluations), "which": list(self.failed_evaluations[-10:])},
-        }
+    facts: dict[str, Any]
 
 
 def train_model(
@@ -145,21 +108,22 @@ def train_model(
     say(f"trained {counted(trained.steps, 'step')} in {seconds:.0f} s{earlier}")
 
     # Result: the best checkpoint is known only now.
-    best = best_by_ap(trained.checkpoint)
+    best, ap = best_by_ap(trained.checkpoint) or (None, None)
     if best is not None:
-        say(f"best checkpoint by AP during training: {best[0].name}, {best[1]:.3f}; it generates the answers")
-    return TrainingResult(
-        checkpoint=trained.checkpoint if best is None else best[0],
-        last=trained.checkpoint,
-        steps=trained.steps,
-        seconds=seconds,
-        resumed_from=(steps_before, seconds_before) if steps_before else None,
-        fingerprint=opened.vocab.fingerprint(markers=opened.markers) if opened.vocab is not None else None,
-        dropped_objects=samples.dropped_objects,
-        best_ap=None if best is None else best[1],
-        failed_evaluations=_report_failed_evaluations(folder),
-        new=new,
-    )
+        say(f"best checkpoint by AP during training: {best.name}, {ap:.3f}; it generates the answers")
+    failed = _report_failed_evaluations(folder)
+    facts = {
+        "steps": trained.steps,
+        "training_seconds": round(seconds, 1),
+        "resumed_from": {"steps": steps_before, "training_seconds": seconds_before} if steps_before else None,
+        "fingerprint": opened.vocab.fingerprint(markers=opened.markers) if opened.vocab is not None else None,
+        "checkpoint": os.path.relpath(trained.checkpoint, folder),
+        "objects_left_out_by_the_cap": samples.dropped_objects,
+        **new,
+        "best_checkpoint": None if best is None else {"path": os.path.relpath(best, folder), "AP": ap},
+        "failed_evaluations": {"count": len(failed), "which": list(failed[-10:])},
+    }
+    return TrainingResult(best or trained.checkpoint, facts)
 
 
 def _has_ended(config: RunConfig, checkpoint: Path) -> bool:

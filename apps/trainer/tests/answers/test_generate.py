@@ -21,14 +21,15 @@ def test_recorder_takes_distributions_over_the_coordinates():
     q, values = inside / inside.sum(dim=1, keepdim=True), torch.arange(1000).double() / 1000
     mean = (q * values).sum(dim=1)
     spread = ((q * (values - mean[:, None]) ** 2).sum(dim=1)) ** 0.5
-    for found, expected in (
-        (recorder.expected[0], mean),
-        (recorder.spread[0], spread),
-        (recorder.mass[0], inside.sum(dim=1)),
-        (recorder.log_p[0], p.max(dim=1).values.log()),
+    (found,) = recorder.steps
+    for value, expected in (
+        (found["expected"], mean),
+        (found["spread"], spread),
+        (found["mass"], inside.sum(dim=1)),
+        (found["log_p"], p.max(dim=1).values.log()),
     ):
-        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-6)
-    for row, quantiles in zip(q.tolist(), recorder.quantiles[0].tolist(), strict=True):
+        torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-6)
+    for row, quantiles in zip(q.tolist(), found["quantiles"].tolist(), strict=True):
         below = list(accumulate(row))
         at = [next(k for k, mass in enumerate(below) if mass >= (i + 0.5) / 7) for i in range(7)]
         assert quantiles == pytest.approx([k / 1000 for k in at])
@@ -41,4 +42,4 @@ def test_the_mass_of_the_coordinates_is_that_before_the_grammar():
     recorder = StepRecorder(vocab, lambda ids, scores: scores.masked_fill(banned, -torch.inf))
     recorder(torch.zeros(1, 1, dtype=torch.long), logits_BV)
     weights = logits_BV[0].double().exp()
-    assert recorder.mass[0].item() == pytest.approx((weights[2:6].sum() / weights.sum()).item())
+    assert recorder.steps[0]["mass"].item() == pytest.approx((weights[2:6].sum() / weights.sum()).item())

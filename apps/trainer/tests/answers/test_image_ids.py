@@ -11,7 +11,7 @@ from coord_codec import encode_target
 from coord_data.image_set import load_annotated
 from coord_data.rules import ReadingRules
 from coord_trainer.answers.records import prediction_records, sources_of
-from coord_trainer.answers.score import say_diagnosis, score_predictions
+from coord_trainer.answers.score import score_decoding, score_predictions
 from coord_trainer.config.decoding import Decoding
 
 
@@ -56,6 +56,6 @@ def test_diagnosis_on_the_console_names_the_decoding_that_it_is_of(tmp_path, cap
     for name, rows in (("a.jsonl", lines), ("predictions.jsonl", answers)):
         (tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     images = load_annotated(tmp_path / "a.jsonl", ReadingRules(strict=True), name="heldout")
-    say_diagnosis(score_predictions(tiny_config(), tmp_path / "predictions.jsonl", images, Decoding()), Decoding())
+    score_decoding(tiny_config(), tmp_path / "predictions.jsonl", images, Decoding())
     told = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("diagnosis:")]
     assert len(told) > 1 and all(line.endswith(f" ({Decoding().name})") for line in told)

@@ -57,19 +57,3 @@ def test_part_goes_on_where_it_stopped_unless_the_records_would_be_others(tmp_pa
     assert file.fill(range(3), records())[1] == 3
     discard(file)
     assert not list(tmp_path.iterdir())
-
-
-def test_failure_is_tried_again_and_equal_keys_share_a_record(tmp_path):
-    file = RecordFile(tmp_path / "p.jsonl", "n")
-    file.write([{"n": 0, "finish_reason": "error"}])
-    found, new = file.fill([0, 1, 0], records())
-    assert [record["n"] for record in found] == [0, 1, 0] and new == 2
-    assert [record["n"] for record in records_of(file.path)] == [0, 0, 1]
-
-
-def test_records_of_files_of_any_name_are_appended(tmp_path):
-    """A name that is not UTF-8 has lone surrogates in Python, which a UTF-8 file cannot hold unescaped."""
-    rows = [{"image": "caf\udce9.png", "text": "日本"}, {"image": "日本.png", "text": "x"}]
-    file = RecordFile(tmp_path / "predictions.jsonl")
-    found, _ = file.fill([row["image"] for row in rows], lambda places: [[rows[place] for place in places]])
-    assert found == rows == records_of(file.path)

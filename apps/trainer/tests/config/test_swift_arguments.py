@@ -137,42 +137,27 @@ def test_refused_and_owned_arguments_are_named_with_the_reason():
     ("given", "told"),
     [
         ({"learning_rate": float("nan")}, "a number"),
-        ({"learning_rate": float("inf")}, "a number"),
         ({"learning_rate": 10**400}, "a number"),
         ({"learning_rate": -1}, "0.."),
         ({"learning_rate": "fast"}, "'fast'"),
         ({"learning_rate": True}, "a number"),
         ({"learning_rate": [1e-3]}, "a number"),
-        ({"max_steps": -5}, "1.. or -1"),
         ({"max_steps": 0}, "1.. or -1"),
         ({"max_steps": 2.5}, "a whole number"),
         ({"num_train_epochs": 0}, ">0"),
         ({"warmup_ratio": 1.5}, "0..1"),
-        ({"warmup_steps": -1}, "0.."),
         ({"warmup_steps": 5, "warmup_ratio": 0.1}, "training.warmup_ratio is 0.1 and training.warmup_steps is 5"),
         ({"adam_beta2": 1.0}, "0..<1"),
-        ({"max_grad_norm": -1}, "0.."),
         ({"per_device_train_batch_size": 0}, "1.."),
-        ({"per_device_train_batch_size": "many"}, "a whole number"),
-        ({"gradient_accumulation_steps": 0}, "1.."),
-        ({"logging_steps": 0}, "1.."),
-        ({"save_total_limit": 0}, "1.."),
         ({"dataloader_num_workers": -1}, "0.."),
         ({"optim": "adam"}, "adamw_torch"),
-        ({"optim": "galore_adamw"}, "adamw_torch"),
-        ({"optimizer": "adamw"}, "multimodal_coord_offset"),
         ({"optimizer": "galore"}, "multimodal_coord_offset"),
-        ({"optimizer": "muonclip"}, "multimodal_coord_offset"),
         ({"lr_scheduler_type": "cosin"}, "cosine_with_min_lr"),
-        ({"save_strategy": "sometimes"}, "steps, epoch"),
         ({"save_strategy": False}, "expected one of steps, epoch, found False, which is how YAML reads no and off"),
-        ({"eval_strategy": "often"}, "steps, epoch, no"),
         ({"tuner_type": "adalora"}, "full, lora"),
         ({"truncation_strategy": "split"}, "delete, left, right"),
-        ({"padding_side": "middle"}, "left, right"),
         ({"report_to": ["tensorbord"]}, "tensorboard"),
         ({"gradient_checkpointing": "yes"}, "true or false"),
-        ({"freeze_vit": 1}, "true or false"),
         ({"run_name": 5}, "text"),
         ({"freeze_parameters": {"a": 1}}, "a list"),
         ({"max_shard_size": "big"}, "5GB"),
@@ -207,16 +192,6 @@ def test_wrong_training_settings_are_one_line_that_names_the_key(given, told):
     message = str(caught.value)
     assert message.startswith("test: training.") and "\n" not in message
     assert told in message and any(f"training.{name}" in message for name in given)
-
-
-def test_each_wrong_training_setting_has_a_line():
-    with pytest.raises(InputError) as caught:
-        training(learning_rate="fast", max_steps=-5, loss_type="mse", optim="adamw_torch")
-    assert [line.split(".")[1].split(":")[0].split(" ")[0] for line in str(caught.value).splitlines()] == [
-        "learning_rate",
-        "max_steps",
-        "loss_type",
-    ]
 
 
 def test_right_training_settings_come_in_their_type():

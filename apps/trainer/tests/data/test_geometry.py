@@ -7,8 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from coord_codec import CoordVocab, Instance, Object, coordinates_of
-from coord_data.reading import read_source
+from coord_codec import CoordVocab, Instance
 from coord_trainer.answers.summary import shape_line
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.config.run_config import check_run_config
@@ -94,26 +93,12 @@ def test_collated_shapes_have_a_row_for_every_coordinate():
     assert slots.coords.true_P.tolist() == pytest.approx([c for shape in (*true, *true) for c in shape])
 
 
-def test_source_of_any_format_has_the_geometry(tmp_path):
-    Image.new("RGB", (100, 80)).save(tmp_path / "a.png")
-    (tmp_path / "a.csv").write_text("image,xmin,ymin,xmax,ymax,label\na.png,10,8,50,40,cat\n")
-    (found,) = read_source(tmp_path / "a.csv", geometry="point").annotations.instances
-    assert found.objects[0].geometry.coordinates == pytest.approx((0.3, 0.3))
-
-
 def test_card_says_the_geometry_and_that_of_boxes_is_as_before(tmp_path):
     make_card(config(data={"geometry": "polygon", "max_vertices": 8}), {}, None).write(tmp_path)
     card = read_card(tmp_path)
     assert (card.geometry, card.max_vertices) == ("polygon", 8)
     make_card(config(), {}, None).write(tmp_path)
     assert json.loads((tmp_path / "coordexp.json").read_text())["geometry"] == "box"
-
-
-def test_longest_answer_counts_the_coordinates_of_the_geometry():
-    cat = Object(desc="cat", bbox=(0.1, 0.2, 0.3, 0.6))
-    sizes = {name: len(coordinates_of(cat, name)) for name in ("box", "point", "polygon", "oriented")}
-    assert sizes == {"box": 4, "point": 2, "polygon": 8, "oriented": 8}
-    assert DataSection(geometry="polygon", max_vertices=5).shape.longest == 10
 
 
 def test_line_of_shape_scores_names_the_ceiling():

@@ -15,9 +15,6 @@ from coord_eval import load_ground_truth
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.load import load_data, report_sets
 
-NAN = float("nan")
-
-
 IMAGE = {"id": 7, "file_name": "a.png", "width": 200, "height": 100}
 
 
@@ -42,25 +39,12 @@ ANOTHER_SIZE = "say 100 x 100 pixels, the file has 200 x 100"
 FOURTH = SIZED | {"file_name": "1.png"}
 BAD = {
     "unknown image": ([{"image_id": 99, "bbox": [0, 0, 9, 9]}], [], "99 is not the id of an image"),
-    "unknown category": (
-        [{"image_id": 4, "bbox": [0, 0, 9, 9], "category_id": 9}],
-        [FOURTH],
-        "9 is not the id of a category",
-    ),
-    "negative width": ([{"image_id": 4, "bbox": [0, 0, -5, 9]}], [FOURTH], "at least 0, found -5 x 9"),
-    "NaN": ([{"image_id": 4, "bbox": [0, 0, NAN, 9]}], [FOURTH], "finite numbers, found nan"),
-    "text": ([{"image_id": 4, "bbox": ["0", 0, 9, 9]}], [FOURTH], "finite numbers, found '0'"),
-    "three numbers": ([{"image_id": 4, "bbox": [0, 0, 9]}], [FOURTH], "4 numbers, found [0, 0, 9]"),
-    "no box": ([{"image_id": 4, "bbox": None}], [FOURTH], "4 numbers, found None"),
     "no area": ([{"image_id": 1, "bbox": [0, 0, 0, 9]}], [], "no area"),
     "outside": ([{"image_id": 4, "bbox": [150, 0, 60, 9]}], [FOURTH], "lies outside its image"),
-    "far outside": ([{"image_id": 4, "bbox": [-5, 0, 60, 9]}], [FOURTH], "lies outside its image"),
     "control token": ([{"image_id": 4, "bbox": [0, 0, 9, 9], "category_id": 2}], [FOURTH], "control token <|box_end|>"),
-    "image of negative width": (OF_4, [SIZED | {"file_name": "1.png", "width": -5}], "above 0, found -5"),
     "repeated image id": (OF_4, [SIZED | {"file_name": "1.png"}, SIZED | {"file_name": "2.png"}], "occurs 2 times"),
     "no file name": (OF_4, [SIZED], "expected a path, found none"),
     "missing image": (OF_4, [SIZED | {"file_name": "gone.png"}], "does not exist"),
-    "truncated image": (OF_4, [SIZED | {"file_name": "torn.png"}], "cannot be decoded"),
     "text as image": (OF_4, [SIZED | {"file_name": "text.png"}], "cannot be decoded"),
     "thin image": (
         OF_4,
@@ -74,12 +58,8 @@ BOX = {"desc": "cat", "bbox": [0, 0, 0.5, 0.5]}
 BAD_LINES = {
     "swapped corners": ({"objects": [BOX | {"bbox": [0.5, 0, 0.1, 1]}]}, "no area or swapped corners"),
     "outside": ({"objects": [BOX | {"bbox": [0, 0, 2, 1]}]}, "objects[0].bbox"),
-    "NaN": ({"objects": [BOX | {"bbox": [0, 0, NAN, 1]}]}, "objects[0].bbox"),
-    "text": ({"objects": [BOX | {"bbox": ["0", 0, 1, 1]}]}, "objects[0].bbox"),
-    "three numbers": ({"objects": [BOX | {"bbox": [0, 0, 1]}]}, "expected four values"),
     "control token": ({"objects": [BOX | {"desc": "a <|box_end|>"}]}, "control token <|box_end|>"),
     "repeated image id": ({"objects": [BOX], "image_id": 1}, "found 1, which"),
-    "negative width": ({"objects": [BOX], "width": -5}, "width"),
     "missing image": ({"objects": [BOX], "image": "gone.png"}, "does not exist"),
     "another size": ({"objects": [BOX], "width": 100}, ANOTHER_SIZE),
 }
@@ -92,7 +72,6 @@ def image_folder(tmp_path):
     for n in (1, 2, 3):
         Image.new("RGB", (200, 100), (10, 20, 30 * n)).save(place / f"{n}.png")
     Image.new("RGB", (402, 2)).save(place / "strip.png")
-    (place / "torn.png").write_bytes((place / "1.png").read_bytes()[:120])
     (place / "text.png").write_text("no image")
     return place
 

@@ -30,17 +30,8 @@ cli.main()
 """
 
 
-@pytest.mark.drawn(2)
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("sent", "code", "out"),
-    [
-        (signal.SIGTERM, 143, "out"),
-        (signal.SIGINT, 130, "out.jsonl"),
-        (signal.SIGKILL, -9, "out"),
-        (signal.SIGKILL, -9, "out.jsonl"),
-    ],
-)
+@pytest.mark.parametrize(("sent", "code", "out"), [(signal.SIGTERM, 143, "out.jsonl"), (signal.SIGKILL, -9, "out")])
 def test_stopped_call_leaves_nothing_and_what_a_killed_one_leaves_is_removed(coco, run, sent, code, out):
     words = ["prepare", "a.json", "images", "--out", out]
     for name in (f".{out}.other.1-01234567.tmp", f".{out}.1-0.tmp"):  # of nobody's call for `out`

@@ -127,14 +127,26 @@ def build_base(config, folder):
     return base_checkpoint(config, folder, draw_sets(config, folder / "data")[0])
 
 
+def scored_config(base):
+    config = cut_config({**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})
+    asked = {"ap_steps": 1, "ap_images": 5, "batch_size": 1, "max_new_tokens": 24}
+    sections = {"evaluation": asked, "model": {"path": base}}
+    return config.model_copy(
+        update={name: getattr(config, name).model_copy(update=values) for name, values in sections.items()}
+    )
+
+
 def scored_run(base, out):
-    """Answers are scored at each of three steps; an evaluation fails on the second rank, another one on the first."""
+    """Answers are scored at each of three steps; an evaluation fails on the second rank, another one on the first.
+
+    Each rank writes how often it has answered: one image of its share at a time.
+    """
+    from coord_trainer.answers import local
     from coord_trainer.answers.during_training import SubsetScorer
     from coord_trainer.swift.trainer import CoordTrainer
 
-    config = cut_config({**cut(2, 1), "max_steps": 3, "save_steps": 3, "eval_steps": 1})
-    section = config.evaluation.model_copy(update={"ap_steps": 1, "ap_images": 5})
     take, answer, score, calls = CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score, []
+    answer_images, answered = local.answer_images, []
 
     def take_or_fail(trainer, *words, **more):
         if trainer.state.global_step == 1 and rank() == 1:
@@ -154,8 +166,11 @@ def scored_run(base, out):
         return score(scorer, answers)
 
     CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score = take_or_fail, answer_or_fail, listed
-    run_cut(config.model_copy(update={"evaluation": section}), base, out)
+    local.answer_images = lambda *words, **more: answered.append(1) or answer_images(*words, **more)
+    train_and_score(scored_config(base), out)
+    (out / f"calls.{rank()}").write_text(str(len(answered)))
     CoordTrainer.prediction_step, SubsetScorer.answer, SubsetScorer.score = take, answer, score
+    local.answer_images = answer_images
 
 
 def count_optimizer_state():

@@ -66,7 +66,7 @@ def test_run_without_offsets_is_plain_swift_bit_for_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "sample_set", keep_samples)
     monkeypatch.setattr(stage, "TrainingProgress", Record)
     result = stage.train_model(CONFIG, ours, base, train, None)
-    assert result.new["parameters"]["offsets"] == 0
+    assert result.facts["parameters"]["offsets"] == 0
     assert read_card(result.checkpoint).base == weights_digest(base)
 
     arguments = swift_arguments(CONFIG, plain, base, "qwen3_vl_coord", evaluates=False)

@@ -83,13 +83,6 @@ def test_a_loss_of_no_term_is_a_float_as_all_others():
     assert {type(value) for value in line.values()} == {float}
 
 
-def test_sums_go_on_from_a_checkpoint():
-    first, second = (StepMetrics(ObjectiveConfig.soft().weights) for _ in range(2))
-    first._vector += torch.arange(len(first._vector), dtype=torch.float64) / 3
-    second.restore(first.sums(torch.clone))
-    assert torch.equal(first._vector, second._vector)
-
-
 def test_gradient_norm_of_a_term_is_that_of_its_own_gradient():
     torch.manual_seed(0)
     weight = torch.randn(V, 8, dtype=torch.float64, requires_grad=True)

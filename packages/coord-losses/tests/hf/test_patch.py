@@ -113,18 +113,45 @@ def test_patched_model_without_labels_is_as_before():
     assert "forward" not in model.lm_head.__dict__
 
 
-@pytest.mark.parametrize("how", ["configuration", "text_config", "argument"])
-def test_router_loss_of_a_mixture_is_refused(how):
-    model = patch(tiny_models.model("Qwen3VLMoe"), tiny_models.objective())
-    batch, asked = tiny_models.collator()(tiny_models.samples()), {}
-    assert model(**batch).loss > 0
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen3VLMoe"])
+@pytest.mark.parametrize("how", ["configuration", "argument"])
+def test_router_loss_of_a_mixture_is_added_where_it_is_asked_for(name, how):
+    model = tiny_models.model(name)
+    text = getattr(model.config, "text_config", model.config)
+    text.router_aux_loss_coef = 0.5
+    model.router_aux_loss_coef = 0.5
+    batch = tiny_models.collator()(tiny_models.samples())
+    patch(model, tiny_models.objective())
+    plain = model(**batch).loss
+    asked = {"output_router_logits": True}
+    if how == "configuration":
+        model.config.output_router_logits = text.output_router_logits = True
+        asked = {}
+    outputs = model(**batch, **asked)
+    assert outputs.aux_loss > 0.1
+    torch.testing.assert_close(outputs.loss, plain + 0.5 * outputs.aux_loss)
+    # A micro-batch has the part of its tokens in the loss of the step.
+    tokens = int((batch["labels"][:, 1:] != -100).sum())
+    denominators = {"tokens": 4 * tokens, "coord_tokens": 40, "objects": 9}
+    added = model(**batch, **asked, denominators=denominators).loss
+    expected = 0.5 * outputs.aux_loss / 4
     if how == "argument":
-        asked = {"output_router_logits": True}
-    else:
-        config = model.config if how == "configuration" else model.config.text_config
-        config.output_router_logits = True
-    with pytest.raises(ValueError, match="output_router_logits"):
-        model(**batch, **asked)
+        torch.testing.assert_close(added - model(**batch, denominators=denominators).loss, expected)
+    text.router_aux_loss_coef = 0.0
+    torch.testing.assert_close(model(**batch, **asked).loss, plain)
+    text.router_aux_loss_coef = 0.5
+    # Hugging Face's own forward pass adds the same.
+    unpatch(model)
+    given = {key: batch[key] for key in ("input_ids", "attention_mask", "labels")}
+    own = model(**given, output_router_logits=True).loss - model(**given, output_router_logits=False).loss
+    torch.testing.assert_close(own, 0.5 * outputs.aux_loss, rtol=1e-4, atol=1e-5)
+
+
+def test_router_loss_that_a_model_does_not_return_is_refused():
+    model = tiny_models.model("Qwen2")
+    model.config.output_router_logits = True
+    with pytest.raises(ValueError, match="returns no aux_loss"):
+        patch(model, tiny_models.objective())(**tiny_models.collator()(tiny_models.samples(3)))
 
 
 def test_patched_model_can_be_pickled():

@@ -75,15 +75,13 @@ def report_on(config: RunConfig, folder: Path, images: ImageSet) -> Evaluation |
         return None
     (main, answers), *others = prediction_files(config.evaluation.decoding, folder)
     for decoding, path in others:
-        evaluation = score_predictions(config, path, images, decoding)
-        say_diagnosis(evaluation, decoding)
+        evaluation = score_decoding(config, path, images, decoding)
         place = path.with_name("evaluation.json")
         write_text(place, evaluation.to_json())
         say(f"{decoding.name}: AP {headline(evaluation)['AP']:.3f} ({decoding.meaning}), {place}")
     if others:
         say(f"{main.name}, the run's own decoding ({main.meaning}):")
-    evaluation = score_predictions(config, answers, images, main)
-    say_diagnosis(evaluation, main)
+    evaluation = score_decoding(config, answers, images, main)
     sections = run_sections(folder, trained_keys(config))
     if config.evaluation.images == "train":
         verdict = memorising_verdict(config, evaluation, folder, _beyond_cap(config, images))
@@ -125,11 +123,13 @@ def score_predictions(
     return evaluation.with_notes(before=_left_out(config, images))
 
 
-def say_diagnosis(evaluation: Evaluation, decoding: Decoding) -> None:
-    """Print what an AP near 0 of a decoding may come from."""
+def score_decoding(config: RunConfig, predictions: Path, images: ImageSet, decoding: Decoding) -> Evaluation:
+    """Score the predictions of a decoding, and print what an AP near 0 may come from."""
+    evaluation = score_predictions(config, predictions, images, decoding)
     for line in evaluation.notes:
         if line.startswith("diagnosis: "):
             say(f"{line} ({decoding.name})")
+    return evaluation
 
 
 def headline(evaluation: Evaluation) -> dict[str, float]:

@@ -162,7 +162,6 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
         if expected := threshold.get("expected"):
             line += f"; expected precision {expected['precision']:.3f}, recall {expected['recall']:.3f}"
             line += f" ({expected['note']})" if expected.get("note") else ""
-            lines += [f"  {expected['note']}"] if expected.get("note") else []
         lines.append(line)
         for label, row in (threshold.get("expected") or {}).get("classes", {}).items():
             lines.append(f"  {label}: precision {row['precision']:.3f}, recall {row['recall']:.3f}")

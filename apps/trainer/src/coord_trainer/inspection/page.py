@@ -97,13 +97,9 @@ def _colour(token: Token, largest: float) -> str:
 
 def _lengths(view: ModelView) -> str:
     too_long = sum(length > view.limit for length in view.lengths)
-    samples, low, high = (
-        counted(len(view.lengths), "sample"),
-        min(view.lengths, default=0),
-        max(view.lengths, default=0),
-    )
+    low, high = min(view.lengths, default=0), max(view.lengths, default=0)
     summary = (
-        f"<p>{samples} of {low} to {high} tokens; "
+        f"<p>{counted(len(view.lengths), 'sample')} of {low} to {high} tokens; "
         f"training.max_length is {view.limit}: {too_long} are longer and would be truncated or refused.</p>"
     )
     return summary + histogram("Tokens per sample", view.lengths, "tokens")

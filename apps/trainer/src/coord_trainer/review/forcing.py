@@ -23,6 +23,7 @@ from coord_codec import Instance
 from coord_eval.review import LabelLikelihood
 from coord_trainer.answers.generate import prompt_inputs
 from coord_trainer.answers.grammar.markers import DescriptionTrie
+from coord_trainer.answers.speed.passes import followed_by
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint
@@ -101,7 +102,8 @@ class Forcing:
         """Return index and likelihood of each label of each answer, and the log-probability of the answer's end."""
         # Tokens: which of them belong to a name or a coordinate of which label.
         read = [self._tokens(written) for written in answers]
-        inputs = self._inputs(images, [ids for ids, _ in read])
+        inputs = prompt_inputs(self.checkpoint, list(images), self.config.data.prompt)
+        inputs = followed_by(inputs, [ids for ids, _ in read])
         prompt = inputs["input_ids"].shape[1] - max(len(ids) for ids, _ in read)
         places = [(row, place) for row, (ids, labels) in enumerate(read) for place in _needed(ids, labels)]
 
@@ -134,24 +136,6 @@ class Forcing:
 
         labels = [(one.index, places(one.name), [places(span) for span in one.coordinates]) for one in written.labels]
         return [*encoded["input_ids"], tokenizer.eos_token_id], labels
-
-    def _inputs(self, images: Sequence[Image.Image], answers: Sequence[list[int]]) -> dict[str, torch.Tensor]:
-        """Return the model's inputs: prompts padded on the left, then the answers padded on the right."""
-        inputs = dict(prompt_inputs(self.checkpoint, list(images), self.config.data.prompt))
-        prompt_BT = inputs["input_ids"]
-        longest = max(map(len, answers))
-        added = {
-            "input_ids": prompt_BT.new_zeros(len(answers), longest),
-            "attention_mask": prompt_BT.new_zeros(len(answers), longest),
-        }
-        for row, ids in enumerate(answers):
-            added["input_ids"][row, : len(ids)] = torch.tensor(ids, device=prompt_BT.device)
-            added["attention_mask"][row, : len(ids)] = 1
-        for name, values in inputs.items():
-            if values.shape == prompt_BT.shape:
-                end = added.get(name, added["attention_mask"] * 0)
-                inputs[name] = torch.cat([values, end.to(values.dtype)], dim=1)
-        return inputs
 
     def _beginnings(self, read: Sequence[Tokens]) -> dict[tuple[int, int], tuple[int, ...]]:
         """Return the tokens of a name before each place where known names leave a choice."""

@@ -4,7 +4,7 @@ Everything is kept as (sum, count) and divided once, over all ranks and micro-ba
 depend on the number of ranks.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -24,10 +24,11 @@ class StepMetrics:
     Args:
         weights: of the terms of the objective (`ObjectiveConfig.weights`)
         device: of the vector
+        measured: names of quantities that are measured besides the terms registered as `diagnostic`
 
     Attributes:
         weights: of the terms
-        measured: names of the terms registered as `diagnostic`
+        measured: names of all quantities that are measured
         layout: names of all sums
 
     Example:
@@ -39,9 +40,11 @@ class StepMetrics:
         (({'text_ce': 3.0}, {}), {})
     """
 
-    def __init__(self, weights: Mapping[str, float], device: torch.device | None = None) -> None:
+    def __init__(
+        self, weights: Mapping[str, float], device: torch.device | None = None, measured: Sequence[str] = ()
+    ) -> None:
         self.weights = weights
-        self.measured = tuple(name for name, term in registered_terms().items() if term.diagnostic)
+        self.measured = (*(name for name, term in registered_terms().items() if term.diagnostic), *measured)
         self.layout = (
             *weights,
             *_COUNTS,
@@ -56,7 +59,7 @@ class StepMetrics:
 
         Args:
             output: its loss terms
-            measured: its diagnostics; empty if they are not measured
+            measured: its diagnostics and other quantities; empty if they are not measured
             fallback_boxes: its number of objects without a usable ground-truth box (`ObjectSlots.fallbacks`)
         """
         values: dict[str, Tensor | int] = {name: term.sum.detach() for name, term in output.terms.items()}

@@ -19,7 +19,7 @@ from coord_losses.terms.registry import registered_terms
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
 _ADDED_ARGUMENTS = ("labels", "objects", "denominators")
-_ROUTER = "output_router_logits"
+_ROUTER = "router_aux_loss"
 _STATE = "_coord_state"
 _PROBE = (-90.0, -12.0, -1.0, -0.25, 0.5, 3.0, 40.0)
 """Logits returned by the head in a model's first forward pass, to detect how the model transforms them."""
@@ -86,11 +86,16 @@ class PatchState:
     metrics: StepMetrics | None = None
     after: LogitTransform | None = None
 
-    def add(self, output: ObjectiveOutput, diagnostics: Mapping[str, LossTerm]) -> None:
-        """Add terms and diagnostics to the sums to log."""
+    def add(
+        self, output: ObjectiveOutput, diagnostics: Mapping[str, LossTerm], router_loss: Tensor | None = None
+    ) -> None:
+        """Add terms, diagnostics and the weighted loss of a mixture's router, if there is one, to the sums to log."""
+        tokens, measured = output.counts["tokens"], dict(diagnostics)
+        if router_loss is not None:
+            measured[_ROUTER] = LossTerm(router_loss * tokens, tokens)
         if self.metrics is None:
-            self.metrics = StepMetrics(output.weights, output.counts["tokens"].device)
-        self.metrics.add(output, diagnostics)
+            self.metrics = StepMetrics(output.weights, tokens.device, (_ROUTER,))
+        self.metrics.add(output, measured)
 
     def flush(self, reduce: Callable[[Tensor], Tensor] | None = None) -> dict[str, float]:
         """Return the means of terms and diagnostics since the last call, and reset the sums.
@@ -102,7 +107,7 @@ class PatchState:
             return {}
         means, measured = self.metrics.means(sums)
         log_line = {registered_terms()[name].log_key: mean for name, mean in means.items()}
-        return log_line | {f"diagnostics/{name}": x for name, x in measured.items()}
+        return log_line | {name if name == _ROUTER else f"diagnostics/{name}": x for name, x in measured.items()}
 
 
 def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> ModelT:
@@ -113,9 +118,10 @@ def patch(model: ModelT, objective: CoordObjective, *, fused: bool = True) -> Mo
     labels, and in `generate`, it behaves as before. If the head is a plain linear layer, with or without a bias, the
     fused form is used and no logits are computed. The model's transformation of its logits (Gemma's soft-capping, the
     scale of Cohere, Granite and Falcon-H1) is read from its configuration and verified in the first forward pass. For
-    a head with LoRA or hooks, the readable form is used with the logits of the supervised rows. The router's
-    auxiliary loss of a mixture of experts (`output_router_logits`) is refused. A plain Trainer that accumulates
-    gradients trains cross-entropies only, since it counts tokens and no objects (`num_items_in_batch`).
+    a head with LoRA or hooks, the readable form is used with the logits of the supervised rows. With
+    `output_router_logits`, a mixture of experts adds its router's auxiliary loss times `router_aux_loss_coef`, as
+    without the patch; each micro-batch has the part of its tokens in `denominators`. A plain Trainer that
+    accumulates gradients trains cross-entropies only, since it counts tokens and no objects (`num_items_in_batch`).
 
     Args:
         model: any causal model of transformers with output embeddings, also inside PEFT
@@ -213,12 +219,27 @@ def _new_patched(own_class: type[nn.Module]) -> nn.Module:
     return model
 
 
-def _check_router(model: nn.Module, arguments: Mapping[str, Any]) -> None:
-    """Refuse a mixture of experts that is asked for its router's auxiliary loss, which would be dropped."""
+def _router_loss(model: nn.Module, outputs: Mapping[str, Any], arguments: Mapping[str, Any]) -> Tensor | None:
+    """Return the router's auxiliary loss of a mixture of experts times its coefficient; None if it is not asked for.
+
+    Raises:
+        ValueError: if it is asked for (`output_router_logits`) and the model does not return it
+    """
     config: Any = getattr(model, "config", None)
-    stated = any(getattr(part, _ROUTER, False) for part in (config, getattr(config, "text_config", None)))
-    if stated if (asked := arguments.get(_ROUTER)) is None else asked:
-        raise ValueError(f"{_ROUTER}: the loss of a patched {type(model).__name__} is the objective: set it to False")
+    parts = [part for part in (config, getattr(config, "text_config", None)) if part is not None]
+    coefficient = next((c for p in parts if (c := getattr(p, "router_aux_loss_coef", None)) is not None), None)
+    aux_loss: Tensor | None = outputs.get("aux_loss")
+    if aux_loss is not None and coefficient is not None:
+        return aux_loss * float(coefficient)
+    asked = arguments.get("output_router_logits")
+    if asked is None:
+        asked = any(getattr(part, "output_router_logits", False) for part in parts)
+    if asked:
+        raise ValueError(
+            f"output_router_logits asks {type(model).__name__} for its router's auxiliary loss, but the model returns "
+            "no aux_loss, or its configuration has no router_aux_loss_coef: set output_router_logits to False"
+        )
+    return None
 
 
 def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
@@ -234,7 +255,6 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
     ) -> Any:
         if labels is None:
             return original(self, *args, **kwargs)
-        _check_router(self, kwargs)
         num_items = kwargs.pop("num_items_in_batch", None)
         state: PatchState = self.__dict__[_STATE]
         rows = RowHead(state.objective, labels, objects, state.want_diagnostics, denominators=denominators)
@@ -244,8 +264,14 @@ def _patched_forward(own_class: type[nn.Module]) -> Callable[..., Any]:
             outputs = original(self, *args, **{**kwargs, "return_dict": True})
         output = finish(outputs.logits)
         loss = rows.total(output)
+        router_loss = _router_loss(self, outputs, kwargs)
+        if router_loss is not None:
+            tokens = output.counts["tokens"]
+            of_step = tokens if denominators is None else denominators.get("tokens", tokens)
+            # A mean over the micro-batch: its part of the optimiser step's mean, weighted by tokens.
+            loss = loss + (router_loss * tokens / of_step).to(loss)
         if self.training:
-            state.add(output, rows.diagnostics)
+            state.add(output, rows.diagnostics, router_loss)
         return type(outputs)(**{**outputs, "loss": loss, "logits": None})
 
     signature = inspect.signature(original)

@@ -54,9 +54,7 @@ class Passes:
             self._cache = None  # of the batch before, before the prompts take memory
         ids_BT = inputs["input_ids"]
         rows, self.prompt_length = ids_BT.shape
-        first_BF = torch.tensor(first, dtype=torch.long, device=ids_BT.device).expand(rows, -1)
-        given = lengthened(inputs, {"input_ids": first_BF, "attention_mask": torch.ones_like(first_BF)})
-        output = self.model(**given, use_cache=True, logits_to_keep=1 + len(first))
+        output = self.model(**followed_by(inputs, [first] * rows), use_cache=True, logits_to_keep=1 + len(first))
         self.logits_BWV, prompts = output.logits, output.past_key_values
         attended_BT = inputs.get("attention_mask", torch.ones_like(ids_BT)).bool()
         shift_B, self._axes = position_shift(self.model, attended_BT)
@@ -201,17 +199,15 @@ def _with_drafts(embedded_BWH: torch.Tensor, lengths_B1: torch.Tensor, drafts_SH
     return result_BWH
 
 
-def lengthened(inputs: Mapping[str, Any], more: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-    """Return inputs of a model with more tokens behind each row.
-
-    Args:
-        inputs: of T tokens a row
-        more: by name what the inputs of tokens have there [B, W], `input_ids` among them; the others have 0
-    """
-    shape, ids_BW = inputs["input_ids"].shape, more["input_ids"]
+def followed_by(inputs: Mapping[str, Any], answers: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """Return a model's inputs of T tokens a row with an answer behind each, padded on the right and attended to."""
+    longest = max(map(len, answers))
+    ids_BW = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in answers], dtype=torch.long)
+    attended_BW = torch.arange(longest) < torch.tensor(list(map(len, answers)))[:, None]
+    more = {"input_ids": ids_BW, "attention_mask": attended_BW}
     return {
         name: torch.cat([value, more.get(name, torch.zeros_like(ids_BW)).to(value)], dim=1)
-        if getattr(value, "shape", None) == shape and name != "position_ids"
+        if getattr(value, "shape", None) == inputs["input_ids"].shape and name != "position_ids"
         else value
         for name, value in inputs.items()
     }

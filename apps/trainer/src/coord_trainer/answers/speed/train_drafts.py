@@ -25,7 +25,7 @@ from coord_data.image_set import ImageSet
 from coord_losses import soft_cross_entropy, wasserstein1
 from coord_trainer.answers.speed.forced import ForcedTokens
 from coord_trainer.answers.speed.of_checkpoint import FAST_TOLERANCE
-from coord_trainer.answers.speed.passes import attention_mask, lengthened, position_shift
+from coord_trainer.answers.speed.passes import attention_mask, followed_by, position_shift
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.model.checkpoint import LoadedCheckpoint
@@ -164,14 +164,10 @@ class _Drafts:
             processor.tokenizer(self._writer.text(instance), add_special_tokens=False)["input_ids"]
             for instance in instances
         ]
-        longest = max(map(len, answers))
-        padded = [[*ids, *[processor.tokenizer.pad_token_id] * (longest - len(ids))] for ids in answers]
-        attended = [[1] * len(ids) + [0] * (longest - len(ids)) for ids in answers]
-        more = {"input_ids": torch.tensor(padded), "attention_mask": torch.tensor(attended)}
-        inputs = lengthened(prompt_tokens(processor, self._checkpoint.system, images, data.prompt), more)
+        inputs = followed_by(prompt_tokens(processor, self._checkpoint.system, images, data.prompt), answers)
         layouts = [find_layout(ids, self._vocab, self._markers, data.shape) for ids in answers]
         first = [[found.coord_positions[0] for found in layout.objects] for layout in layouts]
-        return _Batch(inputs, longest, first)
+        return _Batch(inputs, max(map(len, answers)), first)
 
     def forward(self, batch: _Batch, rows_SH: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return coordinate logits [N, K] of the drafts, distributions [N, K] of the model, and their numbers [N]."""
