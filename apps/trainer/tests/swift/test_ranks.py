@@ -8,14 +8,14 @@ import torch
 from mixed_sources import write_sources
 from resumed_run import assert_same_run, write_settings
 from safetensors.torch import load_file
-from tiny_run import HELPERS, read_lines
+from tiny_run import HELPERS, TINY, read_lines
 
 from coord_trainer.checkpoints import newest_complete
 
 pytest.importorskip("swift")
 pytestmark = pytest.mark.slow
-LAUNCH = pytest.mark.drawn(1, among="launches")
-"""One run on each launch: one of these tests runs each time, those of `two_ranks` always."""
+LAUNCH = pytest.mark.drawn(2, among="launches")
+"""One run on each launch: two of these tests run each time, those of `two_ranks` always."""
 ON_THE_CPU = {"DS_ACCELERATOR": "cpu", "HF_HUB_OFFLINE": "1"}
 
 
@@ -232,3 +232,52 @@ def test_evaluation_that_fails_inside_a_sharded_model_ends_all_ranks_with_the_re
     assert "step 1: the evaluation losses failed inside the model on rank 1" in done.stderr, done.stderr
     assert "no memory in the model" in done.stderr and "run.resume=true" in done.stderr
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"].startswith("failed")
+
+
+ANSWERING = """
+import os, sys
+from pathlib import Path
+from coord_trainer import cli
+from coord_trainer.answers import local
+answer, folder, rank = local.answer_images, Path(sys.argv.pop(1)), os.environ["RANK"]
+def answer_or_fail(*words, **more):
+    found = answer(*words, **more)
+    with (folder / f"calls.{rank}").open("a") as calls:
+        calls.write("call\\n")
+    if "FAIL" in os.environ and rank == "1":
+        raise RuntimeError("the second rank breaks")
+    return found
+local.answer_images = answer_or_fail
+sys.argv = ["coord-trainer", "train", *sys.argv[1:]]
+cli.main()
+"""
+
+
+@LAUNCH
+def test_final_answers_of_two_ranks_are_continued(tmp_path, forked):
+    from coord_trainer.answers.decodings import predict_images
+    from coord_trainer.config.run_config import load_run_config
+    from coord_trainer.data.load import load_scored
+
+    (tmp_path / "answering.py").write_text(ANSWERING)
+    run = tmp_path / "run"
+    sizes = [f"model.tiny.{name}={size}" for name, size in TINY.items()]
+    settings = ["data.shapes.train=4", "data.shapes.heldout=5", "training.max_steps=1", "run.threads=1", *sizes]
+    settings += ["custom.coord_soft_ce_w1.enabled=true", "evaluation.batch_size=1", "evaluation.max_new_tokens=24"]
+    words = (HELPERS / "forked_ranks.py", 2, tmp_path / "answering.py", tmp_path, *settings, f"run.dir={run}")
+    done = forked(*words, **ON_THE_CPU, FAIL="1")
+    assert done.returncode != 0 and "error on rank 1: RuntimeError: the second rank breaks" in done.stderr, done.stderr
+    before = sum(len(part.read_text().splitlines()) for part in run.glob("predictions.jsonl.part.[01]"))
+    for rank in (0, 1):  # the first one may have answered all of its share
+        (tmp_path / f"calls.{rank}").write_text("")
+    done = forked(*words, "run.resume=true", **ON_THE_CPU)
+    assert done.returncode == 0, done.stderr
+    calls = [len((tmp_path / f"calls.{rank}").read_text().splitlines()) for rank in (0, 1)]
+    assert calls[1] == 2 and sum(calls) == 5 - before  # of five images the second rank answers two
+
+    config = load_run_config(None, settings)
+    images = load_scored(config, tmp_path / "data")
+    checkpoint = newest_complete(run / "checkpoints")[0]
+    assert predict_images(config, checkpoint, images, tmp_path / "one.jsonl") == 5
+    assert (tmp_path / "one.jsonl").read_text() == (run / "predictions.jsonl").read_text()
+    assert done.stdout.count("report:") == 1 and done.stdout.count("run folder") == 1
