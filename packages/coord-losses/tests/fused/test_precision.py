@@ -1,7 +1,5 @@
 """Precision of the fused form in float32 and half precision, and where logits are far apart."""
 
-from functools import cache, partial
-
 import pytest
 import torch
 from fused_problem import EVERYTHING, F64, VOCAB, H, V, both, by_config, gradients, problem, readable
@@ -101,11 +99,11 @@ def test_autocast_does_not_round_the_readable_form():
     torch.testing.assert_close(found, exact, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.slow
 @pytest.mark.parametrize("cap", [None, 5.0])
 def test_compiled_pass_equals_the_plain_one(cap, monkeypatch):
-    """On a GPU the passes over the logits are compiled; here they are traced, without the minute of a C compiler."""
-    monkeypatch.setattr(one_pass, "_compiled", cache(partial(torch.compile, backend="aot_eager")))
+    """On a GPU the passes over the logits are compiled."""
     rng = torch.Generator().manual_seed(3)
     logits, added = torch.randn(9, V, generator=rng).bfloat16(), torch.randn(9, 5, generator=rng)
     factor_R1 = torch.tensor([1.0] * 4 + [0.5] * 5)[:, None]
