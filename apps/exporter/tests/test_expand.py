@@ -92,20 +92,14 @@ def test_mean_rows_have_the_spread_that_is_recorded_and_their_seed_decides(plain
     assert torch.equal(one, again) and not torch.equal(one, other)
 
 
-def test_smooth_rows_are_sines_and_cosines_of_the_bin(plain, tmp_path):
+def test_smooth_rows_of_neighbouring_bins_are_similar(plain, tmp_path):
     expand_vocab(plain, tmp_path / "out", init="smooth", quiet=True)
     count = len(load_tokenizer(plain))
-    for name in (EMBED, HEAD):
-        trained = read_all(plain)[name][:count].double()
-        rows = read_all(tmp_path / "out")[name][count + 1 : count + 1001].double()
-        waves = (rows - trained.mean(0)) / trained.std(0, correction=0)
-        pairs = (waves[:, :32] ** 2 + waves[:, 32:] ** 2) / 2
-        assert (pairs - 1).abs().max() < 0.1  # bf16 rows
-        k = torch.arange(1000, dtype=torch.float64)[:, None] / 1000
-        expected = 2**0.5 * torch.sin(torch.pi * 0.25 * 256 ** (torch.arange(32) / 31) * k)
-        assert (waves[:, :32] - expected).abs().max() < 0.1
     similar = torch.nn.functional.cosine_similarity
-    assert similar(waves[500], waves[501], dim=0) > 0.9 > similar(waves[500], waves[700], dim=0)
+    for name in (EMBED, HEAD):
+        rows = read_all(tmp_path / "out")[name][count + 1 : count + 1001].float()
+        waves = rows - read_all(plain)[name][:count].float().mean(0)
+        assert similar(waves[500], waves[501], dim=0) > 0.9 > similar(waves[500], waves[700], dim=0)
 
 
 def test_markers_come_last_and_wildcard_can_be_left_out(plain, tmp_path):

@@ -155,10 +155,9 @@ def coord_vocab():
     return CoordVocab.from_tokenizer(make_tokenizer())
 
 
-def make_adapter(folder, base, offsets=None, fingerprint="right", vocab=None, **lora):
+def make_adapter(folder, base, offsets=None, fingerprint="right", **lora):
     """Save an adapter for a base; `offsets` is None, "tied" or "separate". Returns the live PEFT model."""
-    vocab = vocab or coord_vocab()
-    model = load(base)
+    vocab, model = coord_vocab(), load(base)
     torch.manual_seed(1)
     arguments = {"r": 8, "lora_alpha": 12, "target_modules": TEXT_LINEAR, **lora}
     if offsets:

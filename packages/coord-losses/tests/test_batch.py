@@ -98,13 +98,6 @@ def test_slots_take_a_box_within_one_and_a_half_bins_of_its_labels(bins_off, fal
     assert slots.boxes_M4[0, 2].item() == pytest.approx(0.3 if fallbacks else box[2])
 
 
-def test_slots_of_a_truncated_sequence_keep_true_boxes():
-    labels = [-100, *answer(*BINS)][:-3]
-    slots = ObjectSlots.from_layouts(layouts_of(labels), padded(labels), [list(TRUE)], VOCAB)
-    assert slots.boxes_M4.tolist() == [TRUE[0]]
-    assert (slots.fallbacks, slots.skipped) == (0, 1)
-
-
 MANY = ([10, 20, 30, 40], [0, 5, 99, 50], [11, 22, 33, 44], [60, 61, 70, 71])
 
 
