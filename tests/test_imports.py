@@ -139,14 +139,15 @@ def test_apps_use_only_what_the_evaluation_package_makes_public():
     }
 
 
-LOADED = {"coord_exporter": {"pydantic"}, "coord_losses": {"torch", "numpy", "pydantic"}}
+LOSSES = {"torch", "numpy", "pydantic"}
+LOADED = {"coord_exporter": {"pydantic"}, "coord_losses": LOSSES, "coord_losses.hf": LOSSES}
 """What a package loads when it is imported; no other package loads any of it."""
 
 
 @pytest.mark.slow
 def test_importing_a_package_loads_no_more_than_it_promises():
     """One after the other in one process, first those that promise to load nothing."""
-    names = [*MEMBERS, "coord_eval.cli.main", "coord_trainer.console"]
+    names = [*MEMBERS, "coord_eval.cli.main", "coord_losses.hf", "coord_trainer.console"]
     names.sort(key=lambda name: len(LOADED.get(name, ())))
     code = f"import sys\nfor name in {names!r}: __import__(name); print(*[m for m in {HEAVY!r} if m in sys.modules])"
     lines = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split("\n")

@@ -9,11 +9,10 @@ from coord_adapter import active_offsets, install_coord_offset_adapter
 losses = pytest.importorskip("coord_losses", reason="compares through the objective of coord-losses")
 
 DEVICE = "cuda"
-cuda = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
-by_device = pytest.mark.parametrize("device", ["cpu", pytest.param(DEVICE, marks=cuda)])
+pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")]
 
 
-def inputs(device):
+def inputs(device=DEVICE):
     return {name: tensor.to(device) for name, tensor in batch().items()}
 
 
@@ -25,8 +24,6 @@ def forward_backward(model, device):
     return logits.detach().cpu(), {n: p.grad.cpu() for n, p in model.named_parameters() if p.requires_grad}
 
 
-@pytest.mark.cuda
-@cuda[1]
 @pytest.mark.parametrize("build", [prepared, peft_model], ids=["bare", "peft"])
 def test_logits_and_gradients_equal_those_of_the_cpu(combination, build):
     expected, expected_grads = forward_backward(build(*combination), "cpu")
@@ -37,16 +34,15 @@ def test_logits_and_gradients_equal_those_of_the_cpu(combination, build):
         torch.testing.assert_close(grad, expected_grads[name], rtol=1e-3, atol=1e-4, msg=name)
 
 
-@by_device
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-def test_fresh_tables_change_no_bit_and_shaken_ones_no_other_column(combination, dtype, device):
+def test_fresh_tables_change_no_bit_and_shaken_ones_no_other_column(combination, dtype):
     tied, tie_head = combination
-    base = tiny(tied, dtype).to(device)
-    before = base(**inputs(device)).logits
+    base = tiny(tied, dtype).to(DEVICE)
+    before = base(**inputs()).logits
     adapter = install_coord_offset_adapter(base, IDS, tie_head=tie_head)
-    assert {p.device.type for p in adapter.parameters()} == {device}
-    assert torch.equal(base(**inputs(device)).logits, before)
-    hidden = torch.randn(3, 64, device=device).to(dtype)
+    assert {p.device.type for p in adapter.parameters()} == {DEVICE}
+    assert torch.equal(base(**inputs()).logits, before)
+    hidden = torch.randn(3, 64, device=DEVICE).to(dtype)
     plain = base.lm_head(hidden)
     with torch.no_grad():
         for table in adapter.parameters():
@@ -56,11 +52,10 @@ def test_fresh_tables_change_no_bit_and_shaken_ones_no_other_column(combination,
     assert not torch.equal(moved[:, IDS], plain[:, IDS])
 
 
-@by_device
-def test_fused_objective_with_offsets_equals_the_model_s_own_logits(combination, device):
-    model = prepared(*combination, dtype=torch.bfloat16).to(device)
-    labels = batch()["input_ids"].to(device)
-    hidden = model.model(**inputs(device)).last_hidden_state
+def test_fused_objective_with_offsets_equals_the_model_s_own_logits(combination):
+    model = prepared(*combination, dtype=torch.bfloat16).to(DEVICE)
+    labels = batch()["input_ids"].to(DEVICE)
+    hidden = model.model(**inputs()).last_hidden_state
     objective = losses.CoordObjective(losses.ObjectiveConfig(), None)
     offsets = active_offsets(model)
     rows, targets = losses.supervised_rows(hidden, labels)

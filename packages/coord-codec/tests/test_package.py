@@ -21,20 +21,10 @@ def run(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def loaded_after(statement):
-    return run(f"{statement}; import sys; print(*(m for m in {HEAVY!r} if m in sys.modules))").split()
-
-
-def name_of(path):
-    return ".".join(["coord_codec", *path.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
-
-
-def test_import_loads_nothing_heavy():
-    assert loaded_after("from coord_codec import CoordVocab, encode_target, find_layout") == []
-
-
-def test_records_load_pydantic_and_no_more():
-    assert loaded_after("from coord_codec import Instance, read_instances") == ["pydantic"]
+def test_import_loads_nothing_heavy_and_records_load_pydantic_and_no_more():
+    loaded = f"; print(*(m for m in {HEAVY!r} if m in sys.modules))"
+    code = f"import sys\nfrom coord_codec import CoordVocab, encode_target, find_layout{loaded}\n"
+    assert run(f"{code}from coord_codec import Instance, read_instances{loaded}") == "\npydantic\n"
 
 
 def test_everything_public_is_there():

@@ -1,8 +1,5 @@
 """CoordVocab and MarkerFamily: ids from a tokenizer, and clear words for one that does not fit."""
 
-import subprocess
-import sys
-
 import pytest
 
 from coord_codec import MARKERS, WILDCARD_TOKEN, CoordGrid, CoordVocab, MarkerFamily, coord_tokens
@@ -58,7 +55,9 @@ def test_missing_token_is_named():
     tokens = coord_tokens()
     with pytest.raises(ValueError, match=r"lacks 1 of 1000 coordinate tokens: <\|coord_37\|>; .*add_tokens"):
         CoordVocab.from_tokenizer(make_tokenizer(tokens[:37] + tokens[38:]))
-    with pytest.raises(ValueError, match=r"lacks 1000 of 1000 .*<\|coord_0\|>, .*, \.\.\.; "):
+    with pytest.raises(
+        ValueError, match=r"lacks 1000 of 1000 .*<\|coord_0\|>, .*, \.\.\.; .*'<\|coord_\*\|>', \*coord_"
+    ):
         CoordVocab.from_tokenizer(make_tokenizer())
 
 
@@ -158,7 +157,5 @@ def test_fingerprint_changes_with_everything_it_stands_for():
         vocab.fingerprint("none such")
 
 
-def test_fingerprint_is_the_same_in_another_process_and_release():
-    code = "from coord_codec import CoordVocab; print(CoordVocab(151670).fingerprint('qwen'))"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-    assert other == CoordVocab(151670).fingerprint("qwen") == "5bf4e098cbc526ba"
+def test_fingerprint_is_the_same_in_every_process_and_release():
+    assert CoordVocab(151670).fingerprint("qwen") == "5bf4e098cbc526ba"

@@ -86,27 +86,6 @@ def test_json_text_survives_the_tokenizer(qwen3):
 
 
 @pytest.mark.slow
-def test_a_whole_conversation_and_its_labels_agree(qwen3):
-    vocab, marker_ids = CoordVocab.from_tokenizer(qwen3), MARKERS["qwen"].ids(qwen3)
-    prompt = qwen3.encode("<|im_start|>user\nDescribe all objects.<|im_end|>\n<|im_start|>assistant\n")
-    answer = qwen3.encode(encode_target(INSTANCE, order="given") + "<|im_end|>")
-    ids, labels = prompt + answer, [-100] * len(prompt) + answer
-    assert find_layout(ids, vocab, marker_ids).objects == find_layout(labels, vocab, marker_ids).objects
-    assert [o.bins for o in find_layout(labels, vocab, marker_ids).objects] == BINS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["tokens", "numbers"])
-def test_numbers_are_plain_text(qwen3, form):
-    ids = qwen3.encode(encode_target(INSTANCE, form=form), add_special_tokens=False)
-    assert any(CoordVocab.from_tokenizer(qwen3).mask(ids)) == (form == "tokens")
-
-
-def test_a_vocabulary_without_coordinates_says_what_to_do():
-    transformers = pytest.importorskip("transformers", reason="Hugging Face tokenizers")
-    tokenizers = pytest.importorskip("tokenizers", reason="Hugging Face tokenizers")
-    plain = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(tokenizers.models.BPE()))
-    with pytest.raises(
-        ValueError, match=r"lacks 1000 of 1000 .*add_tokens\(\['<\|coord_\*\|>', \*coord_tokens\(\)\]\)"
-    ):
-        CoordVocab.from_tokenizer(plain)
+def test_numbers_are_plain_text(qwen3):
+    ids = qwen3.encode(encode_target(INSTANCE, form="numbers"), add_special_tokens=False)
+    assert not any(CoordVocab.from_tokenizer(qwen3).mask(ids))

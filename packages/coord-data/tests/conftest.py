@@ -1,13 +1,12 @@
-"""What the tests of coord-data share: `helpers/` on the path, a folder with an image, and `prepare` with words."""
+"""What the tests of coord-data share: `helpers/` on the path, a folder with an image, a clean set, and the command."""
 
-import argparse
 import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from coord_data import ReadingRules, prepare
+from coord_data import cli
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
@@ -20,29 +19,35 @@ def place(tmp_path):
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def clean():
+    """Forty generated images without a fault: nothing may change them."""
+    from planted import shapes
+
+    return shapes(40)
+
+
 @pytest.fixture
-def prepared(tmp_path, monkeypatch, caplog):
-    """Call `prepare` in the folder of the test with the words of its command: exit code, and all that is said."""
+def run(tmp_path, monkeypatch, capsys):
+    """Call `coord-data` in process, in the folder of the test: exit code, stderr, stdout."""
     monkeypatch.chdir(tmp_path)
-    caplog.set_level("INFO", "coord_data")
-    parser = argparse.ArgumentParser()
-    parser.add_argument("sources", nargs="+", type=Path)
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--split", type=float)
-    parser.add_argument("--images", type=Path)
-    parser.add_argument("--format", default="auto")
-    parser.add_argument("--on-bad-box", default="drop_image")
-    parser.add_argument("--allow-outside", action="store_true")
-    parser.add_argument("--strict", action="store_true")
 
     def call(*words):
-        given = vars(parser.parse_args(list(map(str, words))))
-        sources, out, split = given.pop("sources"), given.pop("out"), given.pop("split")
-        caplog.clear()
-        try:
-            prepare(sources, out, ReadingRules(**given), split)
-        except ValueError as error:  # an InputError, or a setting that pydantic refuses
-            return 2, f"{error}\n"
-        return 0, caplog.text
+        monkeypatch.setattr(sys, "argv", ["coord-data", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return ended.value.code or 0, captured.err, captured.out
+
+    return call
+
+
+@pytest.fixture
+def prepared(run):
+    """Call `coord-data prepare`: exit code, and all that is said."""
+
+    def call(*words):
+        code, err, out = run("prepare", *words)
+        return code, err + out
 
     return call

@@ -18,23 +18,6 @@ def clean():
     return shapes(24)
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch, capsys):
-    """Call `coord-data` in process, in an empty folder: exit code, stderr, stdout."""
-    from coord_data import cli
-
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["coord-data", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.err, captured.out
-
-    return call
-
-
 def findings(out="runs/inspect"):
     return json.loads((Path(out) / "findings.json").read_text())
 

@@ -4,9 +4,10 @@ import gc
 
 import pytest
 import torch
+from one_batch import F64, OBJECTS, VOCAB, V
+from one_batch import TARGETS as BATCH
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from coord_codec import CoordGrid, CoordVocab
 from coord_losses import (
     CoordObjective,
     ObjectiveConfig,
@@ -17,15 +18,7 @@ from coord_losses import (
     supervised_rows,
 )
 
-F64 = torch.float64
-VOCAB = CoordVocab(first_id=20, grid=CoordGrid(bins=50, scale=50))
-V = 75
-TARGETS = torch.tensor([3, 20, 25, 40, 69, 4, 74, 21, 22, 60, 61, 0])
-OBJECTS = ObjectSlots(
-    rows_M4=torch.tensor([[1, 2, 3, 4], [7, 8, 9, 10]]),
-    boxes_M4=torch.tensor([[0.003, 0.104, 0.4, 0.99], [0.02, 0.04, 0.8, 0.82]], dtype=F64),
-    image_M=torch.tensor([0, 1]),
-)
+TARGETS = BATCH.clone().index_fill(0, torch.tensor(11), 0)  # the last one is text
 EVERYTHING = ObjectiveConfig(
     text_weight=0.5,
     coord_ce_weight=0.7,

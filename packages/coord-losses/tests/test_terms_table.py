@@ -4,23 +4,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from one_batch import F64, OBJECTS, TARGETS, VOCAB, H, V
 
-from coord_codec import CoordGrid, CoordVocab
-from coord_losses import CoordObjective, ObjectiveConfig, ObjectSlots, register_term, registered_terms
+from coord_losses import CoordObjective, ObjectiveConfig, register_term, registered_terms
 from coord_losses.batch import Batch
 from coord_losses.inputs import TermInputs
 from coord_losses.terms import registry
 from coord_losses.terms.weights import TermWeights
 
-F64 = torch.float64
-VOCAB = CoordVocab(first_id=20, grid=CoordGrid(bins=50, scale=50))
-V, H = 75, 6
-TARGETS = torch.tensor([3, 20, 25, 40, 69, 4, 74, 21, 22, 60, 61, 30])
-SLOTS = ObjectSlots(
-    rows_M4=torch.tensor([[1, 2, 3, 4], [7, 8, 9, 10]]),
-    boxes_M4=torch.tensor([[0.003, 0.104, 0.4, 0.99], [0.02, 0.04, 0.8, 0.82]], dtype=F64),
-    image_M=torch.tensor([0, 1]),
-)
 TERMS = dict(registered_terms())  # before the examples of other tests register their own
 README = Path(__file__).parents[1] / "README.md"
 
@@ -43,8 +34,8 @@ def outputs(config, trained, denominators=None):
     objective = CoordObjective(config, VOCAB)
     used = weight if trained else weight.detach()
     for output in (
-        objective(hidden @ used.T, TARGETS, SLOTS),
-        objective.fused(hidden, used, TARGETS, SLOTS, chunk_rows=5, denominators=denominators),
+        objective(hidden @ used.T, TARGETS, OBJECTS),
+        objective.fused(hidden, used, TARGETS, OBJECTS, chunk_rows=5, denominators=denominators),
     ):
         wanted = (hidden, weight) if trained else (hidden,)
         yield output, torch.autograd.grad(output.total(denominators), wanted, retain_graph=True)
@@ -93,7 +84,7 @@ def test_comparison_finds_a_term_that_differs_between_the_forms(monkeypatch):
 
 @pytest.mark.parametrize("name", [name for name, term in TERMS.items() if term.linear])
 def test_rows_marked_linear_are_linear(name):
-    batch = Batch.sort(TARGETS, SLOTS, VOCAB, len(TARGETS), V)
+    batch = Batch.sort(TARGETS, OBJECTS, VOCAB, len(TARGETS), V)
     num_text, num_coords = len(batch.text_rows), len(batch.bins_C)
     counts = {"text_rows": num_text, "coord_rows": num_coords, "gate": num_coords, "margin": len(TARGETS)}
     drawn = [{need: torch.rand(count, dtype=F64) for need, count in counts.items()} for _ in range(2)]

@@ -72,8 +72,6 @@ def test_message_shows_every_key_with_its_value():
             ("training.use_dora", "training.target_modules"),
         ),
         ({"model": {"dtype": "float16"}}, ("model.dtype", "training.tuner_type")),
-        ({"evaluation": {"ap_patience": 2}}, ("evaluation.ap_patience", "evaluation.ap_steps")),
-        ({"evaluation": {"ap_steps": 2, "images": "none"}}, ("evaluation.ap_steps", "evaluation.images")),
         (
             {"evaluation": {"speed": "exact"}, "custom": {"coord_tokens": {"enabled": False}}},
             ("evaluation.speed", "custom.coord_tokens.enabled"),

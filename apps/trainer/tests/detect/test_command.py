@@ -133,8 +133,6 @@ def test_labels_are_kept_to_where_a_server_does_not(tmp_path, capsys):
         (["--export", "csv"], "csv"),
         (["--timeout", "3"], "--timeout is for --endpoint"),
         (["--label", "a\nb"], "expected one line"),
-        (["--label", ""], "expected a description"),
-        (["--label", "<|coord_3|>"], "control token"),
         (["--strict"], "--strict is about the records of annotations"),
     ],
 )

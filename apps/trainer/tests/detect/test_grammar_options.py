@@ -115,7 +115,7 @@ def test_server_gets_room_as_this_process_has(run, tiny_model, image, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["{model}", "--grammar", "vllm"], "--grammar is for --endpoint"),
+        (["{model}", "--grammar", "vllm"], "evaluation.decoding.grammar=markers decodes under one"),
         (["{model}", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--label", "cat"], "--label: a server"),
         (["--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--grammar", "vllm"], "give its folder as MODEL"),
     ],

@@ -6,7 +6,7 @@ import pytest
 from fakes import make_images
 
 from coord_codec import InputError
-from coord_trainer.detect.arguments import check_options, read_settings, split_words
+from coord_trainer.detect.arguments import read_settings, split_words
 from coord_trainer.detect.image_sources import find_sources
 
 
@@ -106,20 +106,6 @@ def test_setting_of_this_process_is_refused_for_a_server(word):
     read_settings(None, [word])
     with pytest.raises(InputError, match=f"{word.partition('=')[0]}: it has no effect on a server"):
         read_settings(None, [word], endpoint=True)
-
-
-@pytest.mark.parametrize(
-    ("sources", "endpoint", "option", "told"),
-    [
-        (("a",), False, "--timeout", "--timeout is for --endpoint"),
-        (("a",), False, "--grammar", r"evaluation.decoding.grammar=markers"),
-        ((), True, "--timeout", "expected images to answer"),
-    ],
-)
-def test_option_that_would_change_nothing_is_refused(sources, endpoint, option, told):
-    with pytest.raises(InputError, match=told):
-        check_options(sources, endpoint, [option])
-    check_options(("a",), True, [option])
 
 
 def test_pattern_with_an_equals_sign_is_no_setting(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from coord_codec.arguments import expect
-from coord_codec.files import InputError, decode_text
+from coord_codec.files import ARCHIVE_PREFIXES, InputError, decode_text
 from coord_codec.json_file import JsonFile, parsed_line
 from coord_codec.json_stream import stream_lists
 from coord_data.image_paths import in_any_case, is_hidden
@@ -84,8 +84,9 @@ class Source(JsonFile):
 
     @property
     def is_archive(self) -> bool:
-        """Whether the file is a tar archive, compressed or not."""
-        return not self.is_dir and tarfile.is_tarfile(BytesIO(self._beginning.content))
+        """Whether the file is an archive, or compressed."""
+        content = self._beginning.content
+        return content.startswith(ARCHIVE_PREFIXES) or (not self.is_dir and tarfile.is_tarfile(BytesIO(content)))
 
     @property
     def keys(self) -> tuple[frozenset[str], frozenset[str]]:

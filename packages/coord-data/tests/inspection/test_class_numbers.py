@@ -4,16 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from planted import DataSource, centred, shapes, told
+from planted import DataSource, centred, told
 from yolo_files import write_yolo
 
 from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.raw_boxes import ClassNumbers, class_numbers_of_coco
-
-
-@pytest.fixture(scope="module")
-def clean():
-    return shapes(40)
 
 
 @pytest.mark.parametrize("names", [["a thing"], ["a thing", "box"], ["a thing", "box", "circle"]])

@@ -7,16 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from planted import COCO, JSONL, SHARED_DATA, edit_records, read, shapes, told, told_of_boxes
+from planted import COCO, JSONL, SHARED_DATA, edit_records, read, told, told_of_boxes
 
 from coord_data.read_as import inflate
 
 PHOTOGRAPHS = SHARED_DATA / "coco_permissive33"
-
-
-@pytest.fixture(scope="module")
-def clean():
-    return shapes(40)
 
 
 @pytest.mark.parametrize("coco", [True, False])

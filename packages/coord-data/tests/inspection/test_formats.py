@@ -5,15 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from planted import JSONL, DataSource, centred, examine, shapes, told
+from planted import JSONL, DataSource, centred, examine, told
 from yolo_files import write_yolo
 
 from coord_codec import InputError
-
-
-@pytest.fixture(scope="module")
-def clean():
-    return shapes(40)
 
 
 def test_annotation_file_that_cannot_be_read_is_no_unreadable_image(tmp_path):

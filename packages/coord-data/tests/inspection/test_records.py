@@ -5,15 +5,10 @@ from dataclasses import replace
 
 import pytest
 from PIL import Image
-from planted import JSONL, DataSource, edit_records, examine, shapes, told
+from planted import JSONL, DataSource, edit_records, examine, told
 
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_data import load_annotated
-
-
-@pytest.fixture(scope="module")
-def clean():
-    return shapes(40)
 
 
 def _double(records):

@@ -1,16 +1,12 @@
-"""The objective with weights and logits that are a `DTensor` over two ranks; `OUT` gets what each rank found.
+"""The objective with weights and logits that are a `DTensor` over two ranks.
 
-The ranks are forks of this process, so that torch is imported once. Every rank has the whole problem as well, and
-computes what it expects from it.
+Every rank has the whole problem as well, and computes what it expects from it.
 """
-
-import sys
 
 import torch
 import torch.distributed as dist
 from fused_problem import EVERYTHING, F64, VOCAB, V, problem, readable
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
-from torch.multiprocessing import start_processes
 
 from coord_losses import CoordObjective
 
@@ -56,7 +52,8 @@ def data_parallel_case(trained):
     return [*pairs, (given[1].full_tensor(), wanted[1])] if trained else pairs
 
 
-def main(rank, out):
+def be_a_rank(rank, out):
+    torch.set_num_threads(1)  # in a fork, which has none of the other threads
     dist.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=2)
     found = {"readable": readable_case()}
     for trained in (False, True):
@@ -64,7 +61,3 @@ def main(rank, out):
     detached = {name: [(a.detach(), e.detach()) for a, e in pairs] for name, pairs in found.items()}
     torch.save(detached, f"{out}/rank-{dist.get_rank()}.pt")
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    start_processes(main, (sys.argv[1],), nprocs=2, start_method="fork")

@@ -109,16 +109,16 @@ def test_half_precision_is_as_accurate_as_the_readable_form(config, trained, dty
         assert all(f <= 1.3 * u + 0.004 for f, u in zip(medians(found), medians(usual), strict=True))
 
 
-@pytest.mark.drawn(1, "trained")
-@by_device
+@pytest.mark.cuda
+@cuda[1]
 @by_head
-def test_autocast_rounds_the_products_alone(trained, device):
+def test_autocast_rounds_the_products_alone(trained):
     config, found = CONFIGS["all terms"], []
     for seed in SEEDS:
         drawn = draw(torch.float32, COORDS, seed)
-        exact = run(device, "readable", torch.float64, config, trained, drawn, COORDS)
-        with torch.autocast(device, torch.bfloat16):
-            found.append(errors(run(device, "fused", torch.float32, config, trained, drawn, COORDS), exact))
+        exact = run("cuda", "readable", torch.float64, config, trained, drawn, COORDS)
+        with torch.autocast("cuda", torch.bfloat16):
+            found.append(errors(run("cuda", "fused", torch.float32, config, trained, drawn, COORDS), exact))
     total, *grads = medians(found)
     assert total < 2e-3
     assert max(grads) < 0.02

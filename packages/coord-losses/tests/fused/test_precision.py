@@ -110,12 +110,13 @@ def test_compiled_pass_equals_the_plain_one(cap, monkeypatch):
     shape = one_pass.Shape(None if cap is None else torch.randn(V, generator=rng), cap, factor_R1)
     offsets = torch.zeros(5, H), torch.tensor([3, 31, 32, 69, 80])
     apart = one_pass.Apart.of(LinearHead.of(slice(30, 70), torch.zeros(V, H), *offsets))
-    results = []
-    for devices in ({"cpu"}, set()):
+    compiled, results = {"cpu"}, []
+    for devices in (compiled, set()):
         monkeypatch.setattr(one_pass, "_COMPILED_ON", devices)
         gradient = logits.clone()
         sets = one_pass.Sets.of(torch.tensor([0, 3, 31, 85]), 5, apart)
         found = one_pass.nll_and_gradient_(gradient, sets, apart, added, shape, True)
         results.append((*found, gradient))
+    assert compiled == {"cpu"}  # else it was not compiled, and the plain pass ran twice
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=2e-2 if found.dtype == torch.bfloat16 else 1e-5, atol=1e-6)

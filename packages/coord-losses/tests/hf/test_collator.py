@@ -1,8 +1,5 @@
 """Padded batches and their objects."""
 
-import subprocess
-import sys
-
 import pytest
 import tiny_models
 import torch
@@ -106,10 +103,3 @@ def test_collator_errors_name_the_cause():
         tiny_models.collator()([{"input_ids": [1, 2, 3], "labels": [1, 2]}])
     with pytest.raises(ValueError, match="padding_side"):
         tiny_models.collator(padding_side="top")
-
-
-@pytest.mark.slow
-def test_import_of_the_extra_loads_no_transformers():
-    code = "import sys, coord_losses.hf; print('transformers' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"

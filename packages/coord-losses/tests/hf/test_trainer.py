@@ -1,13 +1,9 @@
 """Gradients through Hugging Face's Trainer do not depend on how a batch is split."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import tiny_models
 import torch
+from torch.multiprocessing import start_processes
 
 import coord_losses.hf
 from coord_losses import ObjectiveConfig, supervised_rows
@@ -15,7 +11,8 @@ from coord_losses.hf import CoordTrainerMixin, patch
 
 transformers = pytest.importorskip("transformers", reason="Hugging Face's Trainer")
 pytest.importorskip("accelerate", reason="Hugging Face's Trainer needs it")
-train = pytest.importorskip("train_once").train
+train_once = pytest.importorskip("train_once")
+train, be_a_rank = train_once.train, train_once.be_a_rank
 
 
 def reference(name):
@@ -59,20 +56,10 @@ def test_plain_trainer_divides_by_the_tokens_of_the_step_and_refuses_other_count
         train(str(tmp_path), "Qwen2", 2, 4, transformers.Trainer)
 
 
-@pytest.mark.slow
-def test_trainer_gradients_do_not_depend_on_ranks(tmp_path):
+def test_trainer_gradients_do_not_depend_on_ranks(tmp_path, monkeypatch):
     expected, output = reference("Qwen2")
-    script = Path(__file__).parent / "train_once.py"
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "Qwen2", "2", "2"],
-        env=environment,
-        check=False,
-        timeout=300,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "1")
+    start_processes(be_a_rank, (str(tmp_path), "Qwen2", 2, 2), nprocs=2, start_method="fork")
     found = torch.load(tmp_path / "found.pt")
     assert_same(found["gradients"], expected)
     assert found["logs"]["loss"] == pytest.approx(output.total().item(), rel=1e-4)

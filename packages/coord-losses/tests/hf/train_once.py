@@ -1,11 +1,9 @@
-"""One optimiser step of SGD through CoordTrainer: run for two ranks, forks of this process, and imported for one."""
+"""One optimiser step of SGD through CoordTrainer, on one rank or as one of two."""
 
 import os
-import sys
 
 import tiny_models
 import torch
-from torch.multiprocessing import start_processes
 from transformers import TrainingArguments
 
 from coord_losses.hf import CoordTrainer, patch
@@ -39,13 +37,10 @@ def train(out, name, batch, accumulation, trainer=CoordTrainer, config=tiny_mode
 
 
 def be_a_rank(rank, out, name, batch, accumulation):
+    torch.set_num_threads(1)  # in a fork, which has none of the other threads
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="0")
     torch.distributed.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=2)
-    gradients, logs = train(out, name, int(batch), int(accumulation))
+    gradients, logs = train(out, name, batch, accumulation)
     if rank == 0:
         torch.save({"gradients": gradients, "logs": logs}, f"{out}/found.pt")
     torch.distributed.destroy_process_group()  # else a rank that ends before the other may abort in its threads
-
-
-if __name__ == "__main__":
-    start_processes(be_a_rank, sys.argv[1:5], nprocs=2, start_method="fork")

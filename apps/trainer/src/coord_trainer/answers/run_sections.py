@@ -68,7 +68,8 @@ def _charts(shown: Mapping[str, Mapping[str, str]], lines: list[dict[str, Any]])
     """
     charts = []
     for title, names in shown.items():
-        measured, evaluated = (_logged(keys, lines) for keys in (names, map(_of_evaluation, names)))
+        evaluation_names = [f"eval_{key.removeprefix('train_')}" for key in names]
+        measured, evaluated = (_logged(keys, lines) for keys in (names, evaluation_names))
         if not any(len(points) > 1 for points in measured):
             continue
         rows = zip(names.values(), measured, evaluated, strict=True)
@@ -89,10 +90,6 @@ def _logged(keys: Iterable[str], lines: list[dict[str, Any]]) -> list[list[tuple
     """Return step and value of each key's points."""
     kept = {key: key == AP for key in keys}  # an AP of 0 is a result, a term of 0 is switched off
     return [[(line["step"], line[key]) for line in lines if key in line and (line[key] or kept[key])] for key in kept]
-
-
-def _of_evaluation(key: str) -> str:
-    return f"eval_{key.removeprefix('train_')}"
 
 
 def _scores_during_training(lines: list[dict[str, Any]]) -> str:

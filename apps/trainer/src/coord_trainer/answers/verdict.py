@@ -6,14 +6,14 @@ settings, too little training, or a fault between annotations and score.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from coord_codec.counts import counted
 from coord_codec.files import read_json, read_json_lines
 from coord_eval import Evaluation
 from coord_trainer.config.run_config import RunConfig
+from coord_trainer.folder import earlier_manifest
 
 TOLERANCE = 0.01
 """Difference in AP from the ceiling that counts as reached."""
@@ -39,8 +39,13 @@ def memorising_verdict(config: RunConfig, evaluation: Evaluation, folder: Path, 
     measured = f"AP {scores['AP']:.3f}, quantisation ceiling {ceiling:.3f}"
     if scores["AP"] >= ceiling - TOLERANCE:
         return f"memorised: reached ({measured})"
-    reasons = [*_of_data(folder, beyond_cap), *_of_settings(config)]
-    reasons += _of_training(folder) or _of_length(evaluation.format)  # who has not learnt to stop is cut off
+    reasons = list(_of_data(folder, beyond_cap))
+    if config.data.augment.active:
+        reasons.append("data.augment changes the images at every pass, which no model can know by heart")
+    if of_training := _of_training(folder):
+        reasons.append(of_training)
+    elif cut_off := evaluation.format["truncated"]:  # who has not learnt to stop is cut off too
+        reasons.append(f"{counted(cut_off, 'answer was', 'answers were')} cut off: raise evaluation.max_new_tokens")
     if not reasons:
         reasons = [
             "of none of the known reasons (equal files with different boxes, objects beyond data.max_objects, images "
@@ -58,29 +63,18 @@ def _of_data(folder: Path, beyond_cap: int) -> Iterator[str]:
         yield f"{counted(beyond_cap, 'object')} beyond data.max_objects are not taught"
 
 
-def _of_settings(config: RunConfig) -> Iterator[str]:
-    if config.data.augment.active:
-        yield "data.augment changes the images at every pass, which no model can know by heart"
-
-
-def _of_length(form: Mapping[str, Any]) -> list[str]:
-    if not form["truncated"]:
-        return []
-    return [f"{counted(form['truncated'], 'answer was', 'answers were')} cut off: raise evaluation.max_new_tokens"]
-
-
-def _of_training(folder: Path) -> list[str]:
-    """Return that the loss of the text is still high, from the last lines of metrics.jsonl; empty if it is not."""
-    metrics, manifest = folder / "metrics.jsonl", folder / "manifest.json"
+def _of_training(folder: Path) -> str | None:
+    """Return that the loss of the text is still high, from the last lines of metrics.jsonl; None if it is not."""
+    metrics = folder / "metrics.jsonl"
     lines = [line for _, line in read_json_lines(metrics)] if metrics.is_file() else []
     losses = [line["train_text_loss"] for line in lines if "train_text_loss" in line]
     if not losses or losses[-1] <= _LEARNT:
-        return []
-    facts = read_json(manifest) if manifest.is_file() else {}
+        return None
+    facts = earlier_manifest(folder)
     seen, images = sum(facts.get("samples_seen", {}).values()), facts.get("data", {}).get("train", {}).get("images", 0)
     often = f", in which each image was seen {seen / images:.0f} times" if seen and images else ""
-    return [
+    return (
         f"the targets are not learnt yet: the last loss of the text, which approaches 0, is {losses[-1]:.2f} per token "
         f"after {counted(facts.get('steps', lines[-1]['step']), 'step')}{often}; raise training.max_steps, or try "
         "another training.learning_rate"
-    ]
+    )

@@ -81,8 +81,9 @@ def compare_configs(
 
     # Train what is missing
     make_folder(out)
-    images, digests = _scored_images(groups[0], out / "data")
-    waiting = _to_train(runs, digests)
+    data = load_data(groups[0].config, out / "data")
+    data.keep_generated()
+    waiting = _to_train(runs, {name: facts["digest"] for name, facts in data.facts().items()})
     failed = train_all(waiting, jobs)
     without_result = {run.folder for run, _ in failed}
     finished = [run for run in runs if run.folder not in without_result]
@@ -92,7 +93,7 @@ def compare_configs(
     pages = []
     for place, decoding in enumerate(decodings):
         folder = out / "decodings" / decoding.name if place else out
-        pages.append(_compare_runs(finished, decoding, images, folder, resamples))
+        pages.append(_compare_runs(finished, decoding, data.scored, folder, resamples))
     if failed:
         run, last_lines = failed[0]
         raise RunError(
@@ -190,12 +191,6 @@ def _print_plan(groups: Sequence[Group], runs: Sequence[PlannedRun], out: Path) 
     others = [name for name in differing_settings(groups) if not name.startswith("custom.")]
     if others:
         say(f"  besides loss flags the groups differ in {', '.join(others)}")
-
-
-def _scored_images(group: Group, folder: Path) -> tuple[ImageSet, dict[str, str]]:
-    data = load_data(group.config, folder)
-    data.keep_generated()
-    return data.scored, {name: facts["digest"] for name, facts in data.facts().items()}
 
 
 def _to_train(runs: Sequence[PlannedRun], digests: dict[str, str]) -> list[PlannedRun]:

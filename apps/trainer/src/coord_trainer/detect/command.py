@@ -53,17 +53,13 @@ def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
 
 
 def _local(request: Request, config: RunConfig, sources: Sources) -> Detector:
-    detector = Detector.load(_model(request), config, sources.labels, request.labels)
+    if request.model is None:
+        raise InputError("expected a model and images: predict MODEL SRC... --out DIR")
+    detector = Detector.load(request.model, config, sources.labels, request.labels)
     requested, used = config.evaluation.decoding[0], detector.config.evaluation.decoding[0]
     if "decoding" in config.evaluation.model_fields_set and requested != used:
         say(f"evaluation.decoding: {used.name} restricts answers to the labels; {requested.name} would not")
     return detector
-
-
-def _model(request: Request) -> Path:
-    if request.model is None:
-        raise InputError("expected a model and images: predict MODEL SRC... --out DIR")
-    return request.model
 
 
 def _endpoint(request: Request, config: RunConfig, sources: Sources) -> Detector:

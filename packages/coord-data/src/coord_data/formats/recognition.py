@@ -14,9 +14,6 @@ from coord_data.formats.annotation_format import FORMATS, OWN, AnnotationFormat
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.source import Source
 
-_ARCHIVES = ("PK\x03\x04", "\ufffd\x08", "BZh", "7z\ufffd", "\ufffd7zX", "Rar!", "(\ufffd/\ufffd")
-"""First bytes of zip, gzip, bzip2, 7z, xz, rar and zstd files, decoded as text without leading blanks."""
-
 _FOLDERS = 16
 """Number of subfolders that are searched in a folder without annotations."""
 
@@ -138,7 +135,7 @@ def _only_file(source: Source) -> Source | None:
 
 def _unreadable(source: Source) -> str:
     """Return why a source is refused although its content is known; empty if it is not."""
-    if source.head.startswith(_ARCHIVES) or source.is_archive:
+    if source.is_archive:
         return "an archive; unpack it, and name the annotations in it"
     if source.head.startswith("PAR1"):
         return "a Parquet file, which is not read; write its rows as instance JSONL or CSV"
