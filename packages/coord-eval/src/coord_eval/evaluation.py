@@ -23,7 +23,7 @@ from coord_eval.metrics.coco import COCO_KEYS, CocoScores, coco_scores
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.metrics.metric import point
 from coord_eval.parse.answer import Answer
-from coord_eval.report.metric_table import METRICS, all_metrics, all_shown
+from coord_eval.report.metric_table import METRICS, all_shown
 from coord_eval.report.page import MAX_OVERLAYS, ReportSection, figures_html, tiles_html, write_report
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.resampling.bootstrap import figures
@@ -133,12 +133,12 @@ class Evaluation(MetricValues, Scored):
     @cached_property
     def analysis(self) -> dict[str, Any]:
         """Macro rates, edge bias, counts, breakdowns, calibration, error kinds and confusion matrix."""
-        return {row.name: row.value_of(self) for row in all_metrics() if row.place == "analysis"}
+        return {row.name: row.value_of(self) for row in METRICS.values() if row.place == "analysis"}
 
     @property
     def metrics(self) -> dict[str, Any]:
         """Values of the metrics that `register_metric` added."""
-        return {row.name: row.value_of(self) for row in all_metrics() if row.place == "metrics"}
+        return {row.name: row.value_of(self) for row in METRICS.values() if row.place == "metrics"}
 
     def point(self, name: str) -> Any:
         """Return the values of a metric's measure with each image counted once."""
@@ -195,7 +195,7 @@ class Evaluation(MetricValues, Scored):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents of `evaluation.json`: plain types, unrounded values."""
-        top = {row.name: getattr(self, row.name) for row in all_metrics() if row.place == "top"}
+        top = {row.name: getattr(self, row.name) for row in METRICS.values() if row.place == "top"}
         facts = {name: getattr(self, name) for name in _FACTS}
         values = {"schema_version": SCHEMA_VERSION, **top, "analysis": self.analysis, **facts}
         if registered := self.metrics:

@@ -169,12 +169,6 @@ def test_help_of_a_command_has_examples(name, capsys):
     assert f"  coord-eval {name} --ground-truth" in capsys.readouterr().out
 
 
-def test_score_notes_options_for_text_with_a_results_list(results, capsys):
-    words = ["score", *results, "--out", "r", "--no-report", "--scale", "999", "--format", "gemini"]
-    assert main(words) == 0
-    assert "scores itself: format, scale had no effect" in capsys.readouterr().out
-
-
 def test_score_takes_defaults_and_an_empty_results_list_with_options_for_text(results, tmp_path, capsys):
     words = ["score", *results, "--out", "r", "--no-report"]
     assert main([*words, "--format", "auto", "--score-source", "auto"]) == 0

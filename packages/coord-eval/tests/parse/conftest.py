@@ -24,3 +24,12 @@ PUBLISHED = [Published(FORMATS[line["row"]], line["text"], line["objects"]) for 
 @pytest.fixture
 def all_published():
     return PUBLISHED
+
+
+@pytest.fixture
+def registry():
+    """Leaves the table of formats as it was before the test."""
+    before = dict(FORMATS)
+    yield
+    FORMATS.clear()
+    FORMATS.update(before)

@@ -36,6 +36,7 @@ def reasons(answer):
         '{"desc": "cat", "bbox": ["<|coord_100|>", "<|coord_200|>", "<|coord_300|>", "<|coord_400|>"]}',
         '{"desc": "cat", "bbox": "<|coord_100|><|coord_200|><|coord_300|><|coord_400|>"}',
         '{"bbox_2d": "100, 200, 300, 400", "label": "cat"}',
+        '{"bbox_2d": ["100, 200", "300, 400"], "label": "cat"}',
         '{"Label": "cat", "BBox": [100, 200, 300, 400]}',
         '{"Name": "cat", "Confidence": 90, "BoundingBox": {"Left": 100, "Top": 200, "Width": 200, "Height": 200}}',
         '{"label": "cat", "left": 100, "top": 200, "width": 200, "height": 200}',
@@ -59,7 +60,11 @@ def test_json_truncated_only_if_cut_off():
 @pytest.mark.parametrize(
     "keys",
     [
-        ("label desc description name category class ref text_content", '"{}": "cat", "bbox_2d": [100, 200, 300, 400]'),
+        (
+            "label desc description name category class ref text_content class_name category_name label_name object "
+            "object_name phrase 标签 类别",
+            '"{}": "cat", "bbox_2d": [100, 200, 300, 400]',
+        ),
         ("bbox_2d bbox box bounding_box", '"label": "cat", "{}": [100, 200, 300, 400]'),
         ("poly polygon polygon_2d", '"label": "cat", "{}": [100, 200, 300, 400, 100, 400]'),
         ("point_2d points", '"label": "cat", "{}": [100, 200]'),
@@ -100,12 +105,6 @@ def test_json_record_without_box_is_dropped_if_labelled(text, dropped):
     answer = parse_answer(text)
     assert [(o.desc, o.box) for o in answer] == [("cat", BOX)]
     assert reasons(answer) == dropped
-
-
-def test_json_numbers_may_stand_in_strings():
-    for sides in ('"100, 200, 300, 400"', '["100", "200", "300", "400"]', '["100, 200", "300, 400"]'):
-        (item,) = parse_answer(f'{{"bbox_2d": {sides}, "label": "cat"}}').objects
-        assert (item.box, item.repairs) == (BOX, ())
 
 
 def test_json_several_shapes_in_one_record():
@@ -151,11 +150,6 @@ def test_json_agrees_with_the_json_library():
 )
 def test_json_label_of_one_object(text, desc, completeness):
     assert [(o.desc, o.box, o.completeness) for o in parse_answer(text)] == [(desc, BOX, completeness)]
-
-
-@pytest.mark.parametrize("text", ["[]", "```json\n[]\n```", '{"objects": []}', "There is nothing: []"])
-def test_json_empty_list_has_status_empty(text):
-    assert parse_answer(text).status == "empty"
 
 
 @pytest.mark.parametrize("arity", [n for n in range(9) if n != 4])
@@ -207,11 +201,6 @@ def test_json_points_and_polygons_have_a_box():
     assert (point.geometry, point.points, point.box) == ("point", ((0.5, 0.0),), (0.4995, 0.0, 0.5005, 0.0005))
     assert (polygon.geometry, polygon.box) == ("polygon", (0.1, 0.1, 0.3, 0.4))
     assert polygon.points == ((0.1, 0.1), (0.3, 0.1), (0.2, 0.4))
-
-
-def test_json_pixel_scale():
-    (item,) = parse_answer(CAT, scale="pixels", image_size=(1000, 800)).objects
-    assert item.box == (0.1, 0.25, 0.3, 0.5)
 
 
 @pytest.mark.parametrize("order", ["box first", "label first"])

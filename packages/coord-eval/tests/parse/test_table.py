@@ -10,14 +10,6 @@ from coord_eval import FORMATS, TextFormat, parse_answer, register_format
 README = Path(__file__).parents[2] / "README.md"
 
 
-@pytest.fixture
-def registry():
-    before = dict(FORMATS)
-    yield
-    FORMATS.clear()
-    FORMATS.update(before)
-
-
 def read_as_published(published):
     """Return whether a published answer is read in the format of its row, with the published objects."""
     answer = parse_answer(published.text)

@@ -138,10 +138,6 @@ def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(
         unregister_metric("found")
 
 
-def test_unregistered_metric_leaves_no_trace(evaluation):
-    assert "missed_share" not in json.loads(evaluation.to_json()).get("metrics", {})
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [

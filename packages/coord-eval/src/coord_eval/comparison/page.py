@@ -16,7 +16,7 @@ from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError, forest_plot
 
 if TYPE_CHECKING:
-    from coord_eval.comparison.compare import Comparison, Difference
+    from coord_eval.comparison.compare import Comparison
 
 
 def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
@@ -77,7 +77,7 @@ def _differences(comparison: Comparison, run: str) -> str:
     rows = {
         name: (
             *(name, fixed(d.value, 4, "+"), *((f"± {d.over_seeds:.4f}",) if seeds else ())),
-            *(_span(d, 4), f"{100 * d.share_better:.1f} %", d.p_text),
+            *(f"[{fixed(d.low, 4, '+')}, {fixed(d.high, 4, '+')}]", f"{100 * d.share_better:.1f} %", d.p_text),
         )
         for name, d in differences.items()
     }
@@ -92,7 +92,3 @@ def _differences(comparison: Comparison, run: str) -> str:
     by_class = table(("label", "AP gained"), gains, sortable=True) if gains else ""
     folded = f"<details><summary>AP gained by label</summary>{by_class}</details>" if by_class else ""
     return columns(plot, f"<div>{headline_first(head, rows)}{folded}</div>")
-
-
-def _span(difference: Difference, digits: int) -> str:
-    return f"[{fixed(difference.low, digits, '+')}, {fixed(difference.high, digits, '+')}]"

@@ -66,20 +66,10 @@ def detection_table(evaluation: Evaluation) -> str:
     return table(head, rows)
 
 
-def detection_tiles(evaluation: Evaluation) -> list[Tile]:
-    """Return F1 at IoU .5."""
-    return [("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores")]
-
-
 def mean_iou(evaluation: Evaluation) -> str:
     """Return mean IoU of the same label and of any label."""
     iou = f"{number(evaluation.mean_iou)}, {number(evaluation.mean_iou_class_agnostic)} for any label"
     return f"<p>Mean IoU over objects: {iou}.</p>"
-
-
-def mean_iou_tiles(evaluation: Evaluation) -> list[Tile]:
-    """Return mean IoU."""
-    return [("Mean IoU", number(evaluation.mean_iou), "over objects, 0 for missed ones")]
 
 
 def own_table(evaluation: Evaluation) -> str:
@@ -214,32 +204,7 @@ def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     return [pair for key, part in value.items() for pair in flat(part, f"{prefix}.{key}" if prefix else str(key))]
 
 
-def coco_main(evaluation: Evaluation) -> str:
-    """Return AP."""
-    return f"AP {number(evaluation.coco['AP'])}"
-
-
-def detection_main(evaluation: Evaluation) -> str:
-    """Return F1 at IoU .5."""
-    return f"F1 {number(evaluation.detection['0.5']['f1'])}"
-
-
-def bias_main(evaluation: Evaluation) -> str:
-    """Return mean IoU."""
-    return f"mean IoU {number(evaluation.mean_iou)}"
-
-
 def score_main(evaluation: Evaluation) -> str:
     """Return the best F1 and its threshold."""
     best = evaluation.analysis["f1_against_threshold"]["best"]
     return f"best F1 {best['f1']:.3f} at {best['threshold']:.3g}" if best else ""
-
-
-def errors_main(evaluation: Evaluation) -> str:
-    """Return the number of errors."""
-    return f"{sum(row['count'] for row in evaluation.analysis['errors'].values()):,} errors"
-
-
-def classes_main(evaluation: Evaluation) -> str:
-    """Return the number of classes."""
-    return f"{len(evaluation.per_class):,}"

@@ -37,16 +37,6 @@ def detection_lines(evaluation: Evaluation) -> Iterator[str]:
         yield f"IoU {key:9} precision {row['precision']:.3f}  recall {row['recall']:.3f}  F1 {row['f1']:.3f}"
 
 
-def mean_iou_lines(evaluation: Evaluation) -> Iterator[str]:
-    """Yield mean IoU of the same label and of any label."""
-    yield f"mean IoU {evaluation.mean_iou:.3f} ({evaluation.mean_iou_class_agnostic:.3f} for any label)"
-
-
-def mean_iou_brief(evaluation: Evaluation) -> str:
-    """Return mean IoU."""
-    return f"mean IoU {evaluation.mean_iou:.3f}"
-
-
 def own_lines(evaluation: Evaluation) -> Iterator[str]:
     """Yield AP and AR with the caller's parameters."""
     for name, value in evaluation.coco_own.items():
@@ -61,8 +51,3 @@ def further(name: str) -> Callable[[Evaluation], Iterator[str]]:
             yield f"{name}{'.' if key else ''}{key} {text}"
 
     return lines
-
-
-def further_brief(name: str) -> Callable[[Evaluation], str]:
-    """Return the function that returns a registered metric for the brief line."""
-    return lambda evaluation: "   ".join(further(name)(evaluation))

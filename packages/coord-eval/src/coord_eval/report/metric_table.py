@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.html import number
 from coord_eval.match.matching import Scored
 from coord_eval.metrics import breakdowns, coco, detection, errors
 from coord_eval.metrics.ceiling import ceiling_scores
@@ -29,7 +30,6 @@ CLASSES, PARAMETERS, FURTHER = "Classes", "AP and AR with your parameters", "Fur
 COCO, PRECISION = "Average precision and recall (COCO)", "Precision, recall and F1 (no scores)"
 BREAKDOWNS, BY_SCORE = "Localisation and counts", "F1 by score, and calibration"
 _SUFFIXES = {"0.5": "", "0.75": "_75", "0.5:0.95": "_miou"}
-_SIZE_NAMES = ("small", "medium", "large")
 _RATES = ("precision", "recall", "f1")
 
 
@@ -93,7 +93,14 @@ _ROWS = (
         figures=tuple(
             Figure(name, headline=name in ("AP", "AP50", "AP75")) for name in COCO_KEYS if name[-1] not in "sml"
         ),
-        shown=Shown(COCO, html.coco_table, lines.coco_lines, html.coco_tiles, lines.coco_brief, html.coco_main),
+        shown=Shown(
+            COCO,
+            html.coco_table,
+            lines.coco_lines,
+            html.coco_tiles,
+            lines.coco_brief,
+            main=lambda evaluation: f"AP {number(evaluation.coco['AP'])}",
+        ),
     ),
     Metric(
         name="coco_by_size",
@@ -152,7 +159,11 @@ _ROWS = (
         named=_named_rates(),
         figures=_rate_figures(headline=("precision", "recall", "f1", "f1_75", "f1_miou")),
         shown=Shown(
-            PRECISION, html.detection_table, lines.detection_lines, html.detection_tiles, main=html.detection_main
+            PRECISION,
+            html.detection_table,
+            lines.detection_lines,
+            lambda evaluation: [("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores")],
+            main=lambda evaluation: f"F1 {number(evaluation.detection['0.5']['f1'])}",
         ),
     ),
     Metric(
@@ -171,7 +182,13 @@ _ROWS = (
         place="top",
         measure=_mean_iou_of("matches"),
         figures=(Figure("mean_iou", headline=True),),
-        shown=Shown(PRECISION, html.mean_iou, lines.mean_iou_lines, html.mean_iou_tiles, lines.mean_iou_brief),
+        shown=Shown(
+            PRECISION,
+            html.mean_iou,
+            lambda e: [f"mean IoU {e.mean_iou:.3f} ({e.mean_iou_class_agnostic:.3f} for any label)"],
+            lambda evaluation: [("Mean IoU", number(evaluation.mean_iou), "over objects, 0 for missed ones")],
+            lambda evaluation: f"mean IoU {evaluation.mean_iou:.3f}",
+        ),
     ),
     Metric(
         name="mean_iou_class_agnostic",
@@ -234,7 +251,7 @@ _ROWS = (
             for unit in ("pixels", "bins")
             for edge in breakdowns.EDGES
         ),
-        shown=Shown(BREAKDOWNS, html.bias_table, main=html.bias_main),
+        shown=Shown(BREAKDOWNS, html.bias_table, main=lambda evaluation: f"mean IoU {number(evaluation.mean_iou)}"),
     ),
     Metric(
         name="by_size",
@@ -302,7 +319,11 @@ _ROWS = (
         figures=tuple(Figure(f"cost_{kind}", "low", is_share=False) for kind in errors.ERROR_KINDS),
         needs=lambda scored: bool(scored.objects_per_image.any()),
         absent={},
-        shown=Shown("Error kinds and their cost", html.errors, main=html.errors_main),
+        shown=Shown(
+            "Error kinds and their cost",
+            html.errors,
+            main=lambda evaluation: f"{sum(row['count'] for row in evaluation.analysis['errors'].values()):,} errors",
+        ),
     ),
     Metric(
         name="confusion",
@@ -320,7 +341,7 @@ _ROWS = (
         value=lambda evaluation: coco.scores_by_class(
             evaluation.truth, evaluation.detections, evaluation.backend_scores
         ),
-        shown=Shown(CLASSES, html.class_table, main=html.classes_main),
+        shown=Shown(CLASSES, html.class_table, main=lambda evaluation: f"{len(evaluation.per_class):,}"),
     ),
 )
 
@@ -329,23 +350,14 @@ def _with_default_shown(metric: Metric) -> Metric:
     """Return a row of the place `metrics` that says nothing else with its value among the further metrics."""
     if metric.shown is not None or metric.place != "metrics":
         return metric
-    shown = Shown(
-        section=FURTHER,
-        html=html.further(metric.name),
-        lines=lines.further(metric.name),
-        brief=lines.further_brief(metric.name),
-    )
-    return replace(metric, shown=shown)
+    listed = lines.further(metric.name)
+    brief = lambda evaluation: "   ".join(listed(evaluation))  # noqa: E731
+    return replace(metric, shown=Shown(FURTHER, html.further(metric.name), listed, brief=brief))
 
 
 _table: dict[str, Metric] = {row.name: _with_default_shown(row) for row in _ROWS}
 METRICS: Mapping[str, Metric] = MappingProxyType(_table)
 """All metrics by name, in the order in which they are shown: the built-in ones, then those that were registered."""
-
-
-def all_metrics() -> Iterator[Metric]:
-    """Yield the rows of the table."""
-    yield from _table.values()
 
 
 def all_shown() -> Iterator[Shown]:

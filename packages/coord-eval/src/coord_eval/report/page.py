@@ -19,7 +19,7 @@ from coord_eval.metrics.metric import Metric
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
 from coord_eval.report.images import choose_images, f1_of_images, images_html
-from coord_eval.report.metric_table import all_metrics, figure_of, headline
+from coord_eval.report.metric_table import METRICS, figure_of, headline
 from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError
 
@@ -94,10 +94,10 @@ def _metric_sections(evaluation: Evaluation) -> list[str]:
     if not evaluation.has_boxes:
         return []
     contents: dict[str, list[Metric]] = {}
-    for row in all_metrics():
+    for row in METRICS.values():
         if row.shown and row.shown.html:
             contents.setdefault(row.shown.section, []).append(row)
-    leading = {row.shown.section for row in all_metrics() if row.shown and any(f.headline for f in row.figures)}
+    leading = {row.shown.section for row in METRICS.values() if row.shown and any(f.headline for f in row.figures)}
     parts = []
     for title, rows in sorted(contents.items(), key=lambda item: item[0] not in leading):
         shown = [html for row in rows if row.shown and row.shown.html and (html := _shown(row.shown.html, evaluation))]
@@ -149,7 +149,7 @@ def tiles_html(evaluation: Evaluation) -> str:
     ]
     if evaluation.has_boxes:
         cells += [
-            tile for row in all_metrics() if row.shown and row.shown.tiles for tile in row.shown.tiles(evaluation)
+            tile for row in METRICS.values() if row.shown and row.shown.tiles for tile in row.shown.tiles(evaluation)
         ]
     if health["answers"]:
         share = 100 * health["parsed"] / health["answers"]

@@ -18,7 +18,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.draws import draw_weights, interval
-from coord_eval.report.metric_table import all_metrics, figure_of
+from coord_eval.report.metric_table import METRICS, figure_of
 
 Named = Callable[[np.ndarray], dict[str, np.ndarray]]
 """Function of image weights [B, I] whose values by name are arrays [B]."""
@@ -41,9 +41,9 @@ def figures(scored: Scored, weights_BI: np.ndarray, names: Collection[str] | Non
 def prepare_figures(scored: Scored, names: Collection[str] | None = None) -> Named:
     """Return `figures` as a function of the weights; all that does not depend on the weights is computed once."""
     if names is None:
-        rows = list(all_metrics())
+        rows = list(METRICS.values())
     else:
-        rows = [row for row in all_metrics() if any(figure.covers(name) for figure in row.figures for name in names)]
+        rows = [row for row in METRICS.values() if any(figure.covers(name) for figure in row.figures for name in names)]
     numbers = [row.numbers(scored) for row in rows]
 
     def compute(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
@@ -51,7 +51,7 @@ def prepare_figures(scored: Scored, names: Collection[str] | None = None) -> Nam
         if names is None:
             return result
         if unknown := sorted(set(names) - set(result)):
-            known = ", ".join(figure.name for row in all_metrics() for figure in row.figures)
+            known = ", ".join(figure.name for row in METRICS.values() for figure in row.figures)
             raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {known}")
         return {name: values_B for name, values_B in result.items() if name in names}
 
