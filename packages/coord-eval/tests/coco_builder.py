@@ -1,4 +1,4 @@
-"""The builders of COCO documents for these tests."""
+"""The builders of COCO documents for these tests, and IoU written out."""
 
 import random
 
@@ -17,6 +17,13 @@ def coco(*objects, names=("cat",), images=(1,), size=(100, 100)) -> dict:
             {"id": n, "image_id": i, "category_id": k, "bbox": box} for n, (i, k, box) in enumerate(objects, 1)
         ],
     }
+
+
+def iou(a, b) -> float:
+    """IoU of two boxes `x1, y1, x2, y2`."""
+    width, height = (min(a[k + 2], b[k + 2]) - max(a[k], b[k]) for k in (0, 1))
+    inner = max(width, 0) * max(height, 0)
+    return inner / (sum((box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)) - inner)
 
 
 def generated_set(images) -> dict:

@@ -3,16 +3,9 @@
 import random
 
 import pytest
+from coco_builder import iou
 
 from coord_eval import InputError, fuse
-
-
-def iou(a, b):
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    return width * height / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - width * height)
 
 
 def naive_wbf(views, weights, threshold):

@@ -2,43 +2,8 @@
 
 import pytest
 
-from coord_codec import Instance, Object, encode_target, ints_to_tokens
+from coord_codec import ints_to_tokens
 from coord_eval import parse_answer
-
-SHAPES = {
-    "point": {"type": "point", "coordinates": [0.25, 0.5]},
-    "polygon": {"type": "polygon", "coordinates": [0.5, 0.1, 0.9, 0.5, 0.6, 0.6, 0.3, 0.55, 0.1, 0.5]},
-    "oriented": {"type": "oriented", "coordinates": [0.3, 0.1, 0.6, 0.3, 0.5, 0.6, 0.2, 0.4]},
-    "keypoints": {"type": "keypoints", "coordinates": [0.3, 0.1, 0.6, 0.3, 0, 0], "names": list("abc")},
-}
-
-
-def points_of(name):
-    coordinates = SHAPES[name]["coordinates"]
-    return tuple(zip(coordinates[::2], coordinates[1::2], strict=True))
-
-
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("form", ["tokens", "numbers"])
-@pytest.mark.parametrize(("style", "markers"), [("markers", "obj"), ("markers", "qwen"), ("json", "obj")])
-def test_written_shape_is_read_back(name, form, style, markers):
-    objects = [Object(desc=word, geometry=SHAPES[name]) for word in ("cat", "dog")]
-    text = encode_target(
-        Instance(image="a.jpg", objects=objects), markers=markers, style=style, form=form, geometry=name
-    )
-    answer = parse_answer(text, "json" if style == "json" else markers, scale=1000, geometry=name)
-    assert [o.desc for o in answer] == ["cat", "dog"] and not answer.dropped
-    assert all(o.geometry == name and o.points == points_of(name) for o in answer)
-    assert all(o.completeness == "complete" for o in answer)
-    if form == "tokens":
-        assert [list(o.coord_indices) for o in answer][1][0] == len(SHAPES[name]["coordinates"])
-    x1, y1, x2, y2 = answer.objects[0].box
-    labelled = [p for p in points_of(name) if any(p)]
-    if name != "point":
-        assert (x1, y1) == (min(x for x, _ in labelled), min(y for _, y in labelled))
-        assert (x2, y2) == (max(x for x, _ in labelled), max(y for _, y in labelled))
-    else:
-        assert x1 < 0.25 < x2 and y1 < 0.5 < y2
 
 
 def marked(*bins, end="<obj_end>"):
@@ -61,6 +26,11 @@ def marked(*bins, end="<obj_end>"):
 )
 def test_other_arity_is_dropped(geometry, text, reason):
     assert reason in [drop.reason for drop in parse_answer(text, "obj", geometry=geometry).dropped]
+
+
+def test_keypoint_that_is_not_labelled_is_no_part_of_the_box():
+    (item,) = parse_answer(marked(300, 100, 600, 300, 0, 0), "obj", geometry="keypoints").objects
+    assert (item.box, item.points) == ((0.3, 0.1, 0.6, 0.3), ((0.3, 0.1), (0.6, 0.3), (0.0, 0.0)))
 
 
 def test_shape_of_known_length_needs_no_end_marker():

@@ -170,7 +170,8 @@ def test_command_writes_lines_facts_and_page(spoilt, said, tmp_path, capsys):
     lines = [json.loads(line) for line in (out / "review.jsonl").read_text().splitlines()]
     found = review(truth, predictions)
     assert [line["probability"] for line in lines] == [f.probability for f in found.findings]
-    assert {"image", "image_id", "object", "kind", "probability", "proposal"} <= lines[0].keys()
+    needed = {"image", "image_id", "object", "answer", "kind", "probability", "label", "proposal"}
+    assert needed <= lines[0].keys() and needed <= found.to_line(found.findings[0]).keys()
     renamed = next(line for line in lines if line["kind"] == "renamed")
     pixels = [v * side for v, side in zip(renamed["proposal"]["bbox"], (600, 400, 600, 400), strict=True)]
     assert pixels == pytest.approx(renamed["proposal"]["bbox_xyxy"])
@@ -179,12 +180,6 @@ def test_command_writes_lines_facts_and_page(spoilt, said, tmp_path, capsys):
     assert (out / "review.html").read_text().count('class="case"') == 5
     assert main(["review", "--out", str(out)]) == 2
     assert "--ground-truth is missing" in capsys.readouterr().err
-
-
-def test_page_says_what_a_file_of_decisions_needs(spoilt, said):
-    found = review(spoilt[0], said)
-    first = found.to_line(found.findings[0])
-    assert {"image_id", "object", "answer", "kind", "probability", "label", "proposal"} <= first.keys()
 
 
 SHAPES = [

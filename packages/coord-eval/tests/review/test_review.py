@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from coco_builder import iou
 
 from coord_codec import Instance
 from coord_eval import Calibration, InputError
@@ -20,11 +21,9 @@ def by_id(document, found):
     return {place[f.image_id, f.object]: f for f in found.findings if f.object is not None}
 
 
-def overlap(a, b):
-    """IoU of a box `x1 y1 x2 y2` and one `x y w h`, written out."""
-    w = max(0.0, min(a[2], b[0] + b[2]) - max(a[0], b[0]))
-    h = max(0.0, min(a[3], b[1] + b[3]) - max(a[1], b[1]))
-    return w * h / ((a[2] - a[0]) * (a[3] - a[1]) + b[2] * b[3] - w * h)
+def corners(row):
+    x, y, w, h = row["bbox"]
+    return x, y, x + w, y + h
 
 
 def test_review_names_planted_faults_of_every_kind(spoilt, said, clean):
@@ -40,7 +39,7 @@ def test_review_names_planted_faults_of_every_kind(spoilt, said, clean):
     for row in removed:
         total["missing"] += 1
         named["missing"] += any(
-            f.kind == "missing" and f.image_id == row["image_id"] and overlap(f.proposal.box_xyxy, row["bbox"]) > 0.5
+            f.kind == "missing" and f.image_id == row["image_id"] and iou(f.proposal.box_xyxy, corners(row)) > 0.5
             for f in found.findings
         )
     # A model that misses 3 % of the objects cannot tell each label without an object from these.
@@ -51,7 +50,7 @@ def test_review_names_planted_faults_of_every_kind(spoilt, said, clean):
         if kind in ("renamed", "mixed") and number in probable:
             proposal = probable[number].proposal
             assert proposal.desc == {1: "cat", 2: "dog", 3: "cow"}[truth[number]["category_id"]]
-            assert overlap(proposal.box_xyxy, truth[number]["bbox"]) > 0.8
+            assert iou(proposal.box_xyxy, corners(truth[number])) > 0.8
 
 
 def test_review_of_clean_labels_is_quiet_and_expects_few_faults(clean, said):

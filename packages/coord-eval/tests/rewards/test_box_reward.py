@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coco_builder import iou
 
 from coord_codec import InputError, Instance, Object, encode_target
 from coord_eval import parse_answer, score
@@ -50,15 +51,6 @@ def moved(rng, objects, share):
 
 
 # Naive references
-
-
-def iou(a, b):
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    inner = width * height
-    return inner / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - inner)
 
 
 def all_pairings(boxes, objects):

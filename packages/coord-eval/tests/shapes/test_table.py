@@ -28,7 +28,9 @@ def test_target_of_every_geometry_is_parsed_to_its_bins(name, style, markers, fo
     image = image_of(kind)
     text = encode_target(image, style=style, markers=markers, form=form, order="given", geometry=name)
     answer = parse_answer(text, geometry=name)
-    assert (answer.status, answer.truncated, len(answer)) == ("ok", False, 2)
+    assert (answer.status, answer.truncated, [item.desc for item in answer]) == ("ok", False, ["cat", "dog"])
+    ordinals = [index for item in answer if form == "tokens" for index in item.coord_indices]
+    assert ordinals == list(range(answer.coord_count))
     for found, true in zip(answer, image.objects, strict=True):
         bins = kind.to_bins(true.geometry.coordinates, GRID)
         assert (found.geometry, found.completeness, list(found.bins)) == (name, "complete", bins)
