@@ -84,6 +84,21 @@ def test_replacing_leaves_nothing_beside(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_kill_between_the_renames_of_a_replacement_keeps_the_old_export(tmp_path):
+    def replace_and_die():
+        rename = Path.rename
+        Path.rename = lambda path, target: (rename(path, target), die())
+        export(tmp_path / "out", "new")
+
+    make(tmp_path / "out", "old")
+    assert in_a_fork(replace_and_die) == -signal.SIGKILL
+    assert not (tmp_path / "out").exists()
+    export(tmp_path / "out")
+    assert (tmp_path / "out" / "export.json").read_text() == "newer"
+    kept = [path for path in tmp_path.iterdir() if path.name != "out"]
+    assert [(path / "export.json").read_text() for path in kept] == ["old"]
+
+
 def test_a_second_export_to_the_same_out_leaves_the_first_ones_stage_alone(tmp_path):
     with staged(tmp_path / "out", force=True) as first:
         (first / "export.json").write_text("first")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,14 +102,18 @@ def staged(out: Path, force: bool) -> Iterator[Path]:
 
 
 def _replace_folder(new: Path, target: Path) -> None:
-    """Replace the folder at `target` by `new`, or raise an OSError with `target` unchanged."""
-    with partial_folder(target) as aside:
-        target.rename(aside)
-        try:
-            new.rename(target)
-        except OSError:
-            aside.rename(target)
-            raise
+    """Replace the folder at `target` by `new`, or raise an OSError with `target` unchanged.
+
+    Killed between the two renames, it leaves the old folder beside, hidden, where no later export removes it.
+    """
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name[:64]}.replaced-", dir=target.parent))
+    target.rename(aside)
+    try:
+        new.rename(target)
+    except OSError:
+        aside.rename(target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _flush(path: Path) -> None:
