@@ -132,7 +132,7 @@ def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample:
     """Return the finding that images are shuffled and the findings that remain after reassignment; else none."""
     image_J = np.zeros(len(sample.maps), np.int64)
     image_J[sample.image_n] = raw.image_N[sample.rows_n]
-    found = find_pairs(candidate_placements(raw, sizes_I2, own), sample, sizes_I2[image_J])
+    found = find_pairs(candidate_placements(raw, sizes_I2, own, sample.rows_n), sample, sizes_I2[image_J])
     if found is None:
         return []
     z, image_of = found
