@@ -54,8 +54,8 @@ class MetricValues:
 
     Attributes:
         coco: the twelve COCO metrics under `score_source`; -1 where no object of that kind exists
-        coco_constant_score: the twelve COCO metrics with all scores set to 1, from our own matching
-        coco_class_agnostic: the twelve COCO metrics when any label may match any object, from our own matching: COCO's
+        coco_constant_score: the twelve COCO metrics with all scores set to 1
+        coco_class_agnostic: the twelve COCO metrics when any label may match any object: COCO's
             `useCats=0`, including unknown labels, for the 100 best boxes of an image
         detection: micro precision, recall and F1 at IoU .5, .75 and over .5:.95, independent of scores
         detection_class_agnostic: likewise, when any label may match any object

@@ -124,7 +124,7 @@ _ROWS = (
     Metric(
         name="coco_class_agnostic",
         documentation="the same without labels: COCO's `useCats=0`, including unknown labels, for the 100 best boxes "
-        "of an image. This and the row above come from our own matching; tests verify that it equals pycocotools",
+        "of an image. Tests verify that this and the row above equal pycocotools",
         place="top",
         value=lambda evaluation: coco.coco_scores(evaluation.with_one_label).summary,
         measure=lambda scored: _precision_alone(scored.with_one_label, "_any_label"),
