@@ -90,7 +90,7 @@ class Evaluation(MetricValues, Scored):
     `bins`.
 
     Attributes:
-        backend: library that computed `coco` and `per_class`
+        backend: what computed `coco`, `per_class` and `pr_curves`: `coord_eval`, or `pycocotools`
         format: counts of parsed, truncated and dropped answers and objects
         labels: number of objects by the layer that matched their label; `unknown` ones count as false positives
         unknown_labels: number of occurrences of each unknown label
@@ -122,8 +122,8 @@ class Evaluation(MetricValues, Scored):
 
     @cached_property
     def backend_scores(self) -> CocoScores:
-        """The result of the backend, on which `coco`, `per_class` and `pr_curves` stand."""
-        return coco_scores(self.truth, self.detections, self.backend)
+        """Precision and recall, on which `coco`, `per_class` and `pr_curves` stand."""
+        return coco_scores(self, self.backend)
 
     @property
     def has_boxes(self) -> bool:

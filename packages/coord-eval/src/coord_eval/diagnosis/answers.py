@@ -28,7 +28,7 @@ from coord_eval.intake.predictions import CocoResult, Prediction
 from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.scale import RAW_SCALE
 from coord_eval.match.matching import Scored
-from coord_eval.metrics.coco import coco_scores, own_summary
+from coord_eval.metrics.coco import coco_scores
 from coord_eval.parse.answer import POINT_ADVICE, Answer
 
 NEAR_ZERO = 0.02
@@ -110,7 +110,7 @@ def diagnose_loaded(
     lines += [f"diagnosis: as read, AP {ap:.3f}, mean best IoU {own:.3f}", *_label_lines(evaluation)]
 
     def ap_text(candidate: Interpretation) -> str:
-        return _ap_text(truth, _moved(truth, raw.detections, candidate), evaluation.backend)
+        return _ap_text(truth, _moved(truth, raw.detections, candidate))
 
     if good:
         return [*lines, *(f"diagnosis: {w.text} would give {ap_text(w)}, mean best IoU {w.fit:.3f}" for w in good)]
@@ -137,12 +137,12 @@ def _moved(truth: GroundTruth, detections: Detections, candidate: Interpretation
     return replace(detections, boxes_D4=np.concatenate([low_B2, candidate.unit_B4[:, 2:] * size_B2 - low_B2], axis=1))
 
 
-def _ap_text(truth: GroundTruth, detections: Detections, backend: str) -> str:
-    ap = coco_scores(truth, detections, backend).summary["AP"]
+def _ap_text(truth: GroundTruth, detections: Detections) -> str:
+    scored = Scored(truth=truth, detections=detections, score_source="results", bins=1)
+    ap = coco_scores(scored).summary["AP"]
     if ap >= NEAR_ZERO:
         return f"AP {ap:.3f}"
-    scored = Scored(truth=truth, detections=detections, score_source="results", bins=1)
-    any_label = own_summary(scored.with_one_label)["AP"]
+    any_label = coco_scores(scored.with_one_label).summary["AP"]
     return f"AP {ap:.3f} ({any_label:.3f} for any label)" if _labels_fail(ap, any_label) else f"AP {ap:.3f}"
 
 

@@ -17,7 +17,7 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
-from coord_eval.metrics.coco import own_summary
+from coord_eval.metrics.coco import coco_scores
 from coord_eval.parse.parser import parse_answer
 
 
@@ -121,7 +121,8 @@ def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: C
     boxes_D4 *= np.tile(sizes_D2, 2)
     ones_D = np.ones(len(image_D))
     detections = Detections(image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D), np.int64))
-    return own_summary(Scored(truth=ground_truth, detections=detections, score_source="constant", bins=grid.scale))
+    scored = Scored(truth=ground_truth, detections=detections, score_source="constant", bins=grid.scale)
+    return coco_scores(scored).summary
 
 
 class _Target(NamedTuple):
