@@ -1,4 +1,4 @@
-"""Streams the lists of a large JSON document, or one that is a list, element by element, without holding the document in memory."""
+"""Streams the lists of a large JSON document, or one that is a list, without holding the document in memory."""
 
 from __future__ import annotations
 
