@@ -36,6 +36,9 @@ class ParsedObject:
         order: order of `bins`, an `Order` or `yx`; empty if a bin is not a single coordinate
         score: confidence in [0, 1] that the answer itself states, None without one
         coordinates: the numbers in [0, 1] of a shape other than a box, else empty
+        scale: divisors `(x, y)` that made `numbers`, which stand in `order`, the coordinates in [0, 1]: a box in pixels
+            is `numbers * side / scale`, exactly as written where the scale is the image's size. None for coordinate
+            tokens, and for formats that compute their coordinates in another way
     """
 
     desc: str
@@ -51,6 +54,12 @@ class ParsedObject:
     order: str = "xyxy"
     score: float | None = None
     coordinates: tuple[float, ...] = ()
+    scale: tuple[float, float] | None = None
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The numbers as written, in the order of the text: those of `bins`, as values of `scale`."""
+        return self.bins
 
     @property
     def is_box(self) -> bool:

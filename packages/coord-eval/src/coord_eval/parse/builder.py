@@ -126,6 +126,7 @@ class AnswerBuilder:
         geometry: Geometry = "box",
         order: str = "xyxy",
         score: float | None = None,
+        scale: tuple[float, float] | None = None,
     ) -> None:
         """Add a box by its corners in [0, 1], or another shape by its numbers.
 
@@ -161,7 +162,7 @@ class AnswerBuilder:
             self.repeats += 1
         else:
             seen.add(key)
-        placed = first_coord_index, start_index, repairs, geometry, points, order, score, coordinates
+        placed = first_coord_index, start_index, repairs, geometry, points, order, score, coordinates, scale
         self.objects.append(ParsedObject(desc, box, bins, span, state, *placed))
 
     def add_numbers(
@@ -221,7 +222,8 @@ class AnswerBuilder:
                 return
             unit = [min(max(u, 0.0), 1.0) for u in unit]
             repairs = (*repairs, "clipped")
-        self.add(desc, tuple(numbers), unit, span, None, start_index, repairs, partial, geometry, order, score)
+        placed = None, start_index, repairs, partial, geometry, order, score, (sx, sy)
+        self.add(desc, tuple(numbers), unit, span, *placed)
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""
