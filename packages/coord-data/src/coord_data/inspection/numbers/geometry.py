@@ -10,10 +10,11 @@ import numpy as np
 
 from coord_codec.counts import counted, fixed
 from coord_data.finding import Finding, Severity
+from coord_data.inspection.numbers.background import Background, gain_beside
 from coord_data.inspection.numbers.differences import command, differences, reading_of, shifted
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample
 from coord_data.inspection.numbers.find_meaning import IMPOSSIBLE, candidate_placements, declared_meaning, find_meaning
-from coord_data.inspection.numbers.meaning import Meaning, Shift
+from coord_data.inspection.numbers.meaning import PLAUSIBLE, Meaning, Shift
 from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_data.inspection.numbers.offsets import Offset, find_offsets
 from coord_data.inspection.numbers.shuffle import find_pairs
@@ -37,8 +38,13 @@ def examine_geometry(
         raw, findings = in_one_meaning(raw, own, sizes_I2, sample)
         own = declared_meaning(raw, sizes_I2, sample) if findings else own
     meaning, certain = find_meaning(own, raw, sizes_I2, sample)
+    background = None
+    if meaning is not own and own.inside >= PLAUSIBLE:  # the pixels alone speak against the stated numbers
+        background = gain_beside(own.boxes_N4, meaning.boxes_N4, sample)
+        if background.explains:
+            meaning, certain, background = own, own.z >= SIGNIFICANT, None
     reading = reading_of(raw, own, meaning)
-    of_meaning = _differences(raw, own, meaning, certain) if meaning is not own else []
+    of_meaning = _differences(raw, own, meaning, certain, background) if meaning is not own else []
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
     offsets = find_offsets(meaning.boxes_N4, sample, excluded) if certain or findings or of_meaning else []
     of_offsets = [_offset_finding(offset, np.nanmedian(sizes_I2, axis=0), len(raw)) for offset in offsets]
@@ -113,10 +119,24 @@ def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Findi
             severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
             code, message = "too_large", f"boxes are about {stated - 1:.0%} larger than their objects"
     evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
-    return Finding(code, severity, message, f"{evidence}, z {fixed(offset.z, 1)}", count, ""), changes
+    evidence += f", z {fixed(offset.z, 1)}{_compared(offset.background)}"
+    if severity == "error":
+        severity = _severity(offset.background)
+    return Finding(code, severity, message, evidence, count, ""), changes
 
 
-def _differences(raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool) -> list[Finding]:
+def _severity(background: Background | None) -> Severity:
+    """Return `warning` for boxes inside their images that fit better corrected, if the background may explain it."""
+    return "error" if background is None or background.is_ruled_out else "warning"
+
+
+def _compared(background: Background | None) -> str:
+    return "" if background is None else f"; {background.words}"
+
+
+def _differences(
+    raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool, background: Background | None
+) -> list[Finding]:
     """Return the findings about order, unit and orientation, without the command."""
     evidence = (
         f"{own.inside:.0%} of the boxes lie inside their images as stated, {meaning.inside:.0%} corrected; edges at "
@@ -125,7 +145,10 @@ def _differences(raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool) -
     )
     if not certain:
         evidence += "; inferred from the range of the numbers, not confirmed by the pixels: look at the page first"
-    return [Finding(code, "error", message, evidence, len(raw), "") for code, message in differences(raw, own, meaning)]
+    evidence, severity = evidence + _compared(background), _severity(background)
+    return [
+        Finding(code, severity, message, evidence, len(raw), "") for code, message in differences(raw, own, meaning)
+    ]
 
 
 def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> list[Finding]:

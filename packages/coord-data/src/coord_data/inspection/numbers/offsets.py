@@ -7,12 +7,13 @@ other positions would favour boxes that are too small, whose sides cut through t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from coord_data.inspection.numbers.background import Background, gain_beside
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
 from coord_data.read_as import inflate
 
@@ -76,6 +77,7 @@ class Offset:
         after: mean onset of the moved boxes
         z: significance of the difference, over images
         move: moves boxes [N, 4] so
+        background: what boxes beside the objects gain by this move; None if that was not asked
     """
 
     code: str
@@ -85,6 +87,7 @@ class Offset:
     after: float
     z: float
     move: Callable[[np.ndarray], np.ndarray] = field(repr=False)
+    background: Background | None = None
 
 
 def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
@@ -120,7 +123,7 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         if after < max(kind.gain * before, _LEAST_ONSET):
             continue
         step_D = _refined(kind, steps_KD[best], boxes_N4, sample)
-        if not kind.is_reported(step_D):
+        if not kind.is_reported(step_D) or not _is_better_at_any_size(kind, step_D, boxes_N4, sample):
             continue
         factors_K = steps_KD[:, 0]
         low, high = sorted((kind.neutral, float(factors_K[best])))
@@ -134,17 +137,24 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
 
 
 def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] = ()) -> list[Offset]:
-    """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded."""
+    """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded.
+
+    Moves by which boxes beside the objects gain as much are left out.
+    """
     offsets: list[Offset] = []
+    tried = set(excluded)
     sample = sample.subsample(1500)
     boxes_N4, sample = boxes_N4[sample.rows_n], sample.alone
-    for _ in range(_ROUNDS):
-        kinds = [kind for kind in KINDS if kind.code not in {*excluded, *(offset.code for offset in offsets)}]
-        offset = find_offset(boxes_N4, sample, kinds)
+    while len(offsets) < _ROUNDS:
+        offset = find_offset(boxes_N4, sample, [kind for kind in KINDS if kind.code not in tried])
         if offset is None:
             break
-        offsets.append(offset)
-        boxes_N4 = offset.move(boxes_N4)
+        tried.add(offset.code)
+        moved_N4 = offset.move(boxes_N4)
+        background = gain_beside(boxes_N4, moved_N4, sample)
+        if not background.explains:
+            offsets.append(replace(offset, background=background))
+            boxes_N4 = moved_N4
     return offsets
 
 
@@ -158,7 +168,22 @@ def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:
     Otherwise a wrong move that places some sides of too large or too small boxes on edges would seem to fit better
     than the right one.
     """
-    return max(map(_mean, sample.onset(np.stack([inflate(boxes_N4, size) for size in (1.0, *_TRIED_SIZES)]))))
+    return _mean(_onset_at_best_size(boxes_N4, sample))
+
+
+def _onset_at_best_size(boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
+    """Return the onset of each image for boxes of the size that fits the set best."""
+    of_sizes = sample.onset(np.stack([inflate(boxes_N4, size) for size in (1.0, *_TRIED_SIZES)]))
+    best_I: np.ndarray = max(of_sizes, key=_mean)
+    return best_I
+
+
+def _is_better_at_any_size(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> bool:
+    """Return whether moved boxes fit better than the stated ones even if both have the size that fits them best."""
+    if kind is TIGHTNESS:
+        return True
+    gain_I = _onset_at_best_size(kind.move(boxes_N4, step_D), sample) - _onset_at_best_size(boxes_N4, sample)
+    return z_value(gain_I) >= _AS_GOOD
 
 
 def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
