@@ -23,7 +23,7 @@ def steps_of(kind):
 @pytest.mark.parametrize(("kind", "step_D"), [case for kind in KINDS for case in steps_of(kind)])
 def test_move_of_any_kind_is_told_and_undone_by_its_command(kind, step_D):
     boxes_N4 = np.array([[0.3, 0.4, 0.5, 0.7], [0.2, 0.2, 0.6, 0.5]])
-    offset = Offset(kind.code, tuple(step_D.tolist()), float(step_D[0]), 0.1, 0.2, 9.0, lambda b: kind.move(b, step_D))
+    offset = Offset(kind, tuple(step_D.tolist()), float(step_D[0]), 0.1, 0.2, 9.0)
     finding, changes = geometry._offset_finding(offset, np.array([640.0, 480.0]), 2)
     assert finding.code in {kind.code, "too_large", "too_small"}
     size_N2 = np.array([[640.0, 480.0]] * 2)

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from coord_data.inspection.numbers.best_size import in_best_size
 from coord_data.inspection.numbers.edges import Sample, is_inside, z_value
+from coord_data.read_as import inflate
 
 _COMPARED = 300  # boxes at most
 _FAR, _EVERY = 2.0, 0.25  # displacements up to this many sides of a box, and their distance
@@ -54,16 +56,25 @@ class Background:
         return f"boxes beside the objects gain {self.beside:.3f} by the same step, these {self.gain:.3f}"
 
 
-def gain_beside(stated_N4: np.ndarray, corrected_N4: np.ndarray, sample: Sample) -> Background:
+def gain_beside(
+    stated_N4: np.ndarray, corrected_N4: np.ndarray, sample: Sample, *, in_stated_size: bool = False
+) -> Background:
     """Return the gain in onset of corrected boxes, and that of boxes beside the objects.
+
+    All are compared in the size that fits them best, unless it is their size that is corrected.
 
     Args:
         stated_N4: corners in [0, 1] of all boxes as stated
         corrected_N4: the same boxes after the correction
         sample: the boxes to compare with pixels
+        in_stated_size: compare the boxes as they are
     """
     sample = sample.subsample(_COMPARED)
-    boxes_2n4 = np.stack([stated_N4[sample.rows_n], corrected_N4[sample.rows_n]])
+    both = stated_N4[sample.rows_n], corrected_N4[sample.rows_n]
+    if not in_stated_size:
+        sizes = [in_best_size(boxes_n4, sample.alone)[0] for boxes_n4 in both]
+        both = inflate(both[0], sizes[0]), inflate(both[1], sizes[1])
+    boxes_2n4 = np.stack(both)
     own_I = _gain(boxes_2n4, np.ones(len(sample.rows_n), bool), sample)
     gain = float(np.nanmean(own_I)) if np.isfinite(own_I).any() else 0.0
     # Neither what is stated nor what is corrected may be in the way: one of them is an object.
@@ -75,7 +86,8 @@ def gain_beside(stated_N4: np.ndarray, corrected_N4: np.ndarray, sample: Sample)
         for box_n4 in beside_2n4:
             for object_n4 in boxes_2n4:
                 hits_P |= _overlap(box_n4[first_P], object_n4[second_P])
-        is_free_n: np.ndarray = is_inside(beside_2n4, 0.0).all(axis=0)
+        inside_2n = is_inside(beside_2n4, 0.0)
+        is_free_n = inside_2n[0] & inside_2n[1]
         is_free_n &= np.bincount(first_P[hits_P], minlength=len(is_free_n)) == 0
         beside_I = _gain(beside_2n4, is_free_n, sample)
         z = z_value(beside_I - max(gain, 0.0) / 2)  # 0 for too few images

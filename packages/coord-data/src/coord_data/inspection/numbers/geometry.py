@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -18,6 +19,7 @@ from coord_data.inspection.numbers.meaning import PLAUSIBLE, Meaning, Shift
 from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_data.inspection.numbers.offsets import Offset, find_offsets
 from coord_data.inspection.numbers.shuffle import find_pairs
+from coord_data.inspection.numbers.trial import boxes_lost, kept_inside
 from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import Change, ReadAs
 
@@ -46,9 +48,13 @@ def examine_geometry(
     reading = reading_of(raw, own, meaning)
     of_meaning = _differences(raw, own, meaning, certain, background) if meaning is not own else []
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
-    offsets = find_offsets(meaning.boxes_N4, sample, excluded) if certain or findings or of_meaning else []
+    moved_N4 = meaning.boxes_N4
+    offsets = []
+    for offset in find_offsets(moved_N4, sample, excluded) if certain or findings or of_meaning else []:
+        offsets.append(kept_inside(offset, moved_N4))
+        moved_N4 = offsets[-1].move(moved_N4)
     of_offsets = [_offset_finding(offset, np.nanmedian(sizes_I2, axis=0), len(raw)) for offset in offsets]
-    findings += _with_command(reading, of_meaning, of_offsets)
+    findings += _with_command(reading, of_meaning, of_offsets, partial(_tried, raw=raw, own=own, sizes_I2=sizes_I2))
     if certain or offsets or not may_be_shuffled:
         return findings, meaning
     shuffle_findings = _shuffle_findings(own, raw, sizes_I2, sample)
@@ -56,20 +62,35 @@ def examine_geometry(
 
 
 def _with_command(
-    reading: ReadAs, of_meaning: Sequence[Finding], of_offsets: Sequence[tuple[Finding, tuple[Change, ...]]]
+    reading: ReadAs,
+    of_meaning: Sequence[Finding],
+    of_offsets: Sequence[tuple[Finding, tuple[Change, ...]]],
+    tried: Callable[[ReadAs], str],
 ) -> list[Finding]:
     """Return the findings with the command that corrects all of them at once.
 
     Of what is only a note, such as a margin that annotators left, the command of that note alone takes care.
+
+    Args:
+        reading: the reading of the meaning
+        of_meaning: findings about order and unit
+        of_offsets: findings about small errors, with what has been done to the boxes
+        tried: returns the command of a reading, if it holds
     """
     faulty = [changes for finding, changes in of_offsets if finding.severity != "note"]
     corrected = replace(reading, changes=(*reading.changes, *chain(*faulty)))
     of_copies = dict.fromkeys(("padded", "resized"), ", or use the copies and their sizes")
-    findings = [replace(found, fix=command(corrected) + of_copies.get(found.code, "")) for found in of_meaning]
+    findings = [replace(found, fix=tried(corrected) + of_copies.get(found.code, "")) for found in of_meaning]
     for finding, changes in of_offsets:
         own = changes if finding.severity == "note" else ()
-        findings.append(replace(finding, fix=command(replace(corrected, changes=(*corrected.changes, *own)))))
+        findings.append(replace(finding, fix=tried(replace(corrected, changes=(*corrected.changes, *own)))))
     return findings
+
+
+def _tried(reading: ReadAs, raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray) -> str:
+    """Return the command of a reading, unless boxes that lie in their images as stated would leave them."""
+    lost = boxes_lost(reading, raw, own.boxes_N4, sizes_I2) if own.inside >= PLAUSIBLE else ""
+    return f"look at the page; no command, since {lost} ({reading})" if lost else command(reading)
 
 
 def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
@@ -143,6 +164,8 @@ def _differences(
         f"their sides: z {fixed(own.z, 1)} as stated, {fixed(meaning.z, 1)} corrected, "
         f"{counted(len(meaning.evidence_I), 'image')}"
     )
+    if meaning.copy and meaning.as_good:
+        evidence += "; copies of {:.4g} to {:.4g} fit as well".format(*meaning.as_good)
     if not certain:
         evidence += "; inferred from the range of the numbers, not confirmed by the pixels: look at the page first"
     evidence, severity = evidence + _compared(background), _severity(background)

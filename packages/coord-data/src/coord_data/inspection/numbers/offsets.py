@@ -7,13 +7,14 @@ other positions would favour boxes that are too small, whose sides cut through t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from coord_data.inspection.numbers.background import Background, gain_beside
+from coord_data.inspection.numbers.best_size import best_onset, finite_mean, in_best_size
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
 from coord_data.read_as import inflate
 
@@ -21,7 +22,6 @@ _SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves ar
 _AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well
 _APART = 8  # pixels of the thumbnail between two sides from which their edges can be separated
 _ROUNDS = 3
-_TRIED_SIZES = (0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
 _LEAST_ONSET = 0.02  # smallest onset of the moved boxes, in ranks
 
 
@@ -70,24 +70,31 @@ class Offset:
     """A move of all boxes after which they fit better.
 
     Attributes:
-        code: code of one of `KINDS`
+        kind: the kind of move
         step: the factor, or the shifts of x and y as fractions of the image; see `Kind.steps_KD`
         least: the smallest factor that fits equally well, for the kinds that have one
         before: mean onset of the unchanged boxes
         after: mean onset of the moved boxes
         z: significance of the difference, over images
-        move: moves boxes [N, 4] so
         background: what boxes beside the objects gain by this move; None if that was not asked
     """
 
-    code: str
+    kind: Kind
     step: tuple[float, ...]
     least: float
     before: float
     after: float
     z: float
-    move: Callable[[np.ndarray], np.ndarray] = field(repr=False)
     background: Background | None = None
+
+    @property
+    def code(self) -> str:
+        """Code of the kind."""
+        return self.kind.code
+
+    def move(self, boxes_N4: np.ndarray) -> np.ndarray:
+        """Return boxes after the move."""
+        return self.kind.move(boxes_N4, np.array(self.step))
 
 
 def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
@@ -95,7 +102,7 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
     if sample.says_nothing:
         return None
     before_I = sample.onset(boxes_N4)
-    before = _mean(before_I)
+    before = finite_mean(before_I)
     offsets = []
     sides_n2 = (boxes_N4[sample.rows_n, 2:] - boxes_N4[sample.rows_n, :2]) * sample.size_n2
     shorter_side = float(np.median(sides_n2.min(axis=1))) if len(sides_n2) else 0.0
@@ -116,10 +123,10 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
             for k in np.flatnonzero(z_K >= _SIGNIFICANT).tolist()
             if kind is not TIGHTNESS or steps_KD[k, 0] < 1 or fits_enlarged(steps_KD[k])
         ]
-        best = max(better, key=lambda k: _mean(onset_KI[k]), default=None)
+        best = max(better, key=lambda k: finite_mean(onset_KI[k]), default=None)
         if best is None or not kind.is_reported(steps_KD[best]):
             continue
-        after = _mean(onset_KI[best])
+        after = finite_mean(onset_KI[best])
         if after < max(kind.gain * before, _LEAST_ONSET):
             continue
         step_D = _refined(kind, steps_KD[best], boxes_N4, sample)
@@ -130,8 +137,7 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         between = np.flatnonzero((low < factors_K) & (factors_K < high)).tolist()
         as_good = [k for k in between if z_value(onset_KI[best] - onset_KI[k]) < _AS_GOOD]
         least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
-        move = partial(_moved, kind=kind, step_D=step_D)
-        offsets.append(Offset(kind.code, tuple(step_D.tolist()), least, before, after, float(z_K[best]), move))
+        offsets.append(Offset(kind, tuple(step_D.tolist()), least, before, after, float(z_K[best])))
     offsets = [offset for offset in offsets if z_value(sample.evidence(offset.move(boxes_N4))) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
 
@@ -151,39 +157,19 @@ def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] =
             break
         tried.add(offset.code)
         moved_N4 = offset.move(boxes_N4)
-        background = gain_beside(boxes_N4, moved_N4, sample)
+        background = gain_beside(boxes_N4, moved_N4, sample, in_stated_size=offset.kind is TIGHTNESS)
         if not background.explains:
             offsets.append(replace(offset, background=background))
             boxes_N4 = moved_N4
     return offsets
 
 
-def _moved(boxes_N4: np.ndarray, kind: Kind, step_D: np.ndarray) -> np.ndarray:
-    return kind.move(boxes_N4, step_D)
-
-
-def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:
-    """Return the largest mean onset of the boxes over several box sizes.
-
-    Otherwise a wrong move that places some sides of too large or too small boxes on edges would seem to fit better
-    than the right one.
-    """
-    return _mean(_onset_at_best_size(boxes_N4, sample))
-
-
-def _onset_at_best_size(boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
-    """Return the onset of each image for boxes of the size that fits the set best."""
-    of_sizes = sample.onset(np.stack([inflate(boxes_N4, size) for size in (1.0, *_TRIED_SIZES)]))
-    best_I: np.ndarray = max(of_sizes, key=_mean)
-    return best_I
-
-
 def _is_better_at_any_size(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> bool:
     """Return whether moved boxes fit better than the stated ones even if both have the size that fits them best."""
     if kind is TIGHTNESS:
         return True
-    gain_I = _onset_at_best_size(kind.move(boxes_N4, step_D), sample) - _onset_at_best_size(boxes_N4, sample)
-    return z_value(gain_I) >= _AS_GOOD
+    (_, moved_I), (_, stated_I) = (in_best_size(b, sample) for b in (kind.move(boxes_N4, step_D), boxes_N4))
+    return z_value(moved_I - stated_I) >= _AS_GOOD
 
 
 def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
@@ -193,8 +179,3 @@ def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sampl
         nearby_KD[:, axis] += np.linspace(-kind.reach, kind.reach, 13)
         step_D = max(nearby_KD, key=lambda near_D: best_onset(kind.move(boxes_N4, near_D), sample))
     return np.where(abs(step_D - kind.neutral) < kind.least, kind.neutral, step_D)
-
-
-def _mean(values_I: np.ndarray) -> float:
-    finite = values_I[np.isfinite(values_I)]
-    return float(finite.mean()) if len(finite) else -1.0
