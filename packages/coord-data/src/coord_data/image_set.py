@@ -20,6 +20,7 @@ from PIL import Image
 from coord_codec import AnnotationSet, InputError, Instance, Problem, RunError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
+from coord_codec.html import fragment, notes, table, tiles
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import raise_for_refused
 from coord_data.classes import absent_classes, class_categories, tables_of_classes, usable
@@ -119,6 +120,17 @@ class ImageSet:
     def ground_truth(self, limit: int | None = None) -> AnnotationSet:
         """Return the ground truth of the first `limit` images: training targets and crowd regions."""
         return self.annotations.select(self.instances[:limit])
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: counts, the most frequent classes, and what is noted or left out."""
+        classes = Counter(target.desc for instance in self.instances for target in instance.targets)
+        cells = [
+            ("Images", f"{len(self):,}", self.name),
+            ("Boxes", f"{classes.total():,}", counted(len(classes), "class", "classes")),
+            ("Left out", f"{len(self.problems):,}", "records and objects"),
+        ]
+        body = tiles(cells) + table(("class", "boxes"), classes.most_common(20))
+        return fragment(body + notes([*self.notes, *map(str, self.problems[:3])]))
 
     def image(self, index: int) -> Image.Image:
         """Return the upright RGB image of instance `index`; training, prediction and reports all use this decoder.
