@@ -277,8 +277,9 @@ def is_one(images: Images) -> bool:
         InputError: if it is neither an image nor several
     """
     if isinstance(images, str | Path):
+        check_image(images)
         path = Path(images)
-        return "://" in str(images) or (path.is_file() and path.suffix.lower() not in (".json", ".jsonl", ".csv"))
+        return path.is_file() and path.suffix.lower() not in (".json", ".jsonl", ".csv")
     if isinstance(images, np.ndarray):
         return images.ndim != 4
     if isinstance(images, Iterable) and not isinstance(images, Image.Image | dict | bytes) and not _is_tensor(images):
