@@ -3,7 +3,8 @@
 import pytest
 from PIL import Image
 
-from coord_data.image_file import ImageFolder, is_outside, look_at
+from coord_data.image_file import ImageFolder
+from coord_data.looking.look import is_outside, look_at
 
 
 @pytest.mark.parametrize("name", ["a" * 300 + ".jpg", "b/" + "a" * 300 + ".jpg", "a" * 300 + "/b.jpg", "a\0.jpg"])

@@ -16,7 +16,7 @@ import numpy as np
 
 from coord_codec import Problem
 from coord_data.image_paths import IMAGE_SUFFIXES
-from coord_data.looking.look import is_outside, look_at, outside
+from coord_data.looking.look import fault_of_place, look_at
 from coord_data.looking.looks import ImageFile, Looks, merge
 from coord_data.looking.parts import look_at_set
 
@@ -35,9 +35,8 @@ _THUMBNAILS = 300
 
 def look_inside(path: Path, base: Path | None, *, decode: bool = True) -> ImageFile:
     """Return what a look at an image file tells; a file outside the folder `base` is a fault."""
-    if base is not None and is_outside(path, base):
-        return ImageFile(None, outside(base))
-    return look_at(path, decode=decode)
+    fault = fault_of_place(path, base)
+    return look_at(path, decode=decode) if fault is None else ImageFile(None, fault)
 
 
 class ImageFolder:
@@ -106,8 +105,8 @@ class ImageFolder:
             file = self._alone.get(key)
             if file is None or (file.fault is None and not file.digest) or (row in kept and file.small is None):
                 continue
-            if base is not None and is_outside(self.root / key, base):
-                file = ImageFile(None, outside(base))
+            if fault := fault_of_place(self.root / key, base):
+                file = ImageFile(None, fault)
             known[row] = file if row in kept else replace(file, small=None)
         return known
 

@@ -35,10 +35,11 @@ def read_coco(
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
     lists = document["categories"], document["images"]
-    reader = CocoReader(*lists, source, problems, notes, on_bad_box, image_size, folder, geometry)
+    annotations = document["annotations"]
+    reader = CocoReader(*lists, source, problems, notes, on_bad_box, image_size, folder, geometry, lambda: annotations)
     objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
     rows: list[CocoAnnotation] = []
-    for position, record in enumerate(document["annotations"]):
+    for position, record in enumerate(annotations):
         placement = reader.place(record, position)
         if placement is None:
             continue

@@ -13,8 +13,9 @@ from typing import Any
 
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES, by_id, read_categories, read_images
-from coord_codec.coco.shapes import ROTATED, coco_shape, rotated_corners, rotation
+from coord_codec.coco.shapes import ROTATED, coco_shape, turned_outline
 from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, ImageId
+from coord_codec.fields import DELETED, OF_COCO, check_unit, is_deleted, largest_turn, not_read, states_more
 from coord_codec.files import InputError, finite_numbers, identifier
 from coord_codec.geometry import Geometry, Shape
 from coord_codec.geometry.base import Box
@@ -31,6 +32,8 @@ _PANOPTIC = (
     "segments_info: expected an object a row, found the segments of panoptic COCO: name the instance annotations of "
     "the same images (instances_*.json), or convert the file into such"
 )
+READ = PHRASE_KEYS | OF_COCO | {"attributes", "segments_info"}
+"""Fields of an annotation that are read, or told otherwise."""
 CROWDS = "crowd regions, which are not training targets"
 
 _LONGEST_NUMBER = 19
@@ -93,6 +96,7 @@ class CocoReader:
         image_size: looks up the size of images that have none in the file
         folder: folder that image paths are relative to; None if unknown
         geometry: the shape of every target; None for boxes
+        annotations: returns all annotations that state more than a plain box, for what only the whole file tells
 
     Attributes:
         categories: categories by ascending id
@@ -114,7 +118,9 @@ class CocoReader:
         image_size: Callable[[str], tuple[int, int] | None] | None = None,
         folder: str | os.PathLike[str] | None = None,
         geometry: Geometry | None = None,
+        annotations: Callable[[], Iterable[Any]] = tuple,
     ) -> None:
+        self._annotations = annotations
         self._source, self._problems, self._notes = source, problems, notes
         self._on_bad_box, self._grid = on_bad_box, CoordGrid() if on_bad_box else None
         self._geometry = geometry
@@ -134,6 +140,13 @@ class CocoReader:
         self._images_with_refused: set[ImageId] = set()
         self.uncertain: dict[ImageId, set[str]] = {}
 
+    @cached_property
+    def _all_turns(self) -> float:
+        return largest_turn(record for record in self._annotations() if isinstance(record, Mapping))
+
+    def _largest_turn(self) -> float:
+        return self._all_turns
+
     def left_out(self) -> set[ImageId]:
         """Return the ids of usable images that are left out because of a refused object."""
         return self._images_with_refused & self.usable if self._on_bad_box == "drop_image" else set()
@@ -146,6 +159,11 @@ class CocoReader:
         label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
         where = f"{self._source}: annotations[{position}]{label}"
         try:
+            if isinstance(record, Mapping):
+                self._notes.update(not_read(record, READ))
+                if is_deleted(record):
+                    self._notes[DELETED] += 1
+                    return None
             row, has_area = self._row(record)
             self._notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
             if not row.bbox_xywh[2] or not row.bbox_xywh[3]:
@@ -182,8 +200,8 @@ class CocoReader:
         """Return the shape of an annotation; if it cannot be a target, list a problem and return None."""
         image = self.images[row.image]
         size = (image.width or 0, image.height or 0)
-        if degrees := rotation(record):
-            record = {**record, "segmentation": [rotated_corners(record["bbox"], degrees)]}
+        if outline := self._turned(record, record["bbox"]):
+            record = {**record, "segmentation": [outline]}
         try:
             return coco_shape(record, geometry, corners, size, self._keypoint_names.get(row.category), self._notes)
         except InputError as error:
@@ -203,8 +221,8 @@ class CocoReader:
         if width < 0 or height < 0:
             found = f"{width:g} x {height:g} ([x, y, width, height] in pixels is meant)"
             raise InputError(f"bbox: expected a width and height of at least 0, found {found}")
-        if degrees := rotation(record):
-            outline = rotated_corners((x, y, width, height), degrees)
+        check_unit(record, "xywh", "pixels")
+        if outline := self._turned(record, (x, y, width, height)):
             x, y = min(outline[::2]), min(outline[1::2])
             width, height = max(outline[::2]) - x, max(outline[1::2]) - y
             self._notes[ROTATED] += 1
@@ -215,10 +233,15 @@ class CocoReader:
         area_px = width * height if area is None else finite_numbers([area], 1, "area")[0]
         if area_px < 0:
             raise InputError(f"area: expected at least 0, found {area_px:g}")
-        if not iscrowd and not degrees:
+        if not iscrowd and not outline:
             self._notes.update(contradictions((x, y, width, height), area_px, record.get("segmentation")))
         row = CocoAnnotation(image, category, (x, y, width, height), area_px, bool(iscrowd), False)
         return row, area is not None
+
+    def _turned(self, record: Mapping[str, Any], bbox_xywh: Sequence[float]) -> list[float] | None:
+        if not states_more(record):
+            return None
+        return turned_outline(record, bbox_xywh, self._largest_turn)
 
     def _find_row(self, record: Mapping[str, Any], key: str, ids: _Ids, noun: str) -> int:
         value = identifier(record.get(key), key)

@@ -61,8 +61,8 @@ def look_at_images(
     for row, name in enumerate(names, first):
         path = os.path.join(root, name)  # noqa: PTH118 - a Path for each of a million names takes seconds
         stamp = stamp_of(root, name)
-        if base is not None and is_outside(path, base):
-            files.append(ImageFile(None, outside(base), stamp=stamp))
+        if (fault := fault_of_place(path, base)) is not None:
+            files.append(ImageFile(None, fault, stamp=stamp))
             continue
         file, grey = _decoded(path, row in kept, stamp)
         files.append(file)
@@ -110,8 +110,10 @@ def _thumbnail(content: bytes, image: Image.Image, size: tuple[int, int]) -> Ima
     return small
 
 
-def outside(base: Path) -> str:
-    """Return the fault of an image that lies outside its folder."""
+def fault_of_place(path: Path | str, base: Path | None) -> str | None:
+    """Return the fault of an image that lies outside the folder `base`; None for any other, and for a missing one."""
+    if base is None or not is_outside(path, base) or not os.path.lexists(path):
+        return None
     fault = f"lies outside the folder of the images {base}, by .. or a link; allow that (--allow-outside) if "
     return fault + "it is intended, or name the folder that its path is relative to (--images)"
 

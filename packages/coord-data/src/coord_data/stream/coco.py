@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,14 @@ from coord_codec import InputError, Problem
 from coord_codec.annotations import EXPECTED
 from coord_codec.boxes import is_plain_box
 from coord_codec.coco.document import WITH_REFUSED
-from coord_codec.coco.reader import CROWDS, CocoReader, contradictions, numbered
+from coord_codec.coco.reader import CROWDS, READ, CocoReader, contradictions, numbered
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
-from coord_codec.coco.shapes import rotation
 from coord_codec.coco.tables import CocoAnnotation, CocoTables
+from coord_codec.fields import not_read, states_more
 from coord_codec.geometry import Shape, geometry_of
 from coord_codec.json_stream import stream_lists
 from coord_codec.records import UNCERTAIN
+from coord_data.image_paths import found_here
 from coord_data.object_rules import ObjectRules
 from coord_data.records import Row
 from coord_data.source import Source
@@ -77,9 +78,17 @@ class CocoRecords:
                     lists[key].append(image_row(row) if image_row is not None and key == "images" else row)
         if not keys.issuperset(_LISTS):
             raise InputError(f"{source.path}: {EXPECTED}, found an object with the keys {sorted(keys)[:8]}")
+        images = lists["images"]
+        names = [row["file_name"] for row in images if isinstance(row, dict) and isinstance(row.get("file_name"), str)]
+        here = found_here(names, folder)
+        for row in images if here else ():
+            if isinstance(row, dict) and row.get("file_name") in here:
+                found = here[row["file_name"]]
+                row["file_name"] = found.name
+                self.notes.update(found.notes)
         self._reader = CocoReader(
             lists["categories"],
-            lists["images"],
+            images,
             str(source.path),
             self.problems,
             self.notes,
@@ -87,9 +96,9 @@ class CocoRecords:
             image_size,
             folder,
             None if kind.is_box else kind,
+            annotations.irregular,
         )
         self.categories = self._reader.categories
-        images = lists["images"]
         drawn = [images[i * len(images) // PART] for i in range(PART)] if len(images) > PART else images
         ids = {numbered(image["id"]) for image in drawn if isinstance(image, dict) and _has_id(image, "id")}
         self._part = {"images": drawn, "annotations": annotations.of_images(ids), "categories": lists["categories"]}
@@ -136,6 +145,7 @@ class _Annotations:
 
     def __init__(self, whole: bool) -> None:
         self._phrases = 0
+        self._not_read = Counter[str]()
         self._whole = whole
         self._ints, self._floats = array("q"), array("d")  # position, image, category, id, flags; box, area
         self._irregular: dict[int, Any] = {}
@@ -153,18 +163,23 @@ class _Annotations:
                 and crowd in (0, 1)
                 and _NUMBER.issuperset(map(type, (x, y, width, height, area or 0)))
                 and (type(number) is int or "id" not in record)
-                and ("attributes" not in record or not rotation(record))
+                and not states_more(record)
                 and (crowd or not contradictions((x, y, width, height), area, record.get("segmentation")))
                 and not self._whole
             ):
                 ints = array("q", (position, image, category, number or 0, flags))
                 self._floats.extend(array("d", (x, y, width, height, area or 0)))
                 self._ints.extend(ints)
+                self._not_read.update(not_read(record, READ))
                 self._phrases += not PHRASE_KEYS.isdisjoint(record)
                 return
         except (TypeError, KeyError, ValueError, OverflowError, AttributeError):
             pass
         self._irregular[position] = record
+
+    def irregular(self) -> Iterable[Any]:
+        """Return the annotations that state more than a plain box."""
+        return self._irregular.values()
 
     def place(self, reader: CocoReader, notes: Counter[str]) -> _Objects:
         """Return the valid objects; the reader records the problems of the others."""
@@ -184,6 +199,7 @@ class _Annotations:
             valid_N &= is_plain_box(*list(corners_N4.T)) & (sizes_N2 > 0).all(axis=1)
             valid_N &= (floats_N5[:, 4] >= 0) & (floats_N5[:, 4] < np.inf)
         notes[PHRASES] += self._phrases
+        notes.update(self._not_read)
         if crowds := int((flags_N[valid_N] & _CROWD).sum()):
             notes[CROWDS] += crowds
         area_N1 = np.where(flags_N & _AREA, floats_N5[:, 4], np.nan)[:, None]
