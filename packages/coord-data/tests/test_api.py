@@ -11,12 +11,12 @@ from coord_codec import InputError
 
 @pytest.fixture
 def annotations(tmp_path):
-    images = [{"id": n, "file_name": f"{n}.png", "width": 64, "height": 48} for n in range(1, 5)]
-    boxes = [{"id": n, "image_id": n, "category_id": 7, "bbox": [8, 8, 20 + n, 20]} for n in range(1, 5)]
+    images = [{"id": n, "file_name": f"{n}.png", "width": 64, "height": 48} for n in range(1, 13)]
+    boxes = [{"id": n, "image_id": n, "category_id": 7, "bbox": [8, 8, 20 + n, 20]} for n in range(1, 13)]
     document = {"images": images, "annotations": boxes, "categories": [{"id": 7, "name": "<cat>"}]}
     (tmp_path / "images").mkdir()
-    for n in range(1, 5):
-        Image.effect_noise((64, 48), 20 * n).save(tmp_path / "images" / f"{n}.png")
+    for n in range(1, 13):
+        Image.effect_noise((64, 48), 8 * n).save(tmp_path / "images" / f"{n}.png")
     (tmp_path / "a.json").write_text(json.dumps(document))
     return tmp_path / "a.json"
 
@@ -25,7 +25,7 @@ def annotations(tmp_path):
 def test_load_reads_what_load_annotated_does_and_shows_itself(annotations, kind):
     loaded = coord_data.load(kind(annotations))
     rules = coord_data.ReadingRules(images=annotations.parent / "images")
-    assert loaded.instances == coord_data.load_annotated(annotations, rules).instances and len(loaded) == 4
+    assert loaded.instances == coord_data.load_annotated(annotations, rules).instances and len(loaded) == 12
     html = loaded._repr_html_()
     assert "&lt;cat&gt;" in html and "<cat>" not in html
 
@@ -44,9 +44,9 @@ def test_prepare_returns_what_it_wrote(annotations, tmp_path):
     assert {name: summary["records"] for name, summary in prepared.summaries.items()} == {
         name: len(rows) for name, rows in lines.items()
     }
-    assert sum(map(len, lines.values())) == 4 and all(name in prepared._repr_html_() for name in lines)
+    assert sum(map(len, lines.values())) == 12 and all(name in prepared._repr_html_() for name in lines)
     single = coord_data.prepare([annotations, tmp_path / "images"], tmp_path / "one.jsonl")
-    assert single.summaries["one.jsonl"]["records"] == 4 and "one.jsonl" in repr(single)
+    assert single.summaries["one.jsonl"]["records"] == 12 and "one.jsonl" in repr(single)
     with pytest.raises(InputError, match="exists already"):
         coord_data.prepare(annotations, tmp_path / "out")
 

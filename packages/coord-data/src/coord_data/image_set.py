@@ -185,10 +185,9 @@ def load_annotated(
     evidence = gather_evidence(source, rules, name)
     loaded, root = evidence.annotations, evidence.root
     instances, problems, notes = list(loaded.instances), list(loaded.problems), Counter(loaded.notes)
-    file_of = dict(zip(evidence.raw.files, evidence.files, strict=True))
     faults = (
         problem_of(
-            file_of.get(instance.image) or evidence.folder.look_at(instance.image),
+            evidence.folder.look_at(instance.image),
             root / instance.image,
             (instance.width, instance.height),
             notes,
@@ -219,7 +218,7 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     found = read_by(source, rules)
     base = None if rules.allow_outside else found.base
     files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
-    return replace(found, files=tuple(files))
+    return replace(found, files=files)
 
 
 def _notes_on(annotations: AnnotationSet, rules: ReadingRules) -> tuple[str, ...]:
