@@ -30,7 +30,7 @@ from coord_codec.counts import counted
 from coord_codec.foreign import ADVICE, tool_of
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image
-from coord_eval.intake.predictions import plain_record
+from coord_eval.intake.results import plain_record
 
 ImageId = int | str
 
