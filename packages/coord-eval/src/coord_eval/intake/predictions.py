@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from coord_codec.files import InputError, identifier, parse_json_line, read_json, read_json_lines, read_text
 from coord_codec.json_stream import stream_list
 from coord_codec.records import validated
-from coord_eval.intake.library_boxes import boxes_by_image
+from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
 from coord_eval.intake.results import ResultColumns, Results, plain_record
 from coord_eval.parse.parser import plain
 
@@ -317,7 +317,7 @@ def from_records(records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], sourc
         for image_id, own in found:
             places = [f"{source}, image {image_id!r}"] * len(own)
             columns.add([{"score": 1.0, **row, "image_id": image_id} for row in own], places)
-        return columns.finished()
+        return columns.finished(len(found) if is_by_position(records) else None)
     records = _records_of(records, source)
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")

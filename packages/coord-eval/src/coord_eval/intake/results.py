@@ -6,7 +6,7 @@ Shapes: R boxes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -50,6 +50,7 @@ class Results:
         category_R: index in `categories`
         boxes_R4: `x, y, width, height` in pixels, as written
         scores_R: confidences
+        positions: number of images if their ids are positions in a list that names none, else None
     """
 
     images: tuple[Key, ...]
@@ -58,13 +59,14 @@ class Results:
     category_R: np.ndarray
     boxes_R4: np.ndarray
     scores_R: np.ndarray
+    positions: int | None = None
 
     def __len__(self) -> int:
         return len(self.scores_R)
 
     def __getitem__(self, rows: slice) -> Results:
-        columns = (self.image_R[rows], self.category_R[rows], self.boxes_R4[rows], self.scores_R[rows])
-        return Results(self.images, self.categories, *columns)
+        names = ("image_R", "category_R", "boxes_R4", "scores_R")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def __iter__(self) -> Iterator[CocoResult]:
         columns = (self.image_R, self.category_R, self.boxes_R4, self.scores_R)
@@ -93,12 +95,13 @@ class ResultColumns:
         """
         self._parts.append(self._usual(records) or self._checked(records, places))
 
-    def finished(self) -> Results:
-        """Return the columns."""
+    def finished(self, positions: int | None = None) -> Results:
+        """Return the columns; `positions` is an attribute of `Results`."""
         none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
         image_R, category_R, numbers_R5 = map(np.concatenate, zip(none, *self._parts, strict=True))
         boxes_R4, scores_R = np.ascontiguousarray(numbers_R5[:, :4]), numbers_R5[:, 4].copy()
-        return Results(tuple(self._images), tuple(self._categories), image_R, category_R, boxes_R4, scores_R)
+        columns = (image_R, category_R, boxes_R4, scores_R)
+        return Results(tuple(self._images), tuple(self._categories), *columns, positions)
 
     def _usual(self, records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the columns of records of the usual types, all at once; None if one of them has others."""
