@@ -125,7 +125,7 @@ def look_at(path: Path, *, decode: bool = True, keep: bool = False) -> ImageFile
 
 def look_inside(path: Path, base: Path | None, *, decode: bool = True, known: ImageFile | None = None) -> ImageFile:
     """Return what a look at an image file tells, or what is `known`; a file outside the folder `base` is a fault."""
-    if base is not None and is_outside(path, base):
+    if base is not None and is_outside(path, base) and os.path.lexists(path):
         fault = f"lies outside the folder of the images {base}, by .. or a link; allow that (--allow-outside) if "
         fault += "it is intended, or name the folder that its path is relative to (--images)"
         return ImageFile(None, fault)

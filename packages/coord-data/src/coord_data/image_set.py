@@ -229,9 +229,11 @@ def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> Ann
     if problems and rules.strict:
         raise InputError(f"{problems[0]} ({counted(len(problems), 'such problem')}; strict is on)")
     if not annotations.instances:
-        reason = f"; the first problem: {problems[0]}" if problems else ", as there are no records"
-        missing = [problem.where for problem in problems if (problem.field, problem.message) == ("image", MISSING)]
-        where = where_it_is(os.path.relpath(missing[0], root), path) if missing else ""
+        missing = [problem for problem in problems if (problem.field, problem.message) == ("image", MISSING)]
+        absent = [problem for problem in problems if problem.message.startswith(MISSING)]
+        decisive = next(iter(absent), problems[0] if problems else None)  # a box of a missing image matters less
+        reason = f"; the first problem: {decisive}" if decisive else ", as there are no records"
+        where = where_it_is(os.path.relpath(missing[0].where, root), path) if missing else ""
         if missing and (where or rules.images is None):
             where = f"; images (--images) names the folder that its paths are relative to{where}"
         raise InputError(f"{path}: no usable image is left{reason}{where}")

@@ -79,7 +79,7 @@ def prepare(
     facts = _facts(sets, folder, faults)
     instances = list(_instances(sets, folder))
     if not any(instance.targets or phrase_of(instance) for instance in instances):  # phrases may have no answer
-        reason = f"the first problem: {faults[0]}" if faults else "check that these are the files with the labels"
+        reason = _why_empty(sets, instances, faults)
         images = f"{counted(len(instances), 'image')} of {', '.join(loaded.name for loaded in sets)}"
         raise InputError(f"{images}: expected boxes, found none; {reason}")
     looks = {} if split is None and drop_duplicates is None else _looks(sets, instances)
@@ -138,6 +138,23 @@ def _images_of(sources: Sequence[Path | Source], images: Path | None) -> list[tu
         if not others[0].is_dir() or _is_of_images(last, others[0]):
             return [(source, last) for source in sources[:-1]]
     return [(source, images) for source in sources]
+
+
+def _why_empty(sets: Sequence[ImageSet], instances: Sequence[Instance], faults: Sequence[Problem]) -> str:
+    """Return why no image has a box."""
+    if faults:
+        return f"the first problem: {faults[0]}"
+    objects = [item for instance in instances for item in instance.objects]
+    if objects:
+        is_or_are = (
+            "the only object is a crowd region" if len(objects) == 1 else f"all {len(objects)} objects are crowds"
+        )
+        return (
+            f"{is_or_are} (iscrowd), which no model is trained on; some tools write an object with a hole so: set "
+            "iscrowd to 0 where it is one object"
+        )
+    notes = [counted_note(count, note) for loaded in sets for note, count in loaded.annotations.notes.items()]
+    return "; ".join(notes) or "check that these are the files with the labels"
 
 
 def _named_path(source: Path | Source) -> Path:

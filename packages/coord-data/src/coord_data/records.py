@@ -204,6 +204,11 @@ class Records(Sequence[Instance]):
         return self._sum_by_record("crowd", lambda crowd: 1 - crowd.to_numpy(zero_copy_only=False).astype(np.int64))
 
     @property
+    def object_count(self) -> int:
+        """Number of objects, crowd regions among them."""
+        return len(self._flat("crowd"))
+
+    @property
     def words(self) -> frozenset[str]:
         """The distinct descriptions of the targets."""
         return frozenset(self._flat("desc").filter(pa.compute.invert(self._flat("crowd"))).unique().to_pylist())

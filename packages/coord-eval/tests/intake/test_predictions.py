@@ -91,7 +91,7 @@ RESULTS = [{"image_id": 1, "category_id": 1, "bbox": [1.0, 2.0, 30.0, 40.0], "sc
 
 def test_read_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkeypatch):
     """JSON lines, CSV, a COCO data set with scores, pycocotools' object and standard input give the same boxes."""
-    expected = from_records(RESULTS)
+    expected = list(from_records(RESULTS))
     lines = "".join(json.dumps(record) + "\n" for record in RESULTS)
     (tmp_path / "results.jsonl").write_text(lines)
     (tmp_path / "results.csv").write_text('image_id,category_id,bbox,score\n1,1,"[1.0, 2.0, 30.0, 40.0]",0.5\n')
@@ -99,10 +99,10 @@ def test_read_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkey
     for name in ("results.jsonl", "results.csv", "cvat.json"):
         assert [result[:4] for result in read_predictions(tmp_path / name)] == [expected[0][:4]], name
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    assert read_predictions("-") == expected
+    assert list(read_predictions("-")) == expected
     coco = QuietCOCO()
     coco.dataset = {**one_cat, "annotations": RESULTS}
-    assert from_records(coco) == read_predictions(tmp_path / "cvat.json")
+    assert list(from_records(coco)) == list(read_predictions(tmp_path / "cvat.json"))
 
 
 def test_score_takes_pycocotools_ground_truth_and_texts_by_image(one_cat):
@@ -124,7 +124,7 @@ def test_read_predictions_takes_parquet(tmp_path):
     from pyarrow import parquet
 
     parquet.write_table(pyarrow.Table.from_pylist(RESULTS), tmp_path / "p.parquet")
-    assert read_predictions(tmp_path / "p.parquet") == from_records(RESULTS)
+    assert list(read_predictions(tmp_path / "p.parquet")) == list(from_records(RESULTS))
 
 
 def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():

@@ -6,16 +6,17 @@ of `CocoReader.row`. Shapes: N plain annotations.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from coord_codec.coco.reader import contradictions, is_larger, numbered
-from coord_codec.coco.rows import PHRASE_KEYS
-from coord_codec.coco.shapes import rotation
+from coord_codec.coco.reader import READ, contradictions, is_larger, numbered
+from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
 from coord_codec.coco.tables import ImageId
+from coord_codec.fields import not_read, states_more
 
 _NUMBER = frozenset({int, float})
 _PART = 1 << 14
@@ -31,7 +32,7 @@ class AnnotationColumns:
 
     Attributes:
         other: the rows that are no plain numbers, by their position
-        phrases: number of plain rows with a phrase
+        notes: counts of what plain rows have besides
     """
 
     def __init__(self, whole: bool = False) -> None:
@@ -39,7 +40,7 @@ class AnnotationColumns:
         self._ints: list[np.ndarray] = []
         self._floats: list[np.ndarray] = []
         self.other: dict[int, Any] = {}
-        self.phrases = 0
+        self.notes = Counter[str]()
 
     def add(self, records: Sequence[Any]) -> None:
         """Add rows of the list."""
@@ -65,7 +66,10 @@ class AnnotationColumns:
             if (outlines := record.get("segmentation")) and contradictions(record["bbox"], None, outlines):
                 sound_N[n] = False
         kept = [positions[n] for n in np.flatnonzero(sound_N).tolist()]
-        self.phrases += sum(not PHRASE_KEYS.isdisjoint(records[n]) for n in kept)
+        self.notes[PHRASES] += sum(not PHRASE_KEYS.isdisjoint(records[n]) for n in kept)
+        for n in kept:
+            if not READ.issuperset(records[n]):
+                self.notes.update(not_read(records[n], READ))
         for n in sorted(set(range(len(records))).difference(kept)):
             self.other[first + n] = records[n]
         position_N1 = first + np.array(kept, np.int64)[:, None]
@@ -127,7 +131,7 @@ def _is_plain(record: Any) -> bool:
             and type(width) in _NUMBER
             and type(height) in _NUMBER
             and (area is None or type(area) in _NUMBER)
-            and ("attributes" not in record or not rotation(record))
+            and not states_more(record)
         )
     except (TypeError, KeyError, ValueError, AttributeError):
         return False

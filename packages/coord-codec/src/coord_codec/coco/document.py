@@ -17,7 +17,7 @@ from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.columns import AnnotationColumns, record_of
 from coord_codec.coco.reader import CROWDS, ZERO_AREA, Annotation, CocoReader
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
-from coord_codec.coco.shapes import coco_shape, rotated_corners, rotation
+from coord_codec.coco.shapes import coco_shape
 from coord_codec.coco.tables import Category, CocoImage
 from coord_codec.files import InputError
 from coord_codec.geometry import Geometry, Shape
@@ -107,7 +107,8 @@ def read_coco(
     """Return the content of a COCO document; see `read_annotations`."""
     annotations = AnnotationColumns(whole=geometry is not None)
     annotations.add(document["annotations"])
-    reader = CocoReader(document["categories"], document["images"], source, image_size, folder)
+    further = annotations.other.values()
+    reader = CocoReader(document["categories"], document["images"], source, image_size, folder, further)
     return content_of(annotations, reader, on_bad_box, geometry)
 
 
@@ -189,8 +190,10 @@ class _Content:
         for position in sorted(others):
             record = others[position]
             try:
-                further.append((position, reader.row(record)))
-                reader.notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
+                row = reader.row(record)
+                if row is not None:
+                    further.append((position, row))
+                    reader.notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
             except InputError as error:
                 name, _, message = str(error).partition(": ")
                 problem = Problem(self._where(position, record), name, message, is_box=True)
@@ -198,7 +201,7 @@ class _Content:
                 unknown_image = unknown_image or (problem if name == "image_id" else None)
                 image, category, with_image = reader.named_by(record)
                 self._refuse(image, category, with_image)
-        reader.notes[PHRASES] += self.annotations.phrases
+        reader.notes.update(self.annotations.notes)
         reader.check_images(None if known_N.any() else unknown_image)
         more = [(row.image, row.category, row.iscrowd) for _, row in further]
         more_ints = np.array([(position, *row) for (position, _), row in zip(further, more, strict=True)], np.int64)
@@ -257,8 +260,8 @@ class _Content:
         for n in np.flatnonzero(~np.isnan(fractions_N4[:, 0]) & ~table.has(BoxFlag.CROWD)).tolist():
             image, category, position = int(table.image_N[n]), int(table.label_N[n]), int(table.row_N[n])
             record, (width, height) = self.annotations.other[position], table.sizes_I2[image].tolist()
-            if degrees := rotation(record):
-                record = {**record, "segmentation": [rotated_corners(record["bbox"], degrees)]}
+            if outline := self.reader.turned(record, record["bbox"]):
+                record = {**record, "segmentation": [outline]}
             x1, y1, x2, y2 = fractions_N4[n].tolist()
             names = self.reader.keypoint_names.get(category)
             try:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from coord_codec.coco.rows import by_id, read_categories, read_images
-from coord_codec.coco.shapes import ROTATED, rotated_corners, rotation
+from coord_codec.coco.rows import PHRASE_KEYS, by_id, read_categories, read_images
+from coord_codec.coco.shapes import ROTATED, turned_outline
 from coord_codec.coco.tables import Category, CocoImage, ImageId
+from coord_codec.fields import DELETED, OF_COCO, check_unit, is_deleted, largest_turn, not_read, states_more
 from coord_codec.files import InputError, finite_numbers, identifier
 from coord_codec.records import Problem
 
@@ -27,6 +28,8 @@ _PANOPTIC = (
     "segments_info: expected an object a row, found the segments of panoptic COCO: name the instance annotations of "
     "the same images (instances_*.json), or convert the file into such"
 )
+READ = PHRASE_KEYS | OF_COCO | {"attributes", "segments_info"}
+"""Fields of an annotation that are read, or told otherwise."""
 CROWDS = "crowd regions, which are not training targets"
 ZERO_AREA = "boxes of zero area"
 
@@ -104,6 +107,7 @@ class CocoReader:
         source: name of the document in problems
         image_size: looks up the size of images that have none in the file
         folder: folder that image paths are relative to; None if unknown
+        annotations: all annotations that state more than a plain box, for what only the whole file tells
 
     Attributes:
         source: name of the document in problems
@@ -123,7 +127,9 @@ class CocoReader:
         source: str,
         image_size: Callable[[str], tuple[int, int] | None] | None = None,
         folder: str | os.PathLike[str] | None = None,
+        annotations: Collection[Any] = (),
     ) -> None:
+        self._annotations = annotations
         self.source, self.problems, self.notes = source, list[Problem](), Counter[str]()
         self.categories, unteachable = read_categories(categories, source, self.problems)
         self.given = read_images(images, source, self.problems, self.notes, image_size, folder)
@@ -137,6 +143,10 @@ class CocoReader:
         }
         self._any_image_known = False
 
+    @cached_property
+    def _largest_turn(self) -> float:
+        return largest_turn(record for record in self._annotations if isinstance(record, Mapping))
+
     @property
     def image_index(self) -> Mapping[ImageId, int]:
         """The index of each image by its id."""
@@ -147,14 +157,18 @@ class CocoReader:
         """The index of each category by its id."""
         return self._category_ids.index
 
-    def row(self, record: Any) -> Annotation:
-        """Return a valid annotation.
+    def row(self, record: Any) -> Annotation | None:
+        """Return a valid annotation; None if it is marked as deleted.
 
         Raises:
             InputError: `field: fault`, if the annotation is left out
         """
         if not isinstance(record, Mapping):
             raise InputError(f": expected an object, found {type(record).__name__}")
+        self.notes.update(not_read(record, READ))
+        if is_deleted(record):
+            self.notes[DELETED] += 1
+            return None
         if "segments_info" in record and "category_id" not in record:
             raise InputError(_PANOPTIC)
         image = self._find_row(record, "image_id", self._image_ids, "an image")
@@ -163,8 +177,8 @@ class CocoReader:
         if width < 0 or height < 0:
             found = f"{width:g} x {height:g} ([x, y, width, height] in pixels is meant)"
             raise InputError(f"bbox: expected a width and height of at least 0, found {found}")
-        if degrees := rotation(record):
-            outline = rotated_corners((x, y, width, height), degrees)
+        check_unit(record, "xywh", "pixels")
+        if outline := self.turned(record, (x, y, width, height)):
             x, y = min(outline[::2]), min(outline[1::2])
             width, height = max(outline[::2]) - x, max(outline[1::2]) - y
             self.notes[ROTATED] += 1
@@ -175,9 +189,17 @@ class CocoReader:
         area_px = None if area is None else finite_numbers([area], 1, "area")[0]
         if area_px is not None and area_px < 0:
             raise InputError(f"area: expected at least 0, found {area_px:g}")
-        if not iscrowd and not degrees:
+        if not iscrowd and not outline:
             self.notes.update(contradictions((x, y, width, height), area_px, record.get("segmentation")))
         return Annotation(image, category, (x, y, width, height), area_px, bool(iscrowd))
+
+    def turned(self, record: Mapping[str, Any], bbox_xywh: Sequence[float]) -> list[float] | None:
+        """Return the corners of the oriented box that an annotation states beside its unturned one, None without one.
+
+        Raises:
+            InputError: `field: fault`
+        """
+        return turned_outline(record, bbox_xywh, lambda: self._largest_turn) if states_more(record) else None
 
     def named_by(self, record: Any) -> tuple[int | None, int | None, bool]:
         """Return the indices of image and category that a refused annotation names, and whether it may be a target."""

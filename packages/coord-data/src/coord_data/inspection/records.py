@@ -15,6 +15,10 @@ from coord_data.finding import Finding, Severity, by_share
 from coord_data.image_file import MISSING, ImageFile, where_it_is
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.raw_boxes import RawBoxes
+from coord_data.records import Records
+
+USUAL_CROWDS = 0.1
+"""Share of crowd regions that is no finding."""
 
 
 def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Path) -> list[Finding]:
@@ -118,6 +122,21 @@ def no_boxes(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
     message = f"none of {counted(len(raw.files), 'image')} has a box: the model would learn to answer nothing"
     evidence = f"the first: {raw.files[0]}"
     return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are complete")]
+
+
+def crowds(annotations: AnnotationSet) -> list[Finding]:
+    """Report a set of many crowd regions: in COCO they are 1 % of the objects."""
+    stated = Records.of(annotations.instances)
+    targets = int(stated.target_counts.sum())
+    total = stated.object_count
+    if total - targets <= USUAL_CROWDS * total:
+        return []
+    message = (
+        f"{total - targets} of {counted(total, 'object')} are crowd regions (iscrowd), which are no training targets"
+    )
+    evidence = f"{(total - targets) / total:.0%} of the objects; in COCO 1 %"
+    fix = "set iscrowd to 0 where it is one object: some tools write an object with a hole so"
+    return [Finding("crowds", "warning" if targets else "error", message, evidence, total - targets, fix)]
 
 
 def contradicted(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:

@@ -25,6 +25,7 @@ from coord_codec.coco.tables import LISTS
 from coord_codec.geometry import geometry_of
 from coord_codec.json_stream import stream_lists
 from coord_codec.records import UNCERTAIN
+from coord_data.image_paths import found_here
 from coord_data.object_rules import ObjectRules
 from coord_data.records import batch_of_columns
 from coord_data.source import Source
@@ -77,11 +78,21 @@ class CocoRecords:
         annotations.add(lists["annotations"])
         if not keys.issuperset(LISTS):
             raise InputError(f"{source.path}: {EXPECTED}, found an object with the keys {sorted(keys)[:8]}")
-        images = lists["images"]
+        images, notes = lists["images"], Counter[str]()
+        names = [row["file_name"] for row in images if isinstance(row, dict) and isinstance(row.get("file_name"), str)]
+        here = found_here(names, folder)
+        for row in images if here else ():
+            if isinstance(row, dict) and row.get("file_name") in here:
+                found = here[row["file_name"]]
+                row["file_name"] = found.name
+                notes.update(found.notes)
         drawn = [images[i * len(images) // PART] for i in range(PART)] if len(images) > PART else images
         ids = {numbered(image["id"]) for image in drawn if isinstance(image, dict) and _has_id(image)}
         self._part = {"images": drawn, "annotations": annotations.of_images(ids), "categories": lists["categories"]}
-        reader = CocoReader(lists["categories"], images, str(source.path), image_size, folder)
+        reader = CocoReader(
+            lists["categories"], images, str(source.path), image_size, folder, annotations.other.values()
+        )
+        reader.notes.update(notes)
         self._content = content_of(annotations, reader, rules.on_bad_box, None if kind.is_box else kind)
         self.problems, self.notes = list(self._content.problems), Counter(self._content.notes)
         self.categories, self.table = self._content.categories, self._content.table

@@ -24,9 +24,11 @@ from coord_codec import (
     shape_of,
 )
 from coord_codec.arguments import expect
+from coord_codec.box_table import to_pixels
 from coord_codec.coco.reader import NOT_AROUND, is_larger
 from coord_codec.counts import counted
 from coord_codec.foreign import ADVICE, tool_of
+from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image
 from coord_eval.intake.predictions import plain_record
 
@@ -247,18 +249,22 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         width, height = (1.0, 1.0) if unsized else (float(item.width or 0), float(item.height or 0))
         sizes.append((width, height))
         for o in item.objects:
-            x1, y1, x2, y2 = o.bbox
-            box = (x1 * width, y1 * height, (x2 - x1) * width, (y2 - y1) * height)
-            area = box[2] * box[3] if o.area is None else o.area
-            rows.append((image, category[o.desc], *box, area, o.iscrowd))
+            area = np.nan if o.area is None else o.area
+            rows.append((image, category[o.desc], *o.bbox, area, o.iscrowd))
             if o.geometry is not None and not geometry_of(o.geometry.type).is_box:
                 drawn.add(o.geometry.type)
+    table = np.array(rows, np.float64).reshape(-1, 8)
+    sizes_I2 = np.array(sizes, np.float64).reshape(-1, 2)
+    sides_N4 = np.tile(sizes_I2[table[:, 0].astype(np.int64)], 2)
+    corners_N4 = table[:, 2:6] if unsized else to_pixels(table[:, 2:6], sides_N4, 1)
+    table[:, 2:6] = from_corners(corners_N4)
+    table[:, 6] = np.where(np.isnan(table[:, 6]), table[:, 4] * table[:, 5], table[:, 6])
     return {
         "image_ids": tuple(ids[position] for position in order),
         "file_names": tuple(str(instances[position].image) for position in order),
-        "sizes_I2": sizes,
+        "sizes_I2": sizes_I2,
         "sizes_known": not unsized,
-        "rows": rows,
+        "rows": table,
         "drawn": tuple(sorted(drawn)),
         "notes": [f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size"]
         if unsized
