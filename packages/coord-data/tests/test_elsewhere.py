@@ -35,13 +35,6 @@ ELSEWHERE = {
         "{}/c/images/default",
     ),
     "another folder named": ("set/a.json", "set/x/b.png", "b.png", ["set/a.json", "--images", "images"], "{}/set/x"),
-    "with Windows' path": (
-        "set/a.json",
-        "set/x/b.png",
-        "C:\\me\\x\\b.png",
-        ["set/a.json"],
-        "{}/set, once they are written as x/b.png",
-    ),
     "not in another set": ("set/x/a.json", "b.png", "b.png", ["set/x/a.json"], "are relative to\n"),
 }
 

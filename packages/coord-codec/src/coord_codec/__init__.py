@@ -24,6 +24,7 @@ from coord_codec.vocab import MARKERS, CoordVocab, MarkerFamily
 
 if TYPE_CHECKING:
     from coord_codec.annotations import AnnotationSet, read_annotations
+    from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
     from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, CocoTables
     from coord_codec.instance_file import InstanceFile, read_instances, write_instances
     from coord_codec.records import Instance, Object, Problem
@@ -33,6 +34,8 @@ __all__ = [
     "MARKERS",
     "WILDCARD_TOKEN",
     "AnnotationSet",
+    "BoxFlag",
+    "BoxTable",
     "Category",
     "CocoAnnotation",
     "CocoImage",
@@ -70,15 +73,17 @@ __all__ = [
     "register_geometry",
     "select_objects",
     "shape_of",
+    "to_pixels",
     "token_to_int",
     "tokens_to_ints",
     "write_instances",
 ]
 
-# These names need pydantic, which takes longer to import than the rest of the package together: they are imported on
-# first use.
-_WITH_PYDANTIC = {
+# These names need pydantic or NumPy, which take longer to import than the rest of the package together: they are
+# imported on first use.
+_ON_FIRST_USE = {
     **dict.fromkeys(("AnnotationSet", "read_annotations"), "annotations"),
+    **dict.fromkeys(("BoxFlag", "BoxTable", "to_pixels"), "box_table"),
     **dict.fromkeys(("Category", "CocoAnnotation", "CocoImage", "CocoTables"), "coco.tables"),
     **dict.fromkeys(("InstanceFile", "read_instances", "write_instances"), "instance_file"),
     **dict.fromkeys(("Instance", "Object", "Problem"), "records"),
@@ -86,9 +91,9 @@ _WITH_PYDANTIC = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WITH_PYDANTIC:
+    if name not in _ON_FIRST_USE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_WITH_PYDANTIC[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_ON_FIRST_USE[name]}"), name)
     globals()[name] = value
     return value
 

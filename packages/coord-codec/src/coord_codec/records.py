@@ -24,6 +24,7 @@ from pydantic import (
 
 from coord_codec.boxes import Bins, OnBadBox, SmallBoxError, check_shown, read_box, widened
 from coord_codec.counts import counted
+from coord_codec.fields import check_places, check_unit, is_deleted, of_meaning, turn_of
 from coord_codec.files import InputError, parse_json_line
 from coord_codec.geometry import Shape, geometry_of
 from coord_codec.geometry.shape import InBins, read_shape
@@ -121,8 +122,12 @@ class Object(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _box_of_shape(cls, values: Any) -> Any:
-        """Derive the box of an object that has only a shape."""
-        if not isinstance(values, (dict, Mapping)) or values.get("geometry") is None or values.get("bbox") is not None:
+        """Derive the box of an object that has only a shape, and refuse fields that would change its box."""
+        if not isinstance(values, (dict, Mapping)):
+            return values
+        if values.get("geometry") is None and not values.keys() <= _OF_OBJECTS:
+            _check_fields(values)
+        if values.get("geometry") is None or values.get("bbox") is not None:
             return values
         try:
             shape = read_shape(values["geometry"])
@@ -168,7 +173,11 @@ class Instance(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _read_coord_space(cls, record: Any) -> Any:
-        if not isinstance(record, Mapping) or "coord_space" not in record:
+        if not isinstance(record, Mapping):
+            return record
+        if isinstance(objects := record.get("objects"), (list, tuple)):
+            check_places(o for o in objects if isinstance(o, Mapping) and not o.keys() <= _OF_OBJECTS)
+        if "coord_space" not in record:
             return record
         record = dict(record)
         space = record.pop("coord_space")
@@ -177,6 +186,27 @@ class Instance(BaseModel):
         if isinstance(record.get("objects"), (list, tuple)):
             record["objects"] = [_mark_as_bins(o) for o in record["objects"]]
         return record
+
+
+_OF_OBJECTS = frozenset(Object.model_fields)
+
+
+def _check_fields(values: Mapping[str, Any]) -> None:
+    """Check that no further field of an object would change its box.
+
+    Raises:
+        InputError: naming the field.
+    """
+    check_unit(values, "xyxy", "fractions")
+    if is_deleted(values):
+        raise InputError("the object is marked as deleted: take it out of the record")
+    fields = [name for name, value in of_meaning(values, "shape") if value]
+    if fields or turn_of(values):
+        named = fields or [name for name, _ in of_meaning(values, "turn")]
+        raise InputError(
+            f"{named[0]}: expected no angle or other shape beside bbox: write `geometry` with the four corners of the "
+            "oriented box instead"
+        )
 
 
 def _mark_as_bins(obj: Any) -> Any:

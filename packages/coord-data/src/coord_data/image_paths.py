@@ -148,6 +148,17 @@ class ImageIndex:
         return Found(matches[0], (SIMILAR,))
 
 
+def found_here(names: Iterable[str], root: Path) -> dict[str, Found]:
+    """Return the images of a folder that absolute names of another machine mean, by these names.
+
+    Only names of files that do not exist are looked for.
+    """
+    # A Path raises for a name that is too long for any file.
+    missing = [name for name in names if PureWindowsPath(name).anchor and not os.path.isfile(root / name)]  # noqa: PTH113
+    found = ImageIndex(root).find_all((name,) for name in missing) if missing else []
+    return {name: image for name, image in zip(missing, found, strict=True) if image.notes}
+
+
 def _plain(name: str) -> tuple[PurePosixPath, PurePosixPath]:
     """Return a path with slashes, and the same path without its image suffix."""
     plain = PurePosixPath(PureWindowsPath(name).as_posix())

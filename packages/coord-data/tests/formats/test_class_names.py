@@ -3,7 +3,7 @@
 import pytest
 
 from coord_codec import InputError
-from coord_data.formats.class_names import classes_of, find_classes, read_data_yaml
+from coord_data.formats.class_names import classes_of, find_classes, read_data_file
 from coord_data.source import Source
 
 
@@ -38,7 +38,7 @@ def test_names_that_are_none_are_refused(tmp_path, names, message):
     path = tmp_path / "data.yaml"
     path.write_text(f"names: {names}")
     with pytest.raises(InputError, match=f"data.yaml: names: {message}"):
-        classes_of(read_data_yaml(Source(path)), path)
+        classes_of(read_data_file(Source(path)), path)
 
 
 @pytest.mark.parametrize(

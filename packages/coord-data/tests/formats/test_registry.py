@@ -49,7 +49,7 @@ KINDS = {
     "lvis": (write_lvis, None, True, 0),
     "vg": (write_vg, None, True, 0),
     "openimages": (write_openimages, None, False, 0),
-    "swift": (write_swift, None, False, 0),
+    "swift": (write_swift, None, True, 0),
     "qwen": (write_qwen, "qwen-pixels", True, 0),
 }
 

@@ -54,8 +54,8 @@ class MetricValues:
 
     Attributes:
         coco: the twelve COCO metrics under `score_source`; -1 where no object of that kind exists
-        coco_constant_score: the twelve COCO metrics with all scores set to 1, from our own matching
-        coco_class_agnostic: the twelve COCO metrics when any label may match any object, from our own matching: COCO's
+        coco_constant_score: the twelve COCO metrics with all scores set to 1
+        coco_class_agnostic: the twelve COCO metrics when any label may match any object: COCO's
             `useCats=0`, including unknown labels, for the 100 best boxes of an image
         detection: micro precision, recall and F1 at IoU .5, .75 and over .5:.95, independent of scores
         detection_class_agnostic: likewise, when any label may match any object
@@ -90,7 +90,7 @@ class Evaluation(MetricValues, Scored):
     `bins`.
 
     Attributes:
-        backend: library that computed `coco` and `per_class`
+        backend: what computed `coco`, `per_class` and `pr_curves`: `coord_eval`, or `pycocotools`
         format: counts of parsed, truncated and dropped answers and objects
         labels: number of objects by the layer that matched their label; `unknown` ones count as false positives
         unknown_labels: number of occurrences of each unknown label
@@ -122,8 +122,8 @@ class Evaluation(MetricValues, Scored):
 
     @cached_property
     def backend_scores(self) -> CocoScores:
-        """The result of the backend, on which `coco`, `per_class` and `pr_curves` stand."""
-        return coco_scores(self.truth, self.detections, self.backend)
+        """Precision and recall, on which `coco`, `per_class` and `pr_curves` stand."""
+        return coco_scores(self, self.backend)
 
     @property
     def has_boxes(self) -> bool:

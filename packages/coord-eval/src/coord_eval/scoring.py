@@ -37,7 +37,7 @@ _DROP_ADVICE = {
 def score(
     ground_truth: GroundTruthSource,
     predictions: PredictionSource,
-    backend: str = "pycocotools",
+    backend: str = "coord_eval",
     score_source: str = "auto",
     *,
     boxes: str = "tokens",
@@ -69,7 +69,7 @@ def score(
     Args:
         ground_truth: COCO JSON or instance JSON lines, a COCO dictionary, instances or an annotation set
         predictions: `predictions.jsonl`, a COCO results list, or the records of either; a table of them
-        backend: library that computes the COCO metrics: `pycocotools`, or `faster-coco-eval` (extra `fast`)
+        backend: what computes the COCO metrics: `coord_eval`, or `pycocotools`, the reference with the same values
         score_source: score by which boxes are sorted, `auto` or a name of `coord_eval.SCORE_SOURCES`; results lists
             keep their scores
         boxes: source of the boxes of text answers, see `AnswerSettings`, as for the next five

@@ -1,7 +1,6 @@
 """The twelve COCO metrics: published values, and any label and a constant score against pycocotools used by hand."""
 
 import collections
-import importlib.util
 import json
 import re
 
@@ -105,14 +104,13 @@ def tables(truth, detections):
 def test_ap_table_equals_pycocotools(coco_set, noisy_results, shrunk):
     """Precision and recall of every label, threshold, size and limit, with ties of score and crowds."""
     evaluation = score(*shrunk(coco_set, noisy_results(coco_set, 0)))
-    reference = coco_scores(evaluation.truth, evaluation.detections)
-    for area, table in enumerate(tables(evaluation.truth, evaluation.detections)):
-        expected_TRK = reference.precision_TRKAM[:, :, :, area, 2]
-        expected_TRK = np.where(expected_TRK < 0, np.nan, expected_TRK)
+    reference = coco_scores(evaluation, "pycocotools")
+    parts = (reference.all_areas, *reference.by_size)
+    for table, expected in zip(tables(evaluation.truth, evaluation.detections), parts, strict=True):
+        expected_TRK = np.where(expected.precision_TRK < 0, np.nan, expected.precision_TRK)
         np.testing.assert_allclose(table.average_precision()[0], expected_TRK.mean(axis=1), atol=1e-12)
-        for place, limit in enumerate((1, 10, 100)):
-            expected_TK = reference.recall_TKAM[:, :, area, place]
-            expected_TK = np.where(expected_TK < 0, np.nan, expected_TK)
+        for limit, recall_TK in zip((1, 10, 100), expected.recall_LTK, strict=True):
+            expected_TK = np.where(recall_TK < 0, np.nan, recall_TK)
             np.testing.assert_allclose(table.average_recall(limit)[0], expected_TK.mean(axis=0), atol=1e-12)
 
 
@@ -145,29 +143,9 @@ def test_average_precision_by_hand(one_cat):
     answered = [boxes[0], [80, 0, 10, 10], boxes[1]]
     results = [{"image_id": 1, "category_id": 1, "bbox": box, "score": 1 - n / 10} for n, box in enumerate(answered)]
     expected = (51 + 50 * 2 / 3) / 101
-    assert score(truth, results).coco_class_agnostic["AP50"] == pytest.approx(expected)  # our own matching
-    assert score(truth, results).coco["AP50"] == pytest.approx(expected)  # the backend's
+    assert score(truth, results).coco_class_agnostic["AP50"] == pytest.approx(expected)
+    assert score(truth, results).coco["AP50"] == pytest.approx(expected)
     assert score(truth, []).coco_class_agnostic["AP50"] == 0.0
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("faster_coco_eval") is None, reason="the extra fast (faster-coco-eval) is not installed"
-)
-def test_faster_coco_eval_gives_the_numbers_of_pycocotools(coco_set, noisy_results):
-    for results in (noisy_results(coco_set, 0), []):
-        slow, fast = (score(coco_set, results, backend=b) for b in ("pycocotools", "faster-coco-eval"))
-        assert fast.backend == "faster-coco-eval"
-        assert {k: v["AP"] for k, v in fast.per_class.items()} == pytest.approx(
-            {k: v["AP"] for k, v in slow.per_class.items()}, abs=1e-12
-        )
-        for key in ("coco", "coco_constant_score", "ceiling"):
-            assert getattr(fast, key) == pytest.approx(getattr(slow, key), abs=1e-12), key
-
-
-@pytest.mark.skipif(importlib.util.find_spec("faster_coco_eval") is not None, reason="faster-coco-eval is installed")
-def test_backend_that_is_not_installed_says_what_to_install(coco_set):
-    with pytest.raises(ValueError, match=r"pip install coord-eval\[fast\]"):
-        score(coco_set, [], backend="faster-coco-eval")
 
 
 def test_coco_leaves_out_detections_beyond_a_hundred_of_one_label(one_cat):

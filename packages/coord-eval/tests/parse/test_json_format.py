@@ -213,3 +213,21 @@ def test_json_further_key_changes_nothing(order, numbers):
     (a,), (b,) = parse_answer(short).objects, parse_answer(long).objects
     assert (a.desc, a.box, a.bins, a.coord_indices) == (b.desc, b.box, b.bins, b.coord_indices)
     assert (a.completeness, a.start_index) == (b.completeness, b.start_index)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "scale"),
+    [
+        ('[{"bbox_2d": [1, 2, 30, 40], "label": "a"}]', {"scale": 1000}, (1000, 1000)),
+        ('[{"bbox_2d": [1, 2, 30, 40], "label": "a"}]', {"scale": "pixels", "image_size": (64, 48)}, (64, 48)),
+        ('[{"box_2d": [1, 2, 30, 40], "label": "a"}]', {}, (1000, 1000)),
+        ('[{"bbox_2d": [0.1, 0.2, 0.3, 0.4], "label": "a"}]', {}, (1, 1)),
+        ("<obj_start>a<|coord_1|><|coord_2|><|coord_30|><|coord_40|><obj_end>", {}, None),
+    ],
+)
+def test_object_keeps_its_numbers_and_what_they_were_divided_by(text, options, scale):
+    (item,) = parse_answer(text, **options)
+    assert item.scale == scale
+    x1, y1, x2, y2 = item.numbers if item.order == "xyxy" else [item.numbers[i] for i in (1, 0, 3, 2)]
+    sx, sy = scale or (1000, 1000)
+    assert item.box == (x1 / sx, y1 / sy, x2 / sx, y2 / sy)

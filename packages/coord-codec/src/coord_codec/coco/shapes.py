@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from coord_codec.boxes import CLIP_PIXELS
+from coord_codec.fields import outline_beside, rotated_corners, turn_of
 from coord_codec.files import InputError, finite_numbers
 from coord_codec.geometry import Coordinates, Geometry, Shape
 from coord_codec.geometry.shape import named_points
@@ -17,34 +17,44 @@ _GRID = CoordGrid()
 SEVERAL = "objects of several outlines: the largest one is used"
 REPEATED = "outlines with repeated vertices, which are used once"
 CLIPPED = f"shapes clipped by at most {CLIP_PIXELS:g} pixel"
-ROTATED = "rotated boxes (attributes.rotation): the upright box around each is used"
-_MOST_DEGREES = 1e6
+ROTATED = "rotated boxes, such as those with attributes.rotation: the upright box around each is used"
 
 
-def rotation(record: Mapping[str, Any]) -> float:
-    """Return the clockwise rotation in degrees of a CVAT box about its centre; 0 for an upright box.
+def turned_outline(
+    record: Mapping[str, Any], bbox_xywh: Sequence[float], largest: Callable[[], float] | None = None
+) -> list[float] | None:
+    """Return the corners of the oriented box that an annotation states beside its unturned one; None if it has none.
 
-    It is also 0 for an annotation with a segmentation: its box encloses the outline.
-    """
-    attributes = record.get("attributes")
-    degrees = attributes.get("rotation") if isinstance(attributes, Mapping) else None
-    if isinstance(degrees, bool) or not isinstance(degrees, (int, float)) or not abs(degrees) < _MOST_DEGREES:
-        return 0.0
-    return float(degrees) if degrees % 180 and not record.get("segmentation") else 0.0
+    It is also None for an annotation with an outline, which its box encloses, unless that is the unturned box.
 
+    Args:
+        record: the annotation
+        bbox_xywh: its box
+        largest: see `turn_of`
 
-def rotated_corners(bbox_xywh: Sequence[float], degrees: float) -> list[float]:
-    """Return x and y of the four corners of a box rotated clockwise about its centre.
-
-    Example:
-        >>> rotated_corners((50, 30, 100, 40), 90)
-        [120.0, 0.0, 120.0, 100.0, 80.0, 100.0, 80.0, 0.0]
+    Raises:
+        InputError: `field: fault`
     """
     x, y, width, height = bbox_xywh
-    cos, sin = (round(f(math.radians(degrees)), 15) for f in (math.cos, math.sin))  # exact at right angles
-    offsets = [(u * width / 2, v * height / 2) for u, v in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
-    centre = (x + width / 2, y + height / 2)
-    return [c for u, v in offsets for c in (centre[0] + u * cos - v * sin, centre[1] + u * sin + v * cos)]
+    corners = (x, y, x + width, y + height)
+    if (stated := record.get("segmentation")) and not _is_upright_box(stated, corners):
+        return None
+    if outline := outline_beside(record, corners):
+        return outline
+    degrees = turn_of(record, largest)
+    return rotated_corners(bbox_xywh, degrees) if degrees else None
+
+
+def _is_upright_box(segmentation: Any, corners_xyxy: Sequence[float]) -> bool:
+    """Return whether a segmentation is the outline of the upright box itself."""
+    if not isinstance(segmentation, (list, tuple)) or len(segmentation) != 1:
+        return False
+    outline = segmentation[0]
+    if not isinstance(outline, (list, tuple)) or len(outline) not in (8, 10):
+        return False
+    vertices = set(zip(outline[::2], outline[1::2], strict=True))
+    x1, y1, x2, y2 = corners_xyxy
+    return vertices == {(x1, y1), (x2, y1), (x2, y2), (x1, y2)}
 
 
 def coco_shape(

@@ -1,4 +1,4 @@
-"""Reads class names and keypoint shape of a YOLO data set from data.yaml or a list of names."""
+"""Reads classes, splits and keypoint shape of a YOLO data set from data.yaml, Darknet's obj.data or a list of names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from coord_codec.files import InputError
 from coord_data.image_paths import is_hidden
 from coord_data.source import Source
 
-NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
+NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names", "obj.data")
+DATA_FILES = (".yaml", ".yml", ".data")
+"""Suffixes of files that name the splits and classes of a data set."""
 
 
 class Classes(NamedTuple):
@@ -29,14 +31,16 @@ class Classes(NamedTuple):
     keypoint_names: tuple[str, ...] = ()
 
 
-def read_data_yaml(source: Source) -> Mapping[str, Any]:
-    """Return the top-level mapping of a YAML file; empty if its top level is not a mapping.
+def read_data_file(source: Source) -> Mapping[str, Any]:
+    """Return the top-level mapping of a YAML file, or of Darknet's obj.data; empty if its top level is not a mapping.
 
     `names` keeps class names as written: YAML would turn `yes` into True and `12:30` into 750.
 
     Raises:
         InputError: the file cannot be read or is not YAML.
     """
+    if source.path.suffix == ".data":
+        return _of_darknet(source)
     try:
         text = source.text
         values = yaml.safe_load(text)
@@ -45,6 +49,25 @@ def read_data_yaml(source: Source) -> Mapping[str, Any]:
     except yaml.YAMLError as error:
         raise InputError(f"{source.path}: not YAML: {' '.join(str(error).split())}") from None
     return values if isinstance(values, dict) else {}
+
+
+def _of_darknet(source: Source) -> Mapping[str, Any]:
+    """Return the lines `key = value` of obj.data, with `valid` as `val` and the class names in place of their file."""
+    rows = (line.partition("=") for line in source.text.splitlines())
+    values: dict[str, Any] = {key.strip(): value.strip() for key, equals, value in rows if equals and value.strip()}
+    if "valid" in values:
+        values.setdefault("val", values["valid"])
+    if name := values.pop("names", None):
+        spelled = (name, name.removeprefix("data/"), Path(name).name)
+        file = next((path for path in (source.path.parent / part for part in spelled) if path.is_file()), None)
+        if file is None:
+            raise InputError(f"{source.path}: names: expected a file of class names, found nothing at {name}")
+        values["names"] = _listed_names(source.file(file))
+    return values
+
+
+def _listed_names(file: Source) -> dict[int, str]:
+    return {i: line for i, line in enumerate(map(str.strip, file.text.splitlines())) if line}
 
 
 def find_classes(source: Source) -> tuple[Classes, Path]:
@@ -80,10 +103,9 @@ def find_classes(source: Source) -> tuple[Classes, Path]:
 def _first(folder: Path, source: Source) -> tuple[Classes, Path] | None:
     """Return the classes of the first file of a folder that names any, and that file; None if there is none."""
     for file in (source.file(folder / name) for name in NAME_FILES if (folder / name).is_file()):
-        if file.path.suffix not in (".yaml", ".yml"):
-            lines = enumerate(map(str.strip, file.text.splitlines()))
-            return Classes({i: line for i, line in lines if line}), file.path
-        if "names" in (values := read_data_yaml(file)):
+        if file.path.suffix not in DATA_FILES:
+            return Classes(_listed_names(file)), file.path
+        if "names" in (values := read_data_file(file)):
             return classes_of(values, file.path), file.path
     return None
 

@@ -13,6 +13,7 @@ Cells are separated by commas, tabs or semicolons; with semicolons numbers may h
 write them in many languages. A line `sep=;` above the header is skipped.
 
 A row with an image and no numbers is an image without objects; `nan`, `NaN`, `null`, `None` and `NA` are empty cells.
+As the label of a box such a word is the name of a class, unless cells of numbers hold the same word.
 Without a header the columns are keras-retinanet's: path, x1, y1, x2, y2, class.
 
 Numbers are read as fractions if those of most boxes lie between 0 and 1, else as pixels. A box of the other kind is
@@ -23,14 +24,17 @@ zeros and ones fits either kind.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.coco.rows import PHRASE_KEYS
+from coord_codec.fields import DELETED, Order, check_places, is_deleted, largest_turn
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.stated_fields import with_fields
 from coord_data.image_paths import Found, ImageIndex, find_root
 from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, around, csv_rows, image_size, is_number, number
 from coord_data.source import Source
@@ -49,6 +53,7 @@ _SIZES = (("image_width", "image_height"), ("img_width", "img_height"), ("width"
 _EMPTY = ("nan", "NaN", "null", "None", "NA")
 """Text of empty cells as pandas and other programs write them."""
 
+_NAMED_AS_EMPTY = "boxes labelled {}, read as a class of that name"
 _ROTATED = "boxes of four corners, read as the upright box around them"
 
 _LEAVES = 0.1
@@ -131,14 +136,23 @@ def read(source: Source, images: Path | None) -> Reading:
     group = corners or _group(columns, _SIZED) or ()
     image, label = _pick(columns, _IMAGE), _pick(columns, _LABEL)
     size = _group(columns, _SIZES if corners else _SIZES[:2]) or ()
+    used = {image, label, *group, *size, *_LABEL, *PHRASE_KEYS}
+    others = {name: column for name, column in columns.items() if name not in used and name}
+    empty = set[str]()
     rows: dict[str, list[_Row]] = {}
     for line_number, cells in islice(csv_rows(source.table, source.path, head.delimiter), head.rows, None):
         numbers = _values(cells, columns, group, head.delimiter)
         if any(map(str.strip, cells[head.width :])):
             numbers = f"expected {head.width} cells as in the first row, found {len(cells)}"
-        row = _Row(f"{source.path}:{line_number}", cells, numbers)
+        empty.update(text for name in group if (text := _text(cells, columns[name])) in _EMPTY)
+        fields = {name: text for name, column in others.items() if (text := _cell(cells, column))}
+        row = _Row(f"{source.path}:{line_number}", cells, numbers, fields, _text(cells, columns[label or ""]))
         rows.setdefault(_cell(cells, columns[image or ""]), []).append(row)
-    fractions = _are_fractions([row for of_image in rows.values() for row in of_image], source.path)
+    all_rows = [row for of_image in rows.values() for row in of_image]
+    fractions = _are_fractions(all_rows, source.path)
+    unit: Unit = "fractions" if fractions else "pixels"
+    order: Order = "xyxy" if corners else "xywh"
+    largest_angle = cache(lambda: largest_turn(row.fields for row in all_rows))
     folder = source.path.parent
     root = find_root(images, folder / "images", folder)
 
@@ -151,25 +165,47 @@ def read(source: Source, images: Path | None) -> Reading:
         where = of_image[0].where
         if image_file.fault:
             return RawImage(image_file.name, where, fault=image_file.fault)
-        boxes = [_box(row, columns[label or ""], corners is not None, fractions) for row in of_image if row.numbers]
+        rows = [row for row in of_image if row.numbers]
+        present = [row for row in rows if not is_deleted(row.fields)]
+        try:
+            check_places(row.fields for row in rows)
+        except InputError as error:
+            return RawImage(image_file.name, where, fault=str(error))
+        present = [row._replace(label="") if row.label in empty else row for row in present]
+        boxes = [_box(row, order, unit, largest_angle) for row in present]
         texts = [_cell(of_image[0].cells, columns[name]) for name in size]
         stated = image_size(*texts) if any(texts) else None
         notes = image_file.notes + (BAD_SIZE,) * (any(texts) and stated is None)
+        notes += (DELETED,) * (len(rows) - len(present))
         return RawImage(image_file.name, where, boxes, stated, notes=notes)
 
     notes = [f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}"]
     if other_labels := [name for name in _LABEL if name in columns and name not in (label, image)]:
-        others = ", ".join(other_labels)
-        notes.append(f"{source.path}: descriptions are read from the column {label}, not from {others}")
+        listed = ", ".join(other_labels)
+        notes.append(f"{source.path}: descriptions are read from the column {label}, not from {listed}")
+    if others:
+        notes.append(f"{source.path}: columns that are not read: {', '.join(others)}")
     if phrases := sorted(PHRASE_KEYS & columns.keys()):
         notes.append(f"{source.path}: {', '.join(phrases)}: not read; records of JSON lines may have a `query`")
     return Reading((raw_image(*of_image) for of_image in rows_by_image.items()), root, tuple(notes))
 
 
 class _Row(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        where: file and line
+        cells: its cells as written
+        numbers: those of its box; empty for an image without objects; an error message if they are invalid
+        fields: text of the cells of columns that are not read, by name
+        label: description as written
+    """
+
     where: str
     cells: list[str]
-    numbers: list[float] | str  # empty for an image without objects; an error message if they are invalid
+    numbers: list[float] | str
+    fields: dict[str, str]
+    label: str
 
 
 def _unit(numbers: list[float] | str) -> str:
@@ -201,9 +237,9 @@ def _are_fractions(rows: list[_Row], path: Path) -> bool:
     return bool(numbers) and min(numbers) >= 0 and max(numbers) <= 1
 
 
-def _box(row: _Row, label: int, corners: bool, fractions: bool) -> RawObject:
-    unit: Unit = "fractions" if fractions else "pixels"
-    stated = RawObject(_cell(row.cells, label), (), row.where, unit)
+def _box(row: _Row, order: Order, unit: Unit, largest_angle: Callable[[], float]) -> RawObject:
+    notes = (_NAMED_AS_EMPTY.format(row.label),) if row.label in _EMPTY else ()
+    stated = RawObject(row.label, (), row.where, unit, notes=notes)
     if isinstance(row.numbers, str):
         return stated._replace(fault=row.numbers)
     if _unit(row.numbers) not in ("", unit):
@@ -211,11 +247,17 @@ def _box(row: _Row, label: int, corners: bool, fractions: bool) -> RawObject:
     if len(row.numbers) == len(_FOUR_CORNERS):
         return stated._replace(corners_xyxy=around(row.numbers), outlines=(row.numbers,), as_box=(_ROTATED,))
     x, y, a, b = row.numbers
-    return stated._replace(corners_xyxy=(x, y, a, b) if corners else (x, y, x + a, y + b))
+    stated = stated._replace(corners_xyxy=(x, y, a, b) if order == "xyxy" else (x, y, x + a, y + b))
+    return stated.tried(lambda box: with_fields(box, row.fields, order, unit, largest_angle))
+
+
+def _text(cells: Sequence[str], column: int) -> str:
+    return cells[column].strip() if column < len(cells) else ""
 
 
 def _cell(cells: Sequence[str], column: int) -> str:
-    text = cells[column].strip() if column < len(cells) else ""
+    """Return the text of a cell, "" for an empty one."""
+    text = _text(cells, column)
     return "" if text in _EMPTY else text
 
 

@@ -34,6 +34,15 @@ def begin_with_boxes(rows: Sequence[Sequence[float]]) -> bool:
     return bool(size_N2.min() > 0 and low >= -SLACK and high <= 1 + SLACK)
 
 
+def _repeats_a_vertex(points: Sequence[Sequence[float]]) -> bool:
+    """Return whether an outline comes back to a vertex, as one with a hole or one that is closed does.
+
+    A pose repeats none but the point of keypoints that are not labelled, its corner at 0, 0.
+    """
+    placed = [tuple(point) for point in points if any(point)]
+    return len(set(placed)) < len(placed)
+
+
 def are_poses(rows: Sequence[Sequence[float]]) -> bool:
     """Return whether rows that could be outlines are poses without `kpt_shape`: centre, size and keypoints.
 
@@ -46,6 +55,8 @@ def are_poses(rows: Sequence[Sequence[float]]) -> bool:
     if len({len(row) for row in rows}) != 1 or not begin_with_boxes(rows):
         return False
     points_NV2 = np.array(rows).reshape(len(rows), -1, 2)
+    if sum(_repeats_a_vertex(points) for points in points_NV2.tolist()) >= _MOST * len(rows):
+        return False
     centre_N2, size_N2, vertices = points_NV2[:, 0], points_NV2[:, 1], points_NV2.shape[1]
     others_NV2 = np.delete(points_NV2, 1, axis=1)
     low_N2, high_N2 = others_NV2.min(axis=1), others_NV2.max(axis=1)

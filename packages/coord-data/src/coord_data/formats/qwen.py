@@ -14,16 +14,20 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from coord_codec.fields import Unit, largest_turn
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.negatives import ABSENT, check_no_video, says_no_box, says_none
+from coord_data.formats.stated_fields import kept, with_fields
 from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of, number, query_of
 from coord_data.source import Source
 
 _KEYS = ("bbox_2d", "point_2d")
+_READ = frozenset((*_KEYS, "label"))
 _MARKED = re.compile(
     r"(?:<\|object_ref_start\|>|<ref>)(?P<name>.*?)(?:<\|object_ref_end\|>|</ref>)"
     r"|(?:<\|box_start\|>|<box>)(?P<box>.*?)(?:<\|box_end\|>|</box>)",
@@ -48,11 +52,20 @@ def read(source: Source, images: Path | None, pixels: bool | None = None) -> Rea
         images: folder of its images
         pixels: whether numbers are pixels; inferred from the largest number if None
     """
-    raw_images = list(images_of(source.records(), _images))
+    fields: dict[str, Mapping[str, Any]] = {}
+    raw_images = list(images_of(source.records(), partial(_images, fields)))
     numbers = (v for image in raw_images for box in image.objects for v in box.corners_xyxy)
     largest = max(filter(math.isfinite, numbers), default=0.0)
     if pixels is None:
         pixels = largest > 1000
+    largest_angle = cache(partial(largest_turn, fields.values()))
+
+    def with_stated(box: RawObject) -> RawObject:
+        of_box = fields.get(box.where, {})
+        unit: Unit = "pixels" if pixels else "thousandths"
+        return box.tried(lambda stated: with_fields(stated, of_box, "xyxy", unit, largest_angle))
+
+    raw_images = [image._replace(objects=list(map(with_stated, image.objects))) for image in raw_images]
     if not pixels:
         raw_images = [image._replace(objects=map(_as_fractions, image.objects)) for image in raw_images]
     unit = "pixels" if pixels else "thousandths of the image; --format qwen-pixels reads pixels"
@@ -64,10 +77,13 @@ def _as_fractions(box: RawObject) -> RawObject:
     return box._replace(corners_xyxy=tuple(v / 1000 for v in box.corners_xyxy), unit="fractions")
 
 
-def _images(record: Mapping[str, Any], where: str) -> list[RawImage]:
+def _images(fields: dict[str, Mapping[str, Any]], record: Mapping[str, Any], where: str) -> list[RawImage]:
+    """Return the image of a record; `fields` gets those of each object, which are read once the unit is known."""
+    check_no_video(record)
     names = [n for n in as_list(record.get("images", record.get("image"))) if isinstance(n, str)]
     answers: list[str] = []
     marked: list[Any] = []
+    boxes_in_markers = 0
     name = ""
     for turn in as_list(record.get("messages", record.get("conversations"))):
         if not isinstance(turn, Mapping):
@@ -81,20 +97,31 @@ def _images(record: Mapping[str, Any], where: str) -> list[RawImage]:
                 if match["name"] is not None:
                     name = match["name"].strip()
                 elif is_answer:
+                    boxes_in_markers += 1
                     marked += _in_markers(match["box"], name)
-            if is_answer and (any(key in text for key in _KEYS) or text.strip("`json\n ") == "[]"):
+            if is_answer and (any(key in text for key in _KEYS) or says_none(text)):
                 answers.append(text)
     if len(names) != 1:
         raise InputError(f"expected one image, found {len(names)}")
-    if not answers and not marked:
+    if not answers and not boxes_in_markers:
         raise InputError("expected an answer with bbox_2d or a box in markers, found none")
     objects = [item for answer in answers for item in _objects(answer)] if answers else marked
-    boxes = (RawObject("", (), f"{where}: bbox_2d {i}").tried(partial(_box, item)) for i, item in enumerate(objects))
-    return [RawImage(names[0].removeprefix("file://"), where, list(boxes), extra=query_of(record))]
+    objects, notes = kept(objects, _READ)
+    boxes = []
+    for position, item in enumerate(objects):
+        if isinstance(item, Mapping):
+            if says_no_box(item.get("bbox_2d", item.get("point_2d", item))):
+                notes += (ABSENT,)
+                continue
+            fields[f"{where}: bbox_2d {position}"] = item
+        boxes.append(RawObject("", (), f"{where}: bbox_2d {position}").tried(partial(_box, item)))
+    return [RawImage(names[0].removeprefix("file://"), where, boxes, extra=query_of(record), notes=notes)]
 
 
 def _in_markers(text: str, name: str) -> list[Any]:
     """Return the objects of the boxes between a pair of markers in the form of JSON answers."""
+    if says_none(text):
+        return [{"bbox_2d": None, "label": name}]
     numbers = [float(number) for number in _NUMBER.findall(text)]
     if not numbers or len(numbers) % 4:
         return [text]
@@ -103,9 +130,12 @@ def _in_markers(text: str, name: str) -> list[Any]:
 
 def _objects(answer: str) -> list[Any]:
     """Return the objects of the JSON in an answer."""
+    if says_none(answer):
+        return []
     begin, end = answer.find("["), answer.rfind("]")
-    if "{" in answer[: max(begin, 0)]:
-        begin, end = answer.find("{"), answer.rfind("}")
+    brace = answer.find("{")
+    if brace >= 0 and (brace < begin or begin < 0):
+        begin, end = brace, answer.rfind("}")
     try:
         return as_list(json.loads(answer[begin : end + 1]))
     except (ValueError, RecursionError) as error:

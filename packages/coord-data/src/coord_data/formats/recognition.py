@@ -146,6 +146,8 @@ def _unknown(source: Source) -> str:
     """Return why a source that no format fits is refused."""
     titles = [row.title for row in FORMATS.values()]
     if source.is_dir:
+        if (tool := _tool_of_folder(source)) not in ("", *titles):
+            return f"a folder of files of {tool}, {ADVICE}"
         return f"expected annotations in this folder, found {_listing(source)}"
     if source.path.suffix.lower() in IMAGE_SUFFIXES:
         return "an image; expected annotations, or a folder of them"
@@ -154,6 +156,12 @@ def _unknown(source: Source) -> str:
     if (tool := tool_of(source.path)) not in ("", *titles):
         return f"a file of {tool}, {ADVICE}"
     return f"expected annotations ({', '.join(titles)}), found text that begins with {source.head[:30]!r}"
+
+
+def _tool_of_folder(source: Source) -> str:
+    """Return the tool that writes the first text files of a folder and its subfolders; "" if none is known."""
+    files = source.glob("*.txt", "*/*.txt", "*/*/*.txt")[:_FOLDERS]
+    return next(filter(None, map(tool_of, files)), "")
 
 
 def _listing(source: Source) -> str:

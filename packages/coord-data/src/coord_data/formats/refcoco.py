@@ -17,6 +17,7 @@ from typing import Any
 from coord_codec import InputError, read_annotations
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.coco import example_document
+from coord_data.formats.stated_fields import with_fields
 from coord_data.image_paths import find_root
 from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of
 from coord_data.source import Source
@@ -80,6 +81,7 @@ def _phrases(boxes: Mapping[Any, Any], images: Mapping[Any, Any], ref: Any, wher
     for phrase in sentences:
         outlines = annotation.get("segmentation") or ()
         box = RawObject(phrase.strip(), (x, y, x + w, y + h), where, outlines=outlines)
+        box = box.tried(partial(with_fields, fields=annotation, order="xywh", unit="pixels"))
         yield RawImage(name, where, [box], size, extra={"query": phrase.strip(), "split": ref.get("split")})
 
 

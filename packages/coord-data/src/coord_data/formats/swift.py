@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from coord_codec.fields import of_meaning
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.negatives import ABSENT, check_no_video, says_no_box
 from coord_data.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, check, images_of, number, query_of
 from coord_data.source import Source
 
@@ -30,6 +32,7 @@ _UNNAMED = (
     "expected a <ref-object> in the messages that names this box, found none (objects.ref has {} names for {} boxes): "
     "write a name for each box into objects.ref, and <ref-object> before its <bbox>"
 )
+_READ = frozenset(("ref", "bbox", "bbox_type", "image_id"))
 _TAGS = re.compile(r"<ref-object>|<bbox>")
 
 
@@ -57,8 +60,10 @@ def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
     objects = record.get("objects")
     if _are_captioned(objects):
         objects = _of_captions(objects)
-    if not isinstance(objects, Mapping) or not (boxes := objects.get("bbox")):
+    check_no_video(record)
+    if not isinstance(objects, Mapping) or "bbox" not in objects:
         raise InputError("a conversation without boxes: there is nothing to detect in it; remove it")
+    boxes = [] if objects["bbox"] is None else objects["bbox"]
     check(names and all(isinstance(name, str) for name in names), "images: expected paths", stated)
     check(isinstance(boxes, list), "objects.bbox: expected a list of boxes", boxes)
     indices = as_list(objects.get("image_id"))
@@ -67,13 +72,18 @@ def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
     for index in indices:
         expected = f"objects.image_id: expected whole numbers from 0 to {len(names) - 1}"
         check(isinstance(index, int) and 0 <= index < len(names), expected, index)
+    for name, value in of_meaning(objects, "turn", "shape", "place"):
+        expected = f"objects.{name}: expected no angle, other shape or frame beside bbox"
+        check(name in _READ or not value, expected, value)
     if len(names) > 1 and len(indices) < len(boxes):
         expected = f"objects.image_id: expected the index of each box's image among {len(names)}, counted from 0"
         raise InputError(f"{expected}, found {len(indices)} numbers for {len(boxes)} boxes")
     read = list(_boxes(record, objects, where))
     for position, name in enumerate(names):
         own = [box for n, box in enumerate(read) if (indices[n] if n < len(indices) else 0) == position]
-        yield RawImage(name, where, own, extra=query_of(record))
+        targets = [box for box in own if box.corners_xyxy or box.fault]
+        notes = (ABSENT,) * (len(own) - len(targets))
+        yield RawImage(name, where, targets, extra=query_of(record), notes=notes)
 
 
 def _of_captions(objects: Any) -> dict[str, Any]:
@@ -108,7 +118,7 @@ def _references(record: Mapping[str, Any]) -> list[int]:
 
 
 def _boxes(record: Mapping[str, Any], objects: Mapping[str, Any], where: str) -> Iterator[RawObject]:
-    boxes, refs, ref_of_box = objects["bbox"], as_list(objects.get("ref")), _references(record)
+    boxes, refs, ref_of_box = objects["bbox"] or [], as_list(objects.get("ref")), _references(record)
     kind = objects.get("bbox_type", "real")
     unit, scale = _UNITS.get(str(kind), ("pixels", 1.0))
     for position, box in enumerate(boxes):
@@ -117,8 +127,9 @@ def _boxes(record: Mapping[str, Any], objects: Mapping[str, Any], where: str) ->
         desc, fault = (str(refs[ref]), "") if 0 <= ref < len(refs) else ("", _UNNAMED.format(len(refs), len(boxes)))
         if str(kind) not in _UNITS:
             fault = f"bbox_type: expected {', '.join(_UNITS)}, found {kind!r}"
+        numbers = [] if says_no_box(box) else as_list(box)
         try:
-            corners = tuple(number(v) / scale for v in as_list(box))
+            corners = tuple(number(v) / scale for v in numbers)
         except ValueError:
             corners, fault = (), f"expected x1, y1, x2, y2, found {as_json(box)}"
         is_point = len(corners) == 2

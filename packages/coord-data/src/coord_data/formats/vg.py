@@ -6,18 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.stated_fields import kept, with_fields
 from coord_data.image_paths import Found, ImageIndex, find_root
 from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, check, image_size, number
 from coord_data.source import Source
 
 _SAMPLED_RECORDS = 100
 _SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))
+_READ = frozenset(("x", "y", "w", "h", "width", "height", "names", "phrase", "synsets", "attributes")).union(
+    ("object_id", "region_id", "image_id", "merged_object_ids")
+)
 _FILES = ("objects.json", "region_descriptions.json")
 
 
@@ -89,7 +94,11 @@ def _image(record: Any, where: str, facts: Mapping[Any, Any], image: Found) -> R
     stated = facts.get(image_id, {})
     size = image_size(stated.get("width"), stated.get("height"))
     bad = (BAD_SIZE,) * (size is None and bool(stated.get("width") or stated.get("height")))
-    return RawImage(image.name, where, list(_boxes(boxes, where)), size, image_id, notes=image.notes + bad)
+    try:
+        objects, notes = kept(boxes, _READ)
+    except InputError as error:
+        return RawImage(image.name, where, fault=str(error))
+    return RawImage(image.name, where, list(_boxes(objects, where)), size, image_id, notes=image.notes + bad + notes)
 
 
 def _boxes(boxes: list[Any], where: str) -> Iterator[RawObject]:
@@ -103,7 +112,8 @@ def _boxes(boxes: list[Any], where: str) -> Iterator[RawObject]:
             yield RawObject("", (), box_where, fault=f"expected names or phrase, x, y, w and h, found {as_json(box)}")
             continue
         several = ("objects with several names, of which the first is used",) * (len(names) > 1)
-        yield RawObject(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
+        stated = RawObject(str(names[0] or "").strip(), (x, y, x + w, y + h), box_where, notes=several)
+        yield stated.tried(partial(with_fields, fields=box, order="xywh", unit="pixels"))
 
 
 FORMAT = AnnotationFormat(

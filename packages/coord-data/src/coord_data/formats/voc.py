@@ -12,6 +12,7 @@ tool, and fractions are counted as well. (VOC2012 itself has a few.)
 | `truncated`, `occluded` 1 | kept and counted |
 | `robndbox` (angle in radians), attribute `rotation` of CVAT (degrees) | an oriented box; as a box the one around it |
 | `polygon` | a polygon; as a box that of `bndbox`, or the one around it, counted |
+| `deleted` 1, as LabelMe's first site writes it | left out and counted |
 | `part` of an object | not read |
 """
 
@@ -23,15 +24,17 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import Element, ParseError
 
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse
 
-from coord_codec.coco.shapes import rotated_corners
 from coord_codec.counts import counted
+from coord_codec.fields import DELETED, is_deleted, rotated_corners
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.stated_fields import ROTATED, with_fields
 from coord_data.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.raw import RawImage, RawObject, Reading, around, image_size, number
 from coord_data.source import Source
@@ -46,7 +49,6 @@ _FLAGS = {
 }
 _FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
 _FEW_FRACTIONS = "boxes with fractions, counted from 1 like the others of this source, most of which are whole numbers"
-_ROTATED = "rotated boxes, read as the upright box around them"
 _POLYGONS = "polygons, read as the box around them"
 _STALE = "files that state the image of another file: the image with the file's own name is used"
 _AT_ZERO = "boxes with a side at 0 where Pascal VOC counts from 1: does the tool that wrote them count from 0?"
@@ -190,11 +192,18 @@ def _image(file: Path, image: Found, start: int) -> RawImage:
     except InputError as error:
         return RawImage("", str(file), fault=str(error))
     size = image_size(top.findtext("size/width"), top.findtext("size/height"))  # some tools omit it or write 0
-    return RawImage(image.name, str(file), _boxes(top, file, start), size, notes=image.notes)
+    deleted = sum(map(_is_deleted, top.iterfind("object")))
+    return RawImage(image.name, str(file), _boxes(top, file, start), size, notes=image.notes + (DELETED,) * deleted)
+
+
+def _is_deleted(element: Element) -> bool:
+    return is_deleted(_fields(element))
 
 
 def _boxes(top: Element, file: Path, start: int) -> Iterator[RawObject]:
     for position, element in enumerate(top.findall("object")):
+        if _is_deleted(element):
+            continue
         stated = RawObject((element.findtext("name") or "").strip(), (), f"{file}: object {position}")
         yield stated.tried(partial(_box, element, start))
 
@@ -211,7 +220,7 @@ def _place(element: Element, start: int, stated: RawObject) -> RawObject:
     if box is None and rotated is not None:
         cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
         outline = rotated_corners((cx - w / 2, cy - h / 2, w, h), math.degrees(angle))
-        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_ROTATED,))
+        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(ROTATED,))
     has_fractions = any("." in text for text in _corner_texts(element))
     notes = (_FRACTIONS,) if start == 0 else (_FEW_FRACTIONS,) * has_fractions
     outline = _outline(polygon, start) if polygon is not None else []
@@ -219,10 +228,8 @@ def _place(element: Element, start: int, stated: RawObject) -> RawObject:
         x1, y1, x2, y2 = (_number(box, side) for side in _SIDES)
         stated = stated._replace(notes=notes + (_AT_ZERO,) * (start == 1 and 0 in (x1, y1)))
         x1, y1 = x1 - start, y1 - start
-        if angle := _rotation(element):
-            outline = rotated_corners((x1, y1, x2 - x1, y2 - y1), angle)
-            return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_ROTATED,))
-        return stated._replace(corners_xyxy=(x1, y1, x2, y2), outlines=(outline,) if outline else ())
+        stated = stated._replace(corners_xyxy=(x1, y1, x2, y2), outlines=(outline,) if outline else ())
+        return with_fields(stated, _fields(element), "xyxy", "pixels")
     if not outline:
         raise InputError("expected bndbox with xmin, ymin, xmax and ymax, found none")
     x1, y1, x2, y2 = around(outline)
@@ -238,16 +245,14 @@ def _outline(polygon: Element, start: int) -> list[float]:
     return [value - start / 2 for point in zip(xs, ys, strict=True) for value in point]
 
 
-def _rotation(element: Element) -> float:
-    """Return the rotation of a CVAT box in degrees; 0 if none is stated."""
+def _fields(element: Element) -> dict[str, Any]:
+    """Return the fields of an object beside its corners, and the rotation of a CVAT box among its attributes."""
+    inner = [child for name in ("bndbox", "robndbox") for child in element.iterfind(f"{name}/*")]
+    texts = {child.tag: (child.text or "").strip() for child in (*element, *inner) if not len(child)}
     for attribute in element.iterfind("attributes/attribute"):
         if (attribute.findtext("name") or "").strip() == "rotation":
-            try:
-                angle = number(attribute.findtext("value"))
-            except ValueError:
-                return 0.0  # a custom attribute with the same name
-            return angle % 360 if math.isfinite(angle) else 0.0
-    return 0.0
+            return {**texts, "attributes": {"rotation": attribute.findtext("value")}}
+    return texts
 
 
 def _number(element: Element, name: str) -> float:

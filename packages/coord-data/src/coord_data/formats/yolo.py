@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.class_names import NAME_FILES, Classes, classes_of, find_classes, read_data_yaml
+from coord_data.formats.class_names import DATA_FILES, NAME_FILES, Classes, classes_of, find_classes, read_data_file
 from coord_data.formats.label_files import (
     Labelled,
     find_labels,
@@ -55,9 +55,10 @@ _EMPTY = "images without a label file, taken as images without objects"
 def recognise(source: Source) -> bool:
     """Return whether a source is a data.yaml with names, or a folder of images with numeric labels."""
     if not source.is_dir:
-        return source.path.suffix in (".yaml", ".yml") and "names" in read_data_yaml(source)
-    yamls = [source.file(path) for path in source.glob("*.yaml", "*.yml") if path.name.startswith("data")]
-    if any("names" in read_data_yaml(file) for file in yamls):
+        return source.path.suffix in DATA_FILES and "names" in read_data_file(source)
+    patterns = ("data*.yaml", "data*.yml", "obj.data")
+    yamls = [source.file(path) for path in source.glob(*patterns)]
+    if any("names" in read_data_file(file) for file in yamls):
         return True
     folders = dict.fromkeys(image.parent for image in image_files(source.path))
     places = dict.fromkeys(place for folder in folders for place in label_folders(folder, source.path))
@@ -83,7 +84,7 @@ def read(source: Source, images: Path | None) -> Reading:
         top, paths, notes = _folder_images(source, images)
         notes = (f"{source.path}: class names are read from {names}", *notes) if names.parent != source.path else notes
     else:
-        values = read_data_yaml(source) if source.path.suffix in (".yaml", ".yml") else {}
+        values = read_data_file(source) if source.path.suffix in DATA_FILES else {}
         if "names" not in values:
             raise InputError(
                 f"{source.path}: expected the data.yaml of YOLO labels, with names, found none; name that file, or the "
@@ -148,7 +149,7 @@ def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | Non
     """
     source = Source(source) if isinstance(source, Path) else source
     file = next(iter(_yamls(source)), None)
-    values = {} if file is None else read_data_yaml(source.file(file))
+    values = {} if file is None else read_data_file(source.file(file))
     splits = [name for name in _HELD_OUT if values.get(name)]
     if file is None or not splits:
         return None
@@ -179,17 +180,17 @@ def held_out(source: Source | Path, images: Path | None = None) -> HeldOut | Non
 def _yamls(source: Source) -> list[Path]:
     """Return the files of a source that can be its data.yaml."""
     files = [source.path / name for name in NAME_FILES] if source.is_dir else [source.path]
-    return [file for file in files if file.suffix in (".yaml", ".yml") and file.is_file()]
+    return [file for file in files if file.suffix in DATA_FILES and file.is_file()]
 
 
 def _folder_images(source: Source, images: Path | None) -> tuple[Path, list[Path], tuple[str, ...]]:
     """Return the result of `_images_of` for a data.yaml in a folder that names training images, else all images."""
     folder = source.path
     notes: tuple[str, ...] = ()
-    file = next((path for path in _yamls(source) if read_data_yaml(source.file(path)).get("train")), None)
+    file = next((path for path in _yamls(source) if read_data_file(source.file(path)).get("train")), None)
     if file is not None:
         try:
-            top, image_paths, notes = _images_of(file, read_data_yaml(source.file(file)))
+            top, image_paths, notes = _images_of(file, read_data_file(source.file(file)))
             if not image_paths:
                 raise InputError(f"{file}: train: expected images, found none")
         except InputError as error:
@@ -221,7 +222,8 @@ def _images_of(file: Path, values: Mapping[str, Any], split: str = "train") -> t
     paths: dict[str, Path] = {}
     listed = 0
     for entry in map(str, entries):
-        spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../"))]  # as Roboflow writes ../train/images
+        # Roboflow writes ../train/images, Darknet data/train.txt.
+        spelled = [*_spellings(entry), *_spellings(entry.removeprefix("../")), *_spellings(entry.removeprefix("data/"))]
         places = list(dict.fromkeys(start / name for start in (*tops, file.parent) for name in spelled))
         place = next((place for place in places if place.exists()), None)
         if place is None:

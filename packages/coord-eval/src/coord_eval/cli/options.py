@@ -160,8 +160,8 @@ def fusion_option(help_text: str) -> Any:
 
 def scoring(
     backend: Annotated[
-        Literal["pycocotools", "faster-coco-eval"], Option(help="Library that computes the COCO metrics.")
-    ] = "pycocotools",
+        Literal["coord_eval", "pycocotools"], Option(help="What computes the COCO metrics; the values are the same.")
+    ] = "coord_eval",
     lenient: Annotated[
         bool, Option("--lenient", help="Leave out faulty records of the ground truth and count them.")
     ] = False,

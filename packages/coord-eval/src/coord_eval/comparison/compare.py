@@ -14,6 +14,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
+from coord_codec.html import fragment, notes, table
 from coord_eval.comparison.page import comparison_page, with_seeds
 from coord_eval.diagnosis.answers import NEAR_ZERO, learnt_nothing
 from coord_eval.evaluation import Evaluation, join_lines
@@ -121,6 +122,13 @@ class Comparison:
             "p by Holm's method over these metrics and all runs: at most 5 % of comparisons of equal runs have a *"
         )
         yield from map(self.verdict, others)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdicts, and the headline metrics of each run."""
+        first = next(iter(self.metrics))
+        shown = [name for name in self.metrics[first] if figure_of(name).headline]
+        rows = [(run, *(fixed(row[name]["value"], 3) for name in shown)) for run, row in self.metrics.items()]
+        return fragment(notes(list(map(self.verdict, self.differences))) + table(("run", *shown), rows))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types, values unrounded."""

@@ -1,26 +1,21 @@
-"""The twelve COCO metrics (Lin et al. 2014, https://cocodataset.org/#detection-eval), in two ways.
+"""The twelve COCO metrics (Lin et al. 2014, https://cocodataset.org/#detection-eval), from one matching.
 
-- `coco_scores` runs a backend, pycocotools or faster-coco-eval. `coco` and `per_class` of an evaluation are its values,
-  so that they equal those of pycocotools to the last digit.
-- `ApTable` and the functions on it compute the same metrics from our own matching (`match.matching`), also under
-  image weights, which no backend supports. They serve intervals, AP with a constant score, AP of any label, the
-  ceiling and error costs.
+- `coco_scores` samples precision at 101 recalls from the matching on which all other figures stand (`match.matching`).
+  Its arrays are those of pycocotools to the last bit, which tests verify with ties, crowds, zero boxes, areas on
+  the borders and IoUs on the thresholds; `backend="pycocotools"` computes them with that library instead.
+- `ApTable` computes AP and AR under image weights, for intervals and error costs.
 
-Tests verify that both agree within 1e-12 for labels, thresholds, areas, limits, ties and crowd regions, and that
-weights agree with pycocotools on copies of the images.
-
-Shapes: B weightings, I images, T IoU thresholds, R recall points, K categories, A area ranges, M detection limits,
-d detections of one category by descending score, h those of them that are hits.
+Shapes: B weightings, I images, T IoU thresholds, R recall points, K categories, L detection limits, d detections of one
+category by descending score, h those of them that are hits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import MAX_DETECTIONS, RankedMatches, Scored
@@ -104,55 +99,113 @@ class _Label:
 
 COCO_KEYS = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl")
 """Names of the twelve metrics, in the order of `COCOeval.stats`."""
-BACKENDS = ("pycocotools", "faster-coco-eval")
-"""Libraries that compute the twelve metrics; the second needs the extra `fast` and gives the same values."""
+BACKENDS = ("coord_eval", "pycocotools")
+"""What computes the twelve metrics: this package, or the library whose values it has."""
+
+
+@dataclass(frozen=True, eq=False)
+class PrecisionRecall:
+    """COCO's precision and recall of the objects of one area range, as pycocotools accumulates them.
+
+    Attributes:
+        precision_TRK: highest precision at each recall or a higher one; -1 for categories without objects
+        recall_LTK: highest recall for each limit of detections; -1 for categories without objects
+    """
+
+    precision_TRK: np.ndarray
+    recall_LTK: np.ndarray
+
+
+def precision_recall(
+    truth: GroundTruth, detections: Detections, matches: RankedMatches, limits: Sequence[int] = MAX_DETECTIONS
+) -> PrecisionRecall:
+    """Return precision and recall of one matching, whose limit of detections is the last of `limits`.
+
+    Recall increases only at hits, so that precision is looked at there alone: each recall point is reached by a number
+    of hits, and its precision is the highest of the hits from this one on.
+    """
+    names, thresholds = len(truth.categories), len(matches.thresholds)
+    objects_K = np.bincount(truth.category_N[matches.counted_N], minlength=names)
+    present_K = objects_K > 0
+    precision_TRK = np.full((thresholds, len(RECALL_POINTS), names), -1.0)
+    recall_LTK = np.full((len(limits), thresholds, names), -1.0)
+    needed_KR = _hits_needed(np.maximum(objects_K, 1))
+    order = matches.order_D[detections.category_D[matches.order_D] < names]
+    order = order[np.argsort(detections.category_D[order], kind="stable")]
+    label_d, place_d = detections.category_D[order], matches.place_D[order]
+    for t in range(thresholds):
+        counted_d = ~matches.ignored_TD[t, order]
+        hit_d = matches.hit_TD[t, order]
+        boxes_d = np.cumsum(counted_d)
+        at = np.flatnonzero(hit_d)
+        label_h = label_d[at]
+        first_K = np.searchsorted(label_h, np.arange(names + 1))
+        hits_K = np.diff(first_K)
+        before_K = np.append(0, boxes_d)[np.searchsorted(label_d, np.arange(names))]
+        hits_h = np.arange(len(at)) - first_K[label_h] + 1
+        boxes_h = (boxes_d[at] - before_K[label_h]).astype(np.float64)
+        precision_h = hits_h / (boxes_h + np.spacing(1))  # as pycocotools does
+        begins = (first_K[:-1, None] + np.minimum(needed_KR - 1, hits_K[:, None])).ravel()
+        is_empty = begins >= np.append(begins[1:], len(at))
+        best = np.maximum.reduceat(np.append(precision_h, 0.0), begins) if names else np.zeros(0)
+        best_KR = np.where(is_empty, 0.0, best).reshape(needed_KR.shape)
+        best_KR = np.maximum.accumulate(best_KR[:, ::-1], axis=1)[:, ::-1]
+        precision_TRK[t, :, present_K] = best_KR[present_K]
+        for place, limit in enumerate(limits):
+            found_K = np.bincount(label_h[place_d[at] < limit], minlength=names)
+            recall_LTK[place, t, present_K] = found_K[present_K] / objects_K[present_K]
+    return PrecisionRecall(precision_TRK, recall_LTK)
+
+
+def _hits_needed(objects_K: np.ndarray) -> np.ndarray:
+    """Return the least number of hits [K, R], 1 or more, that reaches each recall point of so many objects."""
+    objects_K1 = objects_K[:, None]
+    needed_KR = np.ceil(RECALL_POINTS * objects_K1)
+    # The product is rounded, and what counts is the quotient.
+    needed_KR -= (needed_KR - 1) / objects_K1 >= RECALL_POINTS
+    needed_KR += needed_KR / objects_K1 < RECALL_POINTS
+    at_least_one: np.ndarray = np.maximum(needed_KR, 1).astype(np.int64)
+    return at_least_one
 
 
 @dataclass(frozen=True, eq=False)
 class CocoScores:
-    """Result of one evaluation by a backend.
+    """COCO's precision and recall of all objects, and of small, medium and large ones if image sizes are known."""
 
-    Attributes:
-        summary: the twelve metrics; -1 where no object of that kind exists, as in pycocotools
-        precision_TRKAM: interpolated precision, -1 for categories without objects
-        recall_TKAM: highest recall, -1 for categories without objects
-    """
+    all_areas: PrecisionRecall
+    by_size: tuple[PrecisionRecall, ...]
 
-    summary: dict[str, float]
-    precision_TRKAM: np.ndarray
-    recall_TKAM: np.ndarray
+    @property
+    def summary(self) -> dict[str, float]:
+        """The twelve metrics as `COCOeval.summarize` computes them; -1 where no object of that kind exists."""
+        precision_TRK = self.all_areas.precision_TRK
+        ap_S = [mean_present(part.precision_TRK) for part in self.by_size] or [-1.0] * 3
+        ar_S = [mean_present(part.recall_LTK[-1]) for part in self.by_size] or [-1.0] * 3
+        ap = [mean_present(part) for part in (precision_TRK, precision_TRK[0], precision_TRK[5])]
+        ar = [mean_present(recall_TK) for recall_TK in self.all_areas.recall_LTK]
+        return dict(zip(COCO_KEYS, (*ap, *ap_S, *ar, *ar_S), strict=True))
 
     def per_category(self) -> tuple[np.ndarray, np.ndarray]:
         """Return AP and AP50 of each category, -1 where it has no objects."""
-        precision_TRK = self.precision_TRKAM[:, :, :, 0, -1]
-        categories = range(precision_TRK.shape[2])
-        return (
-            np.array([mean_present(precision_TRK[:, :, k]) for k in categories]),
-            np.array([mean_present(precision_TRK[0, :, k]) for k in categories]),
-        )
+        precision_KTR = np.ascontiguousarray(self.all_areas.precision_TRK.transpose(2, 0, 1))
+        names, thresholds, points = precision_KTR.shape
+        ap_K = precision_KTR.reshape(names, thresholds * points).mean(axis=1)
+        ap50_K = precision_KTR[:, 0].mean(axis=1)
+        return ap_K, ap50_K
 
 
-def coco_scores(truth: GroundTruth, detections: Detections, backend: str = "pycocotools") -> CocoScores:
-    """Compute the twelve metrics with a backend.
+def coco_scores(scored: Scored, backend: str = "coord_eval") -> CocoScores:
+    """Return COCO's precision and recall; detections with labels that the ground truth does not have count nowhere."""
+    truth, detections = scored.truth, scored.detections
+    if backend == "pycocotools":
+        from coord_eval.metrics.pycoco import by_pycocotools
 
-    Detections with labels that the ground truth does not have belong to no category that COCO averages over. Image and
-    annotation ids are replaced by 1, 2, ... in the order in which pycocotools would process the original ids, since it
-    interprets id 0 as "no match".
-
-    Raises:
-        InputError: for an unknown backend, or one that is not installed
-    """
-    coco_class, evaluator_class = _backend(backend)
-    crowd_N = truth.crowd_N.astype(int)
-    objects = _records("iscrowd", truth.image_N, truth.category_N, truth.boxes_N4, truth.area_N, crowd_N)
-    known = detections.take(np.nonzero(detections.category_D < len(truth.categories))[0])
-    area_D = known.boxes_D4[:, 2] * known.boxes_D4[:, 3]
-    boxes = _records("score", known.image_D, known.category_D, known.boxes_D4, area_D, known.scores_D)
-    evaluator = evaluator_class(*(indexed(coco_class, truth, rows) for rows in (objects, boxes)), "bbox")
-    evaluator.evaluate()
-    evaluator.accumulate()
-    precision, recall = evaluator.eval["precision"], evaluator.eval["recall"]
-    return CocoScores(_summarize(precision, recall, truth.sizes_known), precision, recall)
+        all_areas, *by_size = (PrecisionRecall(*arrays) for arrays in by_pycocotools(truth, detections))
+        return CocoScores(all_areas, tuple(by_size) if truth.sizes_known else ())
+    by_size = [
+        precision_recall(truth, detections, matches, MAX_DETECTIONS[-1:]) for matches in scored.coco_matches_by_size
+    ]
+    return CocoScores(precision_recall(truth, detections, scored.coco_matches), tuple(by_size))
 
 
 def coco_measure(scored: Scored) -> Measure:
@@ -178,14 +231,6 @@ def coco_measure_by_size(scored: Scored) -> Measure:
         return values
 
     return measure
-
-
-def own_summary(scored: Scored) -> dict[str, float]:
-    """Return the twelve metrics from our own matching, -1 where one is undefined."""
-    once = np.ones((1, len(scored.truth)), np.int32)
-    values = coco_measure(scored)(once) | coco_measure_by_size(scored)(once)
-    floats = {key: float(values[key][0]) if key in values else np.nan for key in COCO_KEYS}
-    return {key: -1.0 if np.isnan(value) else value for key, value in floats.items()}
 
 
 def ap_summary(table: ApTable, weights_BI: np.ndarray, ending: str = "") -> dict[str, np.ndarray]:
@@ -224,52 +269,3 @@ def mean_present(values: np.ndarray) -> float:
     """Return the mean of the values other than NaN and -1, which pycocotools uses for undefined; -1 without any."""
     present = values[values > -1]
     return float(present.mean()) if present.size else -1.0
-
-
-def _summarize(precision_TRKAM: np.ndarray, recall_TKAM: np.ndarray, sizes_known: bool) -> dict[str, float]:
-    """Return the twelve metrics as `COCOeval.summarize` computes them; those by size are -1 without image sizes."""
-    values = [
-        mean_present(precision_TRKAM[:, :, :, 0, 2]),
-        mean_present(precision_TRKAM[0, :, :, 0, 2]),
-        mean_present(precision_TRKAM[5, :, :, 0, 2]),
-        *(mean_present(precision_TRKAM[:, :, :, area, 2]) if sizes_known else -1.0 for area in (1, 2, 3)),
-        *(mean_present(recall_TKAM[:, :, 0, limit]) for limit in (0, 1, 2)),
-        *(mean_present(recall_TKAM[:, :, area, 2]) if sizes_known else -1.0 for area in (1, 2, 3)),
-    ]
-    return dict(zip(COCO_KEYS, values, strict=True))
-
-
-def _backend(name: str) -> tuple[type, type]:
-    """Return the `COCO` and `COCOeval` classes of a backend."""
-    if name == "pycocotools":
-        from coord_eval.metrics.pycoco import QuietCOCO, QuietCOCOeval
-
-        return QuietCOCO, QuietCOCOeval
-    if name not in BACKENDS:
-        raise InputError(f"backend: expected one of {', '.join(BACKENDS)}, found {name!r}")
-    try:
-        from faster_coco_eval import COCO, COCOeval_faster
-    except ImportError as error:
-        raise InputError(f"backend {name}: not installed; pip install faster-coco-eval") from error
-    return COCO, COCOeval_faster
-
-
-def indexed(coco_class: type, truth: GroundTruth, annotations: list[dict[str, Any]]) -> Any:
-    """Return an indexed `COCO` object; it is built here since `loadRes` does not accept an empty list."""
-    coco = coco_class()
-    coco.dataset = {
-        "images": [{"id": i + 1} for i in range(len(truth))],
-        "categories": [{"id": k + 1} for k in range(len(truth.categories))],
-        "annotations": annotations,
-    }
-    coco.createIndex()
-    return coco
-
-
-def _records(key: str, *columns: np.ndarray) -> list[dict[str, Any]]:
-    """Return a COCO record for each box, from the columns image, category, box, area and `key`."""
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    return [
-        {"id": n, "image_id": image + 1, "category_id": category + 1, "bbox": box, "area": area, key: value}
-        for n, (image, category, box, area, value) in enumerate(rows, 1)
-    ]

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from coord_codec import InputError
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
-from coord_eval.metrics.coco import RECALL_POINTS, ApTable, CocoScores
-from coord_eval.metrics.sums import mean_of_present
+from coord_eval.metrics.coco import RECALL_POINTS, CocoScores, mean_present, precision_recall
 from coord_eval.parse.parser import plain
 
 
@@ -63,14 +60,13 @@ def own_scores(truth: GroundTruth, detections: Detections, params: CocoParams) -
     thresholds, limits = list(params.iou_thresholds), sorted(params.max_detections)
     ranges = [AREAS[0], *params.areas.values()]
     matches_by_area = ranked_matches_by_area(truth, detections, thresholds, limits[-1], ranges)
-    all_areas, *by_area = (ApTable(truth, detections, matches) for matches in matches_by_area)
-    ap_TK = all_areas.average_precision()[0]
-    values = {"AP": ap_TK}
-    values |= {f"AP@{threshold:g}": ap_TK[t] for t, threshold in enumerate(thresholds)}
-    values |= {f"AR@{limit}": all_areas.average_recall(limit)[0] for limit in limits}
-    for name, table in zip(params.areas, by_area, strict=True):
-        values |= {f"AP_{name}": table.average_precision()[0], f"AR_{name}": table.average_recall(limits[-1])[0]}
-    return {name: float(np.nan_to_num(mean_of_present(part[None])[0], nan=-1.0)) for name, part in values.items()}
+    all_areas, *by_area = (precision_recall(truth, detections, matches, limits) for matches in matches_by_area)
+    values = {"AP": all_areas.precision_TRK}
+    values |= {f"AP@{threshold:g}": all_areas.precision_TRK[t] for t, threshold in enumerate(thresholds)}
+    values |= {f"AR@{limit}": recall_TK for limit, recall_TK in zip(limits, all_areas.recall_LTK, strict=True)}
+    for name, part in zip(params.areas, by_area, strict=True):
+        values |= {f"AP_{name}": part.precision_TRK, f"AR_{name}": part.recall_LTK[-1]}
+    return {name: mean_present(part) for name, part in values.items()}
 
 
 def pr_curves(scores: CocoScores) -> dict[str, list[float]]:
@@ -78,7 +74,7 @@ def pr_curves(scores: CocoScores) -> dict[str, list[float]]:
 
     The means of the curves are AP50, AP75 and AP; `recall` contains the recalls.
     """
-    precision_TRK = scores.precision_TRKAM[:, :, :, 0, -1]
+    precision_TRK = scores.all_areas.precision_TRK
     present_TRk = precision_TRK[:, :, (precision_TRK > -1).all(axis=(0, 1))]
     if not present_TRk.size:
         return {}

@@ -1,8 +1,8 @@
-"""pycocotools' classes without their printing; nothing process-wide is redirected, so that threads can score."""
+"""pycocotools as the reference, without its printing; nothing process-wide is redirected, so that threads can score."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from types import FunctionType
 from typing import Any
@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
+
+from coord_eval.boxes.detections import Detections
+from coord_eval.intake.ground_truth import GroundTruth
 
 
 def _print_nothing(*_: object, **__: object) -> None:
@@ -53,5 +56,42 @@ class QuietCOCOeval(COCOeval):  # type: ignore[misc]
         axes = {"precision": 2, "recall": 1}
         self.eval = {name: np.concatenate([part[name] for part in parts], axis) for name, axis in axes.items()}
 
-    def accumulate(self) -> None:
-        """Do nothing, as `evaluate` has done it."""
+
+def by_pycocotools(truth: GroundTruth, detections: Detections) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield precision [T, R, K] and recall [L, T, K] of all, small, medium and large objects; -1 for undefined.
+
+    Detections with labels that the ground truth does not have belong to no category that COCO averages over. Image and
+    annotation ids are replaced by 1, 2, ... in the order in which pycocotools would process the original ids, since it
+    takes the id 0 for "no match".
+    """
+    crowd_N = truth.crowd_N.astype(int)
+    objects = _records("iscrowd", truth.image_N, truth.category_N, truth.boxes_N4, truth.area_N, crowd_N)
+    known = detections.take(np.flatnonzero(detections.category_D < len(truth.categories)))
+    area_D = known.boxes_D4[:, 2] * known.boxes_D4[:, 3]
+    boxes = _records("score", known.image_D, known.category_D, known.boxes_D4, area_D, known.scores_D)
+    evaluator = QuietCOCOeval(_indexed(truth, objects), _indexed(truth, boxes), "bbox")
+    evaluator.evaluate()
+    precision_TRKAL, recall_TKAL = evaluator.eval["precision"], evaluator.eval["recall"]
+    for area in range(recall_TKAL.shape[2]):
+        yield precision_TRKAL[:, :, :, area, -1], recall_TKAL[:, :, area].transpose(2, 0, 1)
+
+
+def _indexed(truth: GroundTruth, annotations: list[dict[str, Any]]) -> Any:
+    """Return an indexed `COCO` object; it is built here since `loadRes` does not accept an empty list."""
+    coco = QuietCOCO()
+    coco.dataset = {
+        "images": [{"id": i + 1} for i in range(len(truth))],
+        "categories": [{"id": k + 1} for k in range(len(truth.categories))],
+        "annotations": annotations,
+    }
+    coco.createIndex()
+    return coco
+
+
+def _records(key: str, *columns: np.ndarray) -> list[dict[str, Any]]:
+    """Return a COCO record for each box, from the columns image, category, box, area and `key`."""
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        {"id": n, "image_id": image + 1, "category_id": category + 1, "bbox": box, "area": area, key: value}
+        for n, (image, category, box, area, value) in enumerate(rows, 1)
+    ]

@@ -36,6 +36,9 @@ class ParsedObject:
         order: order of `bins`, an `Order` or `yx`; empty if a bin is not a single coordinate
         score: confidence in [0, 1] that the answer itself states, None without one
         coordinates: the numbers in [0, 1] of a shape other than a box, else empty
+        scale: divisors `(x, y)` that made `numbers`, which stand in `order`, the coordinates in [0, 1]: a box in pixels
+            is `numbers * side / scale`, exactly as written where the scale is the image's size. None for coordinate
+            tokens, and for formats that compute their coordinates in another way
     """
 
     desc: str
@@ -51,6 +54,12 @@ class ParsedObject:
     order: str = "xyxy"
     score: float | None = None
     coordinates: tuple[float, ...] = ()
+    scale: tuple[float, float] | None = None
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The numbers as written, in the order of the text: those of `bins`, as values of `scale`."""
+        return self.bins
 
     @property
     def is_box(self) -> bool:
@@ -93,6 +102,7 @@ DROP_REASONS = {
     "second_geometry": "another shape of an object that has one already",
     "ambiguous": "numbers or labels that can be read in several ways: pairs as points or as corners of boxes",
     "withdrawn": "the part of a text before its final or corrected answer",
+    "unread_label": "numbers beside words that do not name them for certain: a clause, several names, words left over",
     "unread_numbers": "numbers of which neither the format nor a word beside them says what they are",
     "point": f"a point where boxes are expected; {POINT_ADVICE}",
     "unrecognised": "words or numbers in no known format",
@@ -105,7 +115,7 @@ REPAIRS = {
     "clipped": "a plain number is slightly outside the image and moved to its border",
     "no_label": "the object has no label",
     "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
-    "label_from_sentence": "the label is the few words of a sentence beside the numbers, if it has such words",
+    "label_from_sentence": "the numbers stand in a sentence: the label is the words right before them, or empty",
     "missing_marker": "a start or end marker is missing",
     "second_geometry": "the object has several shapes, of which the first is kept",
 }

@@ -75,7 +75,7 @@ def _named_rows(pattern: str, *keys: str) -> Callable[[Any], dict[str, np.ndarra
 def _constant_score(evaluation: Any) -> dict[str, float]:
     if len(np.unique(evaluation.detections.scores_D)) < 2:
         return dict(evaluation.coco)
-    return coco.own_summary(evaluation.with_constant_score)
+    return coco.coco_scores(evaluation.with_constant_score).summary
 
 
 def _if_any(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _if_any(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
 _ROWS = (
     Metric(
         name="coco",
-        documentation="the twelve metrics of COCO (Lin et al. 2014), by pycocotools or faster-coco-eval; -1 where a "
+        documentation="the twelve metrics of COCO (Lin et al. 2014), equal to pycocotools to the last bit; -1 where a "
         "metric is undefined",
         place="top",
         value=lambda evaluation: dict(evaluation.backend_scores.summary),
@@ -124,9 +124,9 @@ _ROWS = (
     Metric(
         name="coco_class_agnostic",
         documentation="the same without labels: COCO's `useCats=0`, including unknown labels, for the 100 best boxes "
-        "of an image. This and the row above come from our own matching; tests verify that it equals pycocotools",
+        "of an image. Tests verify that this and the row above equal pycocotools",
         place="top",
-        value=lambda evaluation: coco.own_summary(evaluation.with_one_label),
+        value=lambda evaluation: coco.coco_scores(evaluation.with_one_label).summary,
         measure=lambda scored: _precision_alone(scored.with_one_label, "_any_label"),
         figures=tuple(Figure(f"{name}_any_label") for name in ("AP", "AP50", "AP75")),
         shown=Shown(COCO),

@@ -1,0 +1,296 @@
+"""What the fields of a stated object mean for its box, by their names: one table for every reader of annotations.
+
+A field that turns the box, places it in another image or states its unit is read, or the box is refused: read without
+the field, it would be another box. Fields of other meanings change nothing, and are told by name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from coord_codec.files import InputError
+
+Meaning = Literal["turn", "shape", "place", "unit", "deleted", "harmless", ""]
+Order = Literal["xyxy", "xywh", "cxcywh"]
+Unit = Literal["pixels", "fractions", "thousandths"]
+
+_NAMES: Mapping[Meaning, str] = {
+    "turn": "angle angle_deg angle_degrees angle_rad angle_radians orientation orientation_angle rbbox_angle rotate "
+    "rotation rotation_angle rotation_deg rotation_degrees rotation_rad rotation_radians theta tilt",
+    "shape": "bbox_rotated obb obb_2d oriented_bbox oriented_box quad quad_2d quadrangle quadrilateral rbbox rbbox_2d "
+    "rbox rbox_2d rotated_bbox rotated_box",
+    "place": "camera frame frame_id frame_idx frame_index frame_number image image_file image_id image_idx image_index "
+    "image_name img_idx page page_index page_number time timestamp",
+    "unit": "absolute bbox_format bbox_mode bbox_type bbox_unit box_format box_mode box_type coord_format coord_space "
+    "coord_system coord_type coordinate_space coordinate_system coordinates_type is_normalized normalised normalized "
+    "relative unit units",
+    "deleted": "deleted is_deleted removed",
+    "harmless": "annotator area attributes author bbox_id caption category category_name class class_id color colour "
+    "comment confidence created created_at creator date description difficult hash height id instance_id is_occluded "
+    "is_truncated label label_id license name notes num_keypoints object_id occluded occlusion pose quality score "
+    "source tag tags track_id tracking_id truncated truncation updated_at verified visibility width z_order",
+}
+"""Names of fields by meaning, in any case, with or without underscores."""
+_OF_ATTRIBUTES = frozenset(("rotation", "angle", "theta"))
+"""Names of an angle among the attributes of an object, which a user may have named freely."""
+OF_COCO = frozenset(("id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation")).union(
+    ("keypoints", "num_keypoints")
+)
+"""Fields of COCO annotations, nearly all of which have no others."""
+_SECONDS = 1e6
+"""Times from this number on, and those in text, say when an object was labelled."""
+_FULL_TURN = 2 * math.pi
+_MOST_DEGREES = 1e6
+_SAME_BOX = 0.7
+"""IoU from which a box is that around the shape that its object states besides."""
+_ORDERS = {"xyxy": "xyxy", "ltrb": "xyxy", "xywh": "xywh", "ltwh": "xywh", "cxcywh": "cxcywh", "xcycwh": "cxcywh"}
+_UNITS = {
+    **dict.fromkeys(("pixel", "pixels", "px", "abs", "absolute", "real"), "pixels"),
+    **dict.fromkeys(
+        ("normalized", "normalised", "norm", "norm1", "rel", "relative", "fraction", "fractions"), "fractions"
+    ),
+    **dict.fromkeys(("norm1000", "permille", "thousandths"), "thousandths"),
+    **dict.fromkeys(("percent", "percentage", "cm", "mm", "inch", "m", "bins"), "other"),
+}
+_MODES: Mapping[int, tuple[str, str]] = {
+    0: ("xyxy", "pixels"),
+    1: ("xywh", "pixels"),
+    2: ("xyxy", "fractions"),
+    3: ("xywh", "fractions"),
+}
+"""Numbers of `bbox_mode` as Detectron2 defines them."""
+NOT_READ = "objects with the field {}, which is not read and changes nothing"
+DELETED = "objects that their file marks as deleted, left out"
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+_MEANINGS: Mapping[str, Meaning] = {_key(name): meaning for meaning, names in _NAMES.items() for name in names.split()}
+
+
+@lru_cache(maxsize=1 << 12)
+def meaning_of(name: Any) -> Meaning:
+    """Return what a field of a stated object means for its box; "" for a name that is not known.
+
+    Example:
+        >>> [meaning_of(name) for name in ("rotationAngle", "quad_2d", "frame", "bbox_mode", "track_id", "breed")]
+        ['turn', 'shape', 'place', 'unit', 'harmless', '']
+    """
+    return _MEANINGS.get(_key(str(name)), "")
+
+
+def of_meaning(record: Mapping[Any, Any], *meanings: Meaning) -> Iterator[tuple[str, Any]]:
+    """Yield the names and values of the fields of some meanings, also those in the field `attributes`."""
+    for name, value in record.items():
+        if isinstance(value, Mapping) and _key(str(name)) == "attributes":
+            own = _OF_ATTRIBUTES & value.keys() if "turn" in meanings else ()
+            yield from ((f"{name}.{key}", value[key]) for key in sorted(own))
+        elif meaning_of(name) in meanings:
+            yield str(name), value
+
+
+def states_more(record: Mapping[Any, Any]) -> bool:
+    """Return whether a record has fields that may change its box, or delete its object."""
+    if record.keys() <= OF_COCO:
+        return False
+    return next(of_meaning(record, "turn", "shape", "unit", "deleted"), None) is not None
+
+
+def is_deleted(record: Mapping[Any, Any]) -> bool:
+    """Return whether a record marks its object as deleted."""
+    return any(str(value).strip().lower() in ("1", "true", "yes") for _, value in of_meaning(record, "deleted"))
+
+
+def turn_of(record: Mapping[Any, Any], largest: Callable[[], float] | None = None) -> float:
+    """Return the clockwise rotation in degrees of a box about its centre; 0 for an upright box.
+
+    The unit is in the name of the field (`angle_rad`), or degrees where a value of the file exceeds a full turn in
+    radians. CVAT's `attributes.rotation` is in degrees always.
+
+    Args:
+        record: the fields of an object
+        largest: returns the largest angle of the whole file, which decides the unit; that of this object if None
+
+    Raises:
+        InputError: the unit is not known, or there are several angles.
+
+    Example:
+        >>> turn_of({"bbox": [0, 0, 4, 2], "angle": 30}), turn_of({"attributes": {"rotation": 2.5}})
+        (30.0, 2.5)
+    """
+    found: dict[str, float] = {}
+    for name, value in of_meaning(record, "turn"):
+        if (angle := _angle(value)) is not None and angle:
+            found[name] = _degrees(name, angle, largest)
+    if len({round(degrees % 180, 6) for degrees in found.values()}) > 1:
+        raise InputError(f"{' and '.join(found)}: expected one angle of the box, found {len(found)}")
+    degrees = next(iter(found.values()), 0.0)
+    return degrees if degrees % 180 else 0.0
+
+
+def largest_turn(records: Iterable[Mapping[Any, Any]]) -> float:
+    """Return the largest angle that any object states, in its own unit."""
+    angles = (_angle(value) for record in records for _, value in of_meaning(record, "turn"))
+    return max((abs(angle) for angle in angles if angle is not None), default=0.0)
+
+
+def _angle(value: Any) -> float | None:
+    """Return a number or numeric text as an angle; None for anything else, such as `left`."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        angle = float(value)
+    except ValueError:
+        return None
+    return angle if abs(angle) < _MOST_DEGREES else None
+
+
+def _degrees(name: str, angle: float, largest: Callable[[], float] | None) -> float:
+    key = _key(name)
+    if "rad" in key:
+        return math.degrees(angle)
+    if "deg" in key or key == "attributesrotation" or abs(angle) > _FULL_TURN:
+        return angle
+    if largest is not None and largest() > _FULL_TURN:
+        return angle
+    raise InputError(
+        f"{name}: expected an angle in degrees, found {angle:g}, which may be in radians: name the field {name}_deg or "
+        f"{name}_rad"
+    )
+
+
+def outline_beside(record: Mapping[Any, Any], corners_xyxy: Sequence[float]) -> list[float] | None:
+    """Return x and y of the corners of an oriented box that a record states beside its upright box.
+
+    None where it states none, or one that the upright box encloses.
+
+    Raises:
+        InputError: the field has other numbers than four corners or centre, size and angle in degrees.
+
+    Example:
+        >>> outline_beside({"rbbox": [50, 30, 100, 40, 90]}, (0, 10, 100, 50))
+        [70.0, -20.0, 70.0, 80.0, 30.0, 80.0, 30.0, -20.0]
+    """
+    for name, value in of_meaning(record, "shape"):
+        if not value:
+            continue
+        numbers = _flat(value)
+        if len(numbers) == 5:
+            cx, cy, width, height, _ = numbers
+            degrees = _degrees(name, numbers[4], None) if numbers[4] else 0.0
+            outline = rotated_corners((cx - width / 2, cy - height / 2, width, height), degrees)
+        elif len(numbers) == 8:
+            outline = numbers
+        else:
+            raise InputError(f"{name}: expected four corners, or centre, size and angle, found {value!r:.80}")
+        box = (min(outline[::2]), min(outline[1::2]), max(outline[::2]), max(outline[1::2]))
+        return None if _iou(box, corners_xyxy) >= _SAME_BOX else outline
+    return None
+
+
+def _flat(value: Any) -> list[float]:
+    """Return the numbers of a list, or of a list of pairs; empty for anything else."""
+    if not isinstance(value, (list, tuple)):
+        return []
+    flat = [number for item in value for number in (item if isinstance(item, (list, tuple)) else (item,))]
+    are_numbers = all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in flat)
+    return [float(number) for number in flat] if are_numbers else []
+
+
+def _iou(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the intersection over union of two boxes of x1, y1, x2, y2."""
+    common = max(min(a[2], b[2]) - max(a[0], b[0]), 0.0) * max(min(a[3], b[3]) - max(a[1], b[1]), 0.0)
+    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - common
+    return common / union if union > 0 else 0.0
+
+
+def rotated_corners(bbox_xywh: Sequence[float], degrees: float) -> list[float]:
+    """Return x and y of the four corners of a box rotated clockwise about its centre.
+
+    Example:
+        >>> rotated_corners((50, 30, 100, 40), 90)
+        [120.0, 0.0, 120.0, 100.0, 80.0, 100.0, 80.0, 0.0]
+    """
+    x, y, width, height = bbox_xywh
+    cos, sin = (round(f(math.radians(degrees)), 15) for f in (math.cos, math.sin))  # exact at right angles
+    offsets = [(u * width / 2, v * height / 2) for u, v in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    centre = (x + width / 2, y + height / 2)
+    return [c for u, v in offsets for c in (centre[0] + u * cos - v * sin, centre[1] + u * sin + v * cos)]
+
+
+def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit) -> None:
+    """Check that a record states no other order or unit of its box than the format has.
+
+    Raises:
+        InputError: naming the field.
+
+    Example:
+        >>> check_unit({"bbox": [1, 2, 3, 4], "bbox_mode": 1}, "xywh", "pixels")
+        >>> check_unit({"bbox": [1, 2, 3, 4], "unit": "percent"}, "xywh", "pixels")
+        Traceback (most recent call last):
+        coord_codec.files.InputError: unit: expected xywh in pixels or no such field, found 'percent'
+    """
+    for name, value in of_meaning(record, "unit"):
+        if value is None or value == "":
+            continue
+        if not _agrees(name, value, order, unit):
+            raise InputError(f"{name}: expected {order} in {unit} or no such field, found {value!r:.80}")
+
+
+def _agrees(name: str, value: Any, order: Order, unit: Unit) -> bool:
+    key = _key(name)
+    if isinstance(value, bool) or (value in (0, 1) and key not in ("bboxmode", "boxmode")):
+        stated = "pixels" if key == "absolute" else "fractions"
+        return key in ("unit", "units") or bool(value) == (stated == unit)
+    if isinstance(value, int):
+        return _MODES.get(value, ("", "")) == (order, unit)
+    text = str(value).lower()
+    if text.rpartition(".")[2] in ("xyxy_abs", "xywh_abs", "xyxy_rel", "xywh_rel"):
+        text = text.rpartition(".")[2]
+    words = re.findall(r"[a-z]+[0-9]*", text)
+    stated_units = {_UNITS[word] for word in words if word in _UNITS}
+    stated_orders = {_ORDERS[word] for word in words if word in _ORDERS}
+    known = stated_units | stated_orders or not words
+    return bool(known) and stated_units <= {unit} and stated_orders <= {order}
+
+
+def check_places(records: Iterable[Mapping[Any, Any]]) -> None:
+    """Check that the objects of one image do not name several images or frames.
+
+    Raises:
+        InputError: naming the field.
+
+    Example:
+        >>> check_places([{"frame": 3}, {"frame": 3}])
+        >>> check_places([{"frame": 3}, {"frame": 4}])
+        Traceback (most recent call last):
+        coord_codec.files.InputError: frame: expected objects of one image, found 3 and 4; write a record for each image
+    """
+    first: dict[str, Any] = {}
+    for record in records:
+        for name, value in of_meaning(record, "place"):
+            if value is None or (_key(name) in ("time", "timestamp") and not _is_second(value)):
+                continue
+            if value != first.setdefault(name, value):
+                found = f"found {first[name]!r:.40} and {value!r:.40}"
+                raise InputError(f"{name}: expected objects of one image, {found}; write a record for each image")
+
+
+def _is_second(value: Any) -> bool:
+    """Return whether a time lies in a video, and is not that of the labelling."""
+    return isinstance(value, (int, float)) and abs(value) < _SECONDS
+
+
+def not_read(record: Mapping[Any, Any], read: Collection[str]) -> list[str]:
+    """Return a note for each field that a reader does not read, and that changes nothing."""
+    return [
+        NOT_READ.format(name)
+        for name in record
+        if name not in read and meaning_of(name) not in ("turn", "shape", "unit", "deleted")
+    ]

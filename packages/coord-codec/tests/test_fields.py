@@ -1,0 +1,111 @@
+"""The table of fields beside a box: what turns, places, scales or deletes it, by name."""
+
+import math
+
+import numpy as np
+import pytest
+
+from coord_codec import InputError, Instance, read_annotations
+from coord_codec.fields import check_unit, largest_turn, meaning_of, outline_beside, rotated_corners, turn_of
+
+
+def turned_box(x, y, width, height, degrees):
+    """Return the box around a turned rectangle by a rotation matrix."""
+    angle = math.radians(degrees)
+    matrix = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    offsets = np.array([[-width, -height], [width, -height], [width, height], [-width, height]]) / 2
+    corners = offsets @ matrix.T + [x + width / 2, y + height / 2]
+    return (*corners.min(axis=0), *corners.max(axis=0))
+
+
+def coco(*annotations):
+    rows = [{"id": i, "image_id": 1, "category_id": 1, **row} for i, row in enumerate(annotations, 1)]
+    images = [{"id": 1, "file_name": "a.jpg", "width": 200, "height": 100}]
+    return {"images": images, "categories": [{"id": 1, "name": "cat"}], "annotations": rows}
+
+
+@pytest.mark.parametrize("name", ["rotation", "angle", "theta", "rotationAngle", "angle_deg", "Rotation"])
+@pytest.mark.parametrize("degrees", [30, -40, 90, 135.5])
+def test_angle_beside_a_coco_box_turns_it_about_its_centre(name, degrees):
+    found = read_annotations(coco({"bbox": [60, 30, 60, 20], name: degrees}))
+    assert not found.problems
+    box = np.array(found.instances[0].objects[0].bbox) * [200, 100, 200, 100]
+    assert box == pytest.approx(turned_box(60, 30, 60, 20, degrees))
+
+
+def test_unit_of_an_angle_is_that_of_the_file():
+    small = {"bbox": [60, 30, 60, 20], "angle": 0.5}
+    (problem,) = read_annotations(coco(small)).problems
+    assert "may be in radians" in problem.message
+    found = read_annotations(coco(small, small | {"angle": 40}))
+    assert not found.problems
+    box = np.array(found.instances[0].objects[0].bbox) * [200, 100, 200, 100]
+    assert box == pytest.approx(turned_box(60, 30, 60, 20, 0.5))
+    assert turn_of({"angle_rad": 0.5}) == pytest.approx(math.degrees(0.5))
+    assert largest_turn([{"angle": -7}, {"theta": "12"}, {"angle": "left"}]) == 12
+
+
+def test_angle_is_not_applied_to_the_box_around_an_outline():
+    outline = rotated_corners((60, 30, 60, 20), 30)
+    x1, y1, x2, y2 = turned_box(60, 30, 60, 20, 30)
+    around = {"bbox": [x1, y1, x2 - x1, y2 - y1], "segmentation": [outline], "angle": 30}
+    upright = {"bbox": [60, 30, 60, 20], "segmentation": [[60, 30, 120, 30, 120, 50, 60, 50]], "angle": 30}
+    for row in (around, upright):
+        (record,) = read_annotations(coco(row)).instances
+        assert np.array(record.objects[0].bbox) * [200, 100, 200, 100] == pytest.approx((x1, y1, x2, y2))
+
+
+@pytest.mark.parametrize("value", [[90, 40, 60, 20, 30], rotated_corners((60, 30, 60, 20), 30)])
+def test_oriented_box_beside_an_unturned_one_is_read(value):
+    outline = outline_beside({"rbbox": value}, (60, 30, 120, 50))
+    assert outline == pytest.approx(rotated_corners((60, 30, 60, 20), 30))
+    x1, y1, x2, y2 = turned_box(60, 30, 60, 20, 30)
+    assert outline_beside({"quad_2d": value}, (x1, y1, x2, y2)) is None  # the box around it, as it should be
+    with pytest.raises(InputError, match="rbbox: expected four corners"):
+        outline_beside({"rbbox": value[:4]}, (60, 30, 120, 50))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("bbox_mode", 0), ("unit", "percent"), ("normalized", True), ("bbox_format", "cxcywh")]
+)
+def test_unit_that_the_format_does_not_have_is_a_problem(field, value):
+    (problem,) = read_annotations(coco({"bbox": [60, 30, 60, 20], field: value})).problems
+    assert problem.field == field
+    check_unit(
+        {field: {"bbox_mode": 1, "unit": "px", "normalized": False, "bbox_format": "xywh"}[field]}, "xywh", "pixels"
+    )
+
+
+def test_deleted_object_is_left_out_and_counted():
+    found = read_annotations(coco({"bbox": [60, 30, 60, 20], "deleted": 1}, {"bbox": [0, 0, 60, 20], "deleted": 0}))
+    assert len(found.instances[0].objects) == 1
+    assert sum("deleted" in note for note in found.notes) >= 1
+
+
+@pytest.mark.parametrize(
+    "more", [{"angle": 30}, {"rbbox": [0.4, 0.4, 0.1, 0.2, 30]}, {"unit": "percent"}, {"deleted": True}]
+)
+def test_instance_with_a_field_that_changes_its_box_is_refused(more):
+    record = {"image": "a.jpg", "objects": [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6], **more}]}
+    with pytest.raises(ValueError, match=next(iter(more))):
+        Instance.model_validate(record)
+    harmless = dict.fromkeys(more, 0)
+    Instance.model_validate({**record, "objects": [{**record["objects"][0], **harmless}]})
+
+
+def test_objects_of_several_frames_are_no_record_of_one_image():
+    objects = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6], "frame": frame} for frame in (3, 4)]
+    with pytest.raises(ValueError, match="frame: expected objects of one image"):
+        Instance(image="a.jpg", objects=objects)
+    labelled = [{**row, "frame": 3, "timestamp": f"2024-01-0{row['frame']}"} for row in objects]
+    assert len(Instance(image="a.jpg", objects=labelled).objects) == 2
+
+
+def test_names_of_no_meaning_change_nothing():
+    assert meaning_of("breed") == "" and meaning_of("track_id") == "harmless"
+    found = read_annotations(coco({"bbox": [60, 30, 60, 20], "breed": "x", "track_id": 3, "rotation": 0}))
+    assert not found.problems
+    assert {name for note in found.notes for name in ("breed", "track_id", "rotation") if f" {name}," in note} == {
+        "breed",
+        "track_id",
+    }

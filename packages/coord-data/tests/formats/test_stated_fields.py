@@ -1,0 +1,167 @@
+"""Fields beside a box, the same in every format: the property that no field of geometry, place or unit is ignored."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from coord_codec.fields import rotated_corners
+from coord_data.raw import around
+from coord_data.reading import read_source
+
+SIZE = (400, 300)
+BOX = (100.0, 120.0, 200.0, 160.0)
+UPRIGHT = tuple(value / side for value, side in zip(BOX, (*SIZE, *SIZE), strict=True))
+
+
+def write_coco(folder, fields):
+    x1, y1, x2, y2 = BOX
+    row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [x1, y1, x2 - x1, y2 - y1], **fields}
+    images = [{"id": 1, "file_name": "a.png", "width": SIZE[0], "height": SIZE[1]}]
+    document = {"images": images, "categories": [{"id": 1, "name": "cat"}], "annotations": [row]}
+    (folder / "a.json").write_text(json.dumps(document))
+    return folder / "a.json"
+
+
+def write_jsonl(folder, fields):
+    record = {"image": "a.png", "width": SIZE[0], "height": SIZE[1]}
+    objects = [{"desc": "cat", "bbox": UPRIGHT, **fields}]
+    (folder / "a.jsonl").write_text(json.dumps({**record, "objects": objects}) + "\n")
+    return folder / "a.jsonl"
+
+
+def write_csv(folder, fields):
+    text = io.StringIO()
+    row = dict(zip(("image", "label", "xmin", "ymin", "xmax", "ymax"), ("a.png", "cat", *BOX), strict=True)) | fields
+    writer = csv.DictWriter(text, list(row))
+    writer.writeheader()
+    writer.writerow(row)
+    (folder / "a.csv").write_text(text.getvalue())
+    return folder / "a.csv"
+
+
+def write_voc(folder, fields):
+    corners = {"xmin": BOX[0], "ymin": BOX[1], "xmax": BOX[2], "ymax": BOX[3]}
+    box = "".join(f"<{name}>{value}</{name}>" for name, value in corners.items())
+    more = "".join(f"<{name}>{value}</{name}>" for name, value in fields.items())
+    cat = f"<object><name>cat</name>{more}<bndbox>{box}</bndbox></object>"
+    (folder / "a.xml").write_text(f"<annotation><filename>a.png</filename>{cat}</annotation>")
+    return folder / "a.xml"
+
+
+def write_qwen(folder, fields, box=BOX):
+    answer = json.dumps([{"bbox_2d": box, "label": "cat", **fields}])
+    turns = [{"role": "user", "content": "<image>Where?"}, {"role": "assistant", "content": answer}]
+    (folder / "a.jsonl").write_text(json.dumps({"messages": turns, "images": ["a.png"]}) + "\n")
+    return folder / "a.jsonl"
+
+
+def write_qwen_in_pixels(folder, fields):
+    return write_qwen(folder, fields)
+
+
+def write_qwen_in_thousandths(folder, fields):
+    return write_qwen(folder, fields, [1000 * value for value in UPRIGHT])
+
+
+def write_swift(folder, fields):
+    lists = {name: [value] for name, value in fields.items()}
+    turns = [{"role": "user", "content": "<image>Find <ref-object>"}, {"role": "assistant", "content": "<bbox>"}]
+    objects = {"ref": ["cat"], "bbox": [BOX], **lists}
+    (folder / "a.jsonl").write_text(json.dumps({"messages": turns, "images": ["a.png"], "objects": objects}) + "\n")
+    return folder / "a.jsonl"
+
+
+def write_vg(folder, fields):
+    x1, y1, x2, y2 = BOX
+    row = {"names": ["cat"], "x": x1, "y": y1, "w": x2 - x1, "h": y2 - y1, **fields}
+    (folder / "objects.json").write_text(json.dumps([{"image_id": 1, "objects": [row]}]))
+    return folder / "objects.json"
+
+
+WRITERS = {
+    "coco": (write_coco, "auto"),
+    "jsonl": (write_jsonl, "auto"),
+    "csv": (write_csv, "auto"),
+    "voc": (write_voc, "auto"),
+    "qwen": (write_qwen_in_thousandths, "qwen"),
+    "qwen-pixels": (write_qwen_in_pixels, "qwen-pixels"),
+    "swift": (write_swift, "auto"),
+    "vg": (write_vg, "auto"),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder for each format, with the image that its record names."""
+    made = {}
+    for name in WRITERS:
+        folder = tmp_path_factory.mktemp(name)
+        for image in ("a.png", "1.jpg"):
+            Image.new("RGB", SIZE).save(folder / image)
+        made[name] = folder
+    return made
+
+
+def read(folders, kind, fields):
+    write, format = WRITERS[kind]
+    return read_source(write(folders[kind], fields), folders[kind], format, on_bad_box="drop_box").annotations
+
+
+def boxes(annotations):
+    return [list(item.bbox) for instance in annotations.instances for item in instance.objects]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_box_without_further_fields_is_read_as_it_is(folders, kind):
+    found = read(folders, kind, {})
+    assert not found.problems
+    assert boxes(found) == [pytest.approx(UPRIGHT)]
+
+
+TURNS = st.sampled_from(["angle", "rotation", "theta", "rotation_deg", "Angle"])
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@given(name=TURNS, degrees=st.integers(7, 173) | st.integers(-173, -7))
+def test_angle_turns_the_box_or_is_a_problem(folders, kind, name, degrees):
+    found = read(folders, kind, {name: degrees})
+    x1, y1, x2, y2 = BOX
+    turned = around(rotated_corners((x1, y1, x2 - x1, y2 - y1), degrees))
+    expected = np.array(turned) / [*SIZE, *SIZE]
+    if kind in ("coco", "csv", "voc", "qwen-pixels", "vg"):  # in pixels
+        assert not found.problems
+        assert boxes(found) == [pytest.approx(expected)]
+    else:
+        assert found.problems and not boxes(found)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize(("field", "value"), [("unit", "percent"), ("box_format", "cxcywh"), ("coord_space", "mm")])
+def test_unit_that_the_format_does_not_have_is_a_problem(folders, kind, field, value):
+    if kind == "swift":
+        pytest.skip("the unit of ms-swift's boxes is its bbox_type")
+    found = read(folders, kind, {field: value})
+    assert found.problems and not boxes(found)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_deleted_object_is_never_a_target(folders, kind):
+    if kind == "swift":
+        pytest.skip("its objects have no fields of their own")
+    found = read(folders, kind, {"deleted": 1})
+    assert not boxes(found)
+    assert found.problems or any("deleted" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@given(name=st.sampled_from(["breed", "track_id", "score2", "comment"]), value=st.integers(0, 9))
+def test_field_that_changes_nothing_leaves_the_box(folders, kind, name, value):
+    found = read(folders, kind, {name: value})
+    assert not found.problems
+    assert boxes(found) == [pytest.approx(UPRIGHT)]

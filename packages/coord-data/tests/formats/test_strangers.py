@@ -1,0 +1,201 @@
+"""Files as other people's tools write them: read as they meant it, or refused with the reason."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from coord_codec import InputError
+from coord_data import ReadingRules, examine, gather_evidence, load_annotated
+from coord_data.reading import read_source
+
+SIZE = (100, 80)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, name in enumerate("abd"):
+        Image.new("RGB", SIZE, (number * 80, 10, 10)).save(tmp_path / f"{name}.jpg")
+    return tmp_path
+
+
+def write(folder, files):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text if isinstance(text, str) else json.dumps(text))
+
+
+def objects(source, images=None, **rules):
+    """Return the descriptions and rounded pixels of each image that is read."""
+    found = read_source(source, images, **rules).annotations
+    assert not found.problems, found.problems[0]
+    pixels = [*SIZE, *SIZE]
+    return {
+        instance.image.rpartition("/")[2]: [
+            (item.desc, *(round(value * side) for value, side in zip(item.bbox, pixels, strict=True)))
+            for item in instance.objects
+        ]
+        for instance in found.instances
+    }
+
+
+@pytest.mark.parametrize("name", ["None", "NA", "null", "nan", "N/A"])
+def test_class_of_a_csv_may_be_called_as_an_empty_cell(folder, name):
+    write(folder, {"a.csv": f"filename,class,xmin,ymin,xmax,ymax\na.jpg,{name},10,20,40,60\nd.jpg,,,,,\n"})
+    assert objects(folder / "a.csv") == {"a.jpg": [(name, 10, 20, 40, 60)], "d.jpg": []}
+
+
+def test_word_of_empty_cells_is_no_class(folder):
+    write(folder, {"a.csv": "filename,class,xmin,ymin,xmax,ymax\na.jpg,nan,10,20,40,60\nd.jpg,nan,nan,nan,nan,nan\n"})
+    (problem,) = read_source(folder / "a.csv").annotations.problems
+    assert "expected a description" in problem.message
+
+
+BOX = "<ref>person</ref><box><100><200><400><600></box>"
+NEGATIVES = ["none", "None", "null", "[]", ""]
+
+
+@pytest.mark.parametrize("none", NEGATIVES)
+def test_class_without_a_box_between_markers_is_absent(folder, none):
+    turns = [f"{BOX}\n<ref>car</ref><box>{none}</box>", f"<ref>person</ref><box>{none}</box>"]
+    lines = [
+        json.dumps({"image": image, "conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": text}]})
+        for image, text in zip(("a.jpg", "b.jpg"), turns, strict=True)
+    ]
+    write(folder, {"a.jsonl": "\n".join(lines)})
+    assert objects(folder / "a.jsonl") == {"a.jpg": [("person", 10, 16, 40, 48)], "b.jpg": []}
+
+
+NO_OBJECT = [
+    '{"bbox_2d": null, "label": "cat"}',
+    '[{"bbox_2d": [], "label": "cat"}]',
+    '[{"bbox_2d": [0, 0, 0, 0], "label": "cat"}]',
+    "[]",
+    "```json\n[]\n```",
+    "None",
+    "There is no cat.",
+    "There are no cats in the image.",
+]
+
+
+@pytest.mark.parametrize("answer", NO_OBJECT)
+def test_answer_that_there_is_no_object_is_a_record_without_objects(folder, answer):
+    found = '[{"bbox_2d": [100, 200, 400, 600], "label": "cat"}]'
+    lines = [
+        json.dumps(
+            {"images": [image], "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": text}]}
+        )
+        for image, text in (("a.jpg", found), ("b.jpg", answer))
+    ]
+    write(folder, {"a.jsonl": "\n".join(lines)})
+    assert objects(folder / "a.jsonl") == {"a.jpg": [("cat", 10, 16, 40, 48)], "b.jpg": []}
+
+
+@pytest.mark.parametrize("bbox", [[], None, [[]], [[0, 0, 0, 0]]])
+def test_empty_boxes_of_swift_are_a_record_without_objects(folder, bbox):
+    def record(image, boxes):
+        turns = [{"role": "user", "content": "Find <ref-object>"}, {"role": "assistant", "content": "<bbox>"}]
+        return json.dumps({"messages": turns, "images": [image], "objects": {"ref": ["cat"], "bbox": boxes}})
+
+    write(folder, {"a.jsonl": f"{record('a.jpg', [[10, 20, 40, 60]])}\n{record('b.jpg', bbox)}\n"})
+    assert objects(folder / "a.jsonl") == {"a.jpg": [("cat", 10, 20, 40, 60)], "b.jpg": []}
+
+
+def test_conversation_about_a_video_is_refused_by_name(folder):
+    record = {"videos": ["a.mp4"], "messages": [{"role": "assistant", "content": '[{"bbox_2d": [1, 2, 3, 4]}]'}]}
+    write(folder, {"a.jsonl": json.dumps(record) + "\n"})
+    (problem,) = read_source(folder / "a.jsonl").annotations.problems
+    assert "video" in problem.message
+
+
+def coco(names, *rows):
+    images = [{"id": i, "file_name": name, "width": SIZE[0], "height": SIZE[1]} for i, name in enumerate(names, 1)]
+    annotations = [{"id": i, "category_id": 1, "iscrowd": 0, **row} for i, row in enumerate(rows, 1)]
+    return {"images": images, "categories": [{"id": 1, "name": "cat"}], "annotations": annotations}
+
+
+ROW = {"image_id": 1, "bbox": [10, 20, 30, 40]}
+
+
+def test_crowds_alone_are_named(folder, tmp_path):
+    write(
+        folder, {"a.json": coco(["a.jpg"], ROW | {"iscrowd": 1}), "b.json": coco(["a.jpg"], ROW, ROW | {"iscrowd": 1})}
+    )
+    alone, half = (examine(gather_evidence(folder / name, ReadingRules())) for name in ("a.json", "b.json"))
+    assert {("crowds", "error", 1), ("crowds", "warning", 1)} == {
+        (finding.code, finding.severity, finding.count)
+        for findings in (alone, half)
+        for finding in findings
+        if finding.code == "crowds"
+    }
+
+
+@pytest.mark.parametrize("prefix", ["/data/upload/1/", "C:\\me\\set\\", "/home/me/set/images/"])
+def test_absolute_name_of_another_machine_is_that_image_here(folder, prefix):
+    write(folder, {"a.json": coco([f"{prefix}a.jpg", f"{prefix}d.jpg"], ROW)})
+    assert objects(folder / "a.json", folder) == {"a.jpg": [("cat", 10, 20, 40, 60)], "d.jpg": []}
+    (folder / "elsewhere").mkdir()
+    outside = coco([f"{prefix}a.jpg", f"{prefix}d.jpg"], ROW, {"image_id": 2, "bbox": [-5, 10, 20, 20]})
+    write(folder, {"b.json": outside})
+    with pytest.raises(InputError, match=r"the first problem: .*a\.jpg: image: the file does not exist"):
+        load_annotated(folder / "b.json", ReadingRules(images=folder / "elsewhere"))
+
+
+@pytest.mark.parametrize("named", ["", "obj.data"])
+@pytest.mark.parametrize("val", ["val", "valid"])
+def test_obj_data_names_the_split(folder, named, val):
+    write(
+        folder,
+        {
+            "set/obj.data": f"classes = 2\ntrain = data/train.txt\n{val} = data/val.txt\nnames = data/obj.names\n",
+            "set/obj.names": "dog\ncat\n",
+            "set/train.txt": "data/obj_train_data/a.jpg\n",
+            "set/val.txt": "data/obj_val_data/d.jpg\n",
+            "set/obj_train_data/a.txt": "1 0.25 0.5 0.3 0.5\n",
+            "set/obj_val_data/d.txt": "0 0.85 0.875 0.3 0.25\n",
+        },
+    )
+    (folder / "a.jpg").rename(folder / "set/obj_train_data/a.jpg")
+    (folder / "d.jpg").rename(folder / "set/obj_val_data/d.jpg")
+    assert objects(folder / "set" / named) == {"a.jpg": [("cat", 10, 20, 40, 60)]}
+
+
+HOLE = "0.1 0.25 0.19 0.375 0.2 0.3625 0.3 0.375 0.3 0.6125 0.19 0.6125 0.19 0.375 0.1 0.25 0.1 0.7375 0.39 0.7375"
+
+
+def test_outline_that_repeats_a_vertex_is_no_pose(folder):
+    write(folder, {"data.yaml": "train: images\nnames: [dog]\n", "labels/a.txt": f"0 {HOLE}\n", "images/x": ""})
+    (folder / "a.jpg").rename(folder / "images/a.jpg")
+    assert objects(folder / "data.yaml") == {"a.jpg": [("dog", 10, 20, 39, 59)]}
+
+
+FOLDERS = {
+    "KITTI": "Car 0.00 0 -1.57 614.2 181.7 727.3 284.7 1.57 1.73 4.15 1.00 1.75 13.22 1.62\n",
+    "DOTA": "10.0 20.0 40.0 20.0 40.0 60.0 10.0 60.0 plane 0\n",
+    "ICDAR": "10,20,40,20,40,60,10,60,word\n",
+    "WIDER FACE": "0--Parade/a.jpg\n1\n449 330 122 149 0 0 0 0 0 0\n",
+    "MOT": "1,2,10,20,30,40,1,-1,-1,-1\n",
+    "Cartucho": "cat 10 20 40 60\n",
+}
+
+
+@pytest.mark.parametrize("tool", FOLDERS)
+@pytest.mark.parametrize("below", ["", "labels_2/"])
+def test_folder_of_another_format_is_named(folder, tool, below):
+    write(folder, {f"set/{below}a.txt": FOLDERS[tool]})
+    for path in (folder / "set", folder / f"set/{below}a.txt"):
+        with pytest.raises(InputError, match=tool):
+            read_source(path)
+
+
+def test_object_that_labelme_marks_as_deleted_is_left_out(folder):
+    point = "".join(f"<pt><x>{x}</x><y>{y}</y></pt>" for x, y in ((10, 20), (40, 20), (40, 60), (10, 60)))
+    rows = "".join(
+        f"<object><name>{name}</name><deleted>{deleted}</deleted><polygon>{point}</polygon></object>"
+        for name, deleted in (("cat", 0), ("dog", 1))
+    )
+    write(folder, {"Annotations/a.xml": f"<annotation><filename>a.jpg</filename>{rows}</annotation>"})
+    found = read_source(folder, folder).annotations
+    assert [item.desc for instance in found.instances for item in instance.objects] == ["cat"]
+    assert sum(count for note, count in found.notes.items() if "deleted" in note) == 1
