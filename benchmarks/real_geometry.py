@@ -146,7 +146,8 @@ def served(model: Path, log: Path) -> Iterator[str]:
                 time.sleep(0.5)
         yield url
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        if server.poll() is None:
+            os.killpg(server.pid, signal.SIGTERM)
         server.wait(60)
 
 

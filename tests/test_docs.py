@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -130,10 +131,25 @@ def test_what_a_guide_says_runs(name, workplace, forked):
     run_guide(name, workplace, forked)
 
 
-def test_geometries_of_the_guide_are_those_of_the_table():
-    from coord_codec.geometry import geometry_table
+def test_tables_are_those_of_the_rows_in_the_code():
+    tables = runpy.run_path(str(ROOT / "tools" / "tables.py"))
+    stated = [
+        (path, found) for path in tables["markdown_files"]() for found in tables["BLOCK"].finditer(path.read_text())
+    ]
+    assert {found["name"] for _, found in stated} == set(tables["TABLES"])
+    for path, found in stated:
+        assert found[0] == tables["block"](found["name"]), f"{path}: run uv run python tools/tables.py"
 
-    assert geometry_table() in (GUIDES / "shapes.md").read_text()
+
+@pytest.mark.parametrize("path", sorted((ROOT / "findings").glob("*.sh")), ids=lambda path: path.stem)
+def test_finding_installs_pinned_packages_in_a_temporary_folder_without_our_code(path):
+    text = path.read_text()
+    assert os.access(path, os.X_OK)
+    assert "set -euo pipefail" in text
+    assert "mktemp -d" in text
+    assert re.search(r"[\w.-]+==\d", text)
+    assert not re.search(r"coord_(codec|data|losses|adapter|eval|trainer|exporter)", text)
+    assert text.splitlines()[1].startswith("# "), "the second line begins the comment that the page of findings shows"
 
 
 @pytest.mark.slow

@@ -24,9 +24,9 @@ from measure import Device, DeviceOption, Quick
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 TESTS = sorted(str(path) for path in ROOT.glob("*/*/tests/**/test_*_cuda.py"))
-PYTEST = ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", "--confcutdir", str(ROOT / "apps")]
+PYTEST = ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors", "--confcutdir", str(ROOT)]
 PYTEST += ["-o", "addopts=--import-mode=importlib -ra"]
-"""Without pytest-xdist and hypothesis, which the machine may not have and these tests do not need."""
+"""Without pytest-xdist, which the machine may not have and these tests do not need."""
 ITEMS = {
     "exactness": ("-m", "pytest", *PYTEST, "-m", "cuda", *TESTS),
     "objective": (str(HERE / "objective.py"),),

@@ -105,17 +105,7 @@ def test_every_row_says_how_it_is_shown_and_defined():
     assert fields == set(TermWeights.model_fields), "each field of TermWeights is the weight of a term"
 
 
-def readme_table():
-    lines = ["| term | weight | an element is a | value | unit | source |", "|---|---|---|---|---|---|"]
-    for term in TERMS.values():
-        weight = f"`{term.weight_field}`" if term.weight_field else f'`extra_weights["{term.name}"]`'
-        cells = [f"`{term.name}`", weight if term.trainable else "measured only", term.element, term.formula]
-        lines.append("| " + " | ".join([*cells, term.unit, term.source]).replace("|  |", "| |") + " |")
-    return "\n".join(line.replace("  |", " |") for line in lines)
-
-
-def test_readme_has_the_table_of_terms_and_the_presets():
+def test_readme_has_the_presets():
     readme = README.read_text(encoding="utf-8")
-    assert readme_table() in readme, f"README.md should have this table of the terms:\n{readme_table()}"
     for name in ObjectiveConfig.presets():
         assert f"`{name}`" in readme, f"README.md does not mention the preset {name}"

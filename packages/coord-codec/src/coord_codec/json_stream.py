@@ -1,11 +1,11 @@
-"""Streams the lists of a large JSON document element by element, without holding the document in memory."""
+"""Streams the lists of a large JSON document, or one that is a list, without holding the document in memory."""
 
 from __future__ import annotations
 
 import json
 import os
 from codecs import getincrementaldecoder
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from json.decoder import WHITESPACE  # type: ignore[attr-defined]
 from pathlib import Path
@@ -35,10 +35,33 @@ def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) ->
         >>> list(stream_lists(path))
         [('info', -1, {'year': 2017}), ('images', 0, {'id': 1}), ('images', 1, {'id': 2})]
     """
+    return _streamed(path, file, _Parser.lists)
+
+
+def stream_list(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
+    r"""Yield `(position, element)` for the elements of a document that is a list.
+
+    Raises:
+        InputError: if the file cannot be read, or is not a JSON list
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
+        >>> _ = path.write_text('[{"id": 1}, {"id": 2}]')
+        >>> list(stream_list(path))
+        [(0, {'id': 1}), (1, {'id': 2})]
+    """
+    return ((n, element) for _, n, element in _streamed(path, None, _Parser.elements) if n >= 0)
+
+
+def _streamed(
+    path: str | os.PathLike[str], file: IO[bytes] | None, read: Callable[[_Parser], Iterator[tuple[str, int, Any]]]
+) -> Iterator[tuple[str, int, Any]]:
+    """Yield what a parser reads of a file, with its errors as those of the file."""
     try:
         with nullcontext(file) if file is not None else Path(path).open("rb") as content:
             parser = _Parser(content)
-            yield from parser.lists()
+            yield from read(parser)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error}); check the path") from error
     except UnicodeDecodeError as error:
@@ -71,6 +94,15 @@ class _Parser:
             self._place += 1
         else:
             yield from self._members()
+        self._end()
+
+    def elements(self) -> Iterator[tuple[str, int, Any]]:
+        if self._next() != "[":
+            raise ValueError("expected a list")
+        yield from self._elements("")
+        self._end()
+
+    def _end(self) -> None:
         if self._next():
             raise ValueError(f"text after the end, beginning with {self._text[self._place : self._place + 20]!r}")
 

@@ -1,7 +1,6 @@
 """The table of geometries: what holds for every row, that of a user included; what is refused as a row."""
 
 import math
-from pathlib import Path
 
 import pytest
 
@@ -294,7 +293,3 @@ def test_unknown_name_lists_the_rows_and_says_how_to_add_one():
 def test_table_in_markdown_has_a_line_for_each_row():
     lines = geometry_table().splitlines()[2:]
     assert [line.split("`")[1] for line in lines] == ROWS
-
-
-def test_table_in_the_readme_is_that_of_the_rows():
-    assert BUILT_IN in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """Every row of the table of formats is recognised and read, with every geometry that it carries."""
 
-from pathlib import Path
-
 import pytest
 from PIL import Image
 
@@ -63,10 +61,6 @@ def test_names_of_formats_are_those_of_the_table():
         ReadingRules(format="cocoa")
     lines = format_table().splitlines()
     assert [line.split("`")[1] for line in lines[2:]] == list(FORMATS)
-
-
-def test_readme_shows_the_table():
-    assert format_table() in (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def test_registered_reader_is_tried_first_and_takes_no_example_away(tmp_path):

@@ -4,6 +4,7 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 
 from coord_eval import InputError, score
@@ -91,7 +92,7 @@ RESULTS = [{"image_id": 1, "category_id": 1, "bbox": [1.0, 2.0, 30.0, 40.0], "sc
 
 def test_read_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkeypatch):
     """JSON lines, CSV, a COCO data set with scores, pycocotools' object and standard input give the same boxes."""
-    expected = from_records(RESULTS)
+    expected = list(from_records(RESULTS))
     lines = "".join(json.dumps(record) + "\n" for record in RESULTS)
     (tmp_path / "results.jsonl").write_text(lines)
     (tmp_path / "results.csv").write_text('image_id,category_id,bbox,score\n1,1,"[1.0, 2.0, 30.0, 40.0]",0.5\n')
@@ -99,10 +100,10 @@ def test_read_predictions_takes_results_in_every_shape(tmp_path, one_cat, monkey
     for name in ("results.jsonl", "results.csv", "cvat.json"):
         assert [result[:4] for result in read_predictions(tmp_path / name)] == [expected[0][:4]], name
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    assert read_predictions("-") == expected
+    assert list(read_predictions("-")) == expected
     coco = QuietCOCO()
     coco.dataset = {**one_cat, "annotations": RESULTS}
-    assert from_records(coco) == read_predictions(tmp_path / "cvat.json")
+    assert list(from_records(coco)) == list(read_predictions(tmp_path / "cvat.json"))
 
 
 def test_score_takes_pycocotools_ground_truth_and_texts_by_image(one_cat):
@@ -124,7 +125,7 @@ def test_read_predictions_takes_parquet(tmp_path):
     from pyarrow import parquet
 
     parquet.write_table(pyarrow.Table.from_pylist(RESULTS), tmp_path / "p.parquet")
-    assert read_predictions(tmp_path / "p.parquet") == from_records(RESULTS)
+    assert list(read_predictions(tmp_path / "p.parquet")) == list(from_records(RESULTS))
 
 
 def test_fused_objects_of_a_record_are_scored_in_place_of_its_text():
@@ -170,3 +171,20 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path, name, content, message):
 def test_long_cell_of_a_csv_file_is_read(tmp_path):
     (tmp_path / "a.csv").write_text(f"image_id,text\n1,{'a' * 200_000}\n")
     assert len(read_predictions(tmp_path / "a.csv")[0].text) == 200_000
+
+
+@pytest.mark.parametrize(
+    "unusual", [{"image_id": "a"}, {"score": np.float32(0.5)}, {"image": "1.jpg"}, {"bbox": (1, 2, 3, 4)}]
+)
+def test_columns_of_unusual_records_are_those_of_usual_ones(unusual):
+    """Records are read at once or one by one, with the same result."""
+    usual = [{"image_id": n % 3, "category_id": n % 2, "bbox": [1.0, 2.0, 3.0, n], "score": 0.5} for n in range(6)]
+    odd = {**usual[0], **unusual}
+    assert list(from_records([*usual, odd]))[:6] == list(from_records(usual))
+    for record in (
+        {**usual[0], "bbox": [1, 2, True, 4]},
+        {**usual[0], "score": "0.5"},
+        {**usual[0], "bbox": [1, 2, -3, 4]},
+    ):
+        with pytest.raises(InputError, match=r"predictions\[6\]"):
+            from_records([*usual, record])

@@ -133,7 +133,7 @@ def test_earlier_boxes_than_those_of_the_final_answer_are_a_drop():
         ("A box in the form [x1, y1, x2, y2] such as [0, 0, 100, 100] is needed.", 0, ["ambiguous"]),
         ('[{"box_2d": [1, 2, 30, 40], "label": "pen"}, {"bo_2d": [5, 6, 70, 80], "label": "cup"}]', 1, ["ambiguous"]),
         ("dict(label='pen, box=(1, 2, 30, 40)), dict(label='cup', x=5, y=6)", 1, ["unread_numbers"]),
-        ("pen: [1, 2, 30, 40]\n- label: cup, box: [5, 6,=70, 80]\nend", 1, ["stray_text"]),
+        ("pen: [1, 2, 30, 40]\n- label: cup, box: [5, 6,=70, 80]\nend", 1, ["stray_text", "unread_numbers"]),
         (
             "<tr><th>x1</th><th>y1</th><th>x2</th><th>y2</th></tr><tr><td>1</td><td>2</td><td>30</td><td>40</td></tr>"
             "<tr<>td>5</td><td>6</td><td>70</td><td>80</td></tr>",

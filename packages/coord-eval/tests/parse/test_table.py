@@ -56,16 +56,6 @@ def test_row_that_takes_the_answers_of_another_is_found(registry, all_published)
     assert not all(read_as_published(published) for published in all_published if published.row is kept)
 
 
-def test_readme_shows_the_table():
-    text = README.read_text()
-    lines = [line for line in text.splitlines() if re.match(r"\| `[^|]*` \| ", line)]
-    shown = {tuple(cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:4]) for line in lines}
-    missing = {
-        (f"`{row.name}`", f"`` {row.example} ``".replace("|", r"\|"), row.divisor) for row in FORMATS.values()
-    } - shown
-    assert missing == set()
-
-
 def test_rows_need_only_text_that_their_answers_have(all_published):
     for row, text, _ in all_published:
         assert not row.needs or any(piece in text for piece in row.needs), text

@@ -9,7 +9,7 @@ from coco_builder import iou
 
 from coord_codec import InputError, Instance, Object, encode_target
 from coord_eval import parse_answer, score
-from coord_eval.rewards import REWARDS, Reward, box_reward, register_reward, reward_table, unregister_reward
+from coord_eval.rewards import REWARDS, Reward, box_reward, register_reward, unregister_reward
 
 THRESHOLDS = [0.5 + 0.05 * k for k in range(10)]
 LABELS = ("cat", "dog", "red car")
@@ -320,7 +320,3 @@ def test_row_of_ones_own_is_a_kind_like_any_other():
             box_reward(["", ""], [[CAT], [CAT]], "wrong")
     finally:
         unregister_reward("wrong")
-
-
-def test_guide_has_the_table():
-    assert reward_table() in GUIDE.read_text()

@@ -19,13 +19,14 @@ from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
 from coord_eval.evaluation import Evaluation
-from coord_eval.intake.answers import AnswerSettings, Loaded, PredictionSource, load_predictions, parse_all
+from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.interpretations import Interpretation, RawNumbers, interpretations_by_fit, mean_best_iou
 from coord_eval.intake.joining import LabelSettings, join
-from coord_eval.intake.predictions import CocoResult, Prediction
+from coord_eval.intake.predictions import Loaded, Prediction
 from coord_eval.intake.ranking import choose_source
+from coord_eval.intake.results import Results
 from coord_eval.intake.scale import RAW_SCALE
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
@@ -91,6 +92,8 @@ def diagnose_loaded(
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
     items = predictions if asked else predictions[:: -(-len(predictions) // _LOOKED_AT) or 1]
+    if not np.isfinite(truth.sizes_I2).all():
+        return ["diagnosis: not possible: images of the ground truth state no size"] if force else []
     raw = _raw_numbers(truth, items, settings, labels, evaluation.score_source)
     points = evaluation.format["dropped"].get("point", 0) if asked else 0
     lines = [f"diagnosis: {counted(points, 'point')} where boxes are scored: {POINT_ADVICE}"] if points else []
@@ -171,12 +174,11 @@ def _label_lines(evaluation: Evaluation) -> list[str]:
 def _raw_numbers(
     truth: GroundTruth, items: Loaded, settings: AnswerSettings, labels: LabelSettings, score_source: str
 ) -> RawNumbers:
-    results = [item for item in items if isinstance(item, CocoResult)]
-    if len(results) == len(items):
-        detections = collect_results(truth, results).detections
+    if isinstance(items, Results):
+        detections = collect_results(truth, items).detections
         return RawNumbers(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
     # The numbers are those of the texts, whatever stands in place of their boxes.
-    answer_records = [replace(item, objects=None) for item in items if isinstance(item, Prediction)]
+    answer_records = [replace(item, objects=None) for item in items]
     images, joined = join(truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in answer_records))
     answers, _ = parse_all(truth, answer_records, images, settings, keep_flat=True)
     answers = [replace(a, objects=tuple(o for o in a if o.is_box)) for a in answers]

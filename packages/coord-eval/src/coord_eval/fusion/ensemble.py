@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_pre
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.ground_truth import GroundTruth, ImageId, columns_of
 from coord_eval.intake.joining import LabelSettings
-from coord_eval.intake.predictions import CocoResult, Prediction
+from coord_eval.intake.predictions import Prediction
+from coord_eval.intake.results import CocoResult, Results
 
 _SHOWN = 5
 _DIGITS = 6
@@ -80,7 +81,7 @@ def fuse_predictions(
     """
     rule = FusionRule.parse(method)
     loaded = {name: load_predictions(source) for name, source in files.items()}
-    is_text = {name: not all(isinstance(row, CocoResult) for row in rows) for name, rows in loaded.items() if rows}
+    is_text = {name: not isinstance(rows, Results) for name, rows in loaded.items() if len(rows)}
     if len({*is_text.values()}) > 1:
         texts, results = ([n for n, text in is_text.items() if text == wanted] for wanted in (True, False))
         raise InputError(
@@ -89,6 +90,10 @@ def fuse_predictions(
         )
     rows_of_all = [row for rows in loaded.values() for row in rows]
     truth, known = _images(rows_of_all)
+    positions = {isinstance(rows, Results) and rows.positions is not None for rows in loaded.values()}
+    if len(positions) > 1:
+        raise InputError(f"fuse: some of {', '.join(loaded)} state no image_id, and others do; give each image its id")
+    truth = replace(truth, by_position=True in positions)
     if not truth.sizes_known and any(isinstance(r, Prediction) and r.tile for r in rows_of_all):
         raise InputError("fuse: tiles need the size of their image; give each answer its width and height")
     runs, sources, notes = [], [], []
@@ -178,7 +183,7 @@ def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[
     return truth, [known[image_id] for image_id in order]
 
 
-def _covered(truth: GroundTruth, rows: Sequence[Prediction | CocoResult]) -> set[int]:
+def _covered(truth: GroundTruth, rows: Iterable[Prediction | CocoResult]) -> set[int]:
     """Return the images for which there is a prediction, be it an empty one."""
     places = {str(image_id): i for i, image_id in enumerate(truth.image_ids)}
     names = {name: i for i, name in enumerate(truth.file_names) if name}

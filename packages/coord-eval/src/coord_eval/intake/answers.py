@@ -18,7 +18,7 @@ from coord_codec.counts import counted
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
-from coord_eval.intake.predictions import CocoResult, Prediction, from_records, read_predictions
+from coord_eval.intake.predictions import Loaded, Prediction, from_records, read_predictions
 from coord_eval.intake.scale import infer_scale
 from coord_eval.parse.answer import POINT_ADVICE, Answer, without_points
 from coord_eval.parse.parser import parse_answer, plain
@@ -77,9 +77,6 @@ class AnswerSettings:
         """Names of the changed fields that affect text answers only; the grid also affects the ceiling."""
         names = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
         return [name for name in names if name != "grid"]
-
-
-Loaded = list[Prediction] | list[CocoResult]
 
 
 def load_predictions(predictions: PredictionSource) -> Loaded:

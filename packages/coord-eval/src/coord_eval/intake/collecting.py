@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.box_table import PIXEL_DECIMALS
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.pixels import boxes_in_pixels
 from coord_eval.intake.answers import (
     AnswerSettings,
-    Loaded,
     Progress,
     assumed_scale_notes,
     parse_all,
@@ -35,8 +36,9 @@ from coord_eval.intake.joining import (
     check_any_known,
     join,
 )
-from coord_eval.intake.predictions import CocoResult, Prediction, StatedObject
+from coord_eval.intake.predictions import Loaded, Prediction, StatedObject
 from coord_eval.intake.ranking import choose_source, object_scores
+from coord_eval.intake.results import Key, Results
 from coord_eval.parse.answer import Answer, ParsedObject, corners
 
 
@@ -95,27 +97,28 @@ def collect(
 
     A results list states boxes, categories and scores itself: a note lists options that affect text answers only.
     """
-    results = [item for item in predictions if isinstance(item, CocoResult)]
-    if len(results) == len(predictions):
+    if isinstance(predictions, Results):
         ranking = ["score_source"] if score_source != "auto" else []
-        unused = [*settings.of_text, *ranking, *labels.given] if results else []
+        unused = [*settings.of_text, *ranking, *labels.given] if len(predictions) else []
         reason = "a COCO results list, which states boxes, labels and scores itself"
         notes = (f"{reason}: {', '.join(unused)} had no effect",) if unused else ()
-        collected = collect_results(ground_truth, results)
+        collected = collect_results(ground_truth, predictions)
         return replace(collected, notes=(*collected.notes, *notes))
-    text_predictions = [item for item in predictions if isinstance(item, Prediction)]
-    images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in text_predictions))
+    images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in predictions))
     matcher = labels.matcher(ground_truth.categories)
-    answers, notes_of_parsing = parse_all(ground_truth, text_predictions, images, settings, progress)
+    answers, notes_of_parsing = parse_all(ground_truth, predictions, images, settings, progress)
     collected = collect_answers(
-        ground_truth, text_predictions, answers, images=images, joined=joined, labels=matcher, score_source=score_source
+        ground_truth, predictions, answers, images=images, joined=joined, labels=matcher, score_source=score_source
     )
+    if unsized := int(np.isnan(ground_truth.sizes_I2[:, 0]).sum()):
+        stated = counted(unsized, "image states no size: boxes of its answer", "images state no size: boxes of answers")
+        notes_of_parsing.append(f"{stated} cannot be placed there")
     if unanswered := joined.images - joined.answered:
         notes_of_parsing.append(
             f"{unanswered} of {counted(joined.images, 'image is', 'images are')} without an answer, which "
             "counts as an empty answer"
         )
-    by_image = _by_image(text_predictions, answers, images)
+    by_image = _by_image(predictions, answers, images)
     return replace(collected, notes=(*notes_of_parsing, *collected.notes), answers=by_image)
 
 
@@ -146,28 +149,59 @@ def collect_answers(
     """Convert the boxes of parsed answers to pixels and assign categories; `join` returned `images` and `joined`."""
     indices = [i for i, image in enumerate(images) if image >= 0]
     source, notes = choose_source(score_source, [answers[i] for i in indices], [predictions[i] for i in indices])
-    table = _Table(len(ground_truth.categories))
-    ranks: Counter[int] = Counter()
+    found: list[ParsedObject | StatedObject] = []
+    scores: list[float] = []
+    boxes_I, place_D = np.zeros(len(ground_truth), np.int64), [np.zeros(0, np.int64)]
+    asked: dict[int, list[tuple[float, ...] | None]] = {}
+    spreads: dict[int, Sequence[float]] = {}
+    answer_A, part_A, count_A, region_A4 = [], [], [], []
     for i in indices:
         image, prediction = images[i], predictions[i]
-        part = table.part(image, prediction.tile)
-        if prediction.objects is None:
-            objects: Sequence[ParsedObject | StatedObject] = answers[i].objects
-            scores = object_scores(source, answers[i], prediction) if objects else []
-        else:
-            objects, scores = prediction.objects, [item.score for item in prediction.objects]
+        parts = asked.setdefault(image, [])
+        if prediction.tile not in parts:
+            parts.append(prediction.tile)
+        objects: Sequence[ParsedObject | StatedObject] = answers[i].objects
+        if prediction.objects is not None:
+            objects = prediction.objects
+            scores += [item.score for item in prediction.objects]
+        elif objects:
+            scores += object_scores(source, answers[i], prediction)
         if not objects:
             continue
-        left, top, width, height = prediction.tile or (0.0, 0.0, *ground_truth.size_of(image))
-        for item, score in zip(objects, scores, strict=True):
-            category, layer = labels.match(item.desc)
-            x1, y1, x2, y2 = item.box
-            box = (left + x1 * width, top + y1 * height, (x2 - x1) * width, (y2 - y1) * height)
-            table.add(image, category, layer, item.desc, box, score, ranks[image])
-            table.part_of.append(part)
-            table.shapes.append(tuple((left + x * width, top + y * height) for x, y in item.points))
-            table.spreads.append(_spread(item, prediction, (width, height, width, height)))
-            ranks[image] += 1
+        region = prediction.tile or (0.0, 0.0, *ground_truth.size_of(image))
+        if prediction.coord_spread is not None:
+            stated = ((n, _spread(item, prediction)) for n, item in enumerate(objects, len(found)))
+            spreads |= {n: spread for n, spread in stated if spread is not None}
+        found += objects
+        place_D.append(boxes_I[image] + np.arange(len(objects)))
+        boxes_I[image] += len(objects)
+        answer_A.append(image)
+        part_A.append(parts.index(prediction.tile))
+        count_A.append(len(objects))
+        region_A4.append(region)
+
+    # Columns
+    image_D, part_D = (np.repeat(np.array(column, np.int64), count_A) for column in (answer_A, part_A))
+    region_D4 = np.repeat(np.array(region_A4, np.float64).reshape(-1, 4), count_A, axis=0)
+    boxes_D4 = boxes_in_pixels(found, region_D4[:, 2:])
+    if region_D4[:, :2].any():
+        boxes_D4[:, :2] = np.round(boxes_D4[:, :2] + region_D4[:, :2], PIXEL_DECIMALS)
+    category_D, layers, unknown = _categories(found, labels, len(ground_truth.categories))
+    detections = Detections(
+        *(image_D, category_D, boxes_D4, np.array(scores, np.float64), np.concatenate(place_D)), unknown=tuple(unknown)
+    )
+    if any(item.points for item in found):
+        shapes = zip(found, region_D4.tolist(), strict=True)
+        placed = tuple(tuple((x0 + x * w, y0 + y * h) for x, y in item.points) for item, (x0, y0, w, h) in shapes)
+        detections = replace(detections, shapes=placed)
+    if any(parts != [None] for parts in asked.values()):
+        of_image = {image: tuple(parts) for image, parts in asked.items()}
+        detections = replace(detections, asked=of_image, part_D=part_D)
+    spread_D4 = None
+    if spreads:
+        spread_D4 = np.full((len(found), 4), np.nan)
+        spread_D4[list(spreads)] = list(spreads.values())
+        spread_D4 *= np.tile(region_D4[:, 2:], 2)
     health = format_health([answers[i] for i in indices], [predictions[i] for i in indices])
     notes = [
         *notes,
@@ -176,51 +210,123 @@ def collect_answers(
         *_size_notes(ground_truth, predictions, images),
         *_stated_notes([predictions[i] for i in indices]),
     ]
-    return table.finish(source, health, joined, notes)
+    counts = dict(Counter(unknown).most_common())
+    return Collected(detections, source, health, layers, counts, joined, tuple(notes), spread_D4)
 
 
-def collect_results(ground_truth: GroundTruth, results: Sequence[CocoResult]) -> Collected:
+def _categories(
+    found: Sequence[ParsedObject | StatedObject], labels: LabelMatcher, known: int
+) -> tuple[np.ndarray, dict[str, int], Counter[str]]:
+    """Return the category [D] of each object, the number of objects by matching layer, and that of unknown labels.
+
+    Each label that the data set does not have gets its own index, from `known` on.
+    """
+    times = Counter(item.desc for item in found)
+    layers = dict.fromkeys(LABEL_LAYERS, 0)
+    unknown: Counter[str] = Counter()
+    category_of: dict[str, int] = {}
+    for label, count in times.items():
+        category, layer = labels.match(label)
+        layers[layer] += count
+        if category is None:
+            category = known + len(unknown)
+            unknown[label] = count
+        category_of[label] = category
+    return np.array([category_of[item.desc] for item in found], np.int64), layers, unknown
+
+
+def collect_results(ground_truth: GroundTruth, results: Results) -> Collected:
     """Convert a COCO results list, keeping its pixels, categories and scores."""
+    results, by_position = _with_ids(ground_truth, results)
     images, categories, notes = _joined_by_name(ground_truth, results)
-    table = _Table(len(ground_truth.categories))
-    absent: list[str] = []
-    ranks: dict[int, int] = {}
-    for image_id, category_id, bbox, score, image_name, category_name in results:
-        image = images[image_id, image_name]
-        if image is None:
-            absent.append(repr(image_name or image_id))
-            continue
-        rank = ranks[image] = ranks.get(image, -1) + 1
-        if (category := categories[category_id, category_name]) is not None:
-            table.rows.append((image, category, *bbox, score, rank))
-        else:
-            table.add(image, None, "unknown", category_name or f"category_id {category_id}", bbox, score, rank)
-    table.layers["exact"] += len(results) - len(absent) - table.layers["unknown"]
-    check_any_known(len(results), absent, ground_truth)
-    joined = JoinReport(len(ground_truth), len(ranks), 0, len(absent), tuple(dict.fromkeys(absent))[:5])
+    notes = [*by_position, *notes]
+    place_R = images[results.image_R]
+    is_absent_R = place_R < 0
+    absent = [repr(name or image_id) for image_id, name in results.images]
+    left_out = [absent[image] for image in results.image_R[is_absent_R].tolist()]
+    check_any_known(len(results), left_out, ground_truth)
+    own = np.flatnonzero(~is_absent_R)
+    image_D, stated_D = place_R[own], results.category_R[own]
+
+    # Each category that the data set does not have gets its own index, in the order in which they occur
+    category_D = categories[stated_D]
+    is_unknown_D = category_D < 0
+    kinds, first_U, times_U = np.unique(stated_D[is_unknown_D], return_index=True, return_counts=True)
+    unknown: Counter[str] = Counter()
+    index_K = np.zeros(len(results.categories), np.int64)
+    for u in np.argsort(first_U).tolist():
+        category_id, name = results.categories[kinds[u]]
+        label = name or f"category_id {category_id}"
+        index_K[kinds[u]] = len(ground_truth.categories) + (
+            list(unknown).index(label) if label in unknown else len(unknown)
+        )
+        unknown[label] += int(times_U[u])
+    category_D[is_unknown_D] = index_K[stated_D[is_unknown_D]]
+    layers = dict.fromkeys(LABEL_LAYERS, 0) | {"exact": int((~is_unknown_D).sum()), "unknown": int(is_unknown_D.sum())}
+
+    scores_D = results.scores_R[own]
+    detections = Detections(
+        *(image_D, category_D, results.boxes_R4[own], scores_D, _places_in(image_D)), unknown=tuple(unknown)
+    )
+    answered = len(np.unique(image_D))
+    joined = JoinReport(len(ground_truth), answered, 0, len(left_out), tuple(dict.fromkeys(left_out))[:5])
     empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"
-    notes += [] if results else [empty]
-    if len(results) > 1 and all(result.score == results[0].score for result in results):
-        notes.append(f"all {len(results)} boxes have the score {results[0].score:g}, so that AP depends on their order")
-    return table.finish("results", format_health([], []), joined, notes)
+    notes += [] if len(results) else [empty]
+    if len(results) > 1 and (results.scores_R == results.scores_R[0]).all():
+        stated = f"{results.scores_R[0]:g}"
+        notes.append(f"all {len(results)} boxes have the score {stated}, so that AP depends on their order")
+    unknown_counts = dict(unknown.most_common())
+    return Collected(detections, "results", format_health([], []), layers, unknown_counts, joined, tuple(notes))
 
 
-def _spread(item: ParsedObject | StatedObject, prediction: Prediction, unit: Sequence[float]) -> Sequence[float] | None:
-    """Return the standard deviation of each side of a box in pixels; None where it is not stated."""
+def _with_ids(truth: GroundTruth, results: Results) -> tuple[Results, list[str]]:
+    """Return results whose positions are the ids of images, where they state none, and a note on it.
+
+    Raises:
+        InputError: if only one of both has ids, and the numbers of images differ
+    """
+    advice = "give each its image_id, or pass both as lists in one order"
+    if results.positions is None:
+        if truth.by_position and len(results):
+            raise InputError(
+                f"ground truth: its {len(truth)} images have no image_id, and the predictions do: {advice}"
+            )
+        return results, []
+    if results.positions != len(truth):
+        found = f"{counted(results.positions, 'image')} without image_id"
+        raise InputError(f"predictions: {found} beside {counted(len(truth), 'image')} of the ground truth: {advice}")
+    if truth.by_position or not len(truth):
+        return results, []
+    note = (
+        "the predictions state no image_id: they are taken in the order of the ground truth's ids, from "
+        f"{truth.image_ids[0]!r} to {truth.image_ids[-1]!r}"
+    )
+    own = tuple((truth.image_ids[int(position)], name) for position, name in results.images)
+    return replace(results, images=own, positions=None), [note]
+
+
+def _places_in(image_D: np.ndarray) -> np.ndarray:
+    """Return the place [D] of each box among those of its image, from 0."""
+    order = np.argsort(image_D, kind="stable")
+    begins = np.diff(image_D[order], prepend=-1) != 0
+    starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
+    place_D = np.empty(len(order), np.int64)
+    place_D[order] = np.arange(len(order)) - starts
+    return place_D
+
+
+def _spread(item: ParsedObject | StatedObject, prediction: Prediction) -> Sequence[float] | None:
+    """Return the standard deviation of each side of a box in [0, 1]; None where it is not stated."""
     if not isinstance(item, ParsedObject):
         return None
     known, places = prediction.coord_spread or (), item.coord_indices
     if len(places) != 4 or places[-1] >= len(known) or item.order not in ("xyxy", "yxyx"):
         return None
-    sides = corners(item.order, [known[place] for place in places])
-    return [side * length for side, length in zip(sides, unit, strict=True)]
+    return corners(item.order, [known[place] for place in places])
 
 
-_Places = dict[tuple[Any, str | None], int | None]
-
-
-def _joined_by_name(truth: GroundTruth, results: Sequence[CocoResult]) -> tuple[_Places, _Places, list[str]]:
-    """Return the index of each image and category of a results list, by name, else by id; and notes.
+def _joined_by_name(truth: GroundTruth, results: Results) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Return the index of each image and category of a results list, by name, else by id, -1 for unknown; and notes.
 
     Raises:
         InputError: if ids are known under other names, and no name is known: then neither says what is meant
@@ -232,8 +338,8 @@ def _joined_by_name(truth: GroundTruth, results: Sequence[CocoResult]) -> tuple[
     names = {normalize_label(name): k for k, name in enumerate(truth.categories)}
     names |= {name: k for k, name in enumerate(truth.categories)}
 
-    def places_of(kind: str, own: Sequence[str], pairs: set[Any], by_id: Any, by_name: Any) -> _Places:
-        places: _Places = {}
+    def places_of(kind: str, own: Sequence[str], pairs: Sequence[Key], by_id: Any, by_name: Any) -> np.ndarray:
+        places: list[int | None] = []
         odd, moved = "", 0
         for key, name in pairs:
             place = before = by_id(key)
@@ -244,76 +350,28 @@ def _joined_by_name(truth: GroundTruth, results: Sequence[CocoResult]) -> tuple[
                         place = before  # one of several files of that name
                     else:
                         odd = f"{kind} {key!r} is {name!r} there and {own[before]!r} in the ground truth"
-            places[key, name] = place
+            places.append(place)
             moved += None is not before != place
-        if odd and all(place is None for (_, name), place in places.items() if name):
+        if odd and all(place is None for (_, name), place in zip(pairs, places, strict=True) if name):
             raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
         if moved:
             notes.append(
                 f"{moved} of {len(pairs)} values of {kind} mean something else in the ground truth: names count"
             )
-        return places
+        return np.array([-1 if place is None else place for place in places], np.int64)
 
     notes: list[str] = []
-    images, labels = ({(r.image_id, r.image) for r in results}, {(r.category_id, r.category) for r in results})
     return (
-        places_of("image_id", truth.file_names, images, index.by_id, index.by_name),
+        places_of("image_id", truth.file_names, results.images, index.by_id, index.by_name),
         places_of(
             "category_id",
             truth.categories,
-            labels,
+            results.categories,
             ids.get,
             lambda name: names.get(name, names.get(normalize_label(name))),
         ),
         notes,
     )
-
-
-class _Table:
-    """Rows of detections; each label that the data set does not have gets its own category index."""
-
-    def __init__(self, categories: int) -> None:
-        self.categories = categories
-        self.rows: list[tuple[float, ...]] = []
-        self.layers = dict.fromkeys(LABEL_LAYERS, 0)
-        self.unknown: Counter[str] = Counter()
-        self.unknown_index: dict[str, int] = {}
-        self.shapes: list[tuple[tuple[float, float], ...]] = []
-        self.asked: dict[int, list[tuple[float, ...] | None]] = {}
-        self.part_of: list[int] = []
-        self.spreads: list[Sequence[float] | None] = []
-
-    def part(self, image: int, tile: tuple[float, ...] | None) -> int:
-        """Return the index of a part of an image among those that the model was given."""
-        asked = self.asked.setdefault(image, [])
-        if tile not in asked:
-            asked.append(tile)
-        return asked.index(tile)
-
-    def add(
-        self, image: int, category: int | None, layer: str, label: str, box: Sequence[float], score: float, rank: int
-    ) -> None:
-        """Add a box `x, y, width, height`; `category` is None for an unknown label, `layer` is the matching layer."""
-        self.layers[layer] += 1
-        if category is None:
-            self.unknown[label] += 1
-            category = self.categories + self.unknown_index.setdefault(label, len(self.unknown_index))
-        self.rows.append((image, category, *box, score, rank))
-
-    def finish(self, source: str, health: dict[str, Any], joined: JoinReport, notes: Sequence[str]) -> Collected:
-        """Return the rows as detections, with the counts."""
-        table = np.array(self.rows, dtype=np.float64).reshape(-1, 8)
-        image_D, category_D, rank_D = table.T[[0, 1, 7]].astype(np.int64)
-        shapes = tuple(self.shapes) if any(self.shapes) else ()
-        detections = Detections(
-            image_D, category_D, table[:, 2:6], table[:, 6], rank_D, tuple(self.unknown_index), shapes
-        )
-        if any(parts != [None] for parts in self.asked.values()):
-            asked = {image: tuple(parts) for image, parts in self.asked.items()}
-            detections = replace(detections, asked=asked, part_D=np.array(self.part_of, np.int64))
-        unknown = dict(self.unknown.most_common())
-        spread_D4 = np.array([row or [np.nan] * 4 for row in self.spreads]) if any(self.spreads) else None
-        return Collected(detections, source, health, self.layers, unknown, joined, tuple(notes), spread_D4)
 
 
 def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> dict[str, Any]:

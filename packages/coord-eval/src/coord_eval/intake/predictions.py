@@ -6,30 +6,23 @@ import csv
 import io
 import json
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate
-from math import isfinite, isnan
+from itertools import accumulate, chain, islice
+from math import isnan
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictInt
 from pydantic.dataclasses import dataclass
 
-from coord_codec.files import (
-    InputError,
-    finite_numbers,
-    identifier,
-    parse_json_line,
-    read_json,
-    read_json_lines,
-    read_text,
-)
+from coord_codec.files import InputError, identifier, parse_json_line, read_json, read_json_lines, read_text
+from coord_codec.json_stream import stream_list
 from coord_codec.records import validated
-from coord_eval.intake.library_boxes import boxes_by_image
+from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
+from coord_eval.intake.results import ResultColumns, Results, plain_record
 from coord_eval.parse.parser import plain
-
-_FIVE_FLOATS = [float] * 5
 
 
 def _quantiles(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
@@ -51,6 +44,8 @@ def _tile(tile: tuple[float, ...]) -> tuple[float, ...]:
     return tile
 
 
+_PART = 1 << 13
+"""Number of boxes of a results list that become columns at once."""
 _Text = InstanceOf[str]
 """A file name or an answer may hold lone surrogates, which pydantic refuses to call text."""
 _Id = Annotated[StrictInt | _Text, BeforeValidator(lambda v: int(v) if type(v) is float and v % 1 == 0 else v)]
@@ -63,12 +58,29 @@ _Unit = Annotated[float, Field(ge=-1e-6, le=1 + 1e-6), AfterValidator(lambda v: 
 
 
 class StatedObject(NamedTuple):
-    """An object that a record states beside the text: label, box and points in [0, 1], and score."""
+    """An object that a record states beside the text.
+
+    Attributes:
+        desc: label
+        numbers: corners in pixels of the record's image
+        scale: width and height of that image
+        score: confidence
+        points: points in [0, 1] of a shape other than a box
+    """
 
     desc: str
-    box: tuple[float, float, float, float]
+    numbers: tuple[float, float, float, float]
+    scale: tuple[float, float]
     score: float
     points: tuple[tuple[float, float], ...] = ()
+    order: str = "xyxy"
+    is_box: bool = True
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """Corners in [0, 1]."""
+        (x1, y1, x2, y2), (width, height) = self.numbers, self.scale
+        return x1 / width, y1 / height, x2 / width, y2 / height
 
 
 @dataclass(frozen=True)
@@ -128,21 +140,11 @@ class Prediction:
             raise InputError("image_id: missing, and there is no image either; name the image")
 
 
-class CocoResult(NamedTuple):
-    """One box of a COCO results list: pixels `xywh` and a score. A tuple saves memory, since there may be millions.
-
-    A data set as predictions names the image and the category of its ids too.
-    """
-
-    image_id: int | str
-    category_id: int | str
-    bbox: tuple[float, ...]
-    score: float
-    image: str | None = None
-    category: str | None = None
+Loaded = list[Prediction] | Results
+"""Text answers, or the boxes of a results list."""
 
 
-def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
+def read_predictions(path: str | Path) -> Loaded:
     """Read predictions from a file.
 
     It is `predictions.jsonl`, JSON lines of COCO results, a JSON file with a list of either, with a COCO data set whose
@@ -153,21 +155,28 @@ def read_predictions(path: str | Path) -> list[Prediction] | list[CocoResult]:
         InputError: naming file, line and field
     """
     if str(path) == "-":
-        lines = enumerate(sys.stdin, 1)
-        return _from_lines(
-            [(n, _json_line(line, f"standard input, line {n}")) for n, line in lines if line.strip()], "-"
-        )
+        lines = ((n, line) for n, line in enumerate(sys.stdin, 1) if line.strip())
+        return _from_lines(((n, _json_line(line, f"standard input, line {n}")) for n, line in lines), "-")
     path = Path(path)
     kind = path.suffix.lower()
     if path.is_file() and not path.stat().st_size:
         raise InputError(f"{path}: the file is empty: expected predictions")
     if kind == ".json":
-        return from_records(read_json(path), str(path))
+        if not _begins_with_a_bracket(path):
+            return from_records(read_json(path), str(path))
+        return _of_kind(_checked((element, f"{path}[{n}]") for n, element in stream_list(path)))
     if kind == ".csv":
         return from_records(list(_csv_records(path)), str(path))
     if kind == ".parquet":
         return from_records(_parquet_records(path), str(path))
-    return _from_lines(list(read_json_lines(path)), str(path))
+    return _from_lines(read_json_lines(path), str(path))
+
+
+def _begins_with_a_bracket(path: Path) -> bool:
+    """Return whether a file seems to hold a JSON list, which may be read in parts."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(64).removeprefix(BOM_UTF8).lstrip().startswith(b"[")
+    return False
 
 
 def _json_line(line: str, where: str) -> dict[str, Any]:
@@ -177,16 +186,26 @@ def _json_line(line: str, where: str) -> dict[str, Any]:
         raise InputError(f"{where}: {error}; write one object per line") from error
 
 
-def _from_lines(lines: list[tuple[int, dict[str, Any]]], source: str) -> list[Prediction] | list[CocoResult]:
-    if not lines:
+def _from_lines(lines: Iterable[tuple[int, dict[str, Any]]], source: str) -> Loaded:
+    loaded = _of_kind(((record, f"{source}, line {number}") for number, record in lines))
+    if not len(loaded):
         raise InputError(f"{source}: empty: expected an answer or a result on each line")
-    return _of_kind([(record, f"{source}, line {number}") for number, record in lines])
+    return loaded
 
 
-def _of_kind(records: Sequence[tuple[Mapping[str, Any], str]]) -> list[Prediction] | list[CocoResult]:
-    if all(_is_result(record) for record, _ in records):
-        return [_plain_result(record) or _coco_result(plain_record(record), where) for record, where in records]
-    return [_prediction(plain_record(record), where) for record, where in records]
+def _of_kind(records: Iterable[tuple[Mapping[str, Any], str]]) -> Loaded:
+    """Return results if all records are such boxes, which the first one decides, else answers."""
+    rows = iter(records)
+    first = next(rows, None)
+    if first is not None and not _is_result(first[0]):
+        return [_prediction(plain_record(record), where) for record, where in chain([first], rows)]
+    columns = ResultColumns()
+    rest = rows if first is None else chain([first], rows)
+    while part := list(islice(rest, _PART)):
+        if first is not None and not all(_is_result(record) for record, _ in part):
+            _prediction(plain_record(first[0]), first[1])  # an answer without a text: the error says so
+        columns.add([record for record, _ in part], [where for _, where in part])
+    return columns.finished()
 
 
 def _csv_records(path: Path) -> Iterator[dict[str, Any]]:
@@ -282,9 +301,7 @@ def _is_nan(value: object) -> bool:
     return isinstance(value, float) and isnan(value)
 
 
-def from_records(
-    records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions"
-) -> list[Prediction] | list[CocoResult]:
+def from_records(records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], source: str = "predictions") -> Loaded:
     """Turn dictionaries into predictions, or into COCO results if they have a `bbox` and no `text`.
 
     A pandas table, pycocotools' `COCO` with scores, a COCO data set with scores, `{image_id: text}`, supervision's
@@ -296,21 +313,25 @@ def from_records(
     """
     found = boxes_by_image(records, source)
     if found is not None:
-        return [
-            _coco_result({"score": 1.0, **row, "image_id": image_id}, f"{source}, image {image_id!r}")
-            for image_id, rows in found
-            for row in rows
-        ]
+        columns = ResultColumns()
+        for image_id, own in found:
+            places = [f"{source}, image {image_id!r}"] * len(own)
+            columns.add([{"score": 1.0, **row, "image_id": image_id} for row in own], places)
+        return columns.finished(len(found) if is_by_position(records) else None)
     records = _records_of(records, source)
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")
-    rows = [(record, f"{source}[{position}]") for position, record in enumerate(records)]
+    return _of_kind(_checked((record, f"{source}[{position}]") for position, record in enumerate(records)))
+
+
+def _checked(rows: Iterable[tuple[Any, str]]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield records with their places, which have to be objects."""
     for record, where in rows:
         if type(record) is not dict and not isinstance(record, Mapping):
             raise InputError(
                 f'{where}: expected an object as {{"image_id": 1, "text": "..."}}, found {type(record).__name__}'
             )
-    return _of_kind(rows)
+        yield record, where
 
 
 def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
@@ -331,9 +352,8 @@ def _stated_objects(record: Mapping[str, Any], where: str) -> list[StatedObject]
         raise InputError(f"{where}: fused: expected objects, and the width and height of the image beside it")
     objects = []
     for row in validated(tuple[_Object, ...], record["objects"], f"{where}: objects"):
-        x1, y1, x2, y2 = row.bbox_xyxy
-        box = (x1 / width, y1 / height, x2 / width, y2 / height)
-        objects.append(StatedObject(row.desc, box, row.score, tuple((x / width, y / height) for x, y in row.points_xy)))
+        points = tuple((x / width, y / height) for x, y in row.points_xy)
+        objects.append(StatedObject(row.desc, row.bbox_xyxy, (width, height), row.score, points))
     return objects
 
 
@@ -349,49 +369,3 @@ def _by_object(record: Mapping[str, Any], where: str) -> Sequence[Any] | None:
     if sum(lengths) != len(value) or min(lengths) < 0:
         raise InputError(f"{where}: desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(value)}")
     return [value[end - n : end] for n, end in zip(lengths, accumulate(lengths), strict=True)]
-
-
-_PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})
-
-
-def plain_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record with `plain` values; the record itself if its values are plain already."""
-    if _PLAIN.issuperset(map(type, record.values())):
-        return record
-    return {key: plain(value) for key, value in record.items()}
-
-
-def _plain_result(record: Mapping[str, Any]) -> CocoResult | None:
-    """Convert a record of the usual types quickly, without further checks; None for any other record."""
-    box: Any = record.get("bbox")
-    score: Any = record.get("score")
-    image_id, category_id = record.get("image_id"), record.get("category_id")
-    if (
-        type(box) is list
-        and [*map(type, box), type(score)] == _FIVE_FLOATS
-        and type(image_id) is int
-        and type(category_id) is int
-        and isfinite(sum(box) + score)
-        and box[2] >= 0
-        and box[3] >= 0
-    ):
-        return CocoResult(image_id, category_id, tuple(box), score, *_named(record))
-    return None
-
-
-def _coco_result(record: Mapping[str, Any], where: str) -> CocoResult:
-    box = finite_numbers(record.get("bbox"), 4, f"{where}.bbox")
-    if box[2] < 0 or box[3] < 0:
-        raise InputError(f"{where}.bbox: expected a width and height of at least 0, found {list(box)}")
-    return CocoResult(
-        image_id=identifier(record.get("image_id"), f"{where}.image_id"),
-        category_id=identifier(record.get("category_id"), f"{where}.category_id"),
-        bbox=box,
-        score=finite_numbers([record.get("score")], 1, f"{where}.score")[0],
-        **dict(zip(("image", "category"), _named(record), strict=True)),
-    )
-
-
-def _named(record: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    image, category = record.get("image"), record.get("category")
-    return image if isinstance(image, str) else None, category if isinstance(category, str) else None

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coord_codec import CoordGrid, Form, Instance, MarkerFamily, Object, Order, Style, encode_target, order_objects
+from coord_codec.box_table import to_pixels
 from coord_codec.records import check_description
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
@@ -115,10 +117,11 @@ def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: C
     category_D = _categories_read(ground_truth, settings, grid)[table[:, 1].astype(np.int64)]
     # A box without area on the grid, or whose label is not read, is lost.
     kept_D = (bins_D4[:, :2] < bins_D4[:, 2:]).all(axis=1) & (category_D >= 0)
-    image_D, corners_D4 = table[kept_D, 0].astype(np.int64), grid.dequantize(bins_D4[kept_D])
-    sizes_D2 = ground_truth.sizes_I2[image_D]
-    boxes_D4 = np.concatenate([corners_D4[:, :2], corners_D4[:, 2:] - corners_D4[:, :2]], axis=1)
-    boxes_D4 *= np.tile(sizes_D2, 2)
+    image_D = table[kept_D, 0].astype(np.int64)
+    corners_D4 = to_pixels(
+        np.minimum(bins_D4[kept_D], grid.scale), np.tile(ground_truth.sizes_I2[image_D], 2), grid.scale
+    )
+    boxes_D4 = from_corners(corners_D4)
     ones_D = np.ones(len(image_D))
     detections = Detections(image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D), np.int64))
     scored = Scored(truth=ground_truth, detections=detections, score_source="constant", bins=grid.scale)

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError, Instance, MarkerFamily, read_instances
+from coord_codec.box_table import to_pixels
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.iou import box_iou
+from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
 from coord_eval.intake.answers import (
     AnswerSettings,
     PredictionSource,
@@ -31,10 +33,14 @@ from coord_eval.intake.answers import (
 )
 from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.predictions import Prediction
+from coord_eval.intake.results import Results
 from coord_eval.metrics.draws import interval
-from coord_eval.parse.answer import Answer
+from coord_eval.parse.answer import Answer, ParsedObject
 
 _F1_IOU = 0.5
+_DECIMALS = 9
+"""Decimals of an IoU that is compared with a threshold: areas of decimal sides are not exact in floating point."""
+_THOUSANDTHS = (1000.0, 1000.0)
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,7 @@ def score_expressions(
     thresholds: Sequence[float] = (0.5,),
     *,
     images: Sequence[Hashable] | None = None,
+    sizes: Sequence[tuple[float, float]] | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> ExpressionScores:
@@ -93,12 +100,13 @@ def score_expressions(
     Of an answer to a phrase with one target the first box counts, of other answers all boxes.
 
     Args:
-        boxes: `(x1, y1, x2, y2)` of each phrase in [0, 1], or a list of such boxes, empty if nothing is meant; IoU is
-            the same in pixels
+        boxes: `(x1, y1, x2, y2)` of each phrase in [0, 1], or a list of such boxes, empty if nothing is meant
         answers: the parsed answer to each phrase, in the same order
         thresholds: lowest IoU of a correct box, one or more values
         images: any identifier of the image of each phrase, since intervals resample images; None if every phrase has
             its own image
+        sizes: width and height of the image of each phrase, in whose pixels boxes are compared; None for the unit of
+            each answer's numbers, or thousandths
         resamples: number of resamples of the images, 0 for no intervals
         seed: seed of the resamples
 
@@ -122,13 +130,14 @@ def score_expressions(
     phrases = range(len(targets))
     single = [i for i in phrases if len(targets[i]) == 1]
     no_target = [i for i in phrases if not targets[i]]
-    firsts = [(targets[i][0], answers[i].objects[0].box if answers[i].objects else None) for i in single]
-    iou = np.array([0.0 if found is None else _iou(box, found) for box, found in firsts])
-    inside = np.array([float(found is not None and _inside(box, found)) for box, found in firsts])
-    measured = {f"Acc@{t:g}": (single, (iou >= t).astype(np.float64)) for t in thresholds}
+    units = [_unit(answer) for answer in answers] if sizes is None else sizes
+    firsts = [_iou_and_centre(targets[i], answers[i].objects[:1], units[i]) for i in single]
+    iou = np.array([found[0].max(initial=0.0) for found in firsts])
+    inside = np.array([float(found[1]) for found in firsts])
+    measured = {f"Acc@{t:g}": (single, (np.round(iou, _DECIMALS) >= t).astype(np.float64)) for t in thresholds}
     measured |= {"mean_iou": (single, iou), "point_in_box": (single, inside)}
     if len(single) < len(targets):
-        all_found = np.array([float(_all_found(targets[i], answers[i])) for i in phrases])
+        all_found = np.array([float(_all_found(targets[i], answers[i], units[i])) for i in phrases])
         measured |= {"precision_f1": (list(phrases), all_found), "n_acc": (no_target, all_found[no_target])}
     mean = {name: float(values.mean()) for name, (rows, values) in measured.items() if rows}
     return ExpressionScores(
@@ -161,7 +170,7 @@ def _targets(given: Sequence[float] | Sequence[Sequence[float]], number: int) ->
     return [finite_numbers(list(box), 4, f"expressions, phrase {number}") for box in boxes]
 
 
-def _all_found(targets: Sequence[Sequence[float]], answer: Answer) -> bool:
+def _all_found(targets: Sequence[Sequence[float]], answer: Answer, unit: Sequence[float]) -> bool:
     """Return whether F1 is 1: the boxes of an answer and the targets pair off with an IoU of at least .5.
 
     As in GREC the pair with the highest IoU is taken first. A box that was dropped is an answered box too.
@@ -170,7 +179,7 @@ def _all_found(targets: Sequence[Sequence[float]], answer: Answer) -> bool:
         return not answer.objects and all(drop.reason == "unrecognised" for drop in answer.dropped)
     if len(answer.objects) != len(targets):
         return False
-    iou_TA = np.array([[_iou(target, found.box) for found in answer.objects] for target in targets])
+    iou_TA = np.round(_iou_and_centre(targets, answer.objects, unit)[0], _DECIMALS)
     for _ in targets:
         target, found = np.unravel_index(int(iou_TA.argmax()), iou_TA.shape)
         if iou_TA[target, found] < _F1_IOU:
@@ -224,9 +233,9 @@ def score_expression_files(
                 f"found {', '.join(map(repr, names)):.80}; give each phrase a line of its own"
             )
     loaded_records = load_predictions(predictions)
-    texts = [item for item in loaded_records if isinstance(item, Prediction)]
-    if len(texts) < len(loaded_records):
+    if isinstance(loaded_records, Results):
         raise InputError("expressions: expected answers as text, found a COCO results list")
+    texts = loaded_records
     if len(texts) != len(instances):
         raise InputError(
             f"expressions: {counted(len(instances), 'phrase')} and {counted(len(texts), 'answer')}; give "
@@ -241,7 +250,8 @@ def score_expression_files(
     answers, moved = _by_phrase(instances, answers)
     boxes = [[target.bbox for target in item.objects] for item in instances]
     images = [item.image for item in instances]
-    scores = score_expressions(boxes, answers, thresholds, images=images)
+    sizes = [(float(width), float(height)) for width, height in lines.sizes_I2] if lines.sizes_known else None
+    scores = score_expressions(boxes, answers, thresholds, images=images, sizes=sizes)
     return replace(scores, notes=(*notes, *moved, *assumed_scale_notes(answers)))
 
 
@@ -268,12 +278,6 @@ def _check_same_image(prediction: Prediction, item: Instance) -> None:
             f"{prediction.where}: about {found!r}, but the phrase at this position is about {expected!r}; "
             "answers must have the order of the phrases"
         )
-
-
-def _inside(box: Sequence[float], answered: Sequence[float]) -> bool:
-    """Return whether the centre of the answered box lies in a box; a point is parsed as a tiny box around it."""
-    x, y = (answered[0] + answered[2]) / 2, (answered[1] + answered[3]) / 2
-    return box[0] <= x <= box[2] and box[1] <= y <= box[3]
 
 
 def _by_phrase(instances: Sequence[Instance], answers: Sequence[Answer]) -> tuple[list[Answer], list[str]]:
@@ -303,6 +307,24 @@ def _by_phrase(instances: Sequence[Instance], answers: Sequence[Answer]) -> tupl
     return ordered, [note] if moved else []
 
 
-def _iou(a: Sequence[float], b: Sequence[float]) -> float:
-    xywh = (np.array([x1, y1, x2 - x1, y2 - y1]) for x1, y1, x2, y2 in (a, b))
-    return float(box_iou(*xywh))
+def _unit(answer: Answer) -> Sequence[float]:
+    """Return the unit in which the numbers of an answer are whole."""
+    return next((item.scale for item in answer if item.scale and min(item.scale) > 1), _THOUSANDTHS)
+
+
+def _iou_and_centre(
+    targets: Sequence[Sequence[float]], found: Sequence[ParsedObject], unit: Sequence[float]
+) -> tuple[np.ndarray, bool]:
+    """Return the IoU [T, A] of targets and boxes, and whether the first box has its centre in the first target.
+
+    A point is parsed as a tiny box around it.
+    """
+    sides_4 = np.tile(np.array(unit, np.float64), 2)
+    corners_T4 = to_pixels(np.array(targets, np.float64).reshape(-1, 4), sides_4, 1)
+    targets_T4 = from_corners(corners_T4)
+    boxes_A4 = boxes_in_pixels(found, np.tile(sides_4[:2], (len(found), 1)))
+    if not len(found):
+        return np.zeros((len(targets), 0)), False
+    x, y = (boxes_A4[0, :2] + boxes_A4[0, 2:] / 2).tolist()
+    x1, y1, x2, y2 = corners_T4[0].tolist()
+    return box_iou(targets_T4[:, None], boxes_A4), x1 <= x <= x2 and y1 <= y <= y2

@@ -102,6 +102,7 @@ DROP_REASONS = {
     "second_geometry": "another shape of an object that has one already",
     "ambiguous": "numbers or labels that can be read in several ways: pairs as points or as corners of boxes",
     "withdrawn": "the part of a text before its final or corrected answer",
+    "unread_label": "numbers beside words that do not name them for certain: a clause, several names, words left over",
     "unread_numbers": "numbers of which neither the format nor a word beside them says what they are",
     "point": f"a point where boxes are expected; {POINT_ADVICE}",
     "unrecognised": "words or numbers in no known format",
@@ -114,7 +115,7 @@ REPAIRS = {
     "clipped": "a plain number is slightly outside the image and moved to its border",
     "no_label": "the object has no label",
     "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
-    "label_from_sentence": "the label is the few words of a sentence beside the numbers, if it has such words",
+    "label_from_sentence": "the numbers stand in a sentence: the label is the words right before them, or empty",
     "missing_marker": "a start or end marker is missing",
     "second_geometry": "the object has several shapes, of which the first is kept",
 }

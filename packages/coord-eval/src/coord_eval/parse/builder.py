@@ -22,7 +22,7 @@ from coord_eval.parse.answer import (
     corners,
     without,
 )
-from coord_eval.parse.numbers import NUMBER
+from coord_eval.parse.numbers import NUMBER, Value
 
 _prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
 
@@ -68,11 +68,11 @@ class Scale:
     assumed: bool = False
 
 
-_FRACTIONS = Scale(1.0, 1.0)
+_FRACTIONS, _PERCENT = Scale(1.0, 1.0), Scale(100.0, 100.0)
 
 
 def _is_small(item: ParsedObject) -> bool:
-    return item.first_coord_index is None and max(item.bins) <= 1
+    return item.first_coord_index is None and item.scale != (100, 100) and max(item.bins) <= 1
 
 
 _FOUR = rf"{NUMBER}(?:,\s?{NUMBER}){{3}}"
@@ -182,19 +182,20 @@ class AnswerBuilder:
     ) -> None:
         """Add a shape by its numbers; another number than its geometry has is a drop.
 
-        Those of tokens, whose coordinates in [0, 1] are `unit`, need no scale. Without a scale from the caller, plain
-        numbers in [0, 1] are fractions; others are divided by `own_scale` of the format, or by the assumed scale.
+        Those of tokens and percentages, whose coordinates in [0, 1] are `unit`, need no scale. Without a scale from the
+        caller, plain numbers in [0, 1] are fractions; others are divided by `own_scale` of the format, or by the
+        assumed scale.
         """
         count, kind = len(numbers), GEOMETRIES[geometry]
         order = order or shape_order(geometry)
         if not kind.reads(count):
             self.drop("wrong_arity", *span)
             return
-        if unit:
-            shape = corners(order, unit), span, first_coord_index, start_index, repairs, partial, geometry, order, score
-            self.add(desc, tuple(numbers), *shape)
+        if unit and first_coord_index is not None:
+            known = first_coord_index, start_index, repairs, partial, geometry, order, score
+            self.add(desc, tuple(numbers), corners(order, unit), span, *known)
             return
-        scale = self.scale
+        scale = _PERCENT if unit else self.scale
         if scale.assumed:
             if max(numbers) <= 1 + OVERSHOOT and own_scale != 100 and (self.fractions or any(n % 1 for n in numbers)):
                 scale, self.fractions = _FRACTIONS, True
@@ -202,7 +203,13 @@ class AnswerBuilder:
                 self.ones |= max(numbers) <= 1
                 if own_scale is not None:
                     scale = Scale(own_scale, own_scale)
-        elif numbers[-1] <= 1 < scale.x and kind.is_box and max(numbers) <= 1 and any(n % 1 for n in numbers):
+        elif (
+            not unit
+            and numbers[-1] <= 1 < scale.x
+            and kind.is_box
+            and max(numbers) <= 1
+            and any(n % 1 for n in numbers)
+        ):
             self.fractions = True
         if scale is self.scale:
             self.numbers_read = True
@@ -224,6 +231,28 @@ class AnswerBuilder:
             repairs = (*repairs, "clipped")
         placed = None, start_index, repairs, partial, geometry, order, score, (sx, sy)
         self.add(desc, tuple(numbers), unit, span, *placed)
+
+    def add_values(
+        self,
+        desc: str,
+        values: Sequence[Value],
+        span: tuple[int, int],
+        geometry: Geometry,
+        order: str,
+        own_scale: float | None,
+        repairs: tuple[str, ...],
+        start_index: int | None,
+        partial: bool,
+        score: float | None = None,
+    ) -> None:
+        """Add a shape by its coordinates: plain numbers, tokens or percentages, of which a shape has one kind."""
+        unit = [value[1] for value in values if value[1] is not None]
+        if unit and len(unit) < len(values):
+            self.drop("invalid_coordinate", *span)
+            return
+        numbers, index = [value[0] for value in values], values[0][2] if unit else None
+        placed = order, own_scale, repairs, start_index, partial, score, unit, index
+        self.add_numbers(desc, numbers, span, geometry, *placed)
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""

@@ -143,7 +143,7 @@ def _run(token: str) -> str:
 _BIN = r"<([0-9]{1,4})>"
 _NONE = "[Nn]one|null"
 _BINS = rf"(?:<[0-9]{{1,4}}>|[\s,]|{_NONE})*"
-_PLAIN = rf"(?:[-+\s0-9.,;()\[\]]|{_NONE})*"
+_PLAIN = rf"(?:[-+\s0-9.,;%()\[\]]|{_NONE})*"
 _AXES = r"(?:<[xy]_[0-9.]{1,9}>|[\s,])*"
 _AXIS = r"<[xy]_([0-9]{1,5}(?:\.[0-9]{1,6})?)>"
 _QWEN = MARKERS["qwen"].tokens

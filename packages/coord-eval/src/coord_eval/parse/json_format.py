@@ -14,8 +14,9 @@ from collections.abc import Mapping
 
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.escapes import FILLER
-from coord_eval.parse.line_items import ORDER_KEYS, stated_order
-from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, Keys, Record, Value, add_record, box_of_sides, sides_of
+from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
+from coord_eval.parse.orders import ORDER_KEYS, stated_order
+from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, Keys, Record, add_record, box_of_sides, sides_of
 
 _NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -24,7 +25,7 @@ _LEXEME = re.compile(
     r"|'(?P<single>(?:[^'\\\n]|\\.?)*)(?:'|(?=\n)|\Z)"
     r"|“(?P<curly>[^”\n]*)”?"
     rf"|(?P<coord>{COORD_PATTERN})"
-    rf"|(?P<number>{_NUMBER})"
+    rf"|(?P<number>{NUMBER})(?P<percent>{PERCENT})?"
     r"|(?P<word>[A-Za-z_]\w*)"
     r"|(?P<mark>[{}\[\]:,;()\uff3b\uff3d\uff1a\uff0c])"
 )
@@ -38,7 +39,9 @@ _LABEL = r'"([^"\\\n]{1,32})"\s*:\s*"([^"\\\n{}<]*)"'
 _FAULTLESS = re.compile(rf"\{{\s*(?:{_LABEL}\s*,\s*)?{_FOUR}\s*(?:,\s*{_LABEL}\s*)?\}}")
 _MAX_OPEN = 1000
 """Maximum number of open records; a deeper one closes the outermost. Real answers have up to three."""
-_IN_STRING = re.compile(rf"(?P<coord>{COORD_PATTERN})|(?P<number>{_NUMBER})|(?P<cut>[\[\](){{}};])")
+_IN_STRING = re.compile(
+    rf"(?P<coord>{COORD_PATTERN})|(?P<number>{NUMBER})(?P<percent>{PERCENT})?|(?P<cut>[\[\](){{}};])"
+)
 
 
 _FORMAT_KEY = re.compile(r"(?:format|mode|order|type|convention)$", re.IGNORECASE)
@@ -171,8 +174,8 @@ class JsonParser:
             self._string(record, raw)
         elif kind == "coord":
             self._coordinate(record, match.group())
-        elif kind == "number":
-            self._number(record, match.group(), match.span())
+        elif kind in ("number", "percent"):
+            self._number(record, match, match.span())
         elif record.field is not None:
             word = match.group()
             if self.keys[record.field.key].role == "label" and word.lower() not in _WORDS_FOR_NOTHING:
@@ -273,7 +276,7 @@ class JsonParser:
             elif part.lastgroup == "coord":
                 self._coordinate(record, part.group())
             else:
-                self._number(record, part.group())
+                self._number(record, part)
         if record.count == before:
             item.invalid = True
 
@@ -287,16 +290,17 @@ class JsonParser:
             else:
                 record.add((unit[0], unit[1], self.builder.coord_count - 1))
 
-    def _number(self, record: _Open, digits: str, span: tuple[int, int] | None = None) -> None:
-        number = float(digits)
+    def _number(self, record: _Open, match: re.Match[str], span: tuple[int, int] | None = None) -> None:
+        digits = match["number"]
+        value = read_value(digits, match["percent"] is not None)
         if record.field is None and span is not None:  # a key without quotes, or no key has it
             record.pending, record.key_end = record.pending or digits, span[1]
             record.unread = (record.unread or span)[0], span[1]
         elif record.field is not None:
             if not record.depth and record.field.text is None and self.keys[record.field.key].role == "label":
                 record.field.text = digits
-            elif math.isfinite(number):
-                record.add((number, None, None))
+            elif math.isfinite(value[0]):
+                record.add(value)
             else:
                 record.field.invalid = True
 
@@ -317,7 +321,7 @@ class JsonParser:
                     item.sides = sides
                     return
                 if numbers:
-                    item.groups.append([(number, None, None) for number in numbers])
+                    item.groups.append(numbers)
                     item.groups.append([])
                     return
         names = [f.text for f in record.fields if self.keys[f.key].role == "label" and f.text]

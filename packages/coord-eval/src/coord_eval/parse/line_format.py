@@ -1,27 +1,76 @@
-"""Parses objects from text without marks: YAML, XML, calls of agents, lists and sentences.
+"""Parses objects from lines without marks: YAML, XML, calls and lists, by one rule that refuses what is unsure.
 
-Each line is words and items (`line_items.py`) in turn. Values with a name are the fields of a record, which may go over
-several lines; numbers without one take the words before them as their label, or those after them in an answer that
-begins with numbers, or the line of words above (or below).
+A value with a name is a field of a record, which may go over several lines; other numbers take the words beside them on
+their line as their label, else the line of words above (or below, in an answer that begins with numbers). Where these
+words are a clause, name several things or are left over, the object is a drop; the only object of an answer, which
+needs no label, is kept without one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
-from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder, Scale
-from coord_eval.parse.labels import NO_LABEL, Label, clean_label, is_heading, without_instance_numbers
-from coord_eval.parse.line_items import ORDER_KEYS, Item, find_items, mark_certain, stated_order
-from coord_eval.parse.numbers import NUMBER, is_quad, proper_boxes, split_shapes
-from coord_eval.parse.record import SCORE_KEYS, WEAK_LABELS, Field, Keys, Record, add_record, box_of_sides, sides_of
+from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, is_quad, proper_boxes, read_groups
+from coord_eval.parse.orders import ORDER_KEYS, stated_order
+from coord_eval.parse.record import ACTIONS, SCORE_KEYS, SIDES, Field, Keys, Record, add_record, box_of_sides, sides_of
+from coord_eval.parse.words import NO_LABEL, REFUSED, Label, as_written, read_label, without_instance_numbers
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
 """Full-width punctuation, after a Chinese prompt; one character for one, so that positions stay."""
-_JOINT = re.compile(r"\s*[\"'*`]*\s*(?:,|;|to|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230)?\s*[\"'*`]*\s*", re.IGNORECASE)
+_PIXELS = re.compile(r"(?<=[0-9])\s?px\b")
+_MAX_WORDS = 400
+"""Number of characters beside numbers that are searched for their label, for linear time."""
+_TAGS = {
+    **dict.fromkeys(("point", "points", "click", "pt", "pointer"), "point_2d"),
+    **dict.fromkeys(("bbox", "box", "bounding_box", "bndbox", "rect", "bbox_2d"), "bbox"),
+    **dict.fromkeys(("polygon", "poly", "quad"), "polygon"),
+}
+"""Tags around numbers, and the key that says the same."""
+_CELLS = frozenset(("td", "th", "tr", "li", "p", "div", "span", "b", "i", "em", "strong", "code", "pre", "ref"))
+"""Tags of HTML that name no object."""
+_FACTS = frozenset(
+    {
+        *("filename", "folder", "path", "source", "database", "pose", "truncated", "difficult", "occluded"),
+        *("segmented", "depth"),
+    }
+)
+"""Elements of Pascal VOC that are neither label nor shape."""
+_SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
+_COORDINATE = rf"{NUMBER}(?:{PERCENT})?"
+_VERB = (
+    r"(?:\w{1,30}\.){0,3}(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|scroll"
+    r"|swipe|touch|locate|(?<=left_)double|(?<=right_)single)(?:_?(?:at|to))?|\w{1,30}(?=\([^()\n]{0,60}\baction\s?=)"
+)
+_VALUE = re.compile(
+    rf"""
+      (?P<tagged><(?P<tag>{"|".join(_TAGS)})(?P<attributes>(?:\s[^<>]{{0,300}})?)>
+        (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;%()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z)))
+    | (?P<element><(?:parameter(?:=|\s+name="))?(?P<leaf>[^\W\d][\w-]{{0,30}})"?>
+        \s{{0,99}}(?P<content>[^<>]{{0,400}}?)\s{{0,99}}</(?:(?P=leaf)|parameter)\s*>)
+    | (?P<call>(?<![\w])(?i:{_VERB})\s?
+        \((?P<arguments>[^()\n]{{0,400}}(?:\([^()\n]{{0,99}}\)[^()\n]{{0,400}}){{0,9}})\))
+    | (?<![\w])(?<!<invoke\ )(?P<attribute>(?P<name>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*
+        (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote))
+    | (?<![\w.])(?P<side>(?P<side_name>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}(?P<number>{_COORDINATE})["']?
+        (?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9]|[ \t]+(?!(?:{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=])[^\W\d]))
+    | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
+    | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+-]*)
+    | (?P<bare>(?<![\w.%\u00b0-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
+        (?:(?P=gap){_COORDINATE}){{2,4}}(?!(?P=gap)[0-9])(?!\w))
+    """,
+    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
+)
+_ARGUMENT = re.compile(r"(?:(\w+)\s*=\s*)?(\"[^\"]*\"|'[^']*'|[\[(][^\])]*[\])]+|[^,\s]+)")
+_CUT_TAG = re.compile(r"\s*<[^<>]{0,40}")
+"""The beginning of a tag at the end of a text."""
+_ANY_TAG = re.compile(r"<[^<>]{0,40}>")
+_LABEL_ATTRIBUTE = re.compile(r"(?:mention|label|alt|name)\s*=\s*[\"']([^\"']*)")
+_CONTENT = re.compile(r"\s*/?>\s*(?:<\w{1,20}>)?\s*([^<>]{1,80}?)\s*</[\w.-]{0,30}\s*>?")
+"""The text of an element, after its attributes."""
+_JOINT = re.compile(r"[\s\"'*`]*(?:,|to|->|[-\u2013\u2014\u2192~]|\u81f3|\u5230|\uff0c)?[\s\"'*`]*", re.IGNORECASE)
 """What may stand between the two corners of a box."""
 _CORNER = re.compile(
     r"[\s\"'*_`(-]*\b(?:the\s+)?(top|upper|bottom|lower)[\s_-]*(left|right)\b"
@@ -29,37 +78,46 @@ _CORNER = re.compile(
     re.IGNORECASE,
 )
 _SEGMENT = re.compile(r"[^,;|(\u2013\u2014]+")
+_PIECE = re.compile(r"[,;|(\u2013\u2014]?[^,;|(\u2013\u2014]*")
 _MARKER = re.compile(r"\s*(?:[-*\u2022\u30fb+]\s*(?<=[\s\u30fb])|\(?[0-9]{1,3}[.)]\s*|#+\s+)")
 _FIELD = re.compile(r"[\s\"'*_`({-]*([^\W\d][\w \-]{0,28}?)[\"'*_`]*\s*[:=]\s*(.*)", re.DOTALL)
 _SCORE_NAMES = "|".join(key for key in SCORE_KEYS if key.isascii())
 _SCORES = (
     re.compile(
-        rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?(?:{_SCORE_NAMES})\s*(?:of\s*)?[:=]?\s*({NUMBER})\s*(%?)\s*[)\]]?", re.I
+        rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?\b(?:{_SCORE_NAMES})\s*(?:of\s*)?[:=]?\s*({NUMBER})\s*(%?)\s*[)\]]?", re.I
     ),
     re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)"),
-    re.compile(
-        r"(?<=[^\W\d_])[\s:,]+(0?\.[0-9]{2,9}|1\.00{1,8}|[0-9]{1,3}(?:\.[0-9]{1,3})?(?=\s?%))\s?(%?)\s*[:,]?\s*$"
-    ),
+    re.compile(r"(?<=[^\W\d_])[\s:,]+(0?\.[0-9]{2,9}|1\.00{1,8})\s?(%?)\s*[:,]?\s*$"),
 )
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
-_KEY_NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)-]+$|\bthe\b", re.IGNORECASE)
-_SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*$", re.IGNORECASE)
-"""The names of four numbers, before them."""
-_MAX_WORDS = 400
-"""Number of characters beside numbers that are searched for their label, for linear time."""
-_PIXELS = re.compile(r"(?<=[0-9])\s?px\b")
-_PERCENT = re.compile(rf"{NUMBER}\s?%(?:[^%\n]{{1,30}}?\b{NUMBER}\s?%){{3}}")
-"""Four percentages next to each other."""
-_CUT_TAG = re.compile(r"\s*<[^<>]{0,20}")
-"""The beginning of a tag at the end of a text."""
-_CONTENT = re.compile(r"\s*/?>\s*(?:<\w{1,20}>)?\s*([^<>]{1,80}?)\s*</")
-"""The text of an element, after its attributes."""
-_UNREAD = re.compile(rf"(?:.*[^\w.])?{NUMBER}(?:[^\w\n]{{1,4}}{NUMBER}){{2,}}")
-"""Numbers among words that are no label, and what stands before them."""
+_NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
 _EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
 """What stands before numbers that are an example of how a box is written."""
-_RUNNING = re.compile(r"\s*[^\W\d]|[\s*]*[.\u3002]\s*$")
-"""What follows an item within a sentence."""
+_SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
+"""The names of four numbers, beside them."""
+
+
+@dataclass(slots=True)
+class _Item:
+    """A value in the text: a field, whose key is "" for numbers without a name.
+
+    Attributes:
+        start: first character
+        end: character after the last
+        field: the key and the value
+        label: a label in the same tag
+        call: whether it is an argument of a call
+        marked: whether marks enclose it
+        loose: whether numbers without a name look like many others: no bracket is around them, or they are small
+    """
+
+    start: int
+    end: int
+    field: Field
+    label: str = ""
+    call: bool = False
+    marked: bool = False
+    loose: bool = False
 
 
 @dataclass(slots=True)
@@ -67,38 +125,37 @@ class _Line:
     """One line: its words and items in turn; `words[i]` stands before `items[i]`, the last words after all of them."""
 
     start: int
-    words: list[str]
-    items: list[Item] = field(default_factory=list)
-    end: int = 0
+    words: list[str] = field(default_factory=lambda: [""])
+    items: list[_Item] = field(default_factory=list)
+    after: bool = False
 
 
 @dataclass(slots=True)
-class _Entry:
-    """What one or more lines bring: the fields of a record, items with one label, or words alone.
+class _Beside:
+    """What the words beside an item are: a label, named values, a confidence, the text of the element before them."""
 
-    Attributes:
-        start: first character
-        end: character after the last
-        label: label of the items, or the words
-        record: the record, if it is one
-        items: items without a name
-        score: confidence of the items
-        call: whether the items are arguments of a call
-        named: whether a field of the record is a label that names the object for certain
-        shaped: whether the fields contain a shape
-        sides: names of the sides of a box among the fields
+    words: str
+    label: Label
+    fields: list[Field]
+    score: Field | None
+    content: list[Field]
+
+
+@dataclass(slots=True)
+class _Open:
+    """A record that is being read: where it stands, its label and its fields, and how its lines begin.
+
+    One without fields is a heading.
     """
 
     start: int
     end: int
     label: Label = NO_LABEL
-    record: Record | None = None
-    items: list[Item] = field(default_factory=list)
-    score: float | None = None
+    fields: list[Field] = field(default_factory=list)
     call: bool = False
-    named: bool = False
-    shaped: bool = False
-    sides: dict[str, float] = field(default_factory=dict)
+    loose: bool = False
+    indent: int = 0
+    bullets_only: bool = True
 
 
 class LineParser:
@@ -106,110 +163,297 @@ class LineParser:
 
     def __init__(self, builder: AnswerBuilder, keys: Keys) -> None:
         self.builder, self.keys = builder, keys
-        self.entries: list[_Entry] = []
-        self.open: _Entry | None = None
-        self.indent = 0
-        self.bullets_only = True
+        self.entries: list[_Open] = []
+        self.open: _Open | None = None
         self.pending_key = ""
-        self.order = ""
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
-        text = text.replace("\\n", " \n")  # of a string
-        self.text = _PIXELS.sub(lambda found: " " * len(found[0]), text.translate(_WIDTHS))
-        if "%" in text and _PERCENT.search(self.text, begin):
-            self.text = _PERCENT.sub(lambda found: found[0].replace("%", " "), self.text)
-            self.builder.scale = Scale(100.0, 100.0)
+        self.written = text.replace("\\n", " \n")  # of a string
+        self.text = _PIXELS.sub(lambda found: " " * len(found[0]), self.written.translate(_WIDTHS))
         self.text_end = len(text.rstrip(", \t\n"))
         self.order = stated_order(self.text[begin:])
-        lines = self._lines(begin)
-        first = next((line for line in lines if any(not item.key for item in line.items)), None)
-        self.after = first is not None and not self._is_name(first.words[0]) and self._is_name(first.words[-1])
-        for line in lines:
-            self._read(line)
-        self._name_entries()
-        for entry in self.entries:
-            if entry.record is not None:
-                self._emit_record(entry, entry.record)
-            elif entry.items:
-                self._emit_items(entry)
+        for line in self._lines(begin):
+            if line.items:
+                self._read_values(line)
+            else:
+                self._read_words(line)
+        self._name_by_headings()
+        self._emit()
 
-    # Lines of words and items.
+    # Values, and the words between them.
+
+    def _values(self, begin: int, end: int) -> Iterator[_Item]:
+        for match in _VALUE.finditer(self.text, begin, end):
+            start, stop = match.span()
+            match match.lastgroup:
+                case "tagged":
+                    label = _LABEL_ATTRIBUTE.search(match["attributes"])
+                    key, groups = _TAGS[match["tag"].lower()], self._groups(match, "inner")
+                    flat = [value for group in groups for value in group]
+                    if len(flat) == 4 and key != "point_2d":
+                        key, groups = ("point_2d", [flat[:2]]) if flat[:2] == flat[2:] else ("bbox", [flat])
+                    item = Field(key, groups, done=match["open_tag"] is None)
+                    yield _Item(start, stop, item, label[1] if label else "", marked=True)
+                case "element":
+                    yield from self._element(match)
+                case "call":
+                    yield from self._call(match)
+                case "attribute":
+                    role = self.keys[match["name"]].role
+                    groups = self._groups(match, "value") if role in ("shape", "side", "score") else []
+                    if groups or role == "label":
+                        text = match["value"] if role == "label" else None
+                        yield _Item(start, stop, Field(match["name"], groups, text, done=True))
+                case "side":
+                    yield _Item(start, stop, Field(match["side_name"], self._groups(match, "number"), done=True))
+                case "block":
+                    yield _Item(start, stop, Field("", self._groups(match, "block"), done=True))
+                case "run":
+                    yield from self._bracketed(start, stop)
+                case "bare":
+                    yield from self._bare(match)
+
+    def _groups(self, match: re.Match[str], name: str) -> list[list[Value]]:
+        return [group.values for group in read_groups(self.text, *match.span(name)).groups]
+
+    def _element(self, match: re.Match[str]) -> Iterator[_Item]:
+        """Yield the value of an element, or those within it."""
+        name, content, (start, end) = match["leaf"], match["content"], match.span()
+        role = self.keys[name].role
+        groups = self._groups(match, "content")
+        is_list = len(groups) == 1 and len(groups[0]) == 4 and not any(map(str.isalpha, content))
+        if role == "label" or name in _FACTS or (name == "action" and not groups):
+            yield _Item(start, end, Field(name, text=content, done=True))
+        elif role in ("side", "score", "corner", "shape") and groups:
+            yield _Item(start, end, Field(name, groups, content if role == "score" else None, done=True), marked=True)
+        elif is_list and name.lower() not in _CELLS:
+            yield _Item(start, end, Field("bbox", groups, done=True), self.keys.label_of(name), marked=True)
+        else:
+            yield from self._values(*match.span("content"))
+
+    def _call(self, match: re.Match[str]) -> Iterator[_Item]:
+        """Yield the points or boxes that a call has as arguments: `x=1, y=2`, `1, 2`, `start_box='[1, 2, 3, 4]'`."""
+        sides: dict[str, Value] = {}
+        alone: list[Value] = []
+        shapes: list[tuple[str, list[Value]]] = []
+        for name, written in _ARGUMENT.findall(_ANY_TAG.sub(" ", match["arguments"])):
+            groups = read_groups(written, 0, len(written)).groups
+            values = groups[0].values if len(groups) == 1 else []
+            if name.lower() in ("x", "y") and len(values) == 1:
+                sides[name.lower()] = values[0]
+            elif not name and len(values) == 1:
+                alone += values
+            elif len(values) == 4 and name.lower().endswith("box") and values[:2] != values[2:]:
+                shapes.append(("bbox", values))
+            elif len(values) in (2, 4):
+                shapes += [("point_2d", values[i : i + 2]) for i in range(0, len(values), 2)][: 1 + (name == "")]
+        if len(sides) == 2:
+            shapes.append(("point_2d", [sides["x"], sides["y"]]))
+        shapes += [("point_2d", alone[i : i + 2]) for i in range(0, len(alone) - 1, 2)]
+        for key, values in shapes:
+            yield _Item(*match.span(), Field(key, [values], done=True), call=True)
+
+    def _bracketed(self, start: int, end: int) -> Iterator[_Item]:
+        """Yield an item for each outermost bracket of a run of brackets and numbers."""
+        outer: dict[int, list[NumberGroup]] = {}
+        for group in read_groups(self.text, start, end, bare=False).groups:
+            outer.setdefault(group.outer, []).append(group)
+        for first, groups in outer.items():
+            last, flat = groups[-1], [number for group in groups for number in group.numbers]
+            stop = last.end
+            while last.depth > 1 and stop < end and self.text[stop] in "])} \t\n":
+                stop += 1
+            stop = first + len(self.text[first:stop].rstrip(" \t\n,"))
+            quoted = self.text[end : end + 1] in ("'", '"') and len(last.values) >= 4  # [1, 2, 3, 4, "cat"]
+            whole = last.closed or quoted
+            if len(flat) < 2 and (whole or stop < self.text_end):
+                continue
+            pairs = all(len(group.values) == 2 for group in groups)
+            nested = pairs and (len(groups) > 2 or (len(groups) == 2 and not proper_boxes(flat)))
+            loose = len(flat) == 2 and max(flat) < 10 and not any(number % 1 for number in flat)
+            values, key = [group.values for group in groups], "points_2d" if nested else ""
+            if not whole and len(groups) > 1:
+                yield _Item(first, groups[-2].end, Field(key, values[:-1], done=True))
+                yield _Item(last.start, stop, Field(key, values[-1:]), loose=loose)
+            else:
+                yield _Item(first, stop, Field(key, values, done=whole), loose=loose)
+
+    def _bare(self, match: re.Match[str]) -> Iterator[_Item]:
+        """Yield four numbers without brackets that end or begin a line, or a cell; five in a row of YOLO."""
+        start, end = match.span()
+        before = self.text[self.text.rfind("\n", 0, start) + 1 : start].rstrip(" \t")
+        after = self.text[end:].partition("\n")[0] if end - start < _MAX_WORDS else ""
+        alone = not after.strip(" \t.;|,`)") or not before.strip(" \t-*|`(")
+        if before.endswith((">", "<")) and not before.endswith(("->", "=>")):
+            alone = after.lstrip().startswith(("<", ">"))  # within an element
+        if not alone and not after.lstrip().startswith(("]", ")")):
+            return
+        (group,) = read_groups(self.text, start, end).groups
+        if self.order and len(group.values) in (5, 6) and not before:
+            yield _Item(start, end, Field("", [group.values[1:5]], done=True), f"{group.values[0][0]:g}")
+        elif len(group.values) == 4:
+            yield _Item(start, end, Field("", [group.values], done=True), loose=True)
 
     def _lines(self, begin: int) -> list[_Line]:
-        """Divide the text into lines of words and items; a list over several lines belongs to its first."""
-        position, lines = begin, [_Line(begin, [""])]
-        for item in find_items(self.text, begin, self.keys, self.order):
-            _add_words(lines, self.text[position : item.start], position)
-            line = lines[-1]
-            mark_certain(item, line.words[-1][-_MAX_WORDS:])
-            line.items.append(item)
-            line.words.append("")
-            line.end = position = item.end
-        _add_words(lines, self.text[position:], position)
-        if len(lines) == 1 and len(lines[0].items) == 1 and not any(map(str.strip, lines[0].words)):
-            lines[0].items[0].certain = True  # two numbers that are the whole answer
+        """Divide the text into lines of words and items; a value over several lines belongs to its first."""
+        lines, position = [_Line(begin)], begin
+        ends = _Item(len(self.text), len(self.text), Field(""))
+        for item in (*self._values(begin, len(self.text)), ends):
+            first, *rest = self.written[position : item.start].split("\n")
+            joint = lines[-1].items and not rest and _JOINT.fullmatch(first)
+            lines[-1].words[-1] += first
+            at = position + len(first) + 1
+            for words in rest:
+                lines.append(_Line(at, [words]))
+                at += len(words) + 1
+            position = item.end
+            if item is ends:
+                break
+            last = lines[-1].items[-1].field if joint else None
+            if last is not None and _is_pair(last) and _is_pair(item.field):  # (1, 2) to (3, 4)
+                last.groups += item.field.groups
+                lines[-1].items[-1].end, last.done, lines[-1].words[-1] = item.end, item.field.done, ""
+                continue
+            lines[-1].items.append(item)
+            lines[-1].words.append("")
         for line in lines:
             line.words = [w if len(w) <= 2 * _MAX_WORDS else f"{w[:_MAX_WORDS]} {w[-_MAX_WORDS:]}" for w in line.words]
-            _join_pairs(line)
         return [line for line in lines if line.items or line.words[0].strip()]
 
-    def _is_name(self, words: str) -> bool:
-        label = clean_label(_without_score(words)[0])
-        return any(map(str.isalpha, label.text)) and not self._key_at_end(words)[0]
+    # Lines become records.
 
-    # From lines to entries.
-
-    def _read(self, line: _Line) -> None:
-        """Turn one line into fields of a record, items with labels, or a line of words."""
-        found: list[Field | Item] = []
-        names: list[str] = []
-        score: float | None = None
-        pending, self.pending_key = self.pending_key, ""
-        is_call = any(item.call for item in line.items)
-        for i, written in enumerate(line.words):
-            item = line.items[i] if i < len(line.items) else None
-            unread = _UNREAD.search(written)
-            if unread and i == 0:
-                line.start += unread.end()
-            elif unread:
-                self.builder.drop("unread_numbers", at := line.items[i - 1].end, at + unread.end())
-            words, stated = _without_score(written[unread.end() :] if unread else written)
-            score = stated if score is None else score
-            words = self._fields_in(words, found, before_item=item is not None)
-            if item is not None:
-                words = self._name_item(item, words, is_call, pending if i == 0 else "")
-                found.append(item.as_field() if item.key else item)
-            names.append("" if is_call else words)
-        if any(isinstance(part, Field) for part in found):
-            fields = [part if isinstance(part, Field) else part.as_field() for part in found]
-            self._read_fields(line, fields, names, score)
-        elif line.items:
-            self.open = None
-            self._read_items(line, names, score)
+    def _read_words(self, line: _Line) -> None:
+        """Read a line of words alone: fields, the key of the lines below, or a heading."""
+        fields: list[Field] = []
+        words, score = _without_score(line.words[0])
+        words = self._fields_in(words, fields, False)
+        key, before = self._key_at_end(words)
+        fields += [score] if score else []
+        if fields:
+            self._extend(line, fields, line.start, line.start + len(line.words[0]))
+        elif key and not before.strip():
+            self.pending_key = key
         else:
-            self._read_words(line, names[0])
+            label = read_label(words, listed=True)
+            role = self.keys[label.text.lower()].role
+            is_name = len(label.text.split()) <= 6 and ": " not in label.text and not ACTIONS.fullmatch(label.text)
+            if label.text or label.refused:
+                self.open = None
+                label = label if is_name and role in ("other", "side", "label") else REFUSED
+                self.entries.append(_Open(line.start, line.start + len(line.words[0]), label))
 
-    def _name_item(self, item: Item, words: str, is_call: bool, pending: str) -> str:
-        """Set the key of an item from the words before it, or from the line above; return the words without it."""
+    def _read_values(self, line: _Line) -> None:
+        """Give the items of a line their keys and labels, and add them to records."""
+        count = len(line.items)
+        beside = [self._read_beside(line, i) for i in range(count + 1)]
+        labels = [found.label for found in beside]
+        self.pending_key = ""
+        line.after = not _says(labels[0]) and any(map(_says, labels[1:]))
+        own = labels[1:] if line.after else labels[:-1]
+        if self._is_running(line, beside) and not any(item.call for item in line.items):
+            touches = [found.words[-1:].isalnum() and not line.after for found in beside]
+            own = [read_label(beside[i].words, phrase=True) if touches[i] else REFUSED for i in range(count)]
+        if line.after:  # numbers without words between them share those that follow
+            for i in range(count - 2, -1, -1):
+                own[i] = own[i] if _says(own[i]) else own[i + 1]
+        scores_follow = count > 1 and beside[0].score is None and beside[-1].score is not None
+        for i, item in enumerate(line.items):
+            if _EXAMPLE.search(beside[i].words):
+                self.builder.drop("ambiguous", item.start, item.end)
+                continue
+            label = Label(item.label) if item.label else NO_LABEL if item.call else own[i]
+            score = beside[i + scores_follow].score
+            self._add(line, i, item, label, [*beside[i].fields, *([score] if score else [])])
+            if beside[i + 1].content:
+                self._extend(line, beside[i + 1].content, item.start, item.end)
+        last = beside[-1]
+        left = [*last.fields, *([last.score] if last.score and not scores_follow else [])]
+        if left and self.open is not None:
+            self._extend(line, left, line.items[-1].start, line.items[-1].end)
+
+    def _read_beside(self, line: _Line, i: int) -> _Beside:
+        """Read the words before an item, or after the last one, and set the key that they give it."""
+        words, content, fields = line.words[i], list[Field](), list[Field]()
+        if i and (inner := _CONTENT.match(words)):
+            content.append(Field("alt", text=inner[1], done=True))
+            words = words[inner.end() :]
+        words, score = _without_score(words)
+        item = line.items[i] if i < len(line.items) else None
+        words = self._fields_in(words, fields, item is not None)
         if "," in words:
             words = _SYMBOLS.sub(" ", words)
-        if is_call:
-            item.call, item.key = True, "" if self.keys[item.key].role == "shape" else item.key
-        elif not item.key and item.kind == "any":
+        if item is not None and not item.marked:
             key, words = self._key_at_end(words)
-            key = key or (pending if not words.strip() else "")
-            item.key = "point_2d" if key == "point" and self.text[item.start] == "(" else key
-        if item.key and self.order and self.keys[item.key].kind == "box":
-            item.key = ORDER_KEYS[self.order]
-        return words
+            key = key or (self.pending_key if i == 0 and not words.strip() else "")
+            if not item.field.key or (item.field.key == "points_2d" and self.keys[key].kind != "any"):
+                item.field.key = key or item.field.key
+            if item.field.key == "point" and self.text[item.start] == "(":
+                item.field.key = "point_2d"
+        label = read_label(words, listed=item is not None and item.loose)
+        return _Beside(words, NO_LABEL if ACTIONS.fullmatch(label.text) else label, fields, score, content)
+
+    def _is_running(self, line: _Line, beside: list[_Beside]) -> bool:
+        """Return whether a line is a sentence: words stand between its items, or after them, that no mark divides."""
+        marked = any(item.marked for item in line.items)
+        between = [found.words.strip() for found in beside[1:-1] if _says(found.label)]
+        if line.after:
+            return not marked and not all(words.endswith((",", ";", "|", "and", "&")) for words in between)
+        divided = all(words.lstrip(")]} ").startswith((",", ";", "|", "and ", "&", "<")) for words in between)
+        return _says(beside[-1].label) or not (divided or marked)
+
+    def _add(self, line: _Line, i: int, item: _Item, label: Label, fields: list[Field]) -> None:
+        """Add an item, and the fields before it, to the open record or to another one."""
+        start = item.start - (len(line.words[i].lstrip()) if label.text and not line.after else 0)
+        record = self.open
+        if record is not None and line.after and i and label is record.label and not self._is_whole(record):
+            pass
+        elif record is not None and _says(label):
+            if i and not self._is_whole(record) and record.start >= line.start:
+                record.label, label = REFUSED, NO_LABEL  # words are left over
+            else:
+                self.open = None
+        elif record is not None and (item.call or record.call):
+            self.open = None
+        same = record is not None and record.start >= line.start and i > 0
+        carried = record.label if record is not None and same and not item.call else NO_LABEL
+        self._extend(line, [*fields, item.field], start, item.end, label if _says(label) else carried)
+        assert self.open is not None
+        self.open.call |= item.call
+        self.open.loose |= item.loose and not item.field.key
+
+    def _extend(self, line: _Line, fields: list[Field], start: int, end: int, label: Label = NO_LABEL) -> None:
+        """Add fields to the open record; one that has such a field already, or another item of a list, ends it."""
+        record, keys = self.open, self.keys
+        indent = len(line.words[0]) - len(line.words[0].lstrip())
+        is_bullet = _MARKER.match(line.words[0]) is not None
+        if record is not None:
+            stems = {keys.stem(item.key or "coordinates") for item in record.fields} - {""}
+            another = is_bullet and (indent < record.indent or (indent == record.indent and not record.bullets_only))
+            repeats = any(keys.stem(item.key or "coordinates") in stems for item in fields)
+            if record.end >= line.start:
+                another = False  # on the same line
+            if repeats or (another and self._is_whole(record)):
+                record = None
+        if record is None:
+            record = self.open = _Open(start, end, label, indent=indent)
+            self.entries.append(record)
+        elif not is_bullet or indent > record.indent:
+            record.bullets_only = False
+        record.fields += fields
+        record.end = max(record.end, end)
+
+    def _is_whole(self, record: _Open) -> bool:
+        """Return whether the fields of a record contain a shape, or the four sides of a box."""
+        shapes = [item for item in record.fields if not item.key or self.keys[item.key].role == "shape"]
+        return any(any(item.groups) for item in shapes) or bool(box_of_sides(sides_of(record.fields, self.keys)))
 
     def _key_at_end(self, words: str) -> tuple[str, str]:
         """Return the key that names the numbers after these words, "" if none does, and the words before it."""
         if corner := _CORNER.search(words):
             return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
         segments = _SEGMENT.findall(words)
-        key = _KEY_NOISE.sub("", segments[-1]).strip() if segments else ""
+        key = _NOISE.sub("", segments[-1]).strip() if segments else ""
         last = words.rstrip().rpartition(" ")[2].strip("\"'*_`:=(")
         if ("_" in last or words.rstrip().endswith("=")) and self.keys[last].role == "shape":
             return last, words[: words.rfind(last)]  # cat: box_2d [1, 2, 3, 4]
@@ -218,265 +462,107 @@ class LineParser:
                 return name, words[: words.rfind(segments[-1])].rstrip(" ,;|")
         return "", words
 
-    def _fields_in(self, words: str, fields: list[Field | Item], before_item: bool) -> str:
-        """Move `label: cat`, `confidence: 0.9` and the text of an element to fields; return what is left."""
-        if fields and (content := _CONTENT.match(words)):
-            fields.append(Field("alt", text=content[1], done=True))
-            words = words[content.end() :]
-        kept, segments = [], _SEGMENT.findall(words)
+    def _fields_in(self, words: str, fields: list[Field], before_item: bool) -> str:
+        """Move `label: cat` to fields, each with all that follows up to the next name; return what is left."""
+        kept: list[str] = []
+        segments = list(filter(None, _PIECE.findall(words)))
         for number, segment in enumerate(segments):
-            match = _FIELD.fullmatch(segment)
-            value = match[2].strip(" \t\"'*`.]}") if match else ""
-            names_item = before_item and number == len(segments) - 1 and value.endswith((":", "="))
-            if match and value and not names_item and self.keys[match[1]].role in ("label", "score"):
-                fields.append(Field(match[1], text=value, done=True))
+            match = _FIELD.fullmatch(segment.lstrip(",;|(\u2013\u2014"))
+            names_item = before_item and number == len(segments) - 1 and segment.rstrip(" \"'`*").endswith((":", "="))
+            if match and match[2].strip() and not names_item and self.keys[match[1]].role == "label":
+                fields.append(Field(match[1], text=match[2], done=True))
+            elif fields and not match and not names_item and not kept and segment.strip():
+                fields[-1].text = f"{fields[-1].text}{segment}"
             else:
                 kept.append(segment)
-        return ",".join(kept) if len(kept) < len(segments) else words
-
-    def _read_words(self, line: _Line, words: str) -> None:
-        """Read a line of words alone: the key of the lines below, or a heading."""
-        key, before = self._key_at_end(words)
-        if key and not before.strip():
-            self.pending_key = key
-            return
-        label = clean_label(words)
-        if any(map(str.isalpha, label.text)) and not words.lstrip().startswith("|"):
-            self.open = None
-            self.entries.append(_Entry(line.start, line.end, label))
-
-    def _read_fields(self, line: _Line, fields: list[Field], names: list[str], score: float | None) -> None:
-        """Add the fields of one line to the open record, or begin another one."""
-        label = clean_label(names[0])
-        if not label.text and len(names) > 1:
-            label = clean_label(names[-1])
-            if not is_heading(label.text) or any(map(str.isdigit, label.text)):
-                label = NO_LABEL
-        roles = [self.keys[item.key].role for item in fields]
-        entry, is_bullet = self.open, _MARKER.match(line.words[0]) is not None
-        indent = len(line.words[0]) - len(line.words[0].lstrip())
-        if entry is not None:
-            begins = is_bullet and (indent < self.indent or (indent == self.indent and not self.bullets_only))
-            another = begins or (is_bullet and "label" in roles and entry.named)
-            if (label.text and "label" not in roles) or (self._is_whole(entry) and another):
-                entry = None
-        if entry is None:
-            self.indent, self.bullets_only = indent, True
-            entry = self.open = _Entry(line.start, line.end, record=Record(line.start))
-            self.entries.append(entry)
-        elif not is_bullet or indent > self.indent:
-            self.bullets_only = False
-        if label.text and "label" not in roles:
-            fields.insert(0, Field("label", text=label.text, done=True))
-            entry.label = Label("", label.repair)
-        if score is not None:
-            fields.append(Field("score", [[(score, None, None)]], done=True))
-        entry.call |= any(item.call for item in line.items)
-        entry.end = line.end
-        self._extend(entry, fields)
-
-    def _extend(self, entry: _Entry, fields: Sequence[Field]) -> None:
-        """Add fields to the record of an entry."""
-        assert entry.record is not None
-        entry.record.fields += fields
         for item in fields:
-            meaning = self.keys[item.key]
-            entry.named |= meaning.role == "label" and item.key.lower() not in WEAK_LABELS
-            entry.shaped |= meaning.role == "shape" and any(item.groups)
-            entry.sides |= dict.fromkeys(_SIDES_OF_ROLE.get(meaning.role, (meaning.side,) if meaning.side else ()), 0.0)
-            if meaning.role == "corner":
-                entry.sides |= dict.fromkeys(("x2", "y2") if "x1" in entry.sides else ("x1", "y1"), 0.0)
+            item.text = as_written(item.text or "")
+        return "".join(kept)
 
-    def _is_whole(self, entry: _Entry) -> bool:
-        """Return whether the fields of an entry contain a shape, or the four sides of a box."""
-        return entry.shaped or len(box_of_sides(entry.sides)) == 4
+    # Records become objects.
 
-    def _read_items(self, line: _Line, names: list[str], score: float | None) -> None:
-        """Give items the words before (or after) them; items without words between them share a label."""
-        items, after = line.items, self.after
-        running = any(_RUNNING.match(words) for words in names[1:]) and not after
-        if running and len(items) % 2 == 0 and all(item.is_pair and len(item.groups) == 1 for item in items):
-            for item in items:  # starts at (1, 2) and ends at (3, 4)
-                item.certain = False
-        labels = [clean_label(name, running, after) for name in names]
-        made: list[_Entry] = []
-        for i in reversed(range(len(items))) if after else range(len(items)):
-            item = items[i]
-            if _EXAMPLE.search(names[i]):
-                item.kind = "example"
-            label = labels[i + after] if item.label is None else Label(item.label)
-            named = any(map(str.isalnum, label.text))
-            if not made or named or label.repair:
-                start = line.start if i == 0 and not after else item.start
-                made.append(_Entry(start, item.end, label if named else Label("", label.repair), score=score))
-            made[-1].items.append(item)
-        for entry in made:
-            entry.items.sort(key=lambda item: item.start)
-            entry.start = min(entry.start, entry.items[0].start)
-            entry.end = entry.items[-1].end
-        self.entries += sorted(made, key=lambda entry: entry.start)
-
-    # From entries to objects.
-
-    def _name_entries(self) -> None:
-        """Give entries without a label that of the line of words before them, or after them if numbers come first."""
-        self._free_labels()
-        below = len(self.entries) > 1 and bool(self.entries[0].items) and not self.entries[0].label.text
-        heading = NO_LABEL
+    def _name_by_headings(self) -> None:
+        """Give records without a label that of the line of words before them, or after them if numbers come first."""
+        first = next((entry for entry in self.entries if entry.fields), None)
+        before = self.entries[: self.entries.index(first)] if first else []
+        below = first is not None and all(entry.label.refused for entry in before)
+        below &= first is not None and not (_says(first.label) or self._named(first) or first.call)
+        heading: _Open | None = None
         for entry in reversed(self.entries) if below else self.entries:
-            if entry.record is not None:
-                if heading.text and not (entry.call or entry.named):
-                    entry.record.name, entry.label = heading.text, heading
-            elif not entry.items:
-                heading = entry.label if is_heading(entry.label.text) else NO_LABEL
-            elif heading.text and not entry.label.text and not any(item.call for item in entry.items):
-                entry.label = heading
-        named = [entry for entry in self.entries if entry.items and entry.label.text]
+            if not entry.fields:
+                heading = entry
+            elif heading and not heading.label.refused and not _says(entry.label) and not entry.call:
+                entry.label = heading.label
+                entry.start, entry.end = min(entry.start, heading.start), max(entry.end, heading.end)
+                heading = replace(heading, start=len(self.text), end=0)  # the span of one object alone has it
+        named = [entry for entry in self.entries if entry.fields and entry.label.text]
         for entry, text in zip(named, without_instance_numbers([e.label.text for e in named]), strict=True):
             if text != entry.label.text:
                 entry.label = Label(text, entry.label.repair or "label_trimmed")
 
-    def _free_labels(self) -> None:
-        """Turn records of a label alone into lines of words where the numbers beside them have no name."""
-        for entry, beside in [*pairwise(self.entries), *pairwise(self.entries[::-1])]:
-            if entry.record is None or not beside.items or beside.label.text or self._is_whole(entry):
-                continue
-            texts = [item.text for item in entry.record.fields if self.keys[item.key].role == "label"]
-            if texts and len(texts) == len(entry.record.fields):
-                entry.label, entry.record = Label(texts[0] or ""), None
+    def _named(self, record: _Open) -> bool:
+        return any(self.keys[item.key].role == "label" for item in record.fields)
 
-    def _emit_record(self, entry: _Entry, record: Record) -> None:
-        """Add the objects or drops of a record."""
-        last, keys = record.fields[-1], self.keys
-        start = _first(self.text, entry.start, entry.end)
-        partial = keys[last.key].role == "shape" and not last.done and entry.end >= self.text_end
-        if not partial and _CUT_TAG.fullmatch(self.text, entry.end, self.text_end):
-            # The last object of several may lack its shape.
-            labels = [i for i, field in enumerate(record.fields) if keys[field.key].role == "label"]
-            part = _Entry(entry.start, entry.end, record=Record(entry.start))
-            self._extend(part, record.fields[labels[-1] if labels else 0 :])
-            partial = not self._is_whole(part)
-        self.builder.truncated |= partial
-        sides = sides_of(record.fields, keys)
-        if partial or self._is_whole(entry) or box_of_sides(sides):
-            record.start, record.repairs = start, (entry.label.repair,) if entry.label.repair else ()
-            add_record(record, self.builder, keys, max(entry.end, start + 1), partial)
-        elif sides.keys() - {"w", "h"} or any(keys[item.key].role == "corner" for item in record.fields):
-            self.builder.drop("wrong_arity", start, entry.end)
-        elif self.builder.objects and entry.named:
-            self.builder.drop("no_coordinates", start, entry.end)
-
-    def _emit_items(self, entry: _Entry) -> None:
-        """Add the objects or drops of items with one label."""
-        builder, start_index, before = self.builder, self.builder.start_count, len(self.builder.objects)
-        for item in entry.items:
-            start = _first(self.text, entry.start if item is entry.items[0] else item.start, item.end)
-            cut = not item.closed and not item.call
-            if cut and item.end >= self.text_end:
-                builder.truncated = True
-                self._emit_shapes(item, item.groups[:-1], entry, start, start_index)
-                builder.drop("truncated", start, item.end)
-            elif cut:
-                builder.drop("stray_text", start, item.end)
+    def _emit(self) -> None:
+        """Add the objects or drops of all records."""
+        records = [entry for entry in self.entries if entry.fields]
+        whole = [self._is_whole(record) for record in records]
+        for record, has_shape in zip(records, whole, strict=True):
+            sides = sides_of(record.fields, self.keys)
+            if not has_shape and not sides.keys() - {"w", "h"}:
+                if self.builder.objects and self._named(record):
+                    self.builder.drop("no_coordinates", record.start, record.end)
+            elif record.loose and sum(len(group) for item in record.fields for group in item.groups) == 2:
+                self.builder.drop("unrecognised", record.start, record.end)
+            elif record.label.refused and (sum(whole) > 1 or record.loose):
+                self.builder.drop("unread_label", record.start, record.end)
             else:
-                self._emit_shapes(item, item.groups, entry, start, start_index)
-        builder.start_count += len(builder.objects) > before
+                self._emit_record(record)
 
-    def _emit_shapes(self, item: Item, groups: list[list[float]], entry: _Entry, start: int, start_index: int) -> None:
-        """Add the shapes of one item."""
-        builder = self.builder
-        repairs = (entry.label.repair,) if entry.label.repair else ()
-        for geometry, numbers in _divide(item, groups, builder.geometry):
-            if geometry:
-                order = self.order if geometry == "box" else ""
-                span, text, score = (start, item.end), entry.label.text, entry.score
-                builder.add_numbers(text, numbers, span, geometry, order, None, repairs, start_index, False, score)
-            else:
-                reason = "unrecognised" if len(numbers) < 4 else "wrong_arity"
-                two_ways = item.kind == "example" or (item.is_pair and len(numbers) > 4)
-                builder.drop("ambiguous" if two_ways else reason, start, item.end)
+    def _emit_record(self, record: _Open) -> None:
+        start, end, builder = record.start, record.end, self.builder
+        open_field = next((item for item in record.fields if item.groups and not item.done), None)
+        cut = open_field is not None and end >= self.text_end
+        cut |= not self._is_whole(record) and _CUT_TAG.fullmatch(self.text, end, self.text_end) is not None
+        builder.truncated |= cut
+        for item in record.fields:
+            item.key = item.key or self._key_of(item)
+            if self.order and self.keys[item.key].kind in ("box", "any") and self.keys[item.key].role == "shape":
+                item.key = ORDER_KEYS[self.order]
+            if item.key == "":
+                few = sum(map(len, item.groups)) < 4
+                builder.drop("unrecognised" if few else "wrong_arity", start, end)
+        repairs = (record.label.repair,) if record.label.repair else ()
+        whole = Record(start, record.label.text, [item for item in record.fields if item.key], repairs=repairs)
+        if any(self.keys[item.key].role in ("shape", "side", "corner", "centre") for item in whole.fields):
+            add_record(whole, builder, self.keys, end, cut)
+
+    def _key_of(self, item: Field) -> str:
+        """Return a key for numbers without a name; "" where their number tells no shape."""
+        if self.builder.geometry != "box":
+            return "coordinates"
+        for group in item.groups:
+            numbers = [number for number, _, _ in group]
+            boxes = len(group) % 4 == 0 and proper_boxes(numbers)
+            if item.done and not (len(group) in (2, 4) or boxes or (len(group) == 8 and is_quad(numbers))):
+                return ""
+        return "coordinates"
 
 
-_SIDES_OF_ROLE = {"centre": ("cx", "cy"), "size": ("w", "h")}
-"""Sides that one field of a role states."""
+def _says(label: Label) -> bool:
+    return bool(label.text) or label.refused
 
 
-def _without_score(words: str) -> tuple[str, float | None]:
+def _is_pair(item: Field) -> bool:
+    """Return whether a value is pairs of numbers without a name, each in its own bracket."""
+    return not item.key and bool(item.groups) and all(len(group) == 2 for group in item.groups)
+
+
+def _without_score(words: str) -> tuple[str, Field | None]:
     """Return words without the confidences among them, and the first of these."""
-    score: float | None = None
+    score: Field | None = None
     for pattern in _SCORES:
         if found := pattern.search(words):
-            value = float(found[1]) / (100 if found[2] or float(found[1]) > 1 else 1)
-            score = value if score is None and value <= 1 else score
+            score = score or Field("score", text=f"{found[1]}{found[2]}", done=True)
             words = pattern.sub(" ", words)
     return words, score
-
-
-def _add_words(lines: list[_Line], words: str, start: int) -> None:
-    """Add words to the last line, and begin a line after each line break."""
-    first, *rest = words.split("\n")
-    lines[-1].words[-1] += first
-    position = start + len(first)
-    lines[-1].end = max(lines[-1].end, position)
-    for following in rest:
-        lines.append(_Line(position + 1, [following], end=position + 1 + len(following)))
-        position += 1 + len(following)
-
-
-def _join_pairs(line: _Line) -> None:
-    """Join the pairs of one line that are corners of boxes: `(1, 2) to (3, 4)`."""
-    items: list[Item] = []
-    words = [line.words[0]]
-    for item, following in zip(line.items, line.words[1:], strict=True):
-        joint = words[-1]
-        if items and items[-1].is_pair and item.is_pair and _JOINT.fullmatch(joint):
-            last = items[-1]
-            if not joint.strip(" ,") or len(last.groups) == 1:
-                last.groups += item.groups
-                last.end, last.closed = item.end, item.closed
-                words[-1] = following
-                continue
-        items.append(item)
-        words.append(following)
-    line.items, line.words = items, words
-
-
-def _divide(item: Item, groups: list[list[float]], requested: Geometry) -> list[tuple[Geometry, list[float]]]:
-    """Divide the numbers of one item into shapes; "" is the geometry of numbers whose meaning is not certain."""
-    flat = [number for group in groups for number in group]
-    if item.kind == "example":
-        return [("", flat)]
-    if item.call and requested == "box" and item.kind != "box":
-        if [len(group) for group in groups] == [4]:
-            near, far = flat[:2], flat[2:]
-            return [("point", near)] if near == far else [("point", near), ("point", far)]
-        return [("point" if len(group) == 2 else "", group) for group in groups]
-    if item.kind == "box" and len(flat) == 4 and flat[:2] == flat[2:]:
-        return [("point", flat[:2])]  # Seed writes the box of a click so
-    if item.kind != "any":
-        return split_shapes(groups, item.kind, requested)
-    if requested != "box":
-        return split_shapes(groups, "any", requested)
-    if groups and all(len(group) == 2 for group in groups):
-        return _divide_pairs(item, groups, flat)
-    shapes = [shape for shape in split_shapes(groups, "any", requested) if len(shape[1]) > 1]
-    certain = [geometry == "point" or len(n) == 4 or (len(n) == 8 and is_quad(n)) for geometry, n in shapes]
-    return [(shape[0] if sure else "", shape[1]) for shape, sure in zip(shapes, certain, strict=True)]
-
-
-def _divide_pairs(item: Item, groups: list[list[float]], flat: list[float]) -> list[tuple[Geometry, list[float]]]:
-    """Divide pairs: two corners are a box, other pairs points, unless they may be the corners of several boxes."""
-    if len(groups) == 1:
-        return [("point" if item.certain else "", flat)]
-    if item.nested:
-        if len(groups) == 2 and proper_boxes(flat):
-            return [("box", flat)]
-        return [("point", group) for group in groups]
-    return split_shapes(groups, "any", "box")
-
-
-def _first(text: str, start: int, end: int) -> int:
-    """Return the first character that is no white space."""
-    while start < end - 1 and text[start].isspace():
-        start += 1
-    return start

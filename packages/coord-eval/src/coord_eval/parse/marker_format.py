@@ -13,10 +13,10 @@ from functools import lru_cache
 
 from coord_codec import Geometry, MarkerFamily
 from coord_eval.parse.builder import COORD_PATTERN, AnswerBuilder, shape_order
-from coord_eval.parse.numbers import read_groups, split_shapes
+from coord_eval.parse.numbers import NUMBER, PERCENT, number_of, read_groups, split_shapes
 
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
-_ONE = r"(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)"
+_ONE = rf"({NUMBER})(?:{PERCENT})?"
 _PLAIN_PAIR = r"\(([0-9]{1,9}),([0-9]{1,9})\)"
 _BETWEEN_PAIRS = frozenset(" ,\t\n")
 _BETWEEN_SHAPES = frozenset(" ,;\t\n")
@@ -260,14 +260,14 @@ class MarkerParser:
                 stop = pairs[-1].end()
         elif desc is None:
             found = read_groups(self.text, start, stop)
-            numbers = sum(len(group.numbers) for group in found.groups)
-            if not numbers or len(found.groups[-1].numbers) != 4 or not found.groups[-1].depth:
+            numbers = sum(len(group.values) for group in found.groups)
+            if not numbers or len(found.groups[-1].values) != 4 or not found.groups[-1].depth:
                 self.builder.drop("unrecognised" if numbers >= 4 else "no_coordinates", *span)
                 return
             start, desc = found.groups[-1].outer, self.text[start : found.groups[-1].outer]
         inside = self.text[start:stop]
         found = read_groups(inside, 0, len(inside))
-        groups = [group.numbers for group in found.groups]
+        groups = [group.values for group in found.groups]
         if not groups:
             self.builder.drop("no_coordinates", *span)
             return
@@ -276,11 +276,11 @@ class MarkerParser:
         if pairs and (found.words or (len(per_shape) > 1 and {*per_shape} != {self.full_length})):
             self.builder.drop("stray_text", *span)
             return
-        for geometry, values in split_shapes(groups, kind, self.kind.name):
+        for geometry, values in split_shapes(groups, kind, self.kind.name, number_of):
             if found.words:
                 self.builder.drop("stray_text" if self.kind.fits(len(values)) else "wrong_arity", *span)
                 continue
-            self.builder.add_numbers(desc, values, span, geometry, "", None, self.repairs, self.start_index, partial)
+            self.builder.add_values(desc, values, span, geometry, "", None, self.repairs, self.start_index, partial)
 
     def _flush_stray(self) -> None:
         if self.stray is not None:

@@ -15,15 +15,31 @@ from typing import Any, TypeVar
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 
-NUMBER = r"-?[0-9]{1,9}(?:\.[0-9]{1,17})?"
-"""A plain number."""
+_DIGITS = "[0-9\uff10-\uff19]+"
+NUMBER = rf"-?(?:{_DIGITS}(?:\.{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?{_DIGITS})?"
+"""A number, in every format: `12`, `-0.5`, `.5`, `1e-3`, also in full-width digits after a Chinese prompt."""
+PERCENT = r"[ \t]?%"
+"""What makes a number after it a percentage, which is a share of the image whatever the scale of plain numbers is."""
+Value = tuple[float, float | None, int | None]
+"""A coordinate as written; its value in [0, 1], None for a plain number; and the index of its token, None without."""
 Kind = str
 """What the text says about the geometry of numbers: its name, or `any` if it says nothing."""
 
 _PART = re.compile(
-    rf"(?P<number>{NUMBER})|(?P<open>[\[({{])|(?P<close>[\])}}])|(?P<cut>;)|(?P<word>[^\s,\[\](){{}};]+)"
+    rf"(?P<number>{NUMBER})(?P<percent>{PERCENT})?|(?P<open>[\[({{])|(?P<close>[\])}}])|(?P<cut>;)|(?P<word>[^\s,|\[\](){{}};]+)"
 )
 T = TypeVar("T")
+
+
+def read_value(digits: str, percent: bool = False) -> Value:
+    """Return a number of `NUMBER` as a coordinate; a percentage states its value in [0, 1]."""
+    number = float(digits)
+    return number, number / 100 if percent else None, None
+
+
+def number_of(value: Value) -> float:
+    """Return a coordinate as written."""
+    return value[0]
 
 
 @dataclass(slots=True)
@@ -31,7 +47,7 @@ class NumberGroup:
     """The numbers of one innermost list.
 
     Attributes:
-        numbers: the numbers
+        values: the numbers
         start: position of its bracket, or of the first number without one
         end: position after its bracket
         depth: number of brackets around the numbers
@@ -39,12 +55,17 @@ class NumberGroup:
         closed: whether the closing bracket is there
     """
 
-    numbers: list[float]
+    values: list[Value]
     start: int
     end: int
     depth: int
     outer: int
     closed: bool = True
+
+    @property
+    def numbers(self) -> list[float]:
+        """The numbers as written."""
+        return [number for number, _, _ in self.values]
 
 
 @dataclass(slots=True)
@@ -78,14 +99,14 @@ def read_groups(text: str, start: int, stop: int, bare: bool = True) -> Groups:
     group: NumberGroup | None = None
     for part in _PART.finditer(text, start, stop):
         kind = part.lastgroup
-        if kind == "number":
+        if kind in ("number", "percent"):
             if group is None and (opened or bare):
                 outer = opened[0] if opened else part.start()
                 begin = opened[-1] if opened else part.start()
                 group = NumberGroup([], begin, part.end(), len(opened), outer, not opened)
                 found.groups.append(group)
             if group is not None:
-                group.numbers.append(float(part[0]))
+                group.values.append(read_value(part["number"], part["percent"] is not None))
                 group.end = part.end()
         elif kind == "open":
             if group is not None:

@@ -38,6 +38,7 @@ class PatternParser:
         self.whole_name = "label_of_all" in names
         self.is_token = row.bins is not None or row.number.startswith("<")
         self.units = row.units
+        self.percent = False
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -122,6 +123,10 @@ class PatternParser:
                 self._drop_incomplete(at_end and partial, start, end)
             return
         count = sum(map(len, groups))
+        self.percent = "%" in written
+        if self.percent and written.count("%") < count:
+            builder.drop("invalid_coordinate", start, end)  # percentages and plain numbers in one shape
+            return
         for shape, values in self._shapes(groups, geometry, cut):
             index = None if first is None else first
             if first is not None:
@@ -140,7 +145,7 @@ class PatternParser:
         own_order = geometry == "box" or (geometry == "point" and len(row.order) == 2)
         placed = self.label, values, span, geometry, row.order if own_order else "", row.scale, (), self.start_index
         if not row.bins:
-            builder.add_numbers(*placed, partial)
+            builder.add_numbers(*placed, partial, unit=[number / 100 for number in values] if self.percent else ())
         elif max(values) >= row.bins:
             builder.drop("invalid_coordinate", *span)
         elif row.decode and len(values) == row.arity:

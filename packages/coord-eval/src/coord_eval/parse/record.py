@@ -17,7 +17,7 @@ from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import FORMATS, TextFormat
-from coord_eval.parse.numbers import Kind, split_shapes
+from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_value, split_shapes
 
 LABEL_KEYS = (
     *("label", "desc", "description", "name", "category", "class", "ref", "text_content", "type", "tag", "mention"),
@@ -66,9 +66,6 @@ _NO_BOX = frozenset(
 """Keys of lists of numbers that are no coordinates."""
 MAX_NUMBERS = 100_000
 """Maximum number of numbers kept for one record; no shape has more."""
-
-Value = tuple[float, float | None, int | None]
-"""A coordinate as written, its value in [0, 1] and the index of its token, both None for plain numbers."""
 
 
 class FieldMeaning(NamedTuple):
@@ -182,7 +179,7 @@ class Field:
     groups: list[list[Value]] = field(default_factory=list)
     text: str | None = None
     texts: list[str] = field(default_factory=list)
-    sides: dict[str, float] | None = None
+    sides: dict[str, Value] | None = None
     invalid: bool = False
     done: bool = False
     breaks: list[int] = field(default_factory=list)
@@ -199,38 +196,49 @@ class Record:
     repairs: tuple[str, ...] = ()
 
 
-def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, float]:
+def sides_of(fields: Sequence[Field], keys: Keys) -> dict[str, Value]:
     """Return the sides of a record by name: `x1`, `y1`, `x2`, `y2`, `x`, `y`, `w`, `h`, `cx`, `cy`."""
-    sides: dict[str, float] = {}
+    sides: dict[str, Value] = {}
     corners: list[list[Value]] = []
     for item in fields:
         meaning = keys[item.key]
-        groups = [group for group in item.groups if group]
-        numbers = [value for value, _, _ in groups[0]] if len(groups) == 1 else []
-        if meaning.role == "side" and len(numbers) == 1:
-            sides.setdefault(meaning.side, numbers[0])
-        elif meaning.role == "corner" and len(numbers) == 2:
+        groups = [[_without_token(value) for value in group] for group in item.groups if group]
+        values = groups[0] if len(groups) == 1 else []
+        if meaning.role == "side" and len(values) == 1:
+            sides.setdefault(meaning.side, values[0])
+        elif meaning.role == "corner" and len(values) == 2:
             corners += groups
-        elif meaning.role == "centre" and len(numbers) == 2:
-            sides.setdefault("cx", numbers[0])
-            sides.setdefault("cy", numbers[1])
-        elif meaning.role == "size" and len(numbers) == 2:
+        elif meaning.role == "centre" and len(values) == 2:
+            sides.setdefault("cx", values[0])
+            sides.setdefault("cy", values[1])
+        elif meaning.role == "size" and len(values) == 2:
             first, second = ("h", "w") if item.key == "hw" else ("w", "h")
-            sides.setdefault(first, numbers[0])
-            sides.setdefault(second, numbers[1])
+            sides.setdefault(first, values[0])
+            sides.setdefault(second, values[1])
         elif meaning.role in ("centre", "size") and item.sides:
             names = {"x": "cx", "y": "cy"} if meaning.role == "centre" else {}
-            for name, number in item.sides.items():
-                sides.setdefault(names.get(name, name), number)
+            for name, value in item.sides.items():
+                sides.setdefault(names.get(name, name), value)
     if any(item.key == "detection_id" for item in fields) and sides.keys() == {"x", "y", "w", "h"}:
         return {"cx": sides["x"], "cy": sides["y"], "w": sides["w"], "h": sides["h"]}  # Roboflow's boxes
     if len(corners) > 1:
-        xs, ys = [[point[axis][0] for point in corners] for axis in (0, 1)]
+        xs, ys = [[point[axis] for point in corners] for axis in (0, 1)]
         return {"x1": min(xs), "y1": min(ys), "x2": max(xs), "y2": max(ys)}
     return sides
 
 
-def box_of_sides(sides: Mapping[str, float]) -> list[float]:
+def _without_token(value: Value) -> Value:
+    """Return a coordinate as a number: sides need not stand in the order of the box, as its tokens do."""
+    return value if value[2] is None else (value[0], None, None)
+
+
+def _plus(a: Value, b: Value, share: float = 1.0) -> Value:
+    """Return the sum of a coordinate and a share of a length, a percentage if both are."""
+    unit = None if a[1] is None or b[1] is None else a[1] + share * b[1]
+    return a[0] + share * b[0], unit, None
+
+
+def box_of_sides(sides: Mapping[str, Value]) -> list[Value]:
     """Return the corners of a box, or a point, of which the sides are named; empty if some are missing."""
     names = sides.keys()
     if names >= {"x1", "y1", "x2", "y2"}:
@@ -239,10 +247,10 @@ def box_of_sides(sides: Mapping[str, float]) -> list[float]:
         w, h = sides["w"], sides["h"]
         for x, y in (("x", "y"), ("x1", "y1")):
             if names >= {x, y}:
-                return [sides[x], sides[y], sides[x] + w, sides[y] + h]
+                return [sides[x], sides[y], _plus(sides[x], w), _plus(sides[y], h)]
         if names >= {"cx", "cy"}:
             cx, cy = sides["cx"], sides["cy"]
-            return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2]
+            return [_plus(cx, w, -0.5), _plus(cy, h, -0.5), _plus(cx, w, 0.5), _plus(cy, h, 0.5)]
     for x, y in (("x", "y"), ("cx", "cy")):
         if names == {x, y}:
             return [sides[x], sides[y]]
@@ -331,11 +339,13 @@ class _Part:
                 builder.drop("unread_numbers", *span)
         corners = self._sides(shapes, partial)
         if not shapes and not corners:
-            if self._add_by_label(builder, span, partial) or (quiet and (self.label is None or not self.shapes)):
+            sides = sides_of(self.fields, self.keys).keys() - {"w", "h"}
+            quiet = quiet and not sides and (self.label is None or not self.shapes)
+            if self._add_by_label(builder, span, partial) or quiet:
                 return
             if partial:
                 builder.drop("truncated", *span)
-            elif sides_of(self.fields, self.keys).keys() - {"w", "h"}:
+            elif sides:
                 builder.drop("wrong_arity", *span)
             elif self.shapes or self.label is not None:
                 builder.drop("no_coordinates", *span)
@@ -344,7 +354,7 @@ class _Part:
             return
         builder.start_count += 1
         if corners:
-            item = Field("", [[(value, None, None) for value in corners]], done=True)
+            item = Field("", [corners], done=True)
             shapes.insert(0, (item, FieldMeaning("shape", kind="point" if len(corners) == 2 else "box")))
         first = True
         for item, meaning in shapes:
@@ -365,7 +375,7 @@ class _Part:
             if self.keys[item.key].role == "corner" and any(item.groups) and not corners:
                 builder.drop("second_geometry", *span)  # a corner of another box, beside a shape that is kept
 
-    def _sides(self, shapes: Sequence[object], partial: bool) -> list[float]:
+    def _sides(self, shapes: Sequence[object], partial: bool) -> list[Value]:
         if shapes:
             return []
         sides = sides_of(self.fields, self.keys)
@@ -430,8 +440,6 @@ class _Part:
         span: tuple[int, int],
         partial: bool,
     ) -> None:
-        numbers = [value[0] for value in group]
-        unit = [value[1] for value in group if value[1] is not None]
         order, own_scale = "", None
         if row is not None:
             own_scale = row.scale
@@ -439,43 +447,32 @@ class _Part:
                 order = row.order
             elif row.order == "yxyx" and geometry == "point":
                 # Gemini's points are whole numbers; tokens and fractions after the same key are x before y.
-                if unit or self.is_call or any(number % 1 for number in numbers):
+                if self.is_call or any(unit is not None or number % 1 for number, unit, _ in group):
                     own_scale = None
                 else:
                     order = "yx"
-        start_index = builder.start_count - 1
-        if unit and len(unit) < len(group):  # tokens and numbers in one shape
-            builder.drop("invalid_coordinate", *span)
-        else:
-            placed = order, own_scale, self.repairs, start_index, partial, self.score, unit, group[0][2]
-            builder.add_numbers(label, numbers, span, geometry, *placed)
+        placed = geometry, order, own_scale, self.repairs, builder.start_count - 1, partial, self.score
+        builder.add_values(label, group, span, *placed)
 
 
 def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:
     """Return the shapes of a value: those of each list of lists apart."""
     bounds = [0, *item.breaks, len(item.groups)]
     runs = [[group for group in item.groups[a:b] if group] for a, b in pairwise(bounds)]
-    return [shape for run in runs if run for shape in split_shapes(run, kind, requested, _number)]
+    return [shape for run in runs if run for shape in split_shapes(run, kind, requested, number_of)]
 
 
-def _number(value: Value) -> float:
-    return value[0]
-
-
-SHORT_NUMBER = re.compile(r"\s*-?[0-9]{1,9}(?:\.[0-9]{1,9})?\s*")
+_STATED = re.compile(rf"({NUMBER})({PERCENT})?")
 
 
 def _score(item: Field) -> float | None:
     """Return a confidence, given as a share or in per cent."""
-    percent = False
     if item.text is not None:
-        digits, percent = item.text.strip().removesuffix("%"), item.text.strip().endswith("%")
-        if not SHORT_NUMBER.fullmatch(digits):
-            return None
-        value = float(digits)
-    elif len(item.groups) == 1 and len(item.groups[0]) == 1:
-        value = item.groups[0][0][0]
+        found = _STATED.fullmatch(item.text.strip())
+        value = read_value(found[1], found[2] is not None) if found else None
     else:
+        value = item.groups[0][0] if len(item.groups) == 1 and len(item.groups[0]) == 1 else None
+    if value is None:
         return None
-    value /= 100 if percent or value > 1 else 1
-    return value if 0 <= value <= 1 else None
+    share = value[1] if value[1] is not None else value[0] / (100 if value[0] > 1 else 1)
+    return share if 0 <= share <= 1 else None

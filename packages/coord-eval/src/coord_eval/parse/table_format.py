@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from coord_eval.parse.builder import AnswerBuilder
-from coord_eval.parse.line_items import ORDER_KEYS, stated_order
 from coord_eval.parse.numbers import NUMBER, read_groups
-from coord_eval.parse.record import Field, Keys, Record, Value, add_record, box_of_sides
+from coord_eval.parse.orders import ORDER_KEYS, stated_order
+from coord_eval.parse.record import Field, Keys, Record, add_record, box_of_sides
+from coord_eval.parse.words import unquoted
 
 _RULE = frozenset("|-: \t+=")
 _NO_COLUMN = re.compile(rf"[:=]|^{NUMBER}$|[0-9]{{2,}}")
@@ -59,7 +60,7 @@ class TableParser:
         names = [ORDER_KEYS.get(stated_order(cell)) or (_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
         meanings = [self.keys[name] for name in names]
         corners = sum(meaning.role == "corner" for meaning in meanings)
-        sides = {meaning.side: 0.0 for meaning in meanings if meaning.role == "side"}
+        sides = {meaning.side: (0.0, None, None) for meaning in meanings if meaning.role == "side"}
         has_shape = any(meaning.role == "shape" for meaning in meanings)
         return names if has_shape or corners > 1 or box_of_sides(sides) else None
 
@@ -79,9 +80,10 @@ class TableParser:
                     record.fields.append(Field("label", text=cell, done=True))
                     named = True
             elif groups := read_groups(cell, 0, len(cell)).groups:
-                values: list[list[Value]] = [[(number, None, None) for number in group.numbers] for group in groups]
                 key = "point_2d" if name == "point" and cell.startswith("(") else name
-                record.fields.append(Field(key, values, text=cell if role == "score" else None, done=True))
+                record.fields.append(
+                    Field(key, [group.values for group in groups], text=cell if role == "score" else None, done=True)
+                )
         cut = end >= text_end and (len(cells) < len(header) or any(_is_open(cell) for cell in cells))
         self.builder.truncated |= cut
         if cut:
@@ -98,11 +100,11 @@ def _is_open(cell: str) -> bool:
 def _cells(line: str, separator: str) -> list[str]:
     """Return the cells of a line; separators within quotes and brackets do not count."""
     if separator == "  ":  # columns of equal width
-        return [cell.strip("\"'`* ") for cell in _GAP.split(line.strip())]
+        return [unquoted(cell.strip("`* ")) for cell in _GAP.split(line.strip())]
     cells, depth, quoted, begin = [], 0, False, 0
     line = line.strip().strip("|") if separator == "|" else line
     for position, mark in enumerate(line):
-        if mark == '"':
+        if mark == '"' and (quoted or not line[begin:position].strip()):  # 12" vinyl has no quotes
             quoted = not quoted
         elif quoted:
             continue
@@ -121,4 +123,4 @@ def _bare(cell: str) -> str:
     """Return a cell without quotes and marks around it; two quotes within quotes are one."""
     if len(cell) > 1 and cell[0] == cell[-1] == '"':
         return cell[1:-1].replace('""', '"').strip()
-    return cell.strip("\"'`* ")
+    return unquoted(cell.strip("`* "))

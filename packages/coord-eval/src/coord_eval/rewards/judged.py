@@ -12,8 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, Object
+from coord_codec.box_table import to_pixels
 from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
 from coord_eval.intake.ground_truth import GroundTruth, columns_of
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
 from coord_eval.match.matching import IOU_THRESHOLDS, Scored
@@ -94,7 +96,9 @@ def judge(
         key = (truth if isinstance(truth, str) else id(truth), size and tuple(size))
         if key not in known:
             place = f"truths[{i}]"
-            rows = _of_text(parse(truth, place, size), place) if isinstance(truth, str) else _of_records(truth, place)
+            unit = size or (grid.scale, grid.scale)
+            read = _of_text(parse(truth, place, size), place, unit) if isinstance(truth, str) else None
+            rows = _of_records(truth, place, unit) if read is None else read
             known[key] = _Objects(rows, labels, sum(len(other.names) for other in known.values()))
         objects.append(known[key])
     names = tuple(f"{k}" for k in range(sum(len(other.names) for other in known.values())))
@@ -103,17 +107,18 @@ def judge(
     # Answers
     sized = enumerate(zip(answers, shapes, strict=True))
     parsed = tuple(parse(text, f"answers[{i}]", size) for i, (text, size) in sized)
-    boxes: list[tuple[float, ...]] = []
     repeated: list[bool] = []
-    for i, (answer, own) in enumerate(zip(parsed, objects, strict=True)):
+    labels_D: list[int] = []
+    for answer, own in zip(parsed, objects, strict=True):
         seen: set[Any] = set()
-        for rank, item in enumerate(answer.objects):
-            x1, y1, x2, y2 = item.box
-            boxes.append((i, own.category(item.desc, len(names)), x1, y1, x2 - x1, y2 - y1, rank))
+        for item in answer.objects:
+            labels_D.append(own.category(item.desc, len(names)))
             key = (item.desc, item.bins)
             repeated.append(key in seen)
             seen.add(key)
-    table_D7 = np.array(boxes, np.float64).reshape(-1, 7)
+    counts_I = [len(answer) for answer in parsed]
+    units_I2 = np.array([size or (grid.scale, grid.scale) for size in shapes], np.float64).reshape(-1, 2)
+    boxes_D4 = boxes_in_pixels([item for answer in parsed for item in answer], np.repeat(units_I2, counts_I, axis=0))
     scored = Scored(
         truth=GroundTruth(
             image_ids=tuple(range(len(answers))),
@@ -125,11 +130,11 @@ def judge(
             **columns,
         ),
         detections=Detections(
-            image_D=table_D7[:, 0].astype(np.int64),
-            category_D=table_D7[:, 1].astype(np.int64),
-            boxes_D4=table_D7[:, 2:6],
-            scores_D=np.ones(len(table_D7)),
-            rank_D=table_D7[:, 6].astype(np.int64),
+            image_D=np.repeat(np.arange(len(parsed)), counts_I),
+            category_D=np.array(labels_D, np.int64),
+            boxes_D4=boxes_D4,
+            scores_D=np.ones(len(boxes_D4)),
+            rank_D=np.concatenate([np.zeros(0, np.int64), *map(np.arange, counts_I)]),
             unknown=("(unknown)",),
         ),
         score_source="constant",
@@ -163,8 +168,7 @@ class _Objects:
         synonyms = {name: other for name, other in (labels.synonyms or {}).items() if name in self.names}
         self._matcher = LabelMatcher(self.names, replace(labels, synonyms=synonyms))
         index = {name: first + k for k, name in enumerate(self.names)}
-        sized = [(index[desc], x1, y1, x2 - x1, y2 - y1, crowd) for desc, (x1, y1, x2, y2), crowd in listed]
-        self.rows = [(label, x, y, w, h, w * h, crowd) for label, x, y, w, h, crowd in sized]
+        self.rows = [(index[desc], *box, box[2] * box[3], crowd) for desc, box, crowd in listed]
 
     def category(self, label: str, unknown: int) -> int:
         """Return the category of a label, or `unknown`."""
@@ -172,19 +176,20 @@ class _Objects:
         return unknown if found is None else self._first + found
 
 
-def _of_text(answer: Answer, place: str) -> list[tuple[str, Sequence[float], bool]]:
-    """Return the objects of a target text, which has to be read whole."""
+def _of_text(answer: Answer, place: str, unit: Sequence[float]) -> list[tuple[str, Sequence[float], bool]]:
+    """Return label, `x, y, width, height` and crowd of the objects of a target text, which has to be read whole."""
     if answer.dropped or answer.status == "failed" or answer.truncated:
         reasons = ", ".join(sorted({drop.reason for drop in answer.dropped})) or answer.status
         raise InputError(
             f"{place}: the target text cannot be read whole ({reasons}) as format {answer.format}: name its format and "
             "scale, or give its objects as a list of {desc, bbox}"
         )
-    return [(item.desc, item.box, False) for item in answer.objects]
+    boxes = boxes_in_pixels(answer.objects, np.tile(np.array(unit, np.float64), (len(answer), 1))).tolist()
+    return [(item.desc, box, False) for item, box in zip(answer.objects, boxes, strict=True)]
 
 
-def _of_records(truth: Any, place: str) -> list[tuple[str, Sequence[float], bool]]:
-    """Return the objects of a record, or of a list of objects, in which a table may have filled gaps with None."""
+def _of_records(truth: Any, place: str, unit: Sequence[float]) -> list[tuple[str, Sequence[float], bool]]:
+    """Return the same of a record, or of a list of objects, in which a table may have filled gaps with None."""
     if isinstance(truth, Instance):
         objects: Any = truth.objects
     else:
@@ -196,4 +201,7 @@ def _of_records(truth: Any, place: str) -> list[tuple[str, Sequence[float], bool
         {key: plain(value) for key, value in item.items() if value is not None} if isinstance(item, Mapping) else item
         for item in objects
     ]
-    return [(item.desc, item.bbox, item.iscrowd) for item in validated(tuple[Object, ...], known, place)]
+    read = validated(tuple[Object, ...], known, place)
+    corners_N4 = to_pixels(np.array([item.bbox for item in read], np.float64).reshape(-1, 4), np.tile(unit, 2), 1)
+    boxes = from_corners(corners_N4).tolist()
+    return [(item.desc, box, item.iscrowd) for item, box in zip(read, boxes, strict=True)]

@@ -1,0 +1,30 @@
+"""Finds the order of the numbers of boxes that the words of an answer state."""
+
+from __future__ import annotations
+
+import re
+
+_ORDER = re.compile(
+    r"(?P<box_2d>\bbox_2d\b)|(?P<cxcywh>\byolo\b|x_?cent(?:er|re)>?\s+<?y_?cent(?:er|re)>?\s+<?w(?:idth)?>?\s+<?h(?:eight)?\b)"
+    r"|(?P<yxyx>\by_?(?:min|1|0)\s*,\s*x_?(?:min|1|0)\s*,\s*y_?(?:max|2|1)\s*,\s*x_?(?:max|2|1)\b)"
+    r"|(?P<centre_size>\b(?:c_?x|x_?c|x_?cent(?:er|re)|cent(?:er|re)_?x)\s*,\s*\w{1,9}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)"
+    r"|\b(?:format|as|in|order|mode)\W{1,4}(?:(?P<y_first>yxyx)|(?P<centre>cxcywh)|(?P<size>xywh))\b"
+    r"|(?P<xywh>\bx\w{0,4}\s*,\s*y\w{0,4}\s*,\s*w(?:idth)?\s*,\s*h(?:eight)?\b)",
+    re.IGNORECASE,
+)
+_NAMES = {"box_2d": "yxyx", "y_first": "yxyx", "centre": "cxcywh", "centre_size": "cxcywh", "size": "xywh"}
+ORDER_KEYS = {"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"}
+"""Keys of boxes in each order that a text may state in words."""
+
+
+def stated_order(words: str) -> str:
+    """Return the order of a box that words state, other than both corners; "" if they state none.
+
+    Example:
+        >>> stated_order("in the format [ymin, xmin, ymax, xmax]"), stated_order("[x, y, width, height]")
+        ('yxyx', 'xywh')
+    """
+    found = _ORDER.search(words)
+    if found is None or ("xyxy" in words and found.lastgroup in ("y_first", "centre", "size")):
+        return ""
+    return _NAMES.get(name := str(found.lastgroup), name)

@@ -1,0 +1,134 @@
+"""Writes the tables of READMEs and guides from the rows in the code, and the list of findings from their scripts.
+
+    uv run python tools/tables.py            # writes what has changed
+    uv run python tools/tables.py --check    # exit code 1 if something would change
+
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`, in any Markdown file of the repository.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"<!-- table: (?P<name>[\w-]+) -->\n.*?<!-- end of table -->", re.DOTALL)
+PIN = re.compile(r"\b([A-Za-z][A-Za-z0-9_.-]*)==([0-9][A-Za-z0-9.]*)")
+
+
+def main(check: Annotated[bool, typer.Option("--check", help="Only say which files would change.")] = False) -> None:
+    """Write every table of every Markdown file."""
+    changed = []
+    for path in markdown_files():
+        text = path.read_text(encoding="utf-8")
+        written = BLOCK.sub(lambda found: block(found["name"]), text)
+        if written == text:
+            continue
+        changed.append(path.relative_to(ROOT))
+        if not check:
+            path.write_text(written, encoding="utf-8")
+    for path in changed:
+        print(f"{path}: {'is not' if check else 'written'} as the rows in the code")
+    if check and changed:
+        print("run: uv run python tools/tables.py", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def markdown_files() -> list[Path]:
+    """Return the READMEs and guides in which a table may stand."""
+    folders = [ROOT, *ROOT.glob("packages/*"), *ROOT.glob("apps/*")]
+    beside = [path for folder in folders for path in sorted(folder.glob("*.md"))]
+    return [*beside, *sorted(ROOT.glob("docs/**/*.md"))]
+
+
+def block(name: str) -> str:
+    """Return a table with the comments around it.
+
+    Raises:
+        SystemExit: there is no table of that name
+    """
+    if name not in TABLES:
+        sys.exit(f"table: expected one of {', '.join(TABLES)}, found {name!r}")
+    return f"<!-- table: {name} -->\n{TABLES[name]().strip()}\n<!-- end of table -->"
+
+
+def rows_of(header: list[str], rows: list[list[str]]) -> str:
+    """Return rows of cells as a table in Markdown."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    lines += ["| " + " | ".join(cells) + " |" for cells in rows]
+    return "\n".join(re.sub(r"\| +(?=\|)", "| ", line) for line in lines)
+
+
+def annotation_formats() -> str:
+    """Return the formats of annotations that are read."""
+    from coord_data import format_table
+
+    return format_table()
+
+
+def geometries() -> str:
+    """Return the geometries of targets."""
+    from coord_codec.geometry import geometry_table
+
+    return geometry_table()
+
+
+def rewards() -> str:
+    """Return the kinds of rewards."""
+    from coord_eval.rewards.kinds import reward_table
+
+    return reward_table()
+
+
+def answer_formats() -> str:
+    """Return the formats of answers that are parsed."""
+    from coord_eval.parse.formats import FORMATS
+
+    rows = [[f"`{row.name}`", f"`` {row.example} ``".replace("|", r"\|"), row.divisor] for row in FORMATS.values()]
+    return rows_of(["format", "one object", "numbers are divided by"], rows)
+
+
+def loss_terms() -> str:
+    """Return the loss terms."""
+    from coord_losses import registered_terms
+
+    rows = []
+    for term in registered_terms().values():
+        weight = f"`{term.weight_field}`" if term.weight_field else f'`extra_weights["{term.name}"]`'
+        trained = weight if term.trainable else "measured only"
+        rows.append([f"`{term.name}`", trained, term.element, term.formula, term.unit, term.source])
+    return rows_of(["term", "weight", "an element is a", "value", "unit", "source"], rows)
+
+
+def findings() -> str:
+    """Return what the scripts in `findings/` show: the packages that each installs, and its first comment."""
+    rows = []
+    for path in sorted((ROOT / "findings").glob("*.sh")):
+        text = path.read_text(encoding="utf-8")
+        comment = []
+        for line in text.splitlines()[1:]:
+            if not line.startswith("#"):
+                break
+            comment.append(line.lstrip("# ").strip())
+        packages = dict.fromkeys(f"{name} {version}" for name, version in PIN.findall(text))
+        said = " ".join(filter(None, comment)).replace("|", r"\|")
+        rows.append([f"`{path.name}`", ", ".join(packages), said])
+    return rows_of(["script", "seen with", "what it shows"], rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "annotation-formats": annotation_formats,
+    "geometries": geometries,
+    "answer-formats": answer_formats,
+    "rewards": rewards,
+    "loss-terms": loss_terms,
+    "findings": findings,
+}
+
+if __name__ == "__main__":
+    typer.run(main)
