@@ -8,8 +8,8 @@ from PIL import Image
 
 from coord_codec import InputError, read_annotations
 from coord_data import processes, stored
-from coord_data.image_file import is_outside, look_at
 from coord_data.image_set import load_annotated
+from coord_data.looking.look import is_outside, look_at
 from coord_data.reading import read_by
 from coord_data.records import Records
 from coord_data.rules import ReadingRules

@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coord_codec import InputError, Instance, Problem, write_instances
 from coord_codec.arguments import expect
 from coord_codec.counts import counted, counted_note
@@ -19,12 +21,13 @@ from coord_codec.files import write_text
 from coord_codec.records import phrase_of
 from coord_data.formats.coco import SUMMARY
 from coord_data.formats.registry import open_source
-from coord_data.image_file import look_at
+from coord_data.image_file import ImageFolder
 from coord_data.image_paths import image_files, is_hidden
 from coord_data.image_set import ImageSet, load_annotated
+from coord_data.looking.looks import Looks, merge
 from coord_data.output_folder import output_folder
 from coord_data.rules import ReadingRules
-from coord_data.selection import DropDuplicates, Dropped, Looks, drawn, split_by_content, without_duplicates
+from coord_data.selection import DropDuplicates, Dropped, drawn, split_by_content, without_duplicates
 from coord_data.source import Source
 
 _LOG = logging.getLogger(__name__)
@@ -82,17 +85,20 @@ def prepare(
         reason = _why_empty(sets, instances, faults)
         images = f"{counted(len(instances), 'image')} of {', '.join(loaded.name for loaded in sets)}"
         raise InputError(f"{images}: expected boxes, found none; {reason}")
-    looks = {} if split is None and drop_duplicates is None else _looks(sets, instances)
+    names, looks = ([], Looks.of(())) if split is None and drop_duplicates is None else _looks(sets, instances)
     dropped: list[Dropped] = []
     near: list[dict[str, object]] = []
     if drop_duplicates is not None:
-        instances, dropped = without_duplicates(instances, looks, drop_duplicates, join=join_boxes)
+        instances, dropped = without_duplicates(instances, names, looks, drop_duplicates, join=join_boxes)
         facts["dropped_duplicates"] = [asdict(row) for row in dropped]
     if count is not None:
         instances, facts["drawn"] = drawn(instances, count, seed), {"count": count, "seed": seed}
     parts = {out.name if single else "instances.jsonl": instances}
     if split is not None:
-        parts, near = split_by_content(instances, looks, split)
+        left = {instance.image for instance in instances}
+        places = [i for i, name in enumerate(names) if name in left]
+        chosen = [names[i] for i in places]
+        parts, near = split_by_content(instances, chosen, looks.take(np.array(places, np.int64)), split)
         facts["near_duplicates"] = near
     _write(out, parts, facts, [*faults, *(row.problem for row in dropped)])
     _report(out, parts, facts, near, faults)
@@ -186,14 +192,17 @@ def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
             yield instance.model_copy(update=values)
 
 
-def _looks(sets: Sequence[ImageSet], instances: Sequence[Instance]) -> Looks:
-    """Return what a look at each image told, by its path; the images of a large set are looked at here."""
-    looks = []
+def _looks(sets: Sequence[ImageSet], instances: Sequence[Instance]) -> tuple[list[str], Looks]:
+    """Return the path of each image once, as the written records have it, and what a look at each image told."""
+    parts, first = list[Looks](), 0
     for loaded in sets:
-        for instance in loaded.instances:
-            known = None if loaded.evidence is None else loaded.evidence.folder.look_at(instance.image)
-            looks.append(known if known is not None and known.digest else look_at(loaded.root / instance.image))
-    return {instance.image: look for instance, look in zip(instances, looks, strict=True)}
+        folder = ImageFolder(loaded.root) if loaded.evidence is None else loaded.evidence.folder
+        looks = folder.look_at_all([instance.image for instance in loaded.instances], label=f"{loaded.name} images")
+        parts.append(looks.numbered(np.arange(first, first + len(looks))))
+        first += len(looks)
+    place = {instance.image: i for i, instance in reversed(list(enumerate(instances)))}
+    names = list(dict.fromkeys(instance.image for instance in instances))
+    return names, merge(parts).take(np.array([place[name] for name in names], np.int64))
 
 
 def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) -> dict[str, Any]:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _OF_DATA = ("prompt", "markers", "style", "order", "geometry", "max_vertices", "max_objects")
 """Settings of the section `data` that the card states under the same names."""
 
+MOST_NAMES = 20_000
+"""Most labels that a card states; data sets of detection have up to some 13,000 classes."""
 _EXPORT = "export.json"
 """The record of a checkpoint that `coord-exporter` wrote; it names the weights of the adapter."""
 
@@ -71,6 +73,8 @@ class ModelCard(_Part):
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         base: `coord_adapter.weights_digest` of the base that an adapter was trained on; None for a whole model
         versions: of the packages that wrote the checkpoint
+        names: labels of the training in the order of their class ids; none of an open vocabulary, of more than
+            `MOST_NAMES`
         calibrations: maps of scores to probabilities, as `coord_eval.Calibration.to_dict` writes them, by
             `calibration_key`, with the digest of the `weights` that they were fitted on; empty until `calibrate` was
             called
@@ -94,6 +98,7 @@ class ModelCard(_Part):
     fingerprint: str | None = None
     base: str | None = None
     versions: dict[str, str] = {}
+    names: tuple[str, ...] = ()
     calibrations: dict[str, dict[str, Any]] = {}
 
     def write(self, folder: Path) -> None:

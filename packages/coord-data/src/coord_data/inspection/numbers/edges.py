@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -106,7 +107,12 @@ class EdgeMaps:
         """
         moved = boxes[..., None, :] + _moves(boxes.shape[-2])
         strengths = self.along(np.concatenate([boxes[..., None, :], moved], axis=-2), images[..., None])
-        leaves = (moved.min(axis=-1) < 0) | (moved.max(axis=-1) > 1)
+        x1, y1, x2, y2 = np.moveaxis(moved, -1, 0)
+        low, high = (
+            np.minimum(np.minimum(x1, x2), np.minimum(y1, y2)),
+            np.maximum(np.maximum(x1, x2), np.maximum(y1, y2)),
+        )
+        leaves = (low < 0) | (high > 1)
         elsewhere = _nan_mean(np.where(leaves, np.nan, strengths[..., 1:]), -1)
         return np.where(is_inside(boxes), strengths[..., 0] - elsewhere, np.nan)
 
@@ -161,6 +167,11 @@ class Sample:
         kept = np.unique(np.linspace(0, len(self.rows_n) - 1, min(count, len(self.rows_n))).astype(np.int64))
         return replace(self, rows_n=self.rows_n[kept], image_n=self.image_n[kept])
 
+    @property
+    def alone(self) -> Sample:
+        """The sample of a set that has no other boxes than these."""
+        return replace(self, rows_n=np.arange(len(self.rows_n)))
+
     def evidence(self, boxes_N4: np.ndarray) -> np.ndarray:
         """Return the evidence of each image, from the boxes of the whole set."""
         return self.maps.evidence(boxes_N4[self.rows_n], self.image_n)
@@ -172,10 +183,13 @@ class Sample:
         """
         return self.maps.by_image(self.maps.contrast(boxes[..., self.rows_n, :], self.image_n), self.image_n)
 
-    def several(self, moves: Sequence[np.ndarray], measure: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return the `contrast` or `onset` of several moves of the boxes, [K, I], of as many at once as is fast."""
+    def several(
+        self, moves: Sequence[Any], boxes_of: Callable[[Any], np.ndarray], measure: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """Return the `contrast` or `onset` of the boxes after several moves, [K, I], of as many at once as is fast."""
         at_once = max(1, _AT_ONCE // max(1, len(self.rows_n)))
-        found = [measure(np.stack(moves[k : k + at_once])) for k in range(0, len(moves), at_once)]
+        groups = (moves[k : k + at_once] for k in range(0, len(moves), at_once))
+        found = [measure(np.stack([boxes_of(move) for move in group])) for group in groups]
         return np.concatenate(found) if found else np.zeros((0, len(self.maps)))
 
     def onset(self, boxes: np.ndarray, clear: bool = False) -> np.ndarray:
@@ -197,8 +211,14 @@ class Sample:
 
 def is_inside(boxes: np.ndarray, margin: float = 0.01) -> np.ndarray:
     """Return which boxes [..., 4] have a positive area and lie inside the image."""
-    area = (boxes[..., 0] < boxes[..., 2]) & (boxes[..., 1] < boxes[..., 3])
-    inside: np.ndarray = area & (boxes.min(axis=-1) >= -margin) & (boxes.max(axis=-1) <= 1 + margin)
+    x1, y1, x2, y2 = np.moveaxis(boxes, -1, 0)
+    inside: np.ndarray = is_inside_along(x1, x2, margin) & is_inside_along(y1, y2, margin)
+    return inside
+
+
+def is_inside_along(low: np.ndarray, high: np.ndarray, margin: float = 0.01) -> np.ndarray:
+    """Return which boxes have a positive length along one axis of the image, and lie inside it."""
+    inside: np.ndarray = (low < high) & (low >= -margin) & (high <= 1 + margin)
     return inside
 
 

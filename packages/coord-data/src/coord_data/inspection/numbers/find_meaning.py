@@ -56,7 +56,8 @@ def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Mea
     """Return the meaning that the numbers have according to their format."""
     units = _units(raw, sizes_I2)
     unit = "stated" if raw.unit == "pixels" and "stated" in units else raw.unit
-    return read_as(sample, raw.layout, unit, read_corners(raw, raw.layout, units[unit]))
+    boxes_N4 = read_corners(raw, raw.layout, units[unit])  # kept, since they are compared with all others
+    return read_as(sample, raw.layout, unit, lambda: boxes_N4)
 
 
 @dataclass(frozen=True)
@@ -97,13 +98,13 @@ class Search:
     @cached_property
     def alternatives(self) -> list[Meaning]:
         """The numbers in every other order and unit that is possible."""
-        return [
-            read_as(self.sample, layout, unit, corners_N4)
+        readings = [
+            (layout, unit, partial(read_corners, self.raw, layout, divisor_I2))
             for unit, divisor_I2 in self.units.items()
             for layout in LAYOUTS
             if (layout, unit) != (self.own.layout, self.own.unit)
-            and not is_impossible(corners_N4 := read_corners(self.raw, layout, divisor_I2))
         ]
+        return [read_as(self.sample, *reading) for reading in readings if not is_impossible(reading[2]())]
 
     @cached_property
     def padded(self) -> list[Meaning]:
@@ -280,24 +281,30 @@ def _changes(meaning: Meaning, own: Meaning) -> int:
     return (meaning.layout != own.layout) + (meaning.unit != own.unit) + (meaning.turn != own.turn)
 
 
-def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning) -> list[Placed]:
-    """Return the boxes under the declared meaning, then under others that may match boxes to shuffled images."""
-    placements = [Placed(own.boxes_N4, raw.unit == "pixels")]
+def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning, rows_n: np.ndarray) -> list[Placed]:
+    """Return boxes under the declared meaning, then under others that may match boxes to shuffled images.
+
+    What all boxes of the set would be under a meaning decides whether it is possible; those of `rows_n` are returned.
+    """
+    in_pixels, own_N4 = raw.unit == "pixels", own.boxes_N4
+    own_n4 = own_N4[rows_n]
+    placements = [Placed(own_n4, in_pixels)]
     for unit, divisor_I2 in _units(raw, sizes_I2).items():
         for layout in LAYOUTS:
+            if (layout, unit) == (own.layout, own.unit):
+                continue
             corners_N4 = read_corners(raw, layout, divisor_I2)
-            if (layout, unit) != (own.layout, own.unit) and not is_tiny(corners_N4) and _is_likely(corners_N4):
-                placements.append(Placed(corners_N4, unit in ("pixels", "stated")))
-    if not _is_likely(own.boxes_N4):
+            if not is_tiny(corners_N4[:, 2:]) and _is_likely(corners_N4):
+                placements.append(Placed(corners_N4[rows_n], unit in ("pixels", "stated")))
+    if not _is_likely(own_N4):
         return placements
-    far = float(np.quantile(own.boxes_N4[:, 2:], 0.995))
-    in_pixels = raw.unit == "pixels"
-    placements += [Placed(own.boxes_N4, in_pixels, turn) for turn in (2, 4)]
-    moved_boxes = [own.boxes_N4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
+    far = float(np.quantile(own_N4[:, 2:], 0.995))
+    placements += [Placed(own_n4, in_pixels, turn) for turn in (2, 4)]
+    moved_boxes = [own_n4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
     for kind in KINDS[1:]:
         along_one_axis = np.count_nonzero(kind.steps_KD - kind.neutral, axis=1) == 1
-        moved_boxes += [kind.move(own.boxes_N4, step_D) for step_D in kind.steps_KD[along_one_axis][::2]]
-    return placements + [Placed(boxes_N4, in_pixels) for boxes_N4 in moved_boxes]
+        moved_boxes += [kind.move(own_n4, step_D) for step_D in kind.steps_KD[along_one_axis][::2]]
+    return placements + [Placed(boxes_n4, in_pixels) for boxes_n4 in moved_boxes]
 
 
 def _is_likely(corners_N4: np.ndarray) -> bool:

@@ -92,23 +92,26 @@ def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Findi
         size: typical width and height of the images, for messages
         count: number of boxes
     """
-    value, *_ = offset.step
     severity: Severity = "error"
-    changes: tuple[Change, ...] = (Change("enlarged", 1 / value),)
-    if offset.code == "resized":
-        error = f"{abs(1 / value - 1):.0%} too {'small' if value > 1 else 'large'}"
+    changes: tuple[Change, ...]
+    if offset.code == "shifted":
+        x, y = offset.step  # either may be 0
+        code, message = "shifted", shifted(Shift(x * size[0], y * size[1], in_pixels=True))
+        changes = Shift(x, y, in_pixels=False).changes
+    elif offset.code == "resized":
+        stated = 1 / offset.step[0]
+        code, changes = "resized", (Change("scaled", stated),)
+        error = f"{abs(stated - 1):.0%} too {'small' if stated < 1 else 'large'}"
         message = f"all coordinates are about {error}, as if the boxes were drawn on resized copies"
-        code, changes = "resized", (Change("scaled", 1 / value),)
-    elif offset.code == "shifted":
-        x, y = offset.step
-        message = shifted(Shift(x * size[0], y * size[1], in_pixels=True))
-        code, changes = "shifted", Shift(x, y, in_pixels=False).changes
-    elif value > 1:
-        code, message = "too_small", f"boxes are about {1 - 1 / value:.0%} smaller than their objects"
     else:
-        # Many annotators leave a margin, which a model learns; only a wide margin is a fault.
-        severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
-        code, message = "too_large", f"boxes are about {1 / value - 1:.0%} larger than their objects"
+        stated = 1 / offset.step[0]
+        changes = (Change("enlarged", stated),)
+        if stated < 1:
+            code, message = "too_small", f"boxes are about {1 - stated:.0%} smaller than their objects"
+        else:
+            # Many annotators leave a margin, which a model learns; only a wide margin is a fault.
+            severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
+            code, message = "too_large", f"boxes are about {stated - 1:.0%} larger than their objects"
     evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
     return Finding(code, severity, message, f"{evidence}, z {fixed(offset.z, 1)}", count, ""), changes
 
@@ -129,7 +132,7 @@ def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample:
     """Return the finding that images are shuffled and the findings that remain after reassignment; else none."""
     image_J = np.zeros(len(sample.maps), np.int64)
     image_J[sample.image_n] = raw.image_N[sample.rows_n]
-    found = find_pairs(candidate_placements(raw, sizes_I2, own), sample, sizes_I2[image_J])
+    found = find_pairs(candidate_placements(raw, sizes_I2, own, sample.rows_n), sample, sizes_I2[image_J])
     if found is None:
         return []
     z, image_of = found

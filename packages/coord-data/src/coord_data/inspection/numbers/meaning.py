@@ -5,13 +5,14 @@ Shapes: I images, N boxes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from coord_codec.layouts import LAYOUTS, TURNS
-from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
+from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, is_inside_along, z_value
 from coord_data.inspection.numbers.offsets import TIGHTNESS, Kind, find_offset
 from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import Change, Copy, ReadAs
@@ -22,6 +23,7 @@ AS_GOOD = 2.0
 """z of the difference below which two meanings fit equally well."""
 _INSIDE = 0.98  # share of boxes that must lie inside their images under an alternative meaning
 _REACH, _TINY = 0.35, 0.05  # some box must reach this far into its image, otherwise the unit is too large
+_TINY_SHARE = 0.99  # share of the ends of boxes that lie nearer
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Meaning:
     Attributes:
         layout: order of the four numbers, a key of `LAYOUTS`
         unit: `pixels` of the files, `stated` pixels, `unit`, `percent`, `norm1000`, or `copy`
-        boxes_N4: corners in [0, 1]
+        lay_out: computes the boxes; those of many meanings at a time would fill the memory
         inside: share of the boxes that have an area and lie inside their images; 0 if all are tiny
         evidence_I: evidence of each image of the sample, see `EdgeMaps.evidence`
         turn: orientation (numbered as in EXIF) by which the boxes are rotated against the images, 1 for none
@@ -76,12 +78,17 @@ class Meaning:
 
     layout: str
     unit: str
-    boxes_N4: np.ndarray
+    lay_out: Callable[[], np.ndarray]
     inside: float
     evidence_I: np.ndarray
     turn: int = 1
     copy: Copy | None = None
     shift: Shift | None = None
+
+    @property
+    def boxes_N4(self) -> np.ndarray:  # noqa: N802
+        """Corners in [0, 1]."""
+        return self.lay_out()
 
     @property
     def read_as(self) -> ReadAs:
@@ -112,24 +119,35 @@ class Meaning:
         return other.z < SIGNIFICANT or self.above(other) >= AS_GOOD
 
 
-def read_as(sample: Sample, layout: str, unit: str, corners_N4: np.ndarray, copy: Copy | None = None) -> Meaning:
+def read_as(
+    sample: Sample, layout: str, unit: str, lay_out: Callable[[], np.ndarray], copy: Copy | None = None
+) -> Meaning:
     """Return the meaning of corners, with their evidence."""
-    inside = 0.0 if is_tiny(corners_N4, _TINY) else float(is_inside(corners_N4).mean())
-    return Meaning(layout, unit, corners_N4, inside, sample.evidence(corners_N4), copy=copy)
+    corners_N4 = lay_out()
+    inside = 0.0 if is_tiny(corners_N4[:, 2:], _TINY) else float(is_inside(corners_N4).mean())
+    return Meaning(layout, unit, lay_out, inside, sample.evidence(corners_N4), copy=copy)
 
 
 def turned(meaning: Meaning, turn: int, sample: Sample) -> Meaning:
     """Return the meaning with rotated or mirrored boxes."""
-    boxes_N4 = TURNS[turn](meaning.boxes_N4)
-    return replace(meaning, turn=turn, boxes_N4=boxes_N4, evidence_I=sample.evidence(boxes_N4))
+
+    def lay_out() -> np.ndarray:
+        return TURNS[turn](meaning.boxes_N4)
+
+    return replace(meaning, turn=turn, lay_out=lay_out, evidence_I=sample.evidence(lay_out()))
 
 
 def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,)) -> Meaning:
     """Return the meaning with its boxes fitted, by their size alone unless told; a wrong size gives little evidence."""
-    offset = find_offset(meaning.boxes_N4, sample, kinds)
-    if offset is None or (inside := float(is_inside(offset.boxes_N4).mean())) < PLAUSIBLE:
+    boxes_N4 = meaning.boxes_N4
+    offset = find_offset(boxes_N4[sample.rows_n], sample.alone, kinds)
+    if offset is None:
         return meaning
-    return replace(meaning, boxes_N4=offset.boxes_N4, inside=inside, evidence_I=sample.evidence(offset.boxes_N4))
+    moved_N4 = offset.move(boxes_N4)
+    if (inside := float(is_inside(moved_N4).mean())) < PLAUSIBLE:
+        return meaning
+    evidence_I = sample.evidence(moved_N4)
+    return replace(meaning, lay_out=lambda: offset.move(meaning.boxes_N4), inside=inside, evidence_I=evidence_I)
 
 
 def read_corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray) -> np.ndarray:
@@ -140,12 +158,41 @@ def read_corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray) -> np.ndarr
 
 def is_impossible(corners_N4: np.ndarray) -> bool:
     """Return whether too many boxes leave their images, or all of them lie in one corner."""
-    return float(is_inside(corners_N4).mean()) < _INSIDE or is_tiny(corners_N4, _REACH)
+    return is_impossible_along((corners_N4[:, axis], corners_N4[:, axis + 2]) for axis in range(2))
 
 
-def is_tiny(corners_N4: np.ndarray, reach: float = _REACH) -> bool:
-    """Return whether hardly any box extends beyond the fraction `reach` of its image."""
-    return float(np.quantile(corners_N4[:, 2:], 0.99)) < reach
+def is_impossible_along(axes: Iterable[tuple[np.ndarray, np.ndarray]]) -> bool:
+    """Return what `is_impossible` does, from where the boxes begin and end along each axis."""
+    inside: np.ndarray | bool = True
+    ends = []
+    for low_N, high_N in axes:
+        inside = inside & is_inside_along(low_N, high_N)
+        ends.append(high_N)
+    return is_mostly_outside(np.asarray(inside)) or is_tiny(np.concatenate(ends))
+
+
+def is_mostly_outside(inside_N: np.ndarray) -> bool:
+    """Return whether so many boxes leave their images that the reading is impossible."""
+    return float(inside_N.mean()) < _INSIDE
+
+
+def is_tiny(ends: np.ndarray, reach: float = _REACH) -> bool:
+    """Return whether hardly any box, of those that end at these fractions of the image, extends beyond `reach`."""
+    surely = is_surely_tiny(count_tiny(ends, reach), ends.size)
+    return float(np.quantile(ends, _TINY_SHARE)) < reach if surely is None else surely
+
+
+def count_tiny(ends: np.ndarray, reach: float = _REACH) -> int:
+    """Return how many boxes end before `reach`."""
+    return int(np.count_nonzero(ends < reach))
+
+
+def is_surely_tiny(tiny: int, count: int) -> bool | None:
+    """Return what `is_tiny` does if `tiny` of `count` ends lie before the bound; None if it takes the ends to tell."""
+    place = _TINY_SHARE * (count - 1)
+    if tiny > math.ceil(place) + 1:
+        return True
+    return False if tiny < math.floor(place) else None
 
 
 def has_area(corners_N4: np.ndarray) -> bool:

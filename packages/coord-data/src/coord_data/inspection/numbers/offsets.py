@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ class Offset:
         before: mean onset of the unchanged boxes
         after: mean onset of the moved boxes
         z: significance of the difference, over images
-        boxes_N4: the moved boxes
+        move: moves boxes [N, 4] so
     """
 
     code: str
@@ -83,7 +84,7 @@ class Offset:
     before: float
     after: float
     z: float
-    boxes_N4: np.ndarray = field(repr=False)
+    move: Callable[[np.ndarray], np.ndarray] = field(repr=False)
 
 
 def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
@@ -105,7 +106,7 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
 
     for kind in kinds:
         steps_KD = kind.steps_KD
-        onset_KI = sample.several([kind.move(boxes_N4, step_D) for step_D in steps_KD], sample.onset)
+        onset_KI = sample.several(list(steps_KD), partial(kind.move, boxes_N4), sample.onset)
         z_K = np.array([z_value(onset_I - before_I) for onset_I in onset_KI])
         better = [
             k
@@ -126,9 +127,9 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         between = np.flatnonzero((low < factors_K) & (factors_K < high)).tolist()
         as_good = [k for k in between if z_value(onset_KI[best] - onset_KI[k]) < _AS_GOOD]
         least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
-        moved_N4 = kind.move(boxes_N4, step_D)
-        offsets.append(Offset(kind.code, tuple(step_D.tolist()), least, before, after, float(z_K[best]), moved_N4))
-    offsets = [offset for offset in offsets if z_value(sample.evidence(offset.boxes_N4)) >= SIGNIFICANT]
+        move = partial(_moved, kind=kind, step_D=step_D)
+        offsets.append(Offset(kind.code, tuple(step_D.tolist()), least, before, after, float(z_K[best]), move))
+    offsets = [offset for offset in offsets if z_value(sample.evidence(offset.move(boxes_N4))) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
 
 
@@ -136,14 +137,19 @@ def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] =
     """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded."""
     offsets: list[Offset] = []
     sample = sample.subsample(1500)
+    boxes_N4, sample = boxes_N4[sample.rows_n], sample.alone
     for _ in range(_ROUNDS):
         kinds = [kind for kind in KINDS if kind.code not in {*excluded, *(offset.code for offset in offsets)}]
         offset = find_offset(boxes_N4, sample, kinds)
         if offset is None:
             break
         offsets.append(offset)
-        boxes_N4 = offset.boxes_N4
+        boxes_N4 = offset.move(boxes_N4)
     return offsets
+
+
+def _moved(boxes_N4: np.ndarray, kind: Kind, step_D: np.ndarray) -> np.ndarray:
+    return kind.move(boxes_N4, step_D)
 
 
 def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:

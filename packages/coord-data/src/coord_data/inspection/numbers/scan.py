@@ -5,27 +5,33 @@ Shapes: I images, N boxes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from coord_codec.layouts import LAYOUTS, TURNS
-from coord_data.inspection.numbers.edges import Sample, is_inside, z_value
+from coord_data.inspection.numbers.edges import Sample, is_inside, is_inside_along, z_value
 from coord_data.inspection.numbers.meaning import (
     AS_GOOD,
     Meaning,
     Shift,
+    count_tiny,
     fitted,
     has_area,
     is_impossible,
+    is_impossible_along,
+    is_mostly_outside,
+    is_surely_tiny,
+    is_tiny,
     read_as,
     read_corners,
     turned,
 )
 from coord_data.inspection.numbers.offsets import best_onset
 from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import KINDS, OF_ONE_SIZE, Copy, inflate
+from coord_data.read_as import KINDS, OF_ONE_SIZE, Copy, Kind, inflate
 
 SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
@@ -42,17 +48,20 @@ _LEAST_SHIFT = 0.012  # as in `offsets`
 
 def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, sample: Sample) -> Meaning:
     """Return the meaning of numbers in pixels of a copy of each image."""
-    return read_as(sample, layout, "copy", corners_of_copy(raw, layout, copy, sizes_I2), copy)
+    return read_as(sample, layout, "copy", partial(corners_of_copy, raw, layout, copy, sizes_I2), copy)
 
 
-def _fits(
-    candidates: Sequence[np.ndarray], sample: Sample, compared: Callable[[np.ndarray], np.ndarray] = np.asarray
-) -> list[float]:
-    """Return how clearly the boxes of each candidate, as they are `compared`, fit; minus infinity if impossible."""
-    possible = [k for k, boxes_N4 in enumerate(candidates) if not is_impossible(boxes_N4)]
-    fits = [-np.inf] * len(candidates)
-    contrasts_KI = sample.several([compared(candidates[k]) for k in possible], sample.contrast)
-    for k, contrast_I in zip(possible, contrasts_KI, strict=True):
+def _fits(is_possible: Sequence[bool], boxes_of: Callable[[int], np.ndarray], sample: Sample) -> list[float]:
+    """Return how clearly the boxes of each candidate fit; minus infinity if impossible.
+
+    Args:
+        is_possible: whether nearly all boxes of the set lie inside their images under each candidate
+        boxes_of: returns the boxes of the sample under a candidate
+        sample: these boxes alone
+    """
+    possible = np.flatnonzero(is_possible).tolist()
+    fits = [-np.inf] * len(is_possible)
+    for k, contrast_I in zip(possible, sample.several(possible, boxes_of, sample.contrast), strict=True):
         fits[k] = z_value(contrast_I)
     return fits
 
@@ -63,27 +72,36 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, ti
     Boxes are compared in `tightness` times their size, since copies of boxes that are too large fit none of the pixels.
     """
     subsample = sample.subsample(_SCANNED)
+    compared, subsample = raw.of_boxes(subsample.rows_n), subsample.alone
 
-    candidates = []
+    candidates: list[tuple[float, str, Kind, float]] = []
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
     for layout in LAYOUTS:
         corners_N4 = LAYOUTS[layout](raw.numbers_N4)
         far = float(np.quantile(corners_N4[:, 2:], 0.995))
         if far <= 0 or not has_area(corners_N4):
             continue
+        corners_4N = np.ascontiguousarray(corners_N4.T)
         for kind in KINDS[: OF_ONE_SIZE if one_size else None]:
             base = far / float(np.median(sizes_I2)) if kind == "times" else far
             values = (base * np.geomspace(0.7, 2.5, 60)).tolist()
-            copies = [corners_of_copy(raw, layout, Copy(kind, value), sizes_I2) for value in values]
-            fits = _fits(copies, subsample, lambda corners_N4: inflate(TURNS[turn](corners_N4), tightness))
+            copies = [Copy(kind, value) for value in values]
+
+            def compared_boxes(k: int, layout: str = layout, copies: Sequence[Copy] = copies) -> np.ndarray:
+                """Return the boxes of the sample as they are compared with the pixels of a copy."""
+                return inflate(TURNS[turn](corners_of_copy(compared, layout, copies[k], sizes_I2)), tightness)
+
+            is_possible = [not is_impossible_along(_of_copy(raw, corners_4N, copy, sizes_I2)) for copy in copies]
+            fits = _fits(is_possible, compared_boxes, subsample)
             candidates += [(fit, layout, kind, value) for fit, value in zip(fits, values, strict=True)]
     if not candidates or max(candidates)[0] == -np.inf:
         return None
     _, layout, kind, near = max(candidates)
 
     def fit_closely(value: float) -> float:
-        corners_N4 = corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)
-        return -np.inf if is_impossible(corners_N4) else best_onset(TURNS[turn](corners_N4), subsample)
+        if is_impossible(corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)):
+            return -np.inf
+        return best_onset(TURNS[turn](corners_of_copy(compared, layout, Copy(kind, value), sizes_I2)), subsample)
 
     value = max((near * _CLOSE).tolist(), key=fit_closely)
 
@@ -101,28 +119,32 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, ti
 
 def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
     """Return the meaning with the shift that fits best, of those that keep nearly all boxes inside their images."""
-    subsample, size_N2 = sample.subsample(_SCANNED), sizes_I2[image_N]
+    subsample, size_N2, own_N4 = sample.subsample(_SCANNED), sizes_I2[image_N], own.boxes_N4
+    size_n2, own_n4, subsample = size_N2[subsample.rows_n], own_N4[subsample.rows_n], subsample.alone
     candidates = []
 
     def fit_closely(shift: Shift) -> float:
-        boxes_N4 = shift_boxes(own.boxes_N4, shift, size_N2)
-        return -np.inf if is_impossible(boxes_N4) else best_onset(boxes_N4, subsample)
+        if is_impossible(shift_boxes(own_N4, shift, size_N2)):
+            return -np.inf
+        return best_onset(shift_boxes(own_n4, shift, size_n2), subsample)
 
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
     for in_pixels in (True,) if one_size else (True, False):
         unit_N2 = size_N2 if in_pixels else np.ones_like(size_N2)
-        room_N4 = np.concatenate([own.boxes_N4[:, :2], 1 - own.boxes_N4[:, 2:]], axis=1) + _STRAY
+        room_N4 = np.concatenate([own_N4[:, :2], 1 - own_N4[:, 2:]], axis=1) + _STRAY
         low, high = np.quantile(room_N4 * np.tile(unit_N2, 2), 2 * _STRAY, axis=0).reshape(2, 2) * [[-1], [1]]
         if (low > high).any():
             continue
         step = np.maximum(_STEP * np.median(unit_N2, axis=0), (high - low) / _STEPS)
-        shifts = [
-            Shift(x, y, in_pixels)
-            for x in np.arange(low[0], high[0] + step[0], step[0]).tolist()
-            for y in np.arange(low[1], high[1] + step[1], step[1]).tolist()
-        ]
-        fits = _fits([shift_boxes(own.boxes_N4, shift, size_N2) for shift in shifts], subsample)
-        best = shifts[int(np.argmax(fits))]
+        steps_x, steps_y = (np.arange(low[k], high[k] + step[k], step[k]).tolist() for k in range(2))
+        shifts = [Shift(x, y, in_pixels) for x in steps_x for y in steps_y]
+
+        def shifted_boxes(k: int, shifts: Sequence[Shift] = shifts) -> np.ndarray:
+            """Return the boxes of the sample after a shift."""
+            return shift_boxes(own_n4, shifts[k], size_n2)
+
+        is_possible = _are_possible(own_N4, steps_x, steps_y, unit_N2)
+        best = shifts[int(np.argmax(_fits(is_possible, shifted_boxes, subsample)))]
         side = np.median(unit_N2, axis=0)
         for k, axis in enumerate("xyxy"):
             near = getattr(best, axis) + side[k % 2] * _NEARBY
@@ -131,11 +153,54 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         if not x and not y:
             continue
         best = Shift(x, y, in_pixels)
-        boxes_N4 = shift_boxes(own.boxes_N4, best, size_N2)
-        inside = float(is_inside(boxes_N4).mean())
-        evidence_I = sample.evidence(boxes_N4)
-        candidates.append(replace(own, boxes_N4=boxes_N4, inside=inside, evidence_I=evidence_I, shift=best))
+        lay_out = partial(shift_boxes, own_N4, best, size_N2)
+        boxes_N4 = lay_out()
+        inside, evidence_I = float(is_inside(boxes_N4).mean()), sample.evidence(boxes_N4)
+        candidates.append(replace(own, lay_out=lay_out, inside=inside, evidence_I=evidence_I, shift=best))
     return max(candidates, key=lambda meaning: best_onset(meaning.boxes_N4, sample), default=None)
+
+
+def _are_possible(
+    boxes_N4: np.ndarray, steps_x: Sequence[float], steps_y: Sequence[float], unit_N2: np.ndarray
+) -> list[bool]:
+    """Return what `is_impossible` denies of each step of x with each of y; boxes are inside if they are along both.
+
+    Args:
+        boxes_N4: corners in [0, 1]
+        steps_x: shifts of x
+        steps_y: shifts of y
+        unit_N2: what the shifts are fractions of in the image of each box
+    """
+
+    def along(axis: int, step: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return where the boxes begin and end along one axis after a step."""
+        move_N = step / unit_N2[:, axis]
+        return boxes_N4[:, axis] + move_N, boxes_N4[:, axis + 2] + move_N
+
+    inside_X = [is_inside_along(*along(0, x)) for x in steps_x]
+    tiny_X = [count_tiny(along(0, x)[1]) for x in steps_x]
+    possible_YX = np.zeros((len(steps_y), len(steps_x)), bool)
+    for row, y in enumerate(steps_y):
+        inside_N, tiny = is_inside_along(*along(1, y)), count_tiny(along(1, y)[1])
+        for column, x in enumerate(steps_x):
+            if is_mostly_outside(inside_X[column] & inside_N):
+                continue
+            surely = is_surely_tiny(tiny_X[column] + tiny, 2 * len(boxes_N4))
+            if surely is None:
+                surely = is_tiny(np.concatenate([along(0, x)[1], along(1, y)[1]]))
+            possible_YX[row, column] = not surely
+    possible: list[bool] = possible_YX.T.ravel().tolist()
+    return possible
+
+
+def _of_copy(
+    raw: RawBoxes, corners_4N: np.ndarray, copy: Copy, sizes_I2: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield where boxes begin and end along each axis, as `corners_of_copy` has them, from columns of their corners."""
+    size_I2, margin_I2 = copy.sizes(sizes_I2), copy.margins(sizes_I2)
+    for axis in range(2):
+        divisor_N, margin_N = size_I2[:, axis][raw.image_N], margin_I2[:, axis][raw.image_N]
+        yield corners_4N[axis] / divisor_N - margin_N, corners_4N[axis + 2] / divisor_N - margin_N
 
 
 def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:

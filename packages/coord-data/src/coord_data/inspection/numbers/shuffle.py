@@ -30,12 +30,12 @@ class Placed:
     """Boxes under one interpretation of their numbers.
 
     Attributes:
-        boxes_N4: corners in [0, 1] of the image that each box is assigned to
+        boxes_n4: corners in [0, 1] of the image that each box of the sample is assigned to
         in_pixels: whether pixels stay the same on an image of another size, and not fractions
         turn: orientation (numbered as in EXIF) by which the boxes are rotated on the image they are tried on
     """
 
-    boxes_N4: np.ndarray
+    boxes_n4: np.ndarray
     in_pixels: bool
     turn: int = 1
 
@@ -69,7 +69,7 @@ def find_pairs(
     zoom_NJ4 = np.tile(sizes_J2[owners][owner_N][:, None] / sizes_J2[owners], 2)
 
     def fit(placement: Placed, move: np.ndarray | None = None) -> tuple[float, dict[int, int]]:
-        boxes_N4 = placement.boxes_N4[sample.rows_n[rows]]
+        boxes_N4 = placement.boxes_n4[rows]
         boxes_N4 = boxes_N4 if move is None else _wrapped(boxes_N4, move)
         boxes_NJ4 = boxes_N4[:, None] * (zoom_NJ4 if placement.in_pixels else np.ones_like(zoom_NJ4))
         boxes_NJ4 = TURNS[placement.turn](boxes_NJ4.reshape(-1, 4)).reshape(boxes_NJ4.shape)
