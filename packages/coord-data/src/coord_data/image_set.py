@@ -23,7 +23,7 @@ from coord_codec.counts import counted
 from coord_codec.html import fragment, notes, table, tiles
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import raise_for_refused
-from coord_data.classes import absent_classes, class_categories, tables_of_classes, usable
+from coord_data.classes import absent_classes, class_categories, table_of_classes, usable
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.coco import base_of, has_many
 from coord_data.formats.registry import open_source
@@ -249,8 +249,8 @@ def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> Ann
             where = f"; images (--images) names the folder that its paths are relative to{where}"
         raise InputError(f"{path}: no usable image is left{reason}{where}")
     categories = class_categories(annotations.categories, rules.classes, str(path))
-    tables = tables_of_classes(annotations.tables, annotations.categories, categories)
-    return replace(annotations, categories=categories, tables=tables)
+    table = table_of_classes(annotations.table, annotations.categories, categories)
+    return replace(annotations, categories=categories, table=table)
 
 
 def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:

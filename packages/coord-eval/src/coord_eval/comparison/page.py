@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from coord_codec.counts import counted, fixed
 from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
+from coord_eval.comparison.compare import Comparison, with_seeds
+from coord_eval.metrics.metric_table import figure_of
+from coord_eval.page_options import ImageRoot
 from coord_eval.report.changed import changed_images
-from coord_eval.report.metric_table import figure_of
 from coord_eval.report.page import headline_first
-from coord_eval.report.photograph import ImageRoot
 from coord_eval.report.plot import MatplotlibMissingError, forest_plot
-
-if TYPE_CHECKING:
-    from coord_eval.comparison.compare import Comparison
 
 
 def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
@@ -51,12 +47,6 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
     parts.append(section("Metrics", _metric_table(comparison), f"{len(comparison.metrics)} runs"))
     facts = {"runs": ", ".join(comparison.metrics), "date": time.strftime("%Y-%m-%d %H:%M"), "method": method}
     return page(f"{', '.join(others)} against {first}" if others else first, "\n".join(parts), facts=facts)
-
-
-def with_seeds(row: Mapping[str, Any], digits: int) -> str:
-    """Return a metric as text: its value, the interval over seeds if there is one, and that over images."""
-    spread = f" ± {row['over_seeds']:.{digits}f}" if "over_seeds" in row else ""
-    return f"{row['value']:.{digits}f}{spread} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
 
 
 def _metric_table(comparison: Comparison) -> str:

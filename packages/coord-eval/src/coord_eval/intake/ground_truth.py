@@ -29,8 +29,8 @@ from coord_codec.coco.reader import NOT_AROUND, is_larger
 from coord_codec.counts import counted
 from coord_codec.foreign import ADVICE, tool_of
 from coord_eval.boxes.pixels import from_corners
-from coord_eval.intake.library_boxes import as_coco, boxes_by_image
-from coord_eval.intake.predictions import plain_record
+from coord_eval.intake.library_boxes import as_coco, boxes_by_image, is_by_position
+from coord_eval.intake.results import plain_record
 
 ImageId = int | str
 
@@ -55,6 +55,7 @@ class GroundTruth:
         root: folder that the file names are relative to, None if unknown
         notes: conditions that matter when interpreting the metrics
         shapes: N shapes in [0, 1], None for objects without one (crowd regions); None if boxes are scored
+        by_position: whether the ids are positions in a list that names no images
         drawn: geometries other than boxes that instances have, sorted; nothing for COCO, where every box counts
     """
 
@@ -73,6 +74,7 @@ class GroundTruth:
     notes: tuple[str, ...] = ()
     shapes: tuple[Shape | None, ...] | None = None
     drawn: tuple[str, ...] = ()
+    by_position: bool = False
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -132,6 +134,7 @@ def load_ground_truth(
     if isinstance(source, AnnotationSet):
         return _from_set(source, geometry)
     document = getattr(source, "dataset", source)  # of pycocotools' `COCO`
+    by_position = is_by_position(document)
     if found := boxes_by_image(document, "ground truth"):
         document = as_coco(found)
     expect("ground truth", document, str, Path, Mapping, list, tuple)
@@ -150,7 +153,7 @@ def load_ground_truth(
         if isinstance(document, str | Path) and (tool := tool_of(document)):
             raise InputError(f"{document}: a file of {tool}, {ADVICE}") from error
         raise
-    return _from_set(annotations, geometry)
+    return replace(_from_set(annotations, geometry), by_position=by_position)
 
 
 def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTruth:
@@ -175,7 +178,7 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
             "it: metrics of small, medium and large objects follow the stated area"
         )
     if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
-        notes.append(f"{zero_area} ground-truth boxes have zero area and cannot be matched")
+        notes.append(counted(zero_area, "object has no area", "objects have no area") + " and cannot be matched")
     has_shapes = not geometry_of(geometry).is_box
     return GroundTruth(
         **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
@@ -218,7 +221,6 @@ def _shapes(
 
 def _from_tables(tables: CocoTables) -> dict[str, Any]:
     """Return images, rows `(image, category, x, y, w, h, area, crowd)` and notes of a COCO file."""
-    unsized = sum(image.width is None for image in tables.images)
     unknown = float("nan")
     return {
         "image_ids": tuple(image.id for image in tables.images),
@@ -227,11 +229,7 @@ def _from_tables(tables: CocoTables) -> dict[str, Any]:
         # Boxes and areas are in pixels already, so that small, medium and large do not depend on the image size.
         "sizes_known": True,
         "rows": [(a.image, a.category, *a.bbox_xywh, a.area, a.iscrowd) for a in tables.annotations],
-        "notes": [
-            f"{counted(unsized, 'image states', 'images state')} no size: boxes of text answers cannot be placed there"
-        ]
-        if unsized
-        else [],
+        "notes": [],
     }
 
 

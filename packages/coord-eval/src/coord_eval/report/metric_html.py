@@ -11,7 +11,6 @@ from coord_codec.counts import counted, fixed
 from coord_codec.html import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.errors import ERROR_KINDS
-from coord_eval.metrics.metric import Tile
 from coord_eval.metrics.thresholds import threshold_curve
 from coord_eval.report.plot import INK, chart
 
@@ -51,7 +50,7 @@ def coco_table(evaluation: Evaluation) -> str:
     )
 
 
-def coco_tiles(evaluation: Evaluation) -> list[Tile]:
+def coco_tiles(evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """Return AP and AP50 beside the ceiling."""
     suffix = " of boxes around" if evaluation.shapes else ""
     coco, ceiling = evaluation.coco, evaluation.ceiling
