@@ -174,6 +174,26 @@ def test_coco_file_is_read_as_by_objects(tmp_path, coco, monkeypatch, on_bad_box
         assert images.annotations.categories == few.annotations.categories and images.classes == few.classes
 
 
+def test_where_a_file_is_cut_into_blocks_and_parts_makes_no_difference(tmp_path, coco, monkeypatch):
+    """Numbers may be cut at the end of a block, and rows that are no plain numbers may stand at the end of a part."""
+    for row in coco["annotations"][:40]:
+        row["id"] += 123456
+    coco["annotations"][7]["iscrowd"] = 2
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(coco))
+    rules = ReadingRules(on_bad_box="drop_box")
+    wanted = by_objects(path, rules)
+    assert any("iscrowd: expected 0 or 1, found 2" in str(problem) for problem in wanted.problems)
+    for block, part in ((1, 1), (7, 3), (16, 4), (1 << 20, 5), (1 << 20, 41)):
+        monkeypatch.setattr("coord_codec.json_stream._BLOCK", block)
+        monkeypatch.setattr("coord_codec.coco.columns._PART", part)
+        monkeypatch.setattr("coord_data.stream.coco._PART", part)
+        found = read_by(path, rules).annotations
+        assert dumped(found.instances) == dumped(wanted.instances)
+        assert (found.problems, found.notes) == (wanted.problems, wanted.notes)
+        assert found.tables == wanted.tables
+
+
 def test_part_of_many_images_is_evenly_spaced_and_unchanged(path, coco, many, monkeypatch):
     for kind in ("lines", "coco"):
         monkeypatch.setattr(f"coord_data.stream.{kind}.PART", 3)

@@ -129,7 +129,8 @@ def read_annotations(
             `keypoints`, or derived from the box, which the notes count. Objects without such a shape are left out
 
     Raises:
-        InputError: if the source cannot be read or has neither format; in strict mode if any record is invalid
+        InputError: if the source cannot be read or has neither format; in strict mode if any record is invalid; for COCO
+            JSON if NumPy is not installed (`coord-codec[images]`)
 
     Example:
         >>> coco = {
@@ -222,8 +223,11 @@ def _from_coco(
 ) -> AnnotationSet:
     if not is_coco(document):
         raise InputError(f"{source}: {EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
-    from coord_codec.coco.document import read_coco  # which needs NumPy
-
+    try:
+        from coord_codec.coco.document import read_coco
+    except ModuleNotFoundError as error:
+        message = f"{source}: COCO JSON is read by {error.name}, which is not installed: install coord-codec[images]"
+        raise InputError(message) from None
     content = read_coco(document, source, image_size, on_bad_box, kind, root)
     kept_ids = {image.id for image in content.images}
     table = used_in_training(content.table, kept_ids) if on_bad_box else content.table

@@ -197,6 +197,16 @@ def test_image_size_is_asked_for_images_that_state_none(coco):
     assert found.instances == read_annotations(coco).instances and not found.problems
 
 
+def test_sides_and_areas_are_those_of_the_file(coco):
+    """In floating point x + width - x is another number, which would make an object of 32 x 32 a small one."""
+    document = changed(coco, ("annotations", 0, "bbox"), [0.3, 5.8, 32, 32])
+    del document["annotations"][0]["area"]
+    table = read_annotations(document).table
+    assert 0.3 + 32 - 0.3 < 32 and 5.8 + 32 - 5.8 < 32
+    assert (table.sides_N2[0].tolist(), table.area_N[0]) == ([32, 32], 1024)
+    assert table.boxes_N4[0].tolist() == [0.3, 5.8, 0.3 + 32, 5.8 + 32]
+
+
 def test_select_keeps_the_rows_of_the_chosen_images(coco):
     found = read_annotations(coco)
     chosen = found.select(found.instances[:1])
