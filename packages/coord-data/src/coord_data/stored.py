@@ -25,8 +25,8 @@ from coord_codec.files import read_json, write_text
 from coord_data.classes import usable
 from coord_data.formats.coco import records_of
 from coord_data.image_file import ImageFolder, look_inside, problem_of
+from coord_data.looking.engines import run_jobs
 from coord_data.object_rules import ObjectRules
-from coord_data.processes import in_processes
 from coord_data.records import Records, Row, write_records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
@@ -50,7 +50,7 @@ def _checked(
     to_check, kept = tee(iter(lambda: list(islice(rows, _PIECE)), []))
     images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
     with tqdm(desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
-        for (_, (faults, notes)), piece in zip(in_processes(check, images), kept, strict=True):
+        for (_, (faults, notes)), piece in zip(run_jobs(check, images), kept, strict=True):
             bar.update(len(piece))
             read.notes.update(notes)
             yield from usable(piece, faults, rules.classes, problems, read.notes)
