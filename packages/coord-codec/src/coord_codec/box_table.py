@@ -198,6 +198,32 @@ class BoxTable:
             changes |= {"vertices_V2": self.vertices_V2[chosen_v], "starts_N1": starts_n1}
         return replace(self, **changes)
 
+    def with_flags(self, flags_N: Any) -> BoxTable:
+        """Return the table with other flags."""
+        return replace(self, flags_N=np.asarray(flags_N).astype(np.uint8))
+
+    def of_images(self, images: Any) -> BoxTable:
+        """Return the table with some of its images and their boxes; labels stay as they are.
+
+        Args:
+            images: mask [I] of bool
+
+        Example:
+            >>> table = BoxTable.of([1, 0], [0, 0], [[0, 0, 5, 5], [1, 1, 2, 2]], image_ids=(7, 8), labels=("cat",))
+            >>> table.of_images([False, True]).image_ids, table.of_images([False, True]).image_N.tolist()
+            ((8,), [0])
+        """
+        kept_I = np.asarray(images, bool)
+        kept = np.flatnonzero(kept_I).tolist()
+        chosen = self.take(kept_I[self.image_N])
+        return replace(
+            chosen,
+            image_N=(np.cumsum(kept_I) - 1)[chosen.image_N],
+            image_ids=tuple(self.image_ids[n] for n in kept),
+            names=tuple(self.names[n] for n in kept),
+            sizes_I2=self.sizes_I2[kept_I],
+        )
+
     @classmethod
     def concatenate(cls, tables: Iterable[BoxTable]) -> BoxTable:
         """Return the boxes of several tables in one, in their order.

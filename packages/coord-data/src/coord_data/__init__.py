@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coord_data.api import inspect, load, prepare
     from coord_data.finding import Finding
     from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
     from coord_data.formats.registry import format_table, open_source, register_reader
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from coord_data.inspection.examine import Examination, examine
     from coord_data.looking.look import look_at
     from coord_data.looking.looks import ImageFile
-    from coord_data.preparation import prepare
     from coord_data.raw import RawImage, RawObject, Reading
     from coord_data.rules import ReadingRules
     from coord_data.source import Source
@@ -28,7 +28,7 @@ _MODULES = {
     "coord_data.image_set": ("ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
     "coord_data.finding": ("Finding",),
-    "coord_data.preparation": ("prepare",),
+    "coord_data.api": ("inspect", "load", "prepare"),
     "coord_data.rules": ("ReadingRules",),
     "coord_data.source": ("Source",),
 }
@@ -50,6 +50,8 @@ __all__ = [
     "examine",
     "format_table",
     "gather_evidence",
+    "inspect",
+    "load",
     "load_annotated",
     "look_at",
     "open_source",

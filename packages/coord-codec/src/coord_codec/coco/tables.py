@@ -5,11 +5,21 @@ Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from coord_codec.box_table import BoxTable
 
 ImageId = int | str
+LISTS = ("images", "annotations", "categories")
+"""The lists of a COCO document."""
+
+
+def is_coco(document: Any) -> bool:
+    """Return whether a JSON document is COCO detection annotations."""
+    return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in LISTS)
 
 
 class Category(NamedTuple):
@@ -82,15 +92,19 @@ class CocoTables:
     images: tuple[CocoImage, ...]
     annotations: tuple[CocoAnnotation, ...]
 
-    def select(self, image_ids: Collection[ImageId | None]) -> CocoTables:
-        """Return the images with these ids and their annotations that are training targets or crowd regions."""
-        kept = [i for i, image in enumerate(self.images) if image.id in image_ids]
-        new_index = {old: i for i, old in enumerate(kept)}
-        return CocoTables(
-            tuple(self.images[i] for i in kept),
-            tuple(
-                a._replace(image=new_index[a.image])
-                for a in self.annotations
-                if a.image in new_index and (a.is_target or a.iscrowd)
-            ),
-        )
+
+def tables_of(table: BoxTable) -> CocoTables:
+    """Return the rows of a table of a COCO file one by one."""
+    from coord_codec.box_table import BoxFlag
+
+    sizes = [(None, None) if w != w else (int(w), int(h)) for w, h in table.sizes_I2.tolist()]  # noqa: PLR0124 - NaN
+    images = tuple(
+        CocoImage(image_id, name, *size)
+        for image_id, name, size in zip(table.image_ids, table.names, sizes, strict=True)
+    )
+    boxes = [
+        (x, y, w, h) for (x, y), (w, h) in zip(table.boxes_N4[:, :2].tolist(), table.sides_N2.tolist(), strict=True)
+    ]
+    flags = [table.has(flag).tolist() for flag in (BoxFlag.CROWD, BoxFlag.TARGET)]
+    columns = table.image_N.tolist(), table.label_N.tolist(), boxes, table.area_N.tolist(), *flags
+    return CocoTables(images, tuple(map(CocoAnnotation._make, zip(*columns, strict=True))))

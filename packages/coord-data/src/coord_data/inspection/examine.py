@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import AnnotationSet, InputError, Instance
+from coord_codec.counts import counted
+from coord_codec.html import fragment, notes, table
 from coord_data.finding import Finding, most_severe_first
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.yolo import HeldOut
@@ -59,6 +61,14 @@ class Examination:
     def with_findings(self, further: Sequence[Finding]) -> Examination:
         """Return a copy with further findings."""
         return replace(self, findings=tuple(most_severe_first([*self.findings, *further])))
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the findings."""
+        rows = [(f.severity, f.code, f.message, f.count, f.fix) for f in self.findings]
+        counts = f"{counted(len(self.raw.files), 'image')}, {counted(len(self.raw), 'box', 'boxes')}"
+        head = ("severity", "finding", "what was found", "records", "what to do")
+        told = notes([counts if rows else f"{counts}: nothing wrong was found"])
+        return fragment(told + (table(head, rows, words=5) if rows else ""))
 
     @cached_property
     def _records(self) -> Records:
