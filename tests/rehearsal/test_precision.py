@@ -22,7 +22,7 @@ def steps(tmp_path_factory):
     from coord_trainer.config.run_config import check_run_config
     from coord_trainer.data.shapes import draw_sets
     from coord_trainer.model.tiny import base_checkpoint
-    from coord_trainer.train import train_model
+    from coord_trainer.training_stage import train_model
 
     tiny = {"hidden": 32, "heads": 4, "ffn": 48, "vision_hidden": 32, "layers": 1, "vision_layers": 1}
     base = None

@@ -8,14 +8,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.fixture(autouse=True, scope="session")
-def few_tokens():
-    """Of the 64 tokens that a verification generates, which on tiny models take nearly all of its time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("coord_exporter.verify.models.GREEDY_TOKENS", 8)
-        yield
-
-
 @pytest.fixture(scope="session")
 def bases(tmp_path_factory):
     """Tiny bases by (tied, dtype name), made once: nothing may change them."""

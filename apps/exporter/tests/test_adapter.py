@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
 from safetensors.torch import save_file
@@ -146,12 +146,39 @@ def test_merge_refuses_a_configuration_that_is_no_object(files, name, content):
     refused(files, f"{name}: (expected a JSON object|JSON nested too deeply|not JSON)")
 
 
-NAMES = ["model.layers.1.q_proj", "model.layers.11.q_proj", "q_proj", "model.q_proj.k_proj", "xq_proj"]
+def test_factors_that_zero_3_left_in_parts_are_named(files):
+    def empty(tensors):
+        name = next(name for name in tensors if name.endswith("lora_B.weight"))
+        tensors[name] = torch.zeros(0)
+
+    edit_tensors(files / "adapter", empty)
+    refused(files, r"lora_B.weight: expected values, found the shape \[0\]: DeepSpeed's ZeRO-3")
 
 
-PATTERNS = ["q_proj", r"layers\.1\.q_proj", r"1\.q_proj", "k_proj", "model.*q_proj", r"^model\.layers\.\d\.q_proj"]
+NAMES = [
+    "model.layers.1",
+    "model.layers.10",
+    "model.layers.1.q_proj",
+    "model.layers.11.q_proj",
+    "q_proj",
+    "model.q_proj.k_proj",
+    "xq_proj",
+]
 
 
+PATTERNS = [
+    "layers.1",
+    "q_proj",
+    r"layers\.1\.q_proj",
+    r"1\.q_proj",
+    "k_proj",
+    "model.*q_proj",
+    r"^model\.layers\.\d\.q_proj",
+]
+
+
+@example(name="model.layers.1", keys=["layers.1"])
+@example(name="model.layers.10", keys=["layers.1"])
 @given(name=st.sampled_from(NAMES), keys=st.lists(st.sampled_from(PATTERNS), unique=True))
 def test_rank_pattern_matches_as_in_peft(name, keys):
     ranks = {key: i + 2 for i, key in enumerate(keys)}

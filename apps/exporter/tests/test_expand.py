@@ -256,3 +256,16 @@ def test_expand_vocab_states_one_tie_where_the_base_states_two(tmp_path):
     for folder in (base, tmp_path / "out"):
         model = load(folder)
         assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+
+def test_expand_vocab_names_older_tokens_without_rows(tmp_path):
+    make_base(tmp_path / "base", True, torch.float32, expanded=False)
+    path = tmp_path / "base" / "tokenizer.json"
+    tokenizer = read_json(path)
+    rows = read_json(tmp_path / "base" / "config.json")["text_config"]["vocab_size"]
+    first = max(token["id"] for token in tokenizer["added_tokens"]) + 1
+    plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    tokenizer["added_tokens"] += [{"id": i, "content": f"<old{i}>"} | plain for i in range(first, rows + 9)]
+    edit_json(path, **tokenizer)
+    report = expand_vocab(tmp_path / "base", tmp_path / "out", quiet=True)
+    assert any(f"9 older tokens, ids {rows} to {rows + 8}, got new rows" in warning for warning in report.warnings)

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from tiny_checkpoint import edit_json, edit_tensors, make_base, plain_recipe, refused
@@ -31,6 +31,9 @@ def test_lora_step_in_chunks_has_the_bits_of_one_product(tmp_path, monkeypatch):
         assert torch.equal(found, expected)
 
 
+@example(ids=[0], lo=0, size=1)
+@example(ids=[19], lo=0, size=20)  # the last of a block
+@example(ids=[20], lo=0, size=20)  # the first after it
 @given(ids=st.lists(st.integers(0, 400), unique=True, max_size=30), lo=st.integers(0, 400), size=st.integers(0, 100))
 def test_rows_step_touches_exactly_the_chunks_with_its_ids(ids, lo, size):
     step = RowsStep(tuple(ids), None)

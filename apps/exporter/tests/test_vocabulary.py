@@ -44,7 +44,6 @@ def test_fingerprint_or_tokenizer_missing_is_a_warning(tmp_path):
     report = merge(tmp_path / "base", tmp_path / "adapter", tmp_path / "out", quiet=True)
     assert [w.split(": ")[1][:18] for w in report.warnings[:2]] == ["no tokenizer files", "no processor files"]
     assert "the adapter carries no fingerprint" in report.warnings[2]
-    assert report.verification["image"] is False and report.verification["equal_tokens"] == 8
 
 
 def test_read_vocabulary_refuses_damaged_tokenizer(files):
@@ -56,4 +55,4 @@ def test_find_tables_refuses_a_missing_head(files):
     tensors = read_all(files / "base")
     tensors.pop("lm_head.weight")
     save_file(tensors, files / "base" / "model.safetensors", metadata={"format": "pt"})
-    refused(files, "tie_word_embeddings is false and lm_head.weight is not stored")
+    refused(files, "config.json: tie_word_embeddings .false at the top and false in text_config.*lm_head.weight is not")

@@ -19,7 +19,7 @@ import typer
 from PIL import Image
 
 from coord_trainer.answers import generate
-from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.model.card import as_trained
@@ -51,11 +51,11 @@ def main(
     """Print a table of boxes per second."""
     paths = sorted((model / "data" / "heldout").glob("*"))[:images]
     opened = [Image.open(path).convert("RGB") for path in paths]
-    ways: dict[str, Detector] = {}
+    ways: dict[str, AnsweringModel] = {}
     for grammar in ("none", "markers"):
         words = [f"evaluation.decoding.grammar={grammar}"]
         if endpoint is None:
-            ways[grammar] = Detector.load(model, load_run_config(None, words, trains=False))
+            ways[grammar] = AnsweringModel.load(model, load_run_config(None, words, trains=False))
     inner = generate.CoordGrammar.for_tokenizer
     generate.CoordGrammar.for_tokenizer = lambda *given, **named: Timed(inner(*given, **named))  # type: ignore[method-assign]
     print(f"{len(opened)} images\n\n| at a time | way | boxes/s | images/s | grammar, % |\n|---|---|---|---|---|")
@@ -77,11 +77,11 @@ def main(
             )
 
 
-def _answers(detector: Detector, images: Sequence[Image.Image], size: int) -> list:
+def _answers(detector: AnsweringModel, images: Sequence[Image.Image], size: int) -> list:
     return [found for i in range(0, len(images), size) for found in detector.detect(images[i : i + size])]
 
 
-def _served(model: Path, endpoint: str, name: str, concurrency: int) -> Detector:
+def _served(model: Path, endpoint: str, name: str, concurrency: int) -> AnsweringModel:
     from coord_trainer.answers.token_limit import token_limit_without_tokenizer
     from coord_trainer.detect.endpoint import EndpointEngine
 
@@ -89,7 +89,7 @@ def _served(model: Path, endpoint: str, name: str, concurrency: int) -> Detector
     data = config.data
     limit = token_limit_without_tokenizer(config)
     engine = EndpointEngine((endpoint,), name, data.prompt, None, data.markers, limit, concurrency=concurrency)
-    return Detector(engine, config)
+    return AnsweringModel(engine, config)
 
 
 if __name__ == "__main__":

@@ -162,7 +162,7 @@ def judge(
     model: Path, seeds: int = 3, images: int = 500, out: Out = Path("runs/label-review"), batch: int = 50
 ) -> None:
     """Plant faults into images that a model was not trained on, and review them with and without likelihoods."""
-    from coord_trainer.answers.detector import Detector
+    from coord_trainer.answers.answering_model import AnsweringModel
     from coord_trainer.detect.image_sources import find_sources
     from coord_trainer.detect.session import answer_sources
     from coord_trainer.review.forcing import Forcing
@@ -170,7 +170,7 @@ def judge(
     from coord_trainer.review.judging import judge as judge_labels
 
     words = [f"evaluation.batch_size={batch}"]
-    detector = Detector.load(model, load_run_config(None, words, trains=False), CATEGORIES[:9])
+    detector = AnsweringModel.load(model, load_run_config(None, words, trains=False), CATEGORIES[:9])
     forcing = Forcing(detector.engine.checkpoint, detector.config, frozenset(CATEGORIES[:9]))
     for seed in range(seeds):
         folder = out / f"seed-{seed}"

@@ -79,7 +79,7 @@ def run(words, base, folder, plain):
     from transformers import Trainer
 
     from coord_codec import RunError
-    from coord_trainer import train as stage
+    from coord_trainer import training_stage as stage
     from coord_trainer.config.run_config import load_run_config
     from coord_trainer.data.shapes import draw_sets
     from coord_trainer.swift.open_run import open_run, sample_set

@@ -23,7 +23,7 @@ from PIL import Image
 from coord_codec import read_instances
 from coord_data.reading import read_source
 from coord_eval import Evaluation, score
-from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.finish import FUSED, Finish, read_options
 from coord_trainer.answers.objects import read_objects
 from coord_trainer.config.decoding import Decoding
@@ -46,7 +46,7 @@ Out = Annotated[Path, typer.Option(help="folder of raw answers and results")]
 
 
 def answered(
-    detector: Detector, images: Sequence[tuple[Any, Image.Image]], words: Sequence[str], file: Path, batch: int
+    detector: AnsweringModel, images: Sequence[tuple[Any, Image.Image]], words: Sequence[str], file: Path, batch: int
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the raw answers to images and their views, and calls and seconds by view; kept in `file`."""
     costs = file.with_suffix(".costs.json")
@@ -81,7 +81,7 @@ def answered(
 
 
 def evaluated(
-    detector: Detector,
+    detector: AnsweringModel,
     truth: Any,
     records: Sequence[dict[str, Any]],
     words: Sequence[str],
@@ -121,7 +121,7 @@ def seeds(runs: Path, out: Out = Path("runs/views"), batch: int = 100) -> None:
         name = f"{run.parent.name}-{run.name.removeprefix('seed-')}"
         if (out / f"{name}.json").is_file() or not (run / "evaluation.json").is_file():
             continue
-        detector = Detector.load(run, load_run_config(None, [], trains=False))
+        detector = AnsweringModel.load(run, load_run_config(None, [], trains=False))
         truth, images = heldout(run)
         records, costs = answered(detector, images, ("mirror", "scale:1.25"), out / f"{name}.jsonl", batch)
         rows: dict[str, Any] = {"costs": costs}
@@ -188,7 +188,7 @@ def tiles(
     out.mkdir(parents=True, exist_ok=True)
     truth.write_text("".join(f"{i.model_dump_json(exclude_unset=True)}\n" for i, _ in drawn))
     print(f"{len(drawn)} images, {sum(len(i.objects) for i, _ in drawn)} shapes", flush=True)
-    detector = Detector.load(model, load_run_config(None, [], trains=False))
+    detector = AnsweringModel.load(model, load_run_config(None, [], trains=False))
     for word in words or ["tiles:192x192", "tiles:256x256", "tiles:256x256:0.5"]:
         file = out / f"large-{word.replace(':', '_')}.jsonl"
         records, costs = answered(detector, drawn, (word,), file, batch)
@@ -206,7 +206,7 @@ def calibration(run: Path, out: Out = Path("runs/views"), fitted: int = 50, test
     from coord_eval.calibration.calibration import fit_calibration, reliability_with_intervals
 
     name = f"{run.parent.name}-{run.name.removeprefix('seed-')}"
-    detector = Detector.load(run, load_run_config(None, [], trains=False))
+    detector = AnsweringModel.load(run, load_run_config(None, [], trains=False))
     records = [json.loads(line) for line in (out / f"{name}.jsonl").read_text().splitlines()]
     instances = list(read_instances(run / "data" / "heldout.jsonl").instances)
     for title, words in _SETS.items():
@@ -233,7 +233,7 @@ def memorised(model: Path, annotations: Path, images: Path, out: Out = Path("run
     """Answer photographs that a model has memorised, and their mirror images, which it has not seen."""
     annotated = read_source(annotations, images, on_bad_box="drop_box").annotations
     opened = [(i, Image.open(images / i.image).convert("RGB")) for i in annotated.instances]
-    detector = Detector.load(model, load_run_config(None, [], trains=False))
+    detector = AnsweringModel.load(model, load_run_config(None, [], trains=False))
     records, _ = answered(detector, opened, ("mirror", "scale:1.25"), out / "memorised.jsonl", batch)
     for title, words in _SETS.items():
         row = scores(detector, annotated, records, words, "best_iou")

@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,6 +181,85 @@ def test_cut_metrics_keeps_what_lies_before_the_checkpoint(tmp_path):
     path.write_text('{"step": 1}\n{"step": 3}\n{"step": 4}\n{"step"')
     assert cut_metrics(path, 3) == 2
     assert path.read_text() == '{"step": 1}\n{"step": 3}\n'
+
+
+def test_checkpoint_that_the_run_ended_with_and_is_gone_is_told(tmp_path, capsys):
+    for step in (2, 4, 6):
+        checkpoint = tmp_path / "checkpoints" / f"checkpoint-{step}"
+        checkpoint.mkdir(parents=True)
+        mark_complete(checkpoint)
+    (tmp_path / "manifest.json").write_text(json.dumps({"checkpoint": "checkpoints/checkpoint-6"}))
+    assert find_checkpoint(tmp_path).name == "checkpoint-6" and capsys.readouterr().out == ""
+    shutil.rmtree(tmp_path / "checkpoints" / "checkpoint-6")
+    assert find_checkpoint(tmp_path).name == "checkpoint-4"
+    told = capsys.readouterr().out
+    assert "ended with checkpoint-6 (it is not there any more); checkpoint-4, an older one, is used" in told
+    facts = {"checkpoint": "checkpoints/checkpoint-4", "best_checkpoint": {"path": "checkpoints/checkpoint-3", "AP": 1}}
+    (tmp_path / "manifest.json").write_text(json.dumps(facts))
+    assert find_checkpoint(tmp_path).name == "checkpoint-4" and "checkpoint-3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"training": {"learning_rate": 0.5}}, "training.learning_rate was 0.01 and is now 0.5"),
+        ({"training": {"adam_beta2": 0.9}}, "training.adam_beta2 was None and is now 0.9"),
+        ({"training": {"lora_dropout": 0.0}}, "training.lora_dropout was 0.2 and is now 0.0"),
+        ({"run": {"seed": 3}}, "run.seed was 0 and is now 3"),
+        ({"custom": {"coord_offset": {"enabled": True, "head_lr": 0.1}}}, "custom.coord_offset.head_lr was "),
+        ({"model": {"tiny": {"layers": 3}}}, "model.tiny.layers was 2 and is now 3"),
+    ],
+)
+def test_setting_that_a_resume_takes_from_the_checkpoint_is_refused_with_both_values(tmp_path, changed, told):
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
+    checkpoint.mkdir(parents=True)
+    mark_complete(checkpoint)
+    write_config(tmp_path, check_run_config(SETTINGS, "test"))
+    before = (tmp_path / "config.yaml").read_bytes()
+    values = SETTINGS | {name: SETTINGS[name] | given for name, given in changed.items()}
+    values["model"] = {"tiny": SETTINGS["model"]["tiny"] | changed.get("model", {}).get("tiny", {})}
+    with pytest.raises(InputError, match=re.escape(told)):
+        prepare_resume(check_run_config(values, "test"), tmp_path)
+    assert (tmp_path / "config.yaml").read_bytes() == before
+    shutil.rmtree(checkpoint)  # nothing is trained yet: any setting acts
+    assert prepare_resume(check_run_config(values, "test"), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["max_steps", "logging_steps", "save_steps", "warmup_steps", "gradient_accumulation_steps"]
+)
+def test_setting_that_acts_after_a_resume_is_told(tmp_path, capsys, name):
+    checkpoint = tmp_path / "checkpoints" / "checkpoint-2"
+    checkpoint.mkdir(parents=True)
+    mark_complete(checkpoint)
+    write_config(tmp_path, check_run_config(SETTINGS, "test"))
+    values = SETTINGS | {"training": SETTINGS["training"] | {name: 7}}
+    assert prepare_resume(check_run_config(values, "test"), tmp_path) == checkpoint
+    assert f"training.{name} was {SETTINGS['training'].get(name)} and is now 7" in capsys.readouterr().out
+
+
+def test_every_forwarded_setting_either_acts_after_a_resume_or_is_refused(tmp_path):
+    """The list names settings of the table alone, so that a new one is refused until somebody has seen it act."""
+    from coord_trainer import folder
+    from coord_trainer.config.swift_arguments import argument_table
+
+    forwarded = {name for name, row in argument_table().items() if row.kind == "forwarded"}
+    acts = {name for name in forwarded if re.fullmatch(folder._ACTS, name)}
+    of_optimizer = {"learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "vit_lr", "aligner_lr"}
+    of_adapter = {name for name in forwarded if name.startswith(("lora_", "freeze_", "target_", "bnb_", "quant_"))}
+    assert not acts & (of_optimizer | of_adapter | {"optim", "optimizer", "tuner_type", "early_stop_interval"})
+    assert {"max_steps", "logging_steps", "eval_steps", "save_steps", "report_to"} <= acts
+
+
+def test_intervals_of_the_resuming_call_replace_those_of_the_checkpoint():
+    from transformers import TrainerState, TrainingArguments
+
+    from coord_trainer.training.callbacks import IntervalsOfNow
+
+    state = TrainerState(logging_steps=50, eval_steps=50, save_steps=50, max_steps=100)
+    arguments = TrainingArguments("x", logging_steps=3, eval_steps=0.25, save_steps=7, report_to=[])
+    IntervalsOfNow().on_train_begin(arguments, state, None)
+    assert (state.logging_steps, state.eval_steps, state.save_steps) == (3, 25, 7)
 
 
 def test_prepare_resume_refuses_what_is_no_run_folder(tmp_path):

@@ -3,8 +3,8 @@
 import pytest
 from PIL import Image
 
-from coord_data import image_file
-from coord_data.image_file import ImageFolder, is_outside, look_at
+from coord_data.image_file import ImageFolder
+from coord_data.looking.look import is_outside, look_at
 
 
 @pytest.mark.parametrize("name", ["a" * 300 + ".jpg", "b/" + "a" * 300 + ".jpg", "a" * 300 + "/b.jpg", "a\0.jpg"])
@@ -14,15 +14,14 @@ def test_look_at_names_an_image_whose_name_no_file_can_have(tmp_path, name, deco
     assert found.size is None and found.fault and not is_outside(tmp_path / name, tmp_path)
 
 
-def test_look_at_all_decodes_an_even_part_of_many_images_and_reads_the_headers_of_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_file, "FULL_CHECK_LIMIT", 3)
+def test_look_at_all_keeps_the_thumbnails_that_are_asked_for(tmp_path):
     names = [f"{n}.png" for n in range(6)]
     for n, name in enumerate(names[:5]):
         Image.new("RGB", (20 + n, 10), (n, n, n)).save(tmp_path / name)
-    found = ImageFolder(tmp_path).look_at_all(names, kept=[1])
-    assert [file.size for file in found] == [(20, 10), (21, 10), (22, 10), (23, 10), (24, 10), None]
-    assert [bool(file.digest) for file in found] == [True, True, True, False, True, False]
-    assert [file.small is not None for file in found] == [False, True, False, False, False, False]
+    found = ImageFolder(tmp_path).look_at_all([*names, "./1.png"], kept=[1])
+    assert [file.size for file in found] == [*((20 + n, 10) for n in range(5)), None, (21, 10)]
+    assert [bool(file.digest) for file in found] == [True] * 5 + [False, True]
+    assert [file.small is not None for file in found] == [False, True, False, False, False, False, True]
     assert found[5].fault == "the file does not exist"
 
 

@@ -9,8 +9,6 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError, read_instances
-from coord_data.alike import near_duplicates
-from coord_data.image_file import perceptual_hash
 from coord_data.image_set import load_annotated
 from coord_data.preparation import prepare
 from coord_data.rules import ReadingRules
@@ -159,26 +157,6 @@ def test_split_follows_the_content_of_images_and_keeps_copies_together(coco, cap
     copies = {chosen, "copy.png", "small.jpg"}
     assert found == sides["val"] | copies
     assert json.loads((coco / "two" / "val.summary.json").read_text())["near_duplicates"] == []
-
-
-def test_near_duplicates_are_those_of_a_naive_count():
-    one, other = (RNG.random((20, 64)) < 0.5 for _ in range(2))
-    other[3] = one[5]
-    other[4, 4:] = one[6, 4:]
-    naive = [
-        (i, j, int((one[i] != other[j]).sum())) for i in range(20) for j in range(20) if (one[i] != other[j]).sum() <= 4
-    ]
-    assert near_duplicates(list(one), list(other)) == naive and len(naive) == 2
-    assert near_duplicates([], list(other)) == []
-
-
-def test_perceptual_hash_survives_compression_and_resizing(tmp_path):
-    photograph = picture(1)
-    photograph.save(tmp_path / "a.jpg", quality=60)
-    with Image.open(tmp_path / "a.jpg") as saved:
-        hashes = [perceptual_hash(photograph), perceptual_hash(saved), perceptual_hash(photograph.resize((100, 75)))]
-    assert len(near_duplicates(hashes[:1], hashes[1:])) == 2
-    assert not near_duplicates(hashes[:1], [perceptual_hash(picture(n)) for n in range(2, 20)])
 
 
 def test_count_draws_images_by_a_seed(tmp_path):

@@ -245,6 +245,12 @@ def _check_values(file: SafetensorsFile) -> None:
     for tensor in file.tensors:
         if tensor.dtype not in FLOATS:
             continue
+        if tensor.shape == (0,):
+            raise InputError(
+                f"{file.path}: {tensor.name}: expected values, found the shape [0]: DeepSpeed's ZeRO-3 saved a "
+                "partitioned weight without gathering it; set stage3_gather_16bit_weights_on_model_save and save "
+                "again, or convert the checkpoint with its zero_to_fp32.py"
+            )
         for lo, hi in tensor.blocks():
             if (bad := first_not_finite(read_rows(tensor, lo, hi))) is not None:
                 raise InputError(f"{file.path}: {tensor.name}: row {lo + bad} holds NaN or infinity; train it again")

@@ -35,10 +35,27 @@ app = typer.Typer(
     cls=_Commands,
     help="Turn a base and an adapter into a plain Hugging Face checkpoint.",
     epilog=_EXIT_CODES,
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"coord-exporter {version('coord-exporter')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before a command."""
+
 
 _Base = Annotated[
     str,
@@ -94,8 +111,7 @@ def merge_command(
         bool | None,
         typer.Option(
             "--verify/--no-verify",
-            help="Compare every tensor with PEFT's before OUT appears, and for bases of up to 1 GiB also logits and 64 "
-            "greedy tokens. The default is --verify for bases of up to 1 GiB.",
+            help="Compare every tensor with PEFT's before OUT appears. Default: --verify for bases of up to 1 GiB.",
         ),
     ] = None,
     dtype: Annotated[
@@ -130,13 +146,7 @@ def merge_command(
     )
     _warn(report.warnings)
     if figures := report.verification:
-        logits = ""
-        if "tokens" in figures:
-            logits = (
-                f"; largest logit difference {figures['max_difference']:.3g} (tolerance {figures['tolerance']:.3g}), "
-                f"{figures['equal_tokens']} of {figures['tokens']} greedy tokens equal"
-            )
-        typer.echo(f"verified: {figures['compared']} changed tensors equal PEFT's{logits}")
+        typer.echo(f"verified: {figures['compared']} changed tensors equal PEFT's")
     seconds = time.monotonic() - started
     typer.echo(f"{out}: {report.changed} of {counted(report.tensors, 'tensor')} changed, {seconds:.1f} s")
 

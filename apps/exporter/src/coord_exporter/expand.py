@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _MULTIPLE = 64  # the number of rows is padded to a multiple, as in Qwen: matrix products are faster
 _CHUNK_ROWS = 2048
+_PER_LAYER = "embed_tokens_per_layer.weight"
+"""Ending of the name of Gemma's second table of tokens, which its layers add; Gemma 3n leaves out those beyond it."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,12 @@ def expand_vocab(
     )
     reused = max(0, min(rows, new.size) - new.vocabulary.size)
     notes = [*left_out, *config_notes]
+    if (rowless := new.vocabulary.size - rows) > 0:
+        notes.append(
+            f"{base}: the tables have {rows:,} rows and the tokenizer {new.vocabulary.size:,} tokens: "
+            f"{counted(rowless, 'older token')}, ids {rows} to {new.vocabulary.size - 1}, got new rows too; if that is "
+            "not meant, take the tokenizer that was saved with the weights"
+        )
     if rows_after % _MULTIPLE:
         notes.append(
             f"the tables have {rows_after:,} rows, no multiple of {_MULTIPLE}: products with the head may take several "
@@ -249,11 +257,20 @@ def _check_rows(base: StoredCheckpoint, tables: Tables, new: NewTokens) -> int:
     rows = base.tensors[tables.embed].rows
     for name in {tables.embed, tables.head} & base.tensors.keys():
         if base.tensors[name].rows != rows or base.tensors[name].dtype not in FLOATS:
-            raise InputError(f"{base.folder}: {name}: expected {rows} rows of floats")
+            found = f"{base.tensors[name].rows} of {base.tensors[name].dtype}"
+            raise InputError(
+                f"{base.folder}: {name}: expected {rows} rows of floats as in the embedding, found {found}"
+            )
     if (stated := base.config.get("text_config", base.config).get("vocab_size")) != rows:
         raise InputError(f"{path}: vocab_size is {stated}, the embedding has {rows} rows")
-    if "lm_head.bias" in base.tensors:
-        raise InputError(f"{base.folder}: lm_head.bias: a head with a bias cannot be extended")
+    if (bias := f"{tables.head.removesuffix('.weight')}.bias") in base.tensors:
+        raise InputError(f"{base.folder}: {bias}: a head with a bias cannot be extended")
+    for name, tensor in base.tensors.items():
+        if name.endswith(_PER_LAYER) and tensor.rows < new.size and base.config.get("model_type") != "gemma3n":
+            raise InputError(
+                f"{base.folder}: {name}: has {tensor.rows} rows, one for each token beside its embedding; {new.size} "
+                "tokens cannot be looked up in it: take another model"
+            )
     if not new.vocabulary.size:
         raise InputError(f"{base.folder / 'tokenizer.json'}: expected tokens, found none")
     taken = range(new.vocabulary.size, new.size)

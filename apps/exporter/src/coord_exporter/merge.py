@@ -65,8 +65,7 @@ def merge(
         force: whether to replace an existing folder that an export wrote, and to merge into another base than the
             one that the adapter names
         max_shard_size: bytes of tensors per file; None keeps the base's files
-        verify: whether to compare every tensor with PEFT's, and for bases of up to 1 GiB also logits and greedy tokens;
-            None does so for bases of up to 1 GiB only
+        verify: whether to compare every tensor with PEFT's; None does so for bases of up to 1 GiB
         quiet: whether to show no progress
         dtype: "bfloat16", "float16" or "float32" for all weights; None keeps the base's dtypes
         keep_lora: a second folder to create, with the LoRA of all layers but embedding and head as a plain adapter of
@@ -181,13 +180,4 @@ def _verify(base: StoredCheckpoint, adapter: Adapter, stage: Path) -> tuple[dict
             f"{len(vanished)} of {figures['compared']} changes are lost by rounding to the weights' dtype, "
             f"the first in {vanished[0]}: the adapter's changes are too small for it"
         )
-    if base.nbytes <= _VERIFIED_BYTES:
-        from coord_exporter.verify.models import verify_models
-
-        figures |= verify_models(base, adapter, stage)
-        if figures["positions"] < figures["all_positions"]:
-            notes.append(
-                f"verify: logits were compared at {figures['positions']} of {figures['all_positions']} positions: from "
-                "the others on, rounded weights send a token to other experts. All tensors were compared"
-            )
     return figures, notes

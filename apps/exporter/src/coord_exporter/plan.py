@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from coord_adapter.format import problem_with_ids
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter, Factors
-from coord_exporter.checkpoint.modules import empty_model, named_as_modules
+from coord_exporter.checkpoint.modules import empty_model, named_as_modules, renamed_modules
 from coord_exporter.checkpoint.read import FLOATS, StoredCheckpoint, TensorInfo
 from coord_exporter.checkpoint.recipe import Recipe, Step, copy_of
-from coord_exporter.steps import BiasStep, ExpertStep, LoraStep, RowsStep
+from coord_exporter.steps import BiasStep, ExpertStep, LoraStep, RowsStep, same_changes
 from coord_exporter.vocabulary import DTYPES, Tables, find_tables
 
+_NAMED = ("factors", "saved", "rewritten")  # what an adapter lists by names of the base's modules or tensors
 _OTHER_BASE = "was the adapter trained on another base?"
 
 
@@ -62,8 +63,10 @@ def plan_merge(
     stored_head = tables.head
     if _unknown_names(base, adapter, tables):
         base = named_as_modules(base)
-        tables = replace(tables, embed=base.modules.get(tables.embed, tables.embed))
+        adapter = _with_todays_names(base, adapter)
+        tables = find_tables(base)
     if unknown := _unknown_names(base, adapter, tables):
+        _refuse_combined(base, adapter, unknown)
         adapted = len(adapter.factors) + len(adapter.saved) + len(adapter.rewritten)
         raise InputError(
             f"{adapter.file.path}: {len(unknown)} of {adapted} adapted tensors are not in {base.folder}, first "
@@ -110,6 +113,31 @@ def _in_dtype(recipe: Recipe, dtype: str | None) -> Recipe:
     return recipe if dtype is None or recipe.dtype not in FLOATS else replace(recipe, dtype=DTYPES[dtype])
 
 
+def _refuse_combined(base: StoredCheckpoint, adapter: Adapter, unknown: list[str]) -> None:
+    """Raise an InputError for an adapted layer that the model has and the files hold in several tensors."""
+    layers = {f"{name}.weight" for name, _ in empty_model(base).named_modules()}
+    if combined := sorted(layers.intersection(unknown)):
+        raise InputError(
+            f"{adapter.file.path}: {combined[0]} is one matrix in transformers' model and several tensors in "
+            f"{base.folder}, so that its LoRA cannot be merged exactly; leave it out of target_modules"
+        )
+
+
+def _with_todays_names(base: StoredCheckpoint, adapter: Adapter) -> Adapter:
+    """Return an adapter whose modules have the names that transformers gives them since 4.52."""
+    tensors = (*adapter.saved, *adapter.rewritten)
+    modules = {module.replace(".base_layer", "") for module in adapter.factors}
+    modules |= {name.rpartition(".")[0] for name in tensors}
+    renamed = renamed_modules(empty_model(base), modules)
+
+    def name_of(name: str) -> str:
+        module, dot, leaf = name.rpartition(".")
+        return renamed.get(name) or f"{renamed.get(module, module)}{dot}{leaf}"
+
+    parts = {part: {name_of(name): value for name, value in getattr(adapter, part).items()} for part in _NAMED}
+    return replace(adapter, **parts)
+
+
 def _lost_factors(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
     """Return the linear layers that PEFT adapted according to the settings and of which the file has no factors."""
     layers = {
@@ -137,7 +165,7 @@ def _lost_biases(base: StoredCheckpoint, adapter: Adapter) -> tuple[str, ...]:
         return ()
     return (
         f"{adapter.config.path}: bias: {kind!r} trained {len(lost)} biases, the first {min(lost)}, and the adapter's "
-        "file has none of them (PEFT does not save those of 'lora_only'): the export keeps the base's",
+        "file has none of them (PEFT before 0.21 does not save those of 'lora_only'): the export keeps the base's",
     )
 
 
@@ -177,7 +205,9 @@ def _stays_tied(
     embed = recipes[tables.embed]
     shared = base.tensors[tables.embed]
     head = replace(embed, name=name, source=sources.get(name, shared), steps=tuple(steps.get(name, ())))
-    equal = replace(head, name=embed.name) == embed
+    equal = replace(head, name=embed.name, steps=embed.steps) == embed and same_changes(embed.steps, head.steps)
+    if equal:
+        head = replace(head, steps=embed.steps)
     if name in base.tensors and equal and not head.steps and head.source == shared:
         return True  # stored twice and unchanged
     if name in base.tensors or not equal:

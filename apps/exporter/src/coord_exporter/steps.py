@@ -60,6 +60,24 @@ class LoraStep(Step):
         return change
 
 
+def same_changes(one: Sequence[Step], other: Sequence[Step]) -> bool:
+    """Return whether two sequences of steps change a weight alike before rounding.
+
+    With `ensure_weight_tying` PEFT stores one LoRA twice: as an embedding's factors and, transposed, as a head's.
+    """
+    return len(one) == len(other) and all(map(_same_change, one, other))
+
+
+def _same_change(one: Step, other: Step) -> bool:
+    both = isinstance(one, LoraStep) and isinstance(other, LoraStep)
+    if not both or one.transposed == other.transposed or one.magnitude or other.magnitude:
+        return one == other
+    pairs = ((one.a, other.b), (one.b, other.a))
+    if one.scale != other.scale or any(mine.shape != theirs.shape[::-1] for mine, theirs in pairs):
+        return False
+    return all(bool((read_float(mine) == read_float(theirs).T).all()) for mine, theirs in pairs)
+
+
 @dataclass(frozen=True)
 class ExpertStep(Step):
     """Add each expert's low-rank product to its matrix; PEFT's `target_parameters`.

@@ -12,6 +12,7 @@ from pathlib import Path
 from coord_adapter import weights_digest
 from coord_codec import MARKERS, CoordVocab, coord_tokens
 from coord_codec.files import InputError
+from coord_exporter.checkpoint.modules import tables_in_model
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo, read_object
 
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
@@ -21,7 +22,18 @@ _HEADS = {
     "model.language_model.embed_tokens.weight": "lm_head.weight",
     "language_model.model.embed_tokens.weight": "language_model.lm_head.weight",
     "model.embed_tokens.weight": "lm_head.weight",
-}  # name of the head by the name of the embedding, in the file or in the model
+}
+"""Names of heads by the name of the embedding, in files or in the model; transformers is asked about others."""
+
+STATED = {
+    *("gemma3", "glm4v", "idefics2", "internvl", "llama", "llava", "llava_next", "llava_onevision", "mistral3"),
+    *("paligemma", "qwen2", "qwen2_5_vl", "qwen2_vl", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe"),
+}
+"""Families (`model_type`) that tie embedding and head as their configuration says, if it says the same everywhere.
+
+What a missing value means, and which of two different ones holds, differs from family to family, and some never tie:
+then transformers is asked, which takes seconds.
+"""
 
 
 @dataclass(frozen=True)
@@ -145,16 +157,13 @@ class Tables:
 
     Attributes:
         embed: name of the embedding [V, H]
+        head: name of the head [V, H], stored or not
         tied: whether the head is the embedding (both may be stored, with the same bytes)
     """
 
     embed: str
+    head: str
     tied: bool
-
-    @property
-    def head(self) -> str:
-        """Name of the head [V, H], stored or not."""
-        return _HEADS[self.embed]
 
     def source(self, base: StoredCheckpoint, name: str) -> TensorInfo:
         """Return a tensor by name; for a tied head the embedding."""
@@ -162,43 +171,84 @@ class Tables:
 
 
 def find_tables(base: StoredCheckpoint) -> Tables:
-    """Find embedding and head, and whether transformers would tie them.
+    """Find embedding and head, and whether transformers ties them.
 
-    Two stored tensors with different values are not tied, whatever the configuration says, as in transformers.
+    Two stored tensors with different values are not tied, whatever the configuration says, as in transformers 5.
 
     Raises:
-        InputError: if there is no embedding, or no head although the configuration requires one
+        InputError: if there is no embedding, or a head that is neither stored nor tied, which transformers would fill
+            with other random values on each load
     """
-    names = [name for name in _HEADS if name in base.tensors]
-    if len(names) != 1:
-        raise InputError(f"{base.folder}: expected one embedding among {', '.join(_HEADS)}, found {names}")
-    embed, head = base.tensors[names[0]], base.tensors.get(_HEADS[names[0]])
-    inner = base.config.get("text_config", {}).get("tie_word_embeddings")
-    tied = base.config.get("tie_word_embeddings", inner)
-    if head is None and tied is False:
+    known = [name for name in _HEADS if name in base.tensors]
+    if len(known) == 1:
+        embed, head = known[0], _HEADS[known[0]]
+    else:
+        embed, head = _asked_names(base)
+    stored = base.tensors.get(head)
+    if stored is not None and not _equal_bytes(base.tensors[embed], stored):
+        return Tables(embed, head, tied=False)
+    tied = _stated_tie(base.config)
+    if tied is None:
+        tied = tables_in_model(base).tied
+    if stored is None and not tied:
         raise InputError(
-            f"{base.folder / 'config.json'}: tie_word_embeddings is false and {_HEADS[names[0]]} is not stored"
+            f"{base.folder / 'config.json'}: tie_word_embeddings ({_values(base.config)}) does not tie the head of "
+            f"{base.config.get('model_type')} to its embedding, and {head} is not stored, so transformers would draw a "
+            "new random head on each load; set it to true at the top and in text_config if the model was trained "
+            "tied, else fetch the missing weights"
         )
-    if head is not None and tied:
-        tied = _equal_bytes(embed, head)
-    return Tables(names[0], head is None if tied is None else tied)
+    return Tables(embed, head, tied)
+
+
+def _asked_names(base: StoredCheckpoint) -> tuple[str, str]:
+    """Return the names of embedding and head in a checkpoint whose names are transformers' to say."""
+    model = tables_in_model(base)
+    stored = {} if base.modules else {module: name for name, module in model.modules.items()}
+    embed, head = stored.get(model.embed, model.embed), stored.get(model.head, model.head)
+    if embed not in base.tensors:
+        raise InputError(f"{base.folder}: expected the embedding {embed}, found no tensor of this name")
+    return embed, head
+
+
+def _stated_tie(config: dict) -> bool | None:
+    """Return whether a configuration ties embedding and head; None if that depends on the family's rule."""
+    values = set(_places(config).values())
+    one = config.get("model_type") in STATED and len(values) == 1
+    return values.pop() if one else None
+
+
+def _places(config: dict) -> dict[str, bool | None]:
+    """Return the values of `tie_word_embeddings` by the places where a configuration can state one."""
+    parts = {"at the top": config, "in text_config": config.get("text_config")}
+    places = {place: part.get("tie_word_embeddings") for place, part in parts.items() if isinstance(part, dict)}
+    for place, value in places.items():
+        if value not in (None, True, False):
+            raise InputError(f"config.json: tie_word_embeddings {place}: expected true or false, found {value!r:.80}")
+    return places
+
+
+def _values(config: dict) -> str:
+    words = {None: "absent", True: "true", False: "false"}
+    return " and ".join(f"{words[value]} {place}" for place, value in _places(config).items())
 
 
 def with_one_tie(base: StoredCheckpoint, tied: bool) -> tuple[dict, list[str]]:
-    """Return the configuration with one value of `tie_word_embeddings`, and a note where the base states two.
+    """Return the configuration with one value of `tie_word_embeddings`, and a note where the base contradicts it.
 
-    transformers reads the value at the top, and programs that read `text_config` alone would load another head.
+    Which of two values holds, and what none means, differs between families and between programs: OUT states the one
+    that holds wherever it can be stated.
     """
-    config, inner = base.config, base.config.get("text_config", {})
-    outer_value, inner_value = config.get("tie_word_embeddings"), inner.get("tie_word_embeddings")
-    if None in (outer_value, inner_value) or outer_value == inner_value:
+    config, stated = base.config, set(_places(base.config).values())
+    if stated == {tied} or (stated == {None} and "text_config" not in config):
         return config, []
-    found = f"{json.dumps(outer_value)} at the top and {json.dumps(inner_value)} in text_config"
+    changed = set_tied(config, tied)
+    if (not tied) not in stated:
+        return changed, []
     note = (
-        f"{base.folder / 'config.json'}: tie_word_embeddings is {found}; transformers reads the first and the weights "
-        f"{'are' if tied else 'are not'} tied, so that OUT has {json.dumps(tied)} at both"
+        f"{base.folder / 'config.json'}: tie_word_embeddings is {_values(config)}, and the weights "
+        f"{'are' if tied else 'are not'} tied: OUT states {json.dumps(tied)}"
     )
-    return set_tied(config, tied), [note]
+    return changed, [note]
 
 
 def set_tied(config: dict, tied: bool) -> dict:

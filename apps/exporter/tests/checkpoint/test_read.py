@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from tiny_checkpoint import ADAPTER_WEIGHTS, edit_json, make_base, read_json, refused
 
-from coord_exporter.checkpoint.read import read_safetensors
+from coord_adapter import weights_digest
+from coord_exporter import InputError
+from coord_exporter.checkpoint.read import open_checkpoint, read_safetensors
 
 
 @given(
@@ -100,3 +102,12 @@ def test_open_checkpoint_refuses_an_index_that_disagrees_with_the_shards(files):
 def test_open_checkpoint_refuses_pickles(files):
     (files / "base" / "model.safetensors").rename(files / "base" / "pytorch_model.bin")
     refused(files, "found only pytorch_model.bin .safetensors only")
+
+
+def test_open_checkpoint_refuses_shards_beside_a_single_file(sharded, bases, tmp_path):
+    """transformers loads the single file: whichever is older, the other one would be merged in silence."""
+    folder = shutil.copytree(sharded / "base", tmp_path / "both")
+    shutil.copy(bases(True) / "model.safetensors", folder)
+    with pytest.raises(InputError, match=r"holds model.safetensors, .* model.safetensors.index.json of other files"):
+        open_checkpoint(folder)
+    assert weights_digest(folder) == weights_digest(bases(True))

@@ -2,6 +2,7 @@
 
 import json
 
+import peft
 import pytest
 import torch
 from peft import PeftModel
@@ -17,6 +18,7 @@ from tiny_checkpoint import (
     read_all,
     read_json,
     same_files,
+    shake,
 )
 
 from coord_adapter import load_adapter, save_as_trainable_tokens, weights_digest
@@ -288,14 +290,15 @@ def test_dtype_is_that_of_all_weights_and_of_the_configuration(bases, adapters, 
     assert load(tmp_path / "out").get_input_embeddings().weight.dtype == getattr(torch, dtype)
 
 
-@pytest.mark.parametrize(("bias", "lost"), [("lora_only", True), ("all", False), ("none", False)])
-def test_biases_that_were_trained_and_not_saved_are_told(bases, tmp_path, bias, lost):
-    """PEFT trains the biases of adapted layers with `lora_only`, and looks for them under names without them."""
+@pytest.mark.parametrize("bias", ["lora_only", "all", "none"])
+def test_biases_that_were_trained_and_not_saved_are_told(bases, tmp_path, bias):
+    """PEFT before 0.21 trains the biases of adapted layers with `lora_only` and does not save them."""
+    lost = bias == "lora_only" and tuple(map(int, peft.__version__.split(".")[:2])) < (0, 21)
     make_adapter(tmp_path / "adapter", bases(False), None, bias=bias, target_modules=r".*visual.blocks.*(qkv|proj)")
     saved = {name for name in read_all(tmp_path / "adapter") if name.endswith("base_layer.bias")}
     report = merge_quietly(bases(False), tmp_path / "adapter", tmp_path / "out")
     told = [warning for warning in report.warnings if "bias: " in warning]
-    assert bool(told) is lost and bool(saved) is (bias == "all")
+    assert bool(told) is lost and bool(saved) is (bias != "none" and not lost)
     if lost:
         assert told[0].startswith(f"{tmp_path / 'adapter' / 'adapter_config.json'}: bias: 'lora_only'")
         assert "trained 2 biases" in told[0]
@@ -309,3 +312,37 @@ def test_merge_states_one_tie_where_the_base_states_two(files):
     written = read_json(files / "out" / "config.json")
     assert written["tie_word_embeddings"] is written["text_config"]["tie_word_embeddings"] is False
     assert [warning for warning in report.warnings if "false at the top and true in text_config" in warning]
+
+
+def test_lora_that_peft_ties_keeps_the_tie(bases, tmp_path):
+    """PEFT's own merge of `ensure_weight_tying` adds it to the shared weight twice."""
+    tied = {"target_modules": ["embed_tokens", "q_proj"], "ensure_weight_tying": True}
+    make_adapter(tmp_path / "adapter", bases(True, "float32"), None, **tied)
+    factors = read_all(tmp_path / "adapter")
+    start = "base_model.model.model.language_model.embed_tokens.lora_embedding_"
+    if "base_model.model.lm_head.lora_A.weight" not in factors:
+        pytest.skip("this PEFT saves one of the two")
+    delta = (factors[f"{start}B"] @ factors[f"{start}A"]).T * (12 / 8)
+    report = merge(bases(True, "float32"), tmp_path / "adapter", tmp_path / "out", quiet=True, verify=True)
+    merged, before = read_all(tmp_path / "out"), read_all(bases(True, "float32"))
+    assert not report.untied and HEAD not in merged
+    assert torch.allclose(merged[EMBED], before[EMBED] + delta, atol=1e-6)
+
+
+def test_adapters_merged_one_after_the_other_add_up(bases, tmp_path):
+    """What the README says instead of PEFT's `add_weighted_adapter`, which refuses `modules_to_save`."""
+    base = bases(False, "float32")
+    for name, seed in (("first", 3), ("second", 4)):
+        model = make_adapter(tmp_path / name, base, "separate")
+        shake(model, seed=seed).save_pretrained(tmp_path / name)
+        merge_quietly(base, tmp_path / name, tmp_path / f"{name}-alone")
+    with pytest.raises(ValueError, match="modules_to_save"):
+        model.load_adapter(tmp_path / "first", "other")
+        model.add_weighted_adapter(["default", "other"], [0.5, 0.5], "sum", combination_type="linear")
+    merge_quietly(base, tmp_path / "first", tmp_path / "sum")
+    merge_quietly(tmp_path / "sum", tmp_path / "second", tmp_path / "out", force=True)
+    before, out = read_all(base), read_all(tmp_path / "out")
+    alone = [read_all(tmp_path / f"{name}-alone") for name in ("first", "second")]
+    for name, tensor in out.items():
+        expected = before[name] + sum(one[name] - before[name] for one in alone)
+        assert torch.allclose(tensor, expected, atol=1e-5), name

@@ -21,7 +21,6 @@ from tiny_checkpoint import (
 from coord_exporter import ExportError, merge, steps
 from coord_exporter.adapter import open_adapter
 from coord_exporter.checkpoint.read import open_checkpoint
-from coord_exporter.verify.models import verify_models
 from coord_exporter.verify.tensors import verify_tensors
 
 # The package's `merge` is the function; this is the module.
@@ -41,18 +40,10 @@ def exported(bases, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_default_for_small_bases_with_an_image(exported):
-    figures = exported["float32"][3].verification
-    assert figures["image"] is True and figures["tokens"] == figures["equal_tokens"] == 8
-    assert 0 < figures["max_difference"] < 1e-4 < figures["tolerance"] < 1e-2
-    record = read_json(exported["float32"][2] / "export.json")["history"][-1]
-    assert record["verification"] == figures
-
-
-@pytest.mark.slow
-def test_tolerance_follows_the_type(exported):
-    figures = exported["bfloat16"][3].verification
-    assert 1e-3 < figures["max_difference"] < figures["tolerance"] < 1
+def test_figures_of_a_verification_are_recorded(exported):
+    _, _, out, report = exported["float32"]
+    assert report.verification["compared"] == report.changed and report.verification["largest_error"] < 1e-4
+    assert read_json(out / "export.json")["history"][-1]["verification"] == report.verification
 
 
 ADAPTED, OTHER = "model.language_model.layers.1.mlp.down_proj.weight", "model.visual.merger.linear_fc1.weight"
@@ -76,18 +67,15 @@ def test_a_wrong_tensor_is_noticed(exported, tmp_path, kind):
     save_file(kept, tmp_path / "out" / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ExportError, match=f"verify: {message}"):
         verify_tensors(open_checkpoint(base), open_adapter(adapter), open_checkpoint(tmp_path / "out"))
-    if "PEFT" in message:
-        with pytest.raises(ExportError, match=r"verify: logits differ from PEFT's by .* nothing was written"):
-            verify_models(open_checkpoint(base), open_adapter(adapter), tmp_path / "out")
 
 
 def test_a_merge_that_did_nothing_is_noticed_at_any_size(bases, tmp_path, monkeypatch):
     base = bases(True)
     shake(make_adapter(tmp_path / "adapter", base, "tied"), std=0.003, seed=3).save_pretrained(tmp_path / "adapter")
-    monkeypatch.setattr(merge_module, "_VERIFIED_BYTES", 0)  # the base is too large for models
+    monkeypatch.setattr(merge_module, "_VERIFIED_BYTES", 0)  # the base is too large to be verified by default
     report = merge(base, tmp_path / "adapter", tmp_path / "out", verify=True, quiet=True)
     figures = report.verification
-    assert figures["compared"] == report.changed == 15 and "tokens" not in figures
+    assert figures["compared"] == report.changed == 15
     assert 0 <= figures["largest_error"] < 1e-3
     for step in (steps.LoraStep, steps.RowsStep):
         monkeypatch.setattr(step, "open", lambda self: lambda rows, lo, hi: rows)

@@ -19,13 +19,14 @@ __all__ = [
     "load_run_config",
     "register_family",
     "register_view",
+    "train",
     "train_and_score",
 ]
 
 # Imported at the first use of a name: swift alone takes many seconds, and a configuration does not need it.
 _MODULES = {
     "CoordGrammar": "answers.grammar.markers",
-    "Detector": "answers.detector",
+    "Detector": "detect.detector",
     "RunConfig": "config.run_config",
     "Family": "families.family",
     "Look": "views.view",
@@ -34,6 +35,7 @@ _MODULES = {
     "load_run_config": "config.run_config",
     "register_family": "families.registry",
     "register_view": "views.registry",
+    "train": "api",
     "train_and_score": "run",
 }
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from coord_codec.files import InputError, read_json, write_text
+from coord_trainer.console import say_once
 
 if TYPE_CHECKING:
     from coord_trainer.config.sections import ModelSection
@@ -139,7 +140,25 @@ def find_checkpoint(place: Path) -> Path:
         reason = f"; {incomplete[-1].name}: {fault_of(incomplete[-1])}" if incomplete else ""
         raise InputError(f"{place}: a run folder without a complete checkpoint{reason}; continue the run first")
     best = best_by_ap(newest)
-    return best[0] if best else newest
+    found = best[0] if best else newest
+    if (gone := _stated_checkpoint(place)) is not None and gone != found and not is_complete(gone):
+        say_once(f"{place}: the run ended with {gone.name} ({_lost(gone)}); {found.name}, an older one, is used")
+    return found
+
+
+def _stated_checkpoint(run: Path) -> Path | None:
+    """Return the checkpoint that the manifest of a run names as its result: the best by AP, else the last."""
+    try:
+        facts = read_json(run / "manifest.json")
+        best = facts.get("best_checkpoint") or {}
+        name = best.get("path") or facts.get("checkpoint")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return run / name if isinstance(name, str) else None
+
+
+def _lost(checkpoint: Path) -> str:
+    return f"{fault_of(checkpoint)}" if checkpoint.is_dir() else "it is not there any more"
 
 
 def locate_model(folder: Path) -> Path:

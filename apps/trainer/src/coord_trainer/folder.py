@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_codec.plugins import plugin_digests
 from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
-from coord_trainer.config.run_config import RunConfig, changed_settings, read_yaml
+from coord_trainer.config.run_config import RunConfig, changed_settings, flat_settings, read_yaml
 from coord_trainer.console import is_first, rank, say, world_size
 from coord_trainer.model.card import installed_version
 
@@ -226,6 +227,17 @@ def _git_revision() -> dict[str, Any] | None:
 
 
 _MAY_DIFFER = {"run.resume", "run.dir"}
+_ACTS = (
+    r"max_steps|num_train_epochs|max_epochs|lr_scheduler_\w+|warmup_\w+|max_grad_norm"
+    r"|(logging|eval|save)_\w+|per_device_\w+|gradient_accumulation_steps|train_dataloader_shuffle|dataloader_\w+"
+    r"|(vit_)?gradient_checkpointing(_kwargs)?|ddp_\w+|torch_empty_cache_steps|tf32|full_determinism|use_liger_kernel"
+    r"|liger_kernel_config|report_to|run_name|swanlab_\w+|max_shard_size|create_checkpoint_symlink|neftune_noise_alpha"
+    r"|include_num_input_tokens_seen|max_length|truncation_strategy|padding_side|system|use_hf|metric_for_best_model"
+    r"|greater_is_better|deepspeed|zero_hpz_partition_size"
+)
+"""Settings of `training` that act after a resume; the others are those of the optimizer and of the adapter on disk."""
+_OF_CHECKPOINT = re.compile(rf"run\.seed|model\.(path|tiny\..+)|custom\.coord_offset\..+|training\.(?!({_ACTS})$).+")
+"""Settings that a resumed training takes from its checkpoint: with another value they would be stated and not act."""
 
 
 def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
@@ -250,6 +262,7 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
     start = f"after {checkpoint.name}" if checkpoint is not None else "from its beginning: no complete checkpoint"
     if checkpoint is not None:
         _check_same_optimizer(checkpoint, before, config)
+        _check_settings_of_checkpoint(checkpoint, before, config)
     say(f"run folder {folder}, continuing {start}")
     for path in incomplete:
         say(f"  {path.name} is incomplete and is ignored: {fault_of(path)}")
@@ -260,6 +273,21 @@ def prepare_resume(config: RunConfig, folder: Path) -> Path | None:
     if dropped:
         say(f"  {counted(dropped, 'line')} of metrics.jsonl after that removed; those steps are repeated")
     return checkpoint
+
+
+def _check_settings_of_checkpoint(checkpoint: Path, before: dict[str, Any], config: RunConfig) -> None:
+    """Raise `InputError` if a setting has changed that a resume takes from the checkpoint, such as a learning rate."""
+    changed, stated = changed_settings(before, config.model_dump(mode="json")), flat_settings(before)
+    lost = [
+        f"{name} was {old!r} and is now {new!r}"
+        for name, (old, new) in changed.items()
+        if _OF_CHECKPOINT.fullmatch(name) and (name in stated or name.startswith("training."))
+    ]
+    if lost:
+        raise InputError(
+            f"run.resume is true, but {checkpoint} keeps its own optimizer, adapter and random numbers, so that a new "
+            f"value would have no effect: {'; '.join(lost)}; set it as it was, or start a new run with another run.dir"
+        )
 
 
 def _check_same_optimizer(checkpoint: Path, before: dict[str, Any], config: RunConfig) -> None:

@@ -25,7 +25,7 @@ from coord_trainer.data.shapes import make_shapes
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.model.tiny import tiny_without_weights
 from coord_trainer.swift.open_run import OpenRun, open_run, sample_set
-from coord_trainer.train import report_length
+from coord_trainer.training_stage import report_length
 
 _ENCODED = 256
 """Number of encoded samples, of which the longest form the simulated batch."""

@@ -6,11 +6,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from coord_codec import InputError
 from coord_codec.counts import counted
+from coord_codec.html import fragment, notes
 from coord_data.finding import Finding, write_findings
 from coord_data.image_set import ImageSet
 from coord_eval import Evaluation
@@ -24,9 +26,12 @@ from coord_trainer.console import first_rank_first, is_first, refuse_differences
 from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.tiny import base_checkpoint
-from coord_trainer.train import train_model
+from coord_trainer.training_stage import train_model
 from coord_trainer.views.registry import check_views
 from coord_trainer.views.view import Question
+
+if TYPE_CHECKING:
+    from coord_trainer.detect.detector import Detector
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,18 @@ class Result:
     folder: Path
     checkpoint: Path
     evaluation: Evaluation | None
+
+    @property
+    def detector(self) -> Detector:
+        """The detector of the checkpoint, loaded from disk."""
+        from coord_trainer.detect.detector import Detector
+
+        return Detector(self.checkpoint)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: where the run is, and its scores."""
+        scores = self.evaluation._repr_html_() if self.evaluation is not None else ""
+        return fragment(notes([f"run folder: {self.folder}", f"checkpoint: {self.checkpoint}"])) + scores
 
 
 def train_and_score(config: RunConfig, folder: Path) -> Result:

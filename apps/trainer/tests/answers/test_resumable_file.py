@@ -57,3 +57,13 @@ def test_part_goes_on_where_it_stopped_unless_the_records_would_be_others(tmp_pa
     assert file.fill(range(3), records())[1] == 3
     discard(file)
     assert not list(tmp_path.iterdir())
+
+
+def test_newer_of_two_answers_counts_and_a_failure_after_an_answer_does_not(tmp_path):
+    path, older = tmp_path / "predictions.jsonl", tmp_path / "earlier.jsonl"
+    failure = {"n": 1, "finish_reason": "error"}
+    older.write_text(json.dumps({"n": 1, "text": "oldest"}) + "\n" + json.dumps({"n": 2, "text": "kept"}) + "\n")
+    rows = [{"n": 1, "text": "old"}, {"n": 1, "text": "new"}, failure]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    latest = RecordFile(path, "n", older=older).latest()
+    assert {n: record["text"] for n, record in latest.items()} == {1: "new", 2: "kept"}

@@ -10,7 +10,7 @@ from PIL import Image
 
 from coord_codec import Object, encode_target
 from coord_codec.records import Instance
-from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.detect.session import answer_sources
 
@@ -44,7 +44,7 @@ class BusyEngine(RuleEngine):
 
 
 def detector(engine=None, *words):
-    return Detector(engine or RuleEngine(), load_run_config(None, words, trains=False))
+    return AnsweringModel(engine or RuleEngine(), load_run_config(None, words, trains=False))
 
 
 def answered(ready, sources, folder, settings, **options):

@@ -10,6 +10,7 @@ from tiny_run import tiny_config
 
 from coord_codec import InputError
 from coord_trainer import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.config.run_config import load_run_config
 from coord_trainer.detect.demo import build_demo, serve_demo
 
@@ -22,7 +23,7 @@ def gradio():
 @pytest.fixture(scope="module")
 def page(tiny_model, gradio):
     words = ["data.markers=obj", "evaluation.max_new_tokens=24"]
-    return build_demo(Detector.load(tiny_model, load_run_config(None, words, trains=False)))
+    return build_demo(Detector(tiny_model, load_run_config(None, words, trains=False)))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_transparent_image_is_laid_over_white_as_everywhere_else(page, find, tmp
 
 def test_a_model_behind_an_endpoint_cannot_be_asked_otherwise():
     with pytest.raises(InputError, match="endpoint"):
-        Detector(object(), tiny_config()).asking("x")
+        AnsweringModel(object(), tiny_config()).asking("x")
 
 
 def test_nothing_and_bad_words_are_said_on_the_page(find, gradio):
@@ -97,4 +98,4 @@ def test_address_that_cannot_be_listened_at_is_named(host, port, gradio):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = port or taken.getsockname()[1]
         with pytest.raises(InputError, match=f"--host {host} --port {port}"):
-            serve_demo(Detector(object(), tiny_config()), host, port)
+            serve_demo(Detector(AnsweringModel(object(), tiny_config())), host, port)

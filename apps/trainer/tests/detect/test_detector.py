@@ -30,7 +30,7 @@ def asked(tmp_path_factory):
     train, heldout = draw_sets(CONFIG, folder / "data")
     model = base_checkpoint(CONFIG, folder, train)
     words = ["data.markers=obj", "evaluation.max_new_tokens=24"]
-    return folder, model, heldout, Detector.load(model, load_run_config(None, words, trains=False))
+    return folder, model, heldout, Detector(model, load_run_config(None, words, trains=False))
 
 
 def test_detector_answers_as_the_evaluation_of_a_run_does(asked, tmp_path):
@@ -38,7 +38,7 @@ def test_detector_answers_as_the_evaluation_of_a_run_does(asked, tmp_path):
     predict_images(CONFIG, Path(model), heldout, tmp_path / "p.jsonl")
     records = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     images = [heldout.image(i) for i in range(len(heldout))]
-    for record, image, found in zip(records, images, detector.detect(images), strict=True):
+    for record, image, found in zip(records, images, detector.predict(images), strict=True):
         assert len(found.text) > 0 and found.text == record["text"]
         assert (found.size, found.finish_reason) == (image.size, record["finish_reason"])
 
@@ -64,7 +64,7 @@ def test_batch_that_does_not_fit_into_memory_is_halved(asked, monkeypatch):
         return answer_images(checkpoint, images, *words, **named)
 
     monkeypatch.setattr(local, "answer_images", one_at_a_time)
-    assert [found.text for found in detector.detect([image] * 3)] == [detector(image).text] * 3
+    assert [found.text for found in detector.predict([image] * 3)] == [detector(image).text] * 3
     assert batches == [3, 1, 2, 1, 1, 1]
 
 
@@ -84,11 +84,13 @@ def test_what_is_no_image_is_named(asked, given, told):
         asked[-1](given)
 
 
-def test_batches_are_lists_of_any_length(asked):
-    assert asked[-1].detect([]) == []
-    for given in ("a.png", None, 3):
-        with pytest.raises(InputError, match=f"expected a list of images, found {type(given).__name__}"):
-            asked[-1].detect(given)
+def test_batches_are_of_any_length_and_grey_is_an_image(asked):
+    assert len(asked[-1].predict([])) == 0
+    for given in (None, 3, {"image": 1}):
+        with pytest.raises(InputError, match=f"expected a path, a PIL image or an array, found {type(given).__name__}"):
+            asked[-1].predict(given)
+    with pytest.raises(InputError, match=r"images\[1\]: expected a path"):
+        asked[-1].predict([np.zeros((4, 4), np.uint8), 3])
     grey = np.zeros((40, 60), np.uint8)
     assert asked[-1](grey[..., None]).text == asked[-1](grey).text
 
@@ -112,19 +114,21 @@ def test_what_cannot_be_asked_for_is_named(asked, prompt, labels, told):
 
 def test_answers_held_to_labels_keep_the_boxes_of_the_decoding(asked):
     words = ["data.markers=obj", "evaluation.max_new_tokens=24", "evaluation.decoding.boxes=best_iou"]
-    free = Detector.load(asked[1], load_run_config(None, words, trains=False))
+    free = Detector(asked[1], load_run_config(None, words, trains=False))
     held = free.asking(labels=["red circle"])
-    assert held.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
-    assert held.asking("Find all.").labels == {"red circle"}
+    assert held.model.reading["boxes"] == "best_iou" and {o.label for o in held(asked[2].image(0))} <= {"red circle"}
+    assert held.asking("Find all.").model.labels == {"red circle"}
     freed = held.asking(labels=[])
-    assert freed.labels == frozenset() and freed.config == free.config
+    assert freed.model.labels == frozenset() and freed.model.config == free.model.config
 
 
 def test_thin_images_fail_alone_and_are_named(asked):
     images = [asked[2].image(0), Image.new("RGB", (1000, 2))]
-    assert [answer["finish_reason"] == "error" for answer in asked[-1].answers(images)] == [False, True]
-    with pytest.raises(InputError, match=r"images\[1\]: there is no answer: .*aspect ratio"):
-        asked[-1].detect(images)
+    assert [answer["finish_reason"] == "error" for answer in asked[-1].model.answers(images)] == [False, True]
+    whole, thin = asked[-1].predict(images)
+    assert whole.text and "aspect ratio" in thin.error and (len(thin), thin.finish_reason) == (0, "error")
+    with pytest.raises(InputError, match=r"image-0.png: .*aspect ratio"):
+        asked[-1].predict(images[1])
 
 
 def test_truncated_and_closed_images_are_named(asked, tmp_path):
@@ -133,12 +137,12 @@ def test_truncated_and_closed_images_are_named(asked, tmp_path):
     closed = Image.new("RGB", (4, 4))
     closed.close()
     for image in (Image.open(tmp_path / "a.jpg"), closed):
-        with pytest.raises(InputError, match="image: it cannot be decoded"):
+        with pytest.raises(InputError, match=r"image-0.png: it cannot be decoded|a.jpg"):
             asked[-1](image)
 
 
 def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
-    tokenizer = asked[-1].engine.checkpoint.processor.tokenizer
+    tokenizer = asked[-1].model.engine.checkpoint.processor.tokenizer
     few, many = (load_run_config(None, [f"data.shapes.max_objects={n}"], trains=False) for n in (1, 5))
     short, long = (token_limit(few, tokenizer, [name]) for name in ("cat", "cat " * 9))
     assert short < long < token_limit(many, tokenizer, ["cat " * 9])
@@ -148,14 +152,14 @@ def test_room_follows_from_the_configuration_and_not_from_the_truth(asked):
 def test_room_of_any_image_is_not_that_of_generated_shapes(asked):
     """A configuration without annotations names no images here: whoever asks brings their own."""
     rooms = [
-        Detector.load(asked[1], load_run_config(None, ["data.markers=obj", f"data.max_objects={n}"], trains=False))
+        Detector(asked[1], load_run_config(None, ["data.markers=obj", f"data.max_objects={n}"], trains=False))
         for n in (10, 40)
     ]
-    ten, forty = (detector.engine.max_new_tokens - 16 for detector in rooms)
+    ten, forty = (detector.model.engine.max_new_tokens - 16 for detector in rooms)
     assert forty == 4 * ten > 4 * 10 * 4
     held = rooms[0].asking(labels=[" ".join(["cat"] * 30)])  # its objects take as many tokens as their label
-    assert held.engine.max_new_tokens > rooms[0].engine.max_new_tokens
-    assert held.asking(labels=[]).engine.max_new_tokens == rooms[0].engine.max_new_tokens
+    assert held.model.engine.max_new_tokens > rooms[0].model.engine.max_new_tokens
+    assert held.asking(labels=[]).model.engine.max_new_tokens == rooms[0].model.engine.max_new_tokens
 
 
 def test_folder_without_a_model_is_named(tmp_path):

@@ -11,7 +11,7 @@ from fakes import answered, detector, make_images
 from PIL import Image
 from pycocotools.coco import COCO
 
-from coord_codec import InputError, read_annotations
+from coord_codec import read_annotations
 from coord_eval.labelling.formats import EXPORTS, coco_results
 from coord_eval.labelling.objects import DetectedObject
 from coord_trainer.answers.objects import ImageDetections
@@ -286,18 +286,3 @@ def test_export_of_a_call_that_was_killed_before_its_note_is_no_users(tmp_path, 
     monkeypatch.undo()
     write_export("voc", RECORDS, tmp_path)
     assert "changed" not in capsys.readouterr().out and not list(tmp_path.glob("voc.*"))
-
-
-def test_supervision_has_the_same_classes_for_every_image():
-    sv = pytest.importorskip("supervision", reason="pip install supervision")
-    cat, dog = (DetectedObject(name, (1.0, 2.0, 30.0, 20.0), 0.5) for name in ("cat", "dog"))
-    both, one, none = (ImageDetections(found, (40, 20), "", "stop") for found in ((dog, cat), (dog,), ()))
-    merged = sv.Detections.merge([found.to_supervision(["cat", "dog"]) for found in (both, none, one)])
-    assert merged.class_id.tolist() == [1, 0, 1]
-    assert merged.data["class_name"].tolist() == ["dog", "cat", "dog"]
-    assert merged.xyxy.tolist() == [[1, 2, 30, 20]] * 3
-    empty = none.to_supervision()
-    assert (len(empty), len(empty["class_name"]), empty.xyxy.shape) == (0, 0, (0, 4))
-    assert one.to_supervision().class_id.tolist() == [0]
-    with pytest.raises(InputError, match="found no 'dog'"):
-        one.to_supervision(["cat"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from tiny_run import TINY, read_lines, tiny_config
 
 from coord_codec import SequenceLayout
-from coord_trainer import train as stage
+from coord_trainer import training_stage as stage
 from coord_trainer.config.run_config import check_run_config
 from coord_trainer.console import leave_process_group, rank
 from coord_trainer.data.shapes import draw_sets

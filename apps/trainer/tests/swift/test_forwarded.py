@@ -45,7 +45,7 @@ def observe(tmp_path_factory):
     from coord_trainer.model.tiny import base_checkpoint
     from coord_trainer.swift.open_run import OpenRun
     from coord_trainer.swift.trainer import CoordTrainer
-    from coord_trainer.train import train_model
+    from coord_trainer.training_stage import train_model
 
     place = tmp_path_factory.mktemp("forwarded")
     plain = tiny_config(data={"shapes": {"train": 9, "heldout": 3}})

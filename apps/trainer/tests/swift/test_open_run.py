@@ -145,7 +145,7 @@ def test_normalize_bbox_leaves_boxes_alone_unless_told_otherwise(template, skip)
 @pytest.fixture(scope="module")
 def one_step(opened_run, tiny_model, tmp_path_factory):
     """Run one optimizer step with a batch of 4 cut as asked; returns the log line and the new weights."""
-    from coord_trainer.train import train_model
+    from coord_trainer.training_stage import train_model
 
     _, _, train, _ = opened_run
 

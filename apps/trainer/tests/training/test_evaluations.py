@@ -59,7 +59,7 @@ def runs(tmp_path_factory):
         folder = tmp_path_factory.getbasetemp() / "evaluations" / name
         settings = settings.model_copy(update={"run": settings.run.model_copy(update={"resume": resume})})
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("coord_trainer.train.SubsetScorer", Scripted)
+            patch.setattr("coord_trainer.training_stage.SubsetScorer", Scripted)
             result = train_and_score(settings, folder)
         return result, json.loads((folder / "manifest.json").read_text()), list(asked)
 

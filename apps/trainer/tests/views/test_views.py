@@ -16,7 +16,8 @@ from coord_codec.records import Instance
 from coord_eval import ScoredObject
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.metrics.thresholds import ThresholdCurve
-from coord_trainer.answers.detector import Detector
+from coord_trainer import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.finish import Finish
 from coord_trainer.answers.records import prediction_records
 from coord_trainer.checkpoints import is_complete, mark_complete
@@ -150,7 +151,7 @@ class SeeingEngine:
 
 def records(folder, engine, *views, **options):
     config = load_run_config(None, [f"evaluation.views=[{','.join(views)}]"], trains=False)
-    detector = Detector(engine, config, names=("cat",), **options)
+    detector = AnsweringModel(engine, config, names=("cat",), **options)
     sources = find_sources([str(folder)])
     return [record for batch in prediction_records(detector, sources.images, 4) for record in batch]
 
@@ -224,9 +225,9 @@ def test_threshold_needs_a_calibration_or_a_score(folder):
         finish.with_threshold(min_score=0.1, recall=0.9)
     config = load_run_config(None, [], trains=False)
     for least, kept in ((0.5, 1), (1.0, 1)):
-        detector = Detector(SeeingEngine(), config).with_threshold(min_score=least)
-        assert len(detector(folder / "a.png")) == kept
-    assert Detector(SeeingEngine(), config).with_threshold(min_score=0.0).finish.changes is False
+        detector = AnsweringModel(SeeingEngine(), config).with_threshold(min_score=least)
+        assert len(Detector(detector).predict(folder / "a.png")) == kept
+    assert AnsweringModel(SeeingEngine(), config).with_threshold(min_score=0.0).finish.changes is False
 
 
 def test_trained_images_are_refused_by_path_and_by_content(folder, tmp_path):
@@ -247,7 +248,7 @@ def test_view_of_ones_own_is_a_row(folder):
         def looks(self, width, height, question):
             return [Look(turns=2)]
 
-    with pytest.raises(ValueError, match="no other view has"):
+    with pytest.raises(ValueError, match="one of this name already"):
         register_view(type("Other", (Mirror,), {"example": "mirror"}))
     register_view(Upside)
     try:
@@ -255,7 +256,7 @@ def test_view_of_ones_own_is_a_row(folder):
             (found,) = record["objects"]
             assert found["bbox_xyxy"] == pytest.approx([72, 16, 96, 48], abs=0.2)
     finally:
-        del VIEWS["upside"]
+        VIEWS.remove("upside")
 
 
 def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder, tmp_path):
@@ -270,12 +271,12 @@ def test_calibration_is_kept_in_the_card_for_its_views_and_used_for_them(folder,
     assert is_complete(checkpoint)
     card = read_card(checkpoint)
     assert card.model_copy(update={"calibrations": {}}) == make_card(config, {}, None)
-    detector = Detector(SeeingEngine(), config, names=("cat",)).calibrated_as(checkpoint)
+    detector = AnsweringModel(SeeingEngine(), config, names=("cat",)).calibrated_as(checkpoint)
     assert detector.calibration.to_dict() == line.to_dict()
-    (found,) = detector(folder / "a.png")
+    (found,) = Detector(detector).predict(folder / "a.png")
     assert found.score == pytest.approx(0.5, abs=1e-3)  # half of 1, and a thousandth of the score itself
     plain = load_run_config(None, [], trains=False)
-    without = Detector(SeeingEngine(), plain).calibrated_as(checkpoint)
+    without = AnsweringModel(SeeingEngine(), plain).calibrated_as(checkpoint)
     assert without.calibration is None and "not calibrated" in without.uncalibrated and not detector.uncalibrated
 
 
@@ -288,7 +289,7 @@ def test_calibration_is_refused_for_other_weights_and_kept_by_a_merge(tmp_path):
         save_file({"w": np.full(3, value)}, folder / "adapter_model.safetensors")
     make_card(config, {}, None).write(one)
     write_calibration(one, calibration_key(config.evaluation.decoding[0], []), line)
-    detector = Detector(SeeingEngine(), config)
+    detector = AnsweringModel(SeeingEngine(), config)
     assert detector.calibrated_as(one).calibration is not None
     shutil.copy(one / CARD_FILE, other)
     with pytest.raises(InputError, match="calibrations: expected one of these weights"):

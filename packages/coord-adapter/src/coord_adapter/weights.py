@@ -18,7 +18,7 @@ from pathlib import Path
 from coord_codec.files import InputError, read_json
 
 _INTERVAL, _READ = 1 << 18, 1 << 10  # bytes; shorter tensors are read whole
-_INDEX, _SINGLE = "model.safetensors.index.json", ("adapter_model.safetensors", "model.safetensors")
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
 def weights_digest(folder: str | Path) -> str | None:
@@ -38,7 +38,9 @@ def weights_digest(folder: str | Path) -> str | None:
         (True, False)
     """
     index = Path(folder) / _INDEX
-    names = set(read_json(index)["weight_map"].values()) if index.is_file() else _SINGLE
+    names = {_SINGLE, "adapter_model.safetensors"}
+    if index.is_file() and not (Path(folder) / _SINGLE).is_file():  # as transformers: a single file precedes an index
+        names = set(read_json(index)["weight_map"].values())
     files = [path for name in names if (path := Path(folder) / name).is_file()]
     tensors = sorted((*tensor, path) for path in files for tensor in _tensors(path))
     digest = hashlib.sha256()

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from coord_codec.arguments import expect
 from coord_codec.boxes import OnBadBox, SmallBoxError
-from coord_codec.coco.document import is_coco, read_coco
 from coord_codec.coco.shapes import in_place_of
-from coord_codec.coco.tables import Category, CocoTables, categories_named
+from coord_codec.coco.tables import Category, ImageId, categories_named, is_coco
 from coord_codec.counts import counted
 from coord_codec.files import BACKSLASHES, InputError, name_on_disk
 from coord_codec.geometry import Geometry, geometry_of, shape_of
@@ -33,6 +33,10 @@ from coord_codec.records import (
     raise_for_refused,
     with_uncertain,
 )
+
+if TYPE_CHECKING:
+    from coord_codec.box_table import BoxTable
+    from coord_codec.coco.document import CocoContent
 
 _GRID = CoordGrid()
 
@@ -55,7 +59,9 @@ class AnnotationSet:
         categories: categories by ascending id; for instance records the distinct descriptions, sorted, with ids from 1
         notes: counts of events that are not faults, such as clipped boxes and crowd regions
         root: folder that image paths are relative to; None if unknown
-        tables: rows of a COCO file in pixels; None for instance records
+        table: rows of a COCO file in pixels as written, with images by ascending id, numbers before text, and labels in
+            the order of `categories`; None for instance records. To read a COCO file for its boxes alone costs no more
+            than its columns: `read_annotations(path).table`, of which the instances are made when they are first used
     """
 
     instances: Sequence[Instance]
@@ -63,19 +69,21 @@ class AnnotationSet:
     categories: tuple[Category, ...] = ()
     notes: Mapping[str, int] = field(default_factory=dict)
     root: Path | None = None
-    tables: CocoTables | None = None
+    table: BoxTable | None = None
 
     def select(self, instances: Sequence[Instance]) -> AnnotationSet:
         """Return the subset with these images, as training uses them.
 
-        From `tables` it keeps the training targets and crowd regions of the selected images.
+        From `table` it keeps the training targets and crowd regions of the selected images.
 
         Args:
             instances: instances of this set
         """
         selected = tuple(instances)
-        tables = self.tables and self.tables.select({instance.image_id for instance in selected})
-        return replace(self, instances=selected, tables=tables)
+        table = self.table
+        if table is not None:
+            table = used_in_training(table, {instance.image_id for instance in selected})
+        return replace(self, instances=selected, table=table)
 
     def check(self, *, training: bool = True) -> None:
         """Raise an error if anything was left out.
@@ -116,7 +124,8 @@ def read_annotations(
             `keypoints`, or derived from the box, which the notes count. Objects without such a shape are left out
 
     Raises:
-        InputError: if the source cannot be read or has neither format; in strict mode if any record is invalid
+        InputError: if the source cannot be read or has neither format; in strict mode if any record is invalid; for
+            COCO JSON if NumPy is not installed (`coord-codec[images]`)
 
     Example:
         >>> coco = {
@@ -209,9 +218,55 @@ def _from_coco(
 ) -> AnnotationSet:
     if not is_coco(document):
         raise InputError(f"{source}: {EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
-    instances, problems, notes, categories, tables = read_coco(document, source, image_size, on_bad_box, kind, root)
-    annotations = AnnotationSet(instances, problems, categories, notes, None, tables)
-    return annotations.select(instances) if on_bad_box else annotations
+    try:
+        from coord_codec.coco.document import read_coco
+    except ModuleNotFoundError as error:
+        message = f"{source}: COCO JSON is read by {error.name}, which is not installed: install coord-codec[images]"
+        raise InputError(message) from None
+    content = read_coco(document, source, image_size, on_bad_box, kind, root)
+    kept_ids = {image.id for image in content.images}
+    table = used_in_training(content.table, kept_ids) if on_bad_box else content.table
+    instances = _OnFirstUse(content, bool(on_bad_box))
+    return AnnotationSet(instances, content.problems, content.categories, content.notes, None, table)
+
+
+class _OnFirstUse(Sequence[Instance]):
+    """The records of a COCO file, which are made when the first one is asked for.
+
+    Args:
+        content: what the file says
+        with_uncertain: whether records list the descriptions of refused objects
+    """
+
+    def __init__(self, content: CocoContent, with_uncertain: bool) -> None:
+        self._content, self._with_uncertain = content, with_uncertain
+
+    @cached_property
+    def _made(self) -> tuple[Instance, ...]:
+        return tuple(self._content.instances(self._with_uncertain))
+
+    def __len__(self) -> int:
+        return len(self._content.images)
+
+    @overload
+    def __getitem__(self, index: int) -> Instance: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Instance, ...]: ...
+    def __getitem__(self, index: int | slice) -> Instance | tuple[Instance, ...]:
+        return self._made[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def used_in_training(table: BoxTable, image_ids: Collection[ImageId | None]) -> BoxTable:
+    """Return the images with these ids, and of their boxes the training targets and crowd regions."""
+    from coord_codec.box_table import BoxFlag
+
+    chosen = table.of_images([image_id in image_ids for image_id in table.image_ids])
+    return chosen.take(chosen.has(BoxFlag.TARGET | BoxFlag.CROWD))
 
 
 def _collect(

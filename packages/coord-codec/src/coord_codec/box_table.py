@@ -126,6 +126,20 @@ class BoxTable:
     def __len__(self) -> int:
         return len(self.image_N)
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether all columns are equal, where NaN equals NaN."""
+        if not isinstance(other, BoxTable):
+            return NotImplemented
+        pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
+        return all(
+            np.array_equal(own, its, equal_nan=own.dtype.kind == "f")
+            if isinstance(own, np.ndarray) and isinstance(its, np.ndarray)
+            else own is its or (own is not None and its is not None and tuple(own) == tuple(its))
+            for own, its in pairs
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
     @classmethod
     def of(
         cls,
@@ -197,6 +211,32 @@ class BoxTable:
             chosen_v = np.repeat(shifts_n, counts_n) + np.arange(starts_n1[-1])
             changes |= {"vertices_V2": self.vertices_V2[chosen_v], "starts_N1": starts_n1}
         return replace(self, **changes)
+
+    def with_flags(self, flags_N: Any) -> BoxTable:
+        """Return the table with other flags."""
+        return replace(self, flags_N=np.asarray(flags_N).astype(np.uint8))
+
+    def of_images(self, images: Any) -> BoxTable:
+        """Return the table with some of its images and their boxes; labels stay as they are.
+
+        Args:
+            images: mask [I] of bool
+
+        Example:
+            >>> table = BoxTable.of([1, 0], [0, 0], [[0, 0, 5, 5], [1, 1, 2, 2]], image_ids=(7, 8), labels=("cat",))
+            >>> table.of_images([False, True]).image_ids, table.of_images([False, True]).image_N.tolist()
+            ((8,), [0])
+        """
+        kept_I = np.asarray(images, bool)
+        kept = np.flatnonzero(kept_I).tolist()
+        chosen = self.take(kept_I[self.image_N])
+        return replace(
+            chosen,
+            image_N=(np.cumsum(kept_I) - 1)[chosen.image_N],
+            image_ids=tuple(self.image_ids[n] for n in kept),
+            names=tuple(self.names[n] for n in kept),
+            sizes_I2=self.sizes_I2[kept_I],
+        )
 
     @classmethod
     def concatenate(cls, tables: Iterable[BoxTable]) -> BoxTable:

@@ -27,47 +27,6 @@ class SmallBoxError(InputError):
     """A box of zero area, or with two opposite sides in one bin, which no answer can represent."""
 
 
-def place_box(
-    corners_xyxy: tuple[float, ...],
-    width: float,
-    height: float,
-    *,
-    grid: CoordGrid | None = None,
-    slack: tuple[float, float] = (CLIP_PIXELS, CLIP_PIXELS),
-) -> tuple[tuple[float, float, float, float], bool]:
-    """Return a box as fractions of its image, and whether it was clipped.
-
-    Args:
-        corners_xyxy: x1, y1, x2, y2 in pixels, or in any other unit
-        width: image width in that unit
-        height: image height in that unit
-        grid: refuse boxes that are thinner than a bin of this grid
-        slack: how far a box may extend beyond its image horizontally and vertically and be clipped, in that unit
-
-    Raises:
-        InputError: if corners are swapped, or the box extends beyond its image by more than `slack`
-        SmallBoxError: if it has no area inside its image, or is thinner than a bin
-
-    Example:
-        >>> place_box((20, 10, 100.5, 50), 100, 50)
-        ((0.2, 0.2, 1.0, 1.0), True)
-    """
-    x1, y1, x2, y2 = corners_xyxy
-    stated = f"({x1:g}, {y1:g}) to ({x2:g}, {y2:g})"
-    if x1 > x2 or y1 > y2:
-        raise InputError(f"expected x1 < x2 and y1 < y2, found {stated}: swapped corners")
-    if x1 < -slack[0] or y1 < -slack[1] or x2 > width + slack[0] or y2 > height + slack[1]:
-        unit = "pixels" if width > 1 or height > 1 else "in these fractions"
-        raise InputError(f"{stated} lies outside its image, which is {width:g} x {height:g} {unit}")
-    clipped = (max(x1, 0.0), max(y1, 0.0), min(x2, width), min(y2, height))
-    if clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:
-        raise SmallBoxError(f"the box has no area: {stated}")
-    box = (clipped[0] / width, clipped[1] / height, clipped[2] / width, clipped[3] / height)
-    if grid is not None:
-        check_shown(box, grid)
-    return box, clipped != corners_xyxy
-
-
 def check_shown(bbox: tuple[float, float, float, float], grid: CoordGrid = _GRID) -> None:
     """Check that a box still has an area after quantisation.
 
@@ -92,19 +51,6 @@ def surely_shown(x1: Any, y1: Any, x2: Any, y2: Any, grid: CoordGrid = _GRID) ->
     The sides may be numbers or arrays of them.
     """
     return (x2 - x1 > 2 / grid.scale) & (y2 - y1 > 2 / grid.scale)
-
-
-def is_plain_box(x1: Any, y1: Any, x2: Any, y2: Any) -> Any:
-    """Return whether a box in [0, 1] is one that every rule of this module accepts and none changes.
-
-    The sides may be numbers or arrays of them: readers of large files check all boxes at once, and only the others one
-    by one.
-
-    Example:
-        >>> is_plain_box(0.1, 0.1, 0.5, 0.5), is_plain_box(0.1, 0.1, 0.5, 1.01), is_plain_box(0.1, 0.1, 0.1005, 0.5)
-        (True, False, False)
-    """
-    return (x1 >= 0) & (y1 >= 0) & (x2 <= 1) & (y2 <= 1) & surely_shown(x1, y1, x2, y2)
 
 
 class Bins(tuple[Any, ...]):

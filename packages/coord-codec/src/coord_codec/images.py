@@ -77,25 +77,60 @@ def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFa
     plain = _plain_jpeg_size(source)
     if plain is not None and plain[0] * plain[1] <= max_pixels:
         return ImageFacts(plain, plain)
+    with _opened(source, max_pixels) as stored:
+        return _facts(stored)
+
+
+def facts_and_image(
+    content: bytes, *, at_most: tuple[int, int] | None = None, grey: bool = False
+) -> tuple[ImageFacts, Image.Image]:
+    """Return what `image_facts` and `decode_image` return of an image, which is opened once.
+
+    Args:
+        content: content of the file
+        at_most: width and height; a JPEG may be decoded at a reduced size of at least these
+        grey: whether grey values are enough, which a JPEG is decoded to faster; the image may be of mode L
+
+    Raises:
+        ImageError: if the file is not an image that can be decoded
+    """
+    from PIL import ImageOps
+
+    plain = _plain_jpeg_size(content)
+    with _opened(content, MAX_PIXELS) as stored:
+        facts = _facts(stored) if plain is None else ImageFacts(plain, plain)
+        _reduce(stored, at_most, facts.orientation, "L" if grey else "RGB")
+        stored.load()  # here, where errors of decoders are told
+        upright = stored if plain is not None else ImageOps.exif_transpose(stored)
+        return facts, upright if grey and plain is not None and upright.mode == "L" else to_rgb(upright)
+
+
+def _facts(stored: Image.Image) -> ImageFacts:
+    """Return the properties of an image that has been opened and not been decoded."""
     from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
 
-    with _opened(source, max_pixels) as stored:
-        orientation = stored.getexif().get(_ORIENTATION, 1)
-        notes = []
-        orientation = orientation if orientation in range(1, 9) else 1
-        if orientation != 1:
-            notes.append("images rotated upright by their EXIF orientation")
-        if stored.format != "MPO" and getattr(stored, "n_frames", 1) > 1:
-            notes.append("animated images or several pages in a file, of which the first is used")
-        if stored.mode[:1] in "IF":
-            notes.append("images of more than 8 bits, scaled to 8")
-        if stored.has_transparency_data:
-            notes.append("images with transparency, laid over white")
-        width, height = stored.size
-        if isinstance(stored, TiffImageFile):  # recent Pillow versions apply the orientation to TIFF sizes
-            width, height = stored.tag_v2[IMAGEWIDTH], stored.tag_v2[IMAGELENGTH]
-        size = (height, width) if orientation in _SWAPS_SIDES else (width, height)
-        return ImageFacts(size, (width, height), tuple(notes), orientation)
+    orientation = stored.getexif().get(_ORIENTATION, 1)
+    notes = []
+    orientation = orientation if orientation in range(1, 9) else 1
+    if orientation != 1:
+        notes.append("images rotated upright by their EXIF orientation")
+    if stored.format != "MPO" and getattr(stored, "n_frames", 1) > 1:
+        notes.append("animated images or several pages in a file, of which the first is used")
+    if stored.mode[:1] in "IF":
+        notes.append("images of more than 8 bits, scaled to 8")
+    if stored.has_transparency_data:
+        notes.append("images with transparency, laid over white")
+    width, height = stored.size
+    if isinstance(stored, TiffImageFile):  # recent Pillow versions apply the orientation to TIFF sizes
+        width, height = stored.tag_v2[IMAGEWIDTH], stored.tag_v2[IMAGELENGTH]
+    size = (height, width) if orientation in _SWAPS_SIDES else (width, height)
+    return ImageFacts(size, (width, height), tuple(notes), orientation)
+
+
+def _reduce(stored: Image.Image, at_most: tuple[int, int] | None, orientation: int, mode: str = "RGB") -> None:
+    """Let a JPEG be decoded at a reduced size of at least `at_most`, which is the size of the upright image."""
+    if at_most is not None:
+        stored.draft(mode, at_most[::-1] if orientation in _SWAPS_SIDES else at_most)
 
 
 _SKIPPED = {0xDB, 0xC4, 0xDD, 0xFE, 0xE0}
@@ -212,9 +247,7 @@ def _opened(source: ImageSource, max_pixels: int, at_most: tuple[int, int] | Non
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the size is checked below
             content = BytesIO(source) if isinstance(source, bytes) else source
             with Image.open(content, formats=_formats()) as stored:
-                if at_most is not None:
-                    is_turned = stored.getexif().get(_ORIENTATION, 1) in _SWAPS_SIDES
-                    stored.draft("RGB", at_most[::-1] if is_turned else at_most)
+                _reduce(stored, at_most, 1 if at_most is None else stored.getexif().get(_ORIENTATION, 1))
                 width, height = stored.size
                 if width * height > max_pixels:
                     raise ImageError(f"{width} x {height} pixels are too many")

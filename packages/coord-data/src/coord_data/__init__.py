@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from coord_data.api import inspect, load, prepare
     from coord_data.finding import Finding
     from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
     from coord_data.formats.registry import format_table, open_source, register_reader
-    from coord_data.image_file import ImageFile, look_at
     from coord_data.image_set import ImageSet, gather_evidence, load_annotated
     from coord_data.inspection.examine import Examination, examine
-    from coord_data.preparation import prepare
+    from coord_data.looking.look import look_at
+    from coord_data.looking.looks import ImageFile
     from coord_data.raw import RawImage, RawObject, Reading
     from coord_data.rules import ReadingRules
     from coord_data.source import Source
@@ -22,11 +23,12 @@ _MODULES = {
     "coord_data.raw": ("RawImage", "RawObject", "Reading"),
     "coord_data.formats.registry": ("format_table", "open_source", "register_reader"),
     "coord_data.formats.annotation_format": ("AnnotationFormat", "Evidence", "Example"),
-    "coord_data.image_file": ("ImageFile", "look_at"),
+    "coord_data.looking.look": ("look_at",),
+    "coord_data.looking.looks": ("ImageFile",),
     "coord_data.image_set": ("ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
     "coord_data.finding": ("Finding",),
-    "coord_data.preparation": ("prepare",),
+    "coord_data.api": ("inspect", "load", "prepare"),
     "coord_data.rules": ("ReadingRules",),
     "coord_data.source": ("Source",),
 }
@@ -48,6 +50,8 @@ __all__ = [
     "examine",
     "format_table",
     "gather_evidence",
+    "inspect",
+    "load",
     "load_annotated",
     "look_at",
     "open_source",

@@ -6,14 +6,16 @@ the grey values of reduced images tells copies from such images.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 
 from coord_codec import Instance, Object
-from coord_data.image_file import ImageFile
+from coord_data.looking.hashes import FIELDS, neighbour_range
+from coord_data.looking.looks import Looks
+from coord_data.records import Records
 
 NEAR_BITS = 4
 """Maximum of differing bits of 64. A copy of another size or quality differs in 0 to 4, unrelated photographs in 32."""
@@ -24,9 +26,14 @@ _SAME_GREY = 10
 Measured on 63 photographs: 3 fields of copies of .25 to 1.5 times the size and of JPEG quality 10 to 80 differ by at
 most 8, frames in which an object of 1 to 3 % of the image has moved by 14 or more in 95 % of cases."""
 _DIFFERING = 3  # fields that must differ: one may be a scratch or a date
-_ROWS = 256
-_COMPARED = 25_000_000
-"""Number of pairs above which files are compared by their bytes alone."""
+_PARTS = (13, 13, 13, 13, 12)
+"""Bits of the parts of a hash: of hashes that differ in at most `NEAR_BITS` bits, one part is equal."""
+_AT_ONCE = 1 << 20
+"""Number of pairs whose bits are counted together."""
+_GREYS_AT_ONCE = 1024
+"""Number of pairs whose grey values are compared together."""
+_MOST = 1_000_000
+"""Number of pairs that are compared; images of a still camera have more."""
 _SAME_BOX = 0.02
 """Largest difference of a coordinate, as a fraction of the image, between boxes of one object on two copies."""
 
@@ -46,6 +53,15 @@ def boxes_by_image(instances: Iterable[Instance]) -> dict[str, Boxes]:
         name: (np.array([desc for desc, _ in found]), np.array([box for _, box in found]).reshape(-1, 4))
         for name, found in ordered.items()
     }
+
+
+def records_of(instances: Sequence[Instance], names: Collection[str]) -> list[Instance]:
+    """Return the records of some images, without decoding those of others."""
+    if not names:
+        return []
+    if isinstance(instances, Records):
+        return [instances[i] for i, name in enumerate(instances.names) if name in names]
+    return [instance for instance in instances if instance.image in names]
 
 
 def have_same_boxes(one: Boxes, other: Boxes) -> bool:
@@ -84,50 +100,124 @@ class Pair:
         return self.kind != "alike"
 
 
-def alike_images(first: Sequence[ImageFile], second: Sequence[ImageFile]) -> list[Pair]:
+_KINDS: tuple[Literal["equal", "copy", "alike"], ...] = ("equal", "copy", "alike")
+_EQUAL, _COPY, _ALIKE = range(3)
+_HOW = ("equal files", "copies of another quality or frames without motion", "parts of them differ")
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs(Sequence[Pair]):
+    """Pairs of images, in columns.
+
+    Attributes:
+        pairs_P2: index in the first set and in the second set
+        kind_P: what they are, an index into `equal`, `copy` and `alike`
+        bits_P: number of bits in which their hashes differ
+        resized_P: whether the sizes of copies differ
+        boxes_differ_P: whether they would be copies, but for their boxes
+        uncompared: number of pairs with similar hashes that were not compared, as there are too many
+    """
+
+    pairs_P2: np.ndarray
+    kind_P: np.ndarray
+    bits_P: np.ndarray
+    resized_P: np.ndarray
+    boxes_differ_P: np.ndarray
+    uncompared: int = 0
+
+    def __len__(self) -> int:
+        return len(self.pairs_P2)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice | np.ndarray) -> Pairs: ...
+    def __getitem__(self, index: int | slice | np.ndarray) -> Pair | Pairs:
+        """Return a pair, or the pairs of a slice or mask."""
+        if isinstance(index, slice | np.ndarray):
+            return Pairs(
+                self.pairs_P2[index],
+                self.kind_P[index],
+                self.bits_P[index],
+                self.resized_P[index],
+                self.boxes_differ_P[index],
+                self.uncompared,
+            )
+        (first, second), kind = self.pairs_P2[index].tolist(), int(self.kind_P[index])
+        how = _HOW[kind]
+        if kind == _COPY and self.resized_P[index]:
+            how = "copies of another size"
+        bits = f"{self.bits_P[index]} of 64 bits of their perceptual hashes differ"
+        if self.boxes_differ_P[index]:
+            how = f"{bits}, and their boxes differ"
+        elif kind != _EQUAL:
+            how += f", {bits}"
+        return Pair(first, second, _KINDS[kind], how)
+
+    @property
+    def firsts(self) -> np.ndarray:
+        """Index in the first set."""
+        return self.pairs_P2[:, 0]
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Index in the second set."""
+        return self.pairs_P2[:, 1]
+
+    @property
+    def is_same(self) -> np.ndarray:
+        """Whether both images of each pair show the same."""
+        is_same: np.ndarray = self.kind_P != _ALIKE
+        return is_same
+
+    @property
+    def is_equal(self) -> np.ndarray:
+        """Whether both files of each pair are equal."""
+        is_equal: np.ndarray = self.kind_P == _EQUAL
+        return is_equal
+
+
+def alike_images(first: Looks, second: Looks, *, within: bool = False) -> Pairs:
     """Return pairs of files that show the same image, followed by pairs that only look alike.
 
-    Files are compared by their bytes and by their perceptual hashes; very large sets by their bytes alone.
+    Args:
+        first: what looks at images told
+        second: what looks at other images told
+        within: whether both are the same images, of which each pair is returned once, the earlier image first
     """
-    pairs: dict[tuple[int, int], Pair] = {}
-    by_digest: dict[str, list[int]] = {}
-    for j, file in enumerate(second):
-        if file.digest:
-            by_digest.setdefault(file.digest, []).append(j)
-    for i, file in enumerate(first):
-        pairs |= {(i, j): Pair(i, j, "equal", "equal files") for j in by_digest.get(file.digest, ())}
-    if len(first) * len(second) <= _COMPARED:
-        one, other = ({i: f.look for i, f in enumerate(files) if f.look is not None} for files in (first, second))
-        rows_i, rows_j = list(one), list(other)
-        for at_i, at_j, bits in near_duplicates(list(one.values()), list(other.values())):
-            i, j = rows_i[at_i], rows_j[at_j]
-            same = (i, j) not in pairs and is_same(first[i].grey, second[j].grey)
-            how = "copies of another quality or frames without motion" if same else "parts of them differ"
-            if same and first[i].size != second[j].size:
-                how = "copies of another size"
-            how += f", {bits} of 64 bits of their perceptual hashes differ"
-            pairs.setdefault((i, j), Pair(i, j, "copy" if same else "alike", how))
-    return sorted(pairs.values(), key=lambda pair: (not pair.same, pair.first, pair.second))
+    rows_one, rows_other = (np.flatnonzero(looks.slots >= 0) for looks in (first, second))
+    found, uncompared = _near_pairs(first.hashes[rows_one], second.hashes[rows_other], NEAR_BITS, within)
+    pairs_P2 = np.stack([rows_one[found[:, 0]], rows_other[found[:, 1]]], axis=1)
+    digests = first.digests[pairs_P2[:, 0]], second.digests[pairs_P2[:, 1]]
+    kind_P = np.where((digests[0] == digests[1]).all(axis=1), _EQUAL, _ALIKE)
+    others = np.flatnonzero(kind_P != _EQUAL)
+    is_copy = are_copies(first, second, pairs_P2[others])
+    kind_P[others[is_copy]] = _COPY
+    resized_P = (first.sizes[pairs_P2[:, 0]] != second.sizes[pairs_P2[:, 1]]).any(axis=1)
+    pairs = Pairs(pairs_P2, kind_P, found[:, 2], resized_P, np.zeros(len(found), bool), uncompared)
+    return pairs[np.lexsort((pairs_P2[:, 1], pairs_P2[:, 0], ~pairs.is_same))]
 
 
-def duplicates_in(names: Sequence[str], files: Sequence[ImageFile], boxes: Mapping[str, Boxes]) -> list[Pair]:
-    """Return the pairs within a set, the earlier image first: inspection reports them, and preparation drops them.
+def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instance]) -> tuple[Pairs, dict[str, Boxes]]:
+    """Return the pairs within a set, the earlier image first, and the targets of the images that are the same.
 
-    Frames of one video, in which too little has moved to be seen in the pixels, are told from copies by their boxes.
+    Inspection reports the pairs, and preparation drops them. Frames of one video, in which too little has moved to be
+    seen in the pixels, are told from copies by their boxes.
 
     Args:
         names: paths of the images; one that occurs again has a further record
-        files: what a look at each told
-        boxes: the targets of each image that has a record, see `boxes_by_image`
+        looks: what a look at each told
+        instances: the records
     """
-    pairs = [pair for pair in alike_images(files, files) if pair.first < pair.second]
-    judged = [
-        pair
-        if pair.kind != "copy" or same_boxes_of(names[pair.first], names[pair.second], boxes)
-        else replace(pair, kind="alike", how=f"{pair.how.partition(', ')[2]}, and their boxes differ")
-        for pair in pairs
-    ]
-    return sorted(judged, key=lambda pair: not pair.same)
+    pairs = alike_images(looks, looks, within=True)
+    involved = {names[i] for i in np.unique(pairs.pairs_P2[pairs.is_same]).tolist()}
+    boxes = boxes_by_image(records_of(instances, involved))
+    copies = np.flatnonzero(pairs.kind_P == _COPY)
+    same = [same_boxes_of(names[i], names[j], boxes) for i, j in pairs.pairs_P2[copies].tolist()]
+    differ_P = np.zeros(len(pairs), bool)
+    differ_P[copies] = ~np.array(same, bool)
+    judged = replace(pairs, kind_P=np.where(differ_P, _ALIKE, pairs.kind_P), boxes_differ_P=differ_P)
+    return judged[np.argsort(~judged.is_same, kind="stable")], boxes
 
 
 def same_boxes_of(one: str, other: str, boxes: Mapping[str, Boxes]) -> bool:
@@ -135,27 +225,115 @@ def same_boxes_of(one: str, other: str, boxes: Mapping[str, Boxes]) -> bool:
     return have_same_boxes(boxes.get(one, _NONE), boxes.get(other, _NONE))
 
 
-def is_same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    """Return whether two images with these grey fields are copies of each other, at any size and quality.
+def are_copies(first: Looks, second: Looks, pairs_P2: np.ndarray) -> np.ndarray:
+    """Return which pairs of images are copies of each other, at any size and quality, by their grey values.
 
     Frames of one video, in which something has moved, are not: they differ where each of them is smooth.
+
+    Args:
+        first: what looks at images told
+        second: what looks at other images told
+        pairs_P2: index in the first set and in the second set of decoded images
     """
-    if one is None or other is None:
-        return False
-    difference = np.abs(one[0].astype(np.int16) - other[0]) - np.minimum(one[1], other[1]) // 2
-    return bool(np.partition(difference, -_DIFFERING, axis=None)[-_DIFFERING] <= _SAME_GREY)
+    parts = [np.zeros(0, bool)]
+    for start in range(0, len(pairs_P2), _GREYS_AT_ONCE):
+        chunk = pairs_P2[start : start + _GREYS_AT_ONCE]
+        sides = []
+        for looks, chosen in ((first, chunk[:, 0]), (second, chunk[:, 1])):
+            distinct, inverse = np.unique(looks.slots[chosen], return_inverse=True)
+            grey = np.asarray(looks.grey_K[distinct]).reshape(-1, FIELDS, FIELDS)
+            sides.append((grey, neighbour_range(grey), inverse))
+        (one, range_one, i), (other, range_other, j) = sides
+        difference = np.abs(one[i].astype(np.int16) - other[j]) - np.minimum(range_one[i], range_other[j]) // 2
+        most = np.partition(difference.reshape(len(i), -1), -_DIFFERING, axis=1)[:, -_DIFFERING]
+        parts.append(most <= _SAME_GREY)
+    return np.concatenate(parts)
 
 
 def near_duplicates(
-    one: Sequence[np.ndarray], other: Sequence[np.ndarray], bits: int = NEAR_BITS
-) -> list[tuple[int, int, int]]:
-    """Return (index in `one`, index in `other`, differing bits) of each pair that differs in at most `bits`."""
-    if not one or not other:
-        return []
-    # With bits as +1 and -1 the product is the number of agreeing bits minus that of differing bits.
-    a_NB, b_MB = (np.where(np.array(hashes), 1.0, -1.0).astype(np.float32) for hashes in (one, other))
-    width, pairs = a_NB.shape[1], []
-    for start in range(0, len(a_NB), _ROWS):
-        differing_NM = ((width - a_NB[start : start + _ROWS] @ b_MB.T) / 2).round().astype(int)
-        pairs += [(start + int(i), int(j), int(differing_NM[i, j])) for i, j in np.argwhere(differing_NM <= bits)]
-    return pairs
+    one_N: np.ndarray, other_M: np.ndarray, bits: int = NEAR_BITS, *, within: bool = False
+) -> np.ndarray:
+    """Return index in `one_N`, index in `other_M` and differing bits, [P, 3], of hashes that differ in few bits.
+
+    Args:
+        one_N: 64-bit hashes
+        other_M: other hashes
+        bits: largest number of bits that may differ, at most `NEAR_BITS`
+        within: whether both are the same, of which each pair is returned once, the smaller index first
+    """
+    return _near_pairs(one_N, other_M, bits, within)[0]
+
+
+def _near_pairs(one_N: np.ndarray, other_M: np.ndarray, bits: int, within: bool) -> tuple[np.ndarray, int]:
+    """Return `near_duplicates`, of which there are `_MOST` at most, and the number of those that are left out."""
+    (hash_u, of_u), (hash_v, of_v) = (_grouped(hashes) for hashes in (one_N, other_M))
+    found_P3 = _near_hashes(hash_u, hash_v, bits)
+    if within:
+        found_P3 = found_P3[found_P3[:, 0] <= found_P3[:, 1]]
+    size_u, size_v = np.diff(of_u[1]), np.diff(of_v[1])
+    u, v = found_P3[:, 0], found_P3[:, 1]
+    count_P = size_u[u] * size_v[v]
+    ends_P = np.minimum(np.cumsum(count_P), _MOST)
+    kept_P = np.diff(ends_P, prepend=0)
+    pair = np.repeat(np.arange(len(found_P3)), kept_P)
+    at = np.arange(len(pair)) - np.repeat(ends_P - kept_P, kept_P)
+    width = size_v[v][pair]
+    i = of_u[0][of_u[1][u][pair] + at // np.maximum(width, 1)]
+    j = of_v[0][of_v[1][v][pair] + at % np.maximum(width, 1)]
+    pairs = np.stack([i, j, found_P3[pair, 2]], axis=1)
+    if within:
+        pairs = pairs[(u[pair] != v[pair]) | (i < j)]
+        count_P = np.where(u == v, size_u[u] * (size_u[u] - 1) // 2, count_P)
+        pairs[:, :2].sort(axis=1)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))], int(count_P.sum()) - len(pairs)
+
+
+def _grouped(hash_N: np.ndarray) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Return the distinct hashes in the order of their first index, indices grouped by hash, and the groups' ends."""
+    distinct, first, inverse = np.unique(hash_N, return_index=True, return_inverse=True)
+    rank = np.empty(len(distinct), np.int64)
+    rank[by_first := np.argsort(first)] = np.arange(len(distinct))
+    group_N = rank[inverse]
+    ends = np.concatenate([[0], np.cumsum(np.bincount(group_N, minlength=len(distinct)))])
+    return distinct[by_first], (np.argsort(group_N, kind="stable"), ends)
+
+
+def _near_hashes(one_U: np.ndarray, other_V: np.ndarray, bits: int) -> np.ndarray:
+    """Return the pairs of distinct hashes that differ in at most `bits` bits, [P, 3].
+
+    Hashes are sorted by each of their parts in turn, since a part of two similar hashes is equal.
+    """
+    shifts = np.cumsum((0, *_PARTS[:-1]))
+    masks = [np.uint64(((1 << width) - 1) << int(shift)) for width, shift in zip(_PARTS, shifts, strict=True)]
+    found = [np.zeros((0, 3), np.int64)]
+    for number, mask in enumerate(masks):
+        order = np.argsort(other_V & mask, kind="stable")
+        sorted_V = (other_V & mask)[order]
+        low_U, high_U = (np.searchsorted(sorted_V, one_U & mask, side) for side in ("left", "right"))
+        ends_U = np.cumsum(high_U - low_U)
+        start = 0
+        while start < len(one_U):
+            before = ends_U[start - 1] if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends_U, before + _AT_ONCE, "right")))
+            counts = (high_U - low_U)[start:stop]
+            u = np.repeat(np.arange(start, stop), counts)
+            at = np.arange(len(u)) - np.repeat(np.cumsum(counts) - counts, counts)
+            v = order[low_U[u] + at]
+            differing = one_U[u] ^ other_V[v]
+            count = _bit_counts(differing)
+            is_new = count <= bits
+            for earlier in masks[:number]:
+                is_new &= (differing & earlier) != 0
+            found.append(np.stack([u, v, count], axis=1)[is_new])
+            start = stop
+    pairs = np.concatenate(found)
+    return pairs[np.lexsort((pairs[:, 1], pairs[:, 0]))]
+
+
+_BITS_OF_BYTE = np.array([byte.bit_count() for byte in range(256)], np.uint8)
+
+
+def _bit_counts(values_P: np.ndarray) -> np.ndarray:
+    """Return the number of bits of 64-bit numbers that are set."""
+    counts: np.ndarray = _BITS_OF_BYTE[values_P.view(np.uint8).reshape(-1, 8)].sum(axis=1, dtype=np.int64)
+    return counts

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
-from coord_codec import Category, InputError, Instance, Problem
-from coord_codec.coco.tables import CocoTables
-from coord_data.records import Row
+import numpy as np
 
-_Record = TypeVar("_Record", Instance, Row)
+from coord_codec import BoxTable, Category, InputError, Instance, Problem
 
 OTHER = "objects of other classes than those asked for, left out"
 
 
 def usable(
-    records: Iterable[_Record],
+    records: Iterable[Instance],
     faults: Iterable[Problem | None],
     classes: Sequence[str] | None,
     problems: list[Problem],
     notes: Counter[str],
-) -> Iterator[_Record]:
+) -> Iterator[Instance]:
     """Yield the records whose image can be used, with only the objects of a class list.
 
     Args:
@@ -36,18 +33,9 @@ def usable(
         if fault is not None:
             problems.append(fault)
             continue
-        if classes is None:
-            yield record
-            continue
-        names = record.desc if isinstance(record, Row) else [target.desc for target in record.objects]
-        kept = [n for n, name in enumerate(names) if name in classes]
-        notes[OTHER] += len(names) - len(kept)
-        if len(kept) == len(names):
-            yield record
-        elif isinstance(record, Row):
-            yield record.of_objects(kept)
-        else:
-            yield record.model_copy(update={"objects": tuple(record.objects[n] for n in kept)})
+        kept = record.objects if classes is None else tuple(o for o in record.objects if o.desc in classes)
+        notes[OTHER] += len(record.objects) - len(kept)
+        yield record if len(kept) == len(record.objects) else record.model_copy(update={"objects": kept})
 
 
 def class_categories(stated: Sequence[Category], classes: Sequence[str] | None, source: str) -> tuple[Category, ...]:
@@ -79,13 +67,11 @@ def absent_classes(stated: Sequence[Category], classes: Sequence[str] | None) ->
     return (f"the list of classes names {some} that these annotations do not have: {', '.join(absent)}",)
 
 
-def tables_of_classes(
-    tables: CocoTables | None, stated: Sequence[Category], kept: Sequence[Category]
-) -> CocoTables | None:
-    """Return the rows of a COCO file with only the annotations of the categories `kept` of those that it states."""
-    if tables is None or stated == kept:
-        return tables
+def table_of_classes(table: BoxTable | None, stated: Sequence[Category], kept: Sequence[Category]) -> BoxTable | None:
+    """Return the rows of a COCO file with only the boxes of the categories `kept` of those that it states."""
+    if table is None or stated == kept:
+        return table
     index = {category: number for number, category in enumerate(kept)}
-    new = {number: index[category] for number, category in enumerate(stated) if category in index}
-    rows = (row._replace(category=new[row.category]) for row in tables.annotations if row.category in new)
-    return replace(tables, annotations=tuple(rows))
+    new_L = np.array([index.get(category, -1) for category in stated], np.int64)
+    chosen = table.take(new_L[table.label_N] >= 0)
+    return replace(chosen, label_N=new_L[chosen.label_N], labels=tuple(category.name for category in kept))

@@ -1,42 +1,27 @@
-"""Looks at image files, each of which is opened once: size, orientation, faults, digest, thumbnail, perceptual hash."""
+"""The images of a folder, each of which is opened once, and why an image cannot be trained on."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
-from PIL import Image
-from tqdm import tqdm
 
-from coord_codec import InputError, Problem
-from coord_codec.arguments import expect
-from coord_codec.files import path_inside
-from coord_codec.images import ImageError, decode_image, image_facts
+from coord_codec import Problem
 from coord_data.image_paths import IMAGE_SUFFIXES
+from coord_data.looking.look import fault_of_place, look_at
+from coord_data.looking.looks import ImageFile, Looks, merge
+from coord_data.looking.parts import look_at_set
 
 FULL_CHECK_LIMIT = 5000
-"""Number of images whose pixels are decoded; of a larger set the headers of the others are read, and it is hashed by
-names and sizes, since decoding 118k images takes minutes."""
-
-THUMBNAIL = 320
-"""Longest side of the thumbnails that are compared with boxes."""
-
-ROTATED = 60
-"""Number of rotated images whose thumbnails are kept, to compare their orientation with their boxes."""
-
-_BAR: dict[str, Any] = {"unit": "img", "leave": False, "mininterval": 0.5, "disable": None}
-"""Settings of progress bars, which are drawn in a terminal alone."""
+"""Number of images of a file up to which they are decoded when it is loaded; of a larger file the headers are read."""
 
 MISSING = "the file does not exist"
 """Message of `coord_codec` for an image file that does not exist."""
@@ -44,92 +29,14 @@ MISSING = "the file does not exist"
 _FOLDERS = 500
 """Maximum number of folders that are searched for an image that is not at its stated path."""
 
-
-_FIELDS = 64
-"""Side in pixels of the reduced image whose grey values are compared."""
-_PHASH = 32
-"""Side in pixels of the reduced image whose frequencies are hashed."""
-_COSINES = np.cos(np.pi / _PHASH * np.outer(np.arange(8), np.arange(_PHASH) + 0.5))
-"""[8, 32]: the lowest frequencies of a discrete cosine transform."""
+_THUMBNAILS = 300
+"""Number of images that are asked for alone whose thumbnails are kept, until `look_at_all` selects those to keep."""
 
 
-@dataclass(frozen=True)
-class ImageFile:
-    """What a look at an image file told.
-
-    Attributes:
-        size: width and height in pixels after EXIF rotation; None if the file was not read or cannot be decoded
-        fault: why the file cannot be used
-        orientation: EXIF orientation, 1 for an image that is stored upright
-        stored_size: width and height before EXIF rotation
-        notes: what decoding changes, see `coord_codec.images.ImageFacts`
-        digest: SHA-256 of the file; empty if only its header was read
-        look: perceptual hash, which hardly changes when an image is resized or compressed again
-        grey: mean grey values of a coarse grid, which distinguish copies from images that only look alike
-        small: thumbnail with at most `THUMBNAIL` pixels a side, if requested
-    """
-
-    size: tuple[int, int] | None
-    fault: str | None = None
-    orientation: int = 1
-    stored_size: tuple[int, int] | None = None
-    notes: tuple[str, ...] = ()
-    digest: str = ""
-    look: np.ndarray | None = field(default=None, repr=False)
-    grey: np.ndarray | None = field(default=None, repr=False)
-    small: Image.Image | None = field(default=None, repr=False)
-
-
-def perceptual_hash(image: Image.Image) -> np.ndarray:
-    """Return the pHash of an image, as ImageHash computes it: which of 64 low frequencies exceed their median."""
-    grey = np.asarray(image.convert("L").resize((_PHASH, _PHASH), Image.Resampling.LANCZOS), np.float64)
-    lowest = (_COSINES @ grey @ _COSINES.T).round(6)  # without the noise of images of one colour
-    bits: np.ndarray = (lowest > np.median(lowest)).ravel()
-    return bits
-
-
-def grey_fields(image: Image.Image) -> np.ndarray:
-    """Return [2, 64, 64]: the grey values of an image resized to 64 x 64, and by how much their neighbours differ."""
-    small = image.convert("L").resize((_FIELDS, _FIELDS), Image.Resampling.BILINEAR)
-    grey = np.asarray(small)
-    padded = np.pad(grey, 1, mode="edge")
-    shifted = np.stack([padded[y : y + _FIELDS, x : x + _FIELDS] for y in range(3) for x in range(3)])
-    return np.stack([grey, shifted.max(axis=0) - shifted.min(axis=0)])
-
-
-def look_at(path: Path, *, decode: bool = True, keep: bool = False) -> ImageFile:
-    """Open an image file once, and return all that is asked of it.
-
-    Args:
-        path: the file
-        decode: decode the pixels as well, for faults in them, the digest and the perceptual hash
-        keep: keep the thumbnail of a decoded image
-    """
-    expect("path", path, Path)
-    try:
-        content = path.read_bytes() if decode and path.is_file() else None
-    except OSError as error:
-        return ImageFile(None, f"cannot be decoded ({error.strerror or error})")
-    try:
-        facts = image_facts(path if content is None else content)
-        seen = ImageFile(facts.size, None, facts.orientation, facts.stored_size, facts.notes)
-        if content is None:
-            return seen
-        small = decode_image(content, at_most=(THUMBNAIL, THUMBNAIL))
-    except ImageError as error:
-        return ImageFile(None, str(error))
-    small.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
-    digest, look, grey = hashlib.sha256(content).hexdigest(), perceptual_hash(small), grey_fields(small)
-    return replace(seen, digest=digest, look=look, grey=grey, small=small if keep else None)
-
-
-def look_inside(path: Path, base: Path | None, *, decode: bool = True, known: ImageFile | None = None) -> ImageFile:
-    """Return what a look at an image file tells, or what is `known`; a file outside the folder `base` is a fault."""
-    if base is not None and is_outside(path, base) and os.path.lexists(path):
-        fault = f"lies outside the folder of the images {base}, by .. or a link; allow that (--allow-outside) if "
-        fault += "it is intended, or name the folder that its path is relative to (--images)"
-        return ImageFile(None, fault)
-    return known or look_at(path, decode=decode, keep=True)
+def look_inside(path: Path, base: Path | None, *, decode: bool = True) -> ImageFile:
+    """Return what a look at an image file tells; a file outside the folder `base` is a fault."""
+    fault = fault_of_place(path, base)
+    return look_at(path, decode=decode) if fault is None else ImageFile(None, fault)
 
 
 class ImageFolder:
@@ -142,54 +49,76 @@ class ImageFolder:
 
     def __init__(self, root: Path, *, decode: bool = True) -> None:
         self.root, self.decode = root, decode
-        self._files: dict[str, ImageFile] = {}
+        self._alone: dict[str, ImageFile] = {}
+        self._keys: Sequence[str] = ()
+        self._base: Path | None = None
+        self._looks = Looks.of(())
 
     def size(self, name: str) -> tuple[int, int] | None:
         """Return width and height of an image in pixels; None if it cannot be opened."""
         return self.look_at(name).size
 
     def look_at(self, name: str) -> ImageFile:
-        """Return what a look at an image tells; its thumbnail is kept, until `look_at_all` selects those to keep."""
-        key = self._key(name)
-        if key not in self._files:
-            self._files[key] = look_at(self.root / name, decode=self.decode, keep=True)
-        return self._files[key]
+        """Return what a look at an image tells."""
+        key = _key(name)
+        if (place := self._places.get(key)) is not None:
+            return self._looks[place]
+        if key not in self._alone:
+            keep = len(self._alone) < _THUMBNAILS
+            self._alone[key] = look_at(self.root / name, decode=self.decode, keep=keep)
+        return self._alone[key]
 
     def look_at_all(
         self, names: Sequence[str], kept: Collection[int] = (), base: Path | None = None, label: str = "images"
-    ) -> list[ImageFile]:
-        """Return what a look at each image tells, with the thumbnails of some.
-
-        Of more than `FULL_CHECK_LIMIT` images the pixels of an evenly spaced part are decoded.
+    ) -> Looks:
+        """Return what a look at each image tells, with the thumbnails of some; all workers look.
 
         Args:
             names: paths of the images
-            kept: indices of images whose thumbnails are kept; those of `ROTATED` rotated images are kept as well
+            kept: indices of images whose thumbnails are kept
             base: folder that images must lie in; None for any
             label: name of the images, for the progress bar
         """
-        step = -(-len(names) // FULL_CHECK_LIMIT) or 1
-        keys = [self._key(name) for name in names]
-        decoded = {key for i, key in enumerate(keys) if i % step == 0} | (kept_keys := {keys[i] for i in kept})
-        rotated = 0
-
-        def look(key: str) -> ImageFile:
-            known = self._files.get(key)
-            if known is None or (key in decoded and not known.digest and known.fault is None):
-                known = None
-            return look_inside(Path(key), base, decode=key in decoded, known=known)
-
+        keys = [_key(name) for name in names]
+        if self._keys and base in (None, self._base) and all(key in self._places for key in keys):
+            looks = self._looks.take(np.array([self._places[key] for key in keys], np.int64))
+            if set(kept) <= set(looks.compared):
+                return looks
         distinct = list(dict.fromkeys(keys))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # Pillow releases the GIL while it decodes
-            looks = tqdm(pool.map(look, distinct), f"checking {label}", len(distinct), **_BAR)
-            for key, file in zip(distinct, looks, strict=True):
-                rotated += file.orientation != 1
-                is_kept = key in kept_keys or (file.orientation != 1 and rotated <= ROTATED)
-                self._files[key] = file if is_kept or file.small is None else replace(file, small=None)
-        return [self._files[key] for key in keys]
+        place = {key: i for i, key in enumerate(distinct)} if len(distinct) < len(keys) else None
+        positions = np.array([place[key] for key in keys], np.int64) if place else np.arange(len(keys))
+        kept_rows = {int(positions[i]) for i in kept}
+        before = self._known(distinct, kept_rows, base)
+        rest = [row for row in range(len(distinct)) if row not in before] if before else range(len(distinct))
+        chosen = [at for at, row in enumerate(rest) if row in kept_rows]
+        looks = look_at_set([distinct[row] for row in rest], self.root, base, chosen, label)
+        if before:
+            looks = merge([looks.numbered(np.array(rest, np.int64)), Looks.of(sorted(before.items()))])
+        self._keys, self._looks, self._base, self._alone = distinct, looks, base, {}
+        self.__dict__.pop("_places", None)
+        return looks if place is None else looks.take(positions)
 
-    def _key(self, name: str) -> str:
-        return os.path.normpath(self.root / name)
+    def _known(self, keys: Sequence[str], kept: Collection[int], base: Path | None) -> dict[int, ImageFile]:
+        """Return what is known of images that were looked at alone, by row, but of those to be opened for more."""
+        known = {}
+        for row, key in enumerate(keys if self._alone else ()):
+            file = self._alone.get(key)
+            if file is None or (file.fault is None and not file.digest) or (row in kept and file.small is None):
+                continue
+            if fault := fault_of_place(self.root / key, base):
+                file = ImageFile(None, fault)
+            known[row] = file if row in kept else replace(file, small=None)
+        return known
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {key: i for i, key in enumerate(self._keys)}
+
+
+def _key(name: str) -> str:
+    """Return one name for all ways to write a path."""
+    key = os.path.normpath(name)
+    return name if key == name else key
 
 
 def problem_of(
@@ -282,24 +211,3 @@ def _folders(top: Path) -> list[str]:
                 subfolders += [entry.path for entry in os.scandir(folder) if entry.is_dir() and entry.name[:1] != "."]
         beyond = sorted(subfolders)
     return found[:_FOLDERS]
-
-
-def is_outside(path: Path, base: Path) -> bool:
-    """Return whether an image lies outside a folder, by `..` or a link."""
-    text = str(path)  # the methods of `Path` take twice the time, which counts for many images
-    try:
-        if not (".." in text or os.path.islink(text)) and _below(str(base), os.path.dirname(text)):  # noqa: PTH114, PTH120
-            return False
-    except OSError:  # an invalid file name, which is reported when it is opened
-        return False
-    try:
-        path_inside(base, path.absolute())
-    except InputError:
-        return True
-    return False
-
-
-@lru_cache(maxsize=256)
-def _below(base: str, folder: str) -> bool:
-    """Return whether a folder lies inside another one after resolving links."""
-    return Path(folder).resolve().is_relative_to(Path(base).resolve())

@@ -20,9 +20,10 @@ from PIL import Image
 from coord_codec import AnnotationSet, InputError, Instance, Problem, RunError
 from coord_codec.arguments import expect
 from coord_codec.counts import counted
+from coord_codec.html import fragment, notes, table, tiles
 from coord_codec.images import ImageError, decode_image
 from coord_codec.records import raise_for_refused
-from coord_data.classes import absent_classes, class_categories, tables_of_classes, usable
+from coord_data.classes import absent_classes, class_categories, table_of_classes, usable
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.coco import base_of, has_many
 from coord_data.formats.registry import open_source
@@ -120,6 +121,17 @@ class ImageSet:
         """Return the ground truth of the first `limit` images: training targets and crowd regions."""
         return self.annotations.select(self.instances[:limit])
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: counts, the most frequent classes, and what is noted or left out."""
+        classes = Counter(target.desc for instance in self.instances for target in instance.targets)
+        cells = [
+            ("Images", f"{len(self):,}", self.name),
+            ("Boxes", f"{classes.total():,}", counted(len(classes), "class", "classes")),
+            ("Left out", f"{len(self.problems):,}", "records and objects"),
+        ]
+        body = tiles(cells) + table(("class", "boxes"), classes.most_common(20))
+        return fragment(body + notes([*self.notes, *map(str, self.problems[:3])]))
+
     def image(self, index: int) -> Image.Image:
         """Return the upright RGB image of instance `index`; training, prediction and reports all use this decoder.
 
@@ -173,10 +185,9 @@ def load_annotated(
     evidence = gather_evidence(source, rules, name)
     loaded, root = evidence.annotations, evidence.root
     instances, problems, notes = list(loaded.instances), list(loaded.problems), Counter(loaded.notes)
-    file_of = dict(zip(evidence.raw.files, evidence.files, strict=True))
     faults = (
         problem_of(
-            file_of.get(instance.image) or evidence.folder.look_at(instance.image),
+            evidence.folder.look_at(instance.image),
             root / instance.image,
             (instance.width, instance.height),
             notes,
@@ -207,7 +218,7 @@ def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "tra
     found = read_by(source, rules)
     base = None if rules.allow_outside else found.base
     files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
-    return replace(found, files=tuple(files))
+    return replace(found, files=files)
 
 
 def _notes_on(annotations: AnnotationSet, rules: ReadingRules) -> tuple[str, ...]:
@@ -238,8 +249,8 @@ def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> Ann
             where = f"; images (--images) names the folder that its paths are relative to{where}"
         raise InputError(f"{path}: no usable image is left{reason}{where}")
     categories = class_categories(annotations.categories, rules.classes, str(path))
-    tables = tables_of_classes(annotations.tables, annotations.categories, categories)
-    return replace(annotations, categories=categories, tables=tables)
+    table = table_of_classes(annotations.table, annotations.categories, categories)
+    return replace(annotations, categories=categories, table=table)
 
 
 def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:

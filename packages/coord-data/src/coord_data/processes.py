@@ -28,7 +28,7 @@ _work_stack: list[Callable[[Any], Any]] = []
 
 
 def in_processes(
-    work: Callable[[_Job], _Result], jobs: Iterable[_Job], beside: int = 1
+    work: Callable[[_Job], _Result], jobs: Iterable[_Job], beside: int = 1, workers: int | None = None
 ) -> Iterator[tuple[_Job, _Result]]:
     """Yield each job and its result, in order; a single job or a single core uses no further process.
 
@@ -36,13 +36,16 @@ def in_processes(
         work: any function, in its state when the processes are forked
         jobs: picklable jobs, of which a few are read in advance
         beside: number of processes that call this at the same time and share the cores
+        workers: number of processes; as many as there are cores if None
 
     Raises:
         RunError: a process was killed from outside.
     """
     rest = iter(jobs)
     first = list(islice(rest, 2))
-    cores = len(os.sched_getaffinity(0)) // beside if sys.platform == "linux" else 1
+    cores = 1
+    if sys.platform == "linux":
+        cores = workers or len(os.sched_getaffinity(0)) // beside
     if len(first) < 2 or cores <= 1:
         yield from ((job, work(job)) for job in chain(first, rest))
         return

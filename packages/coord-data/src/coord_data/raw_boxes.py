@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coord_codec import AnnotationSet, InputError, Object
-from coord_codec.coco.tables import CocoTables
+from coord_codec import AnnotationSet, BoxFlag, BoxTable, InputError, Object
 from coord_codec.files import finite_numbers
 from coord_data.raw import RawObject, Reading, as_list
 from coord_data.records import Records
@@ -90,25 +89,22 @@ class RawBoxes:
         return [int(i) for i in with_boxes[chosen]]
 
 
-def raw_of_coco(tables: CocoTables, annotations: AnnotationSet, source: Source) -> RawBoxes:
+def raw_of_coco(table: BoxTable, annotations: AnnotationSet, source: Source) -> RawBoxes:
     """Return the boxes of a COCO file; crowd regions are left out.
 
     Args:
-        tables: all valid rows of the file
+        table: all valid rows of the file
         annotations: its records
         source: the file
     """
-    rows = [row for row in tables.annotations if not row.iscrowd]
-    raw = _raw(
-        [image.file_name for image in tables.images],
-        [(image.width, image.height) for image in tables.images],
-        [(row.image, row.bbox_xywh) for row in rows],
-        [annotations.categories[row.category].name for row in rows],
-    )
+    rows = table.take(~table.has(BoxFlag.CROWD))
+    numbers_N4 = np.concatenate([rows.boxes_N4[:, :2], rows.sides_N2], axis=1)
+    labels = tuple(table.labels[label] for label in rows.label_N.tolist())
     classes = None
     if any(problem.field.endswith("category_id") for problem in annotations.problems):
         classes = class_numbers_of_coco(source.document)
-    return replace(raw, layout="xywh", unit="pixels", format=source.format, class_numbers=classes)
+    facts: Any = "xywh", "pixels", source.format, classes
+    return RawBoxes(tuple(table.names), table.sizes_I2, rows.image_N, numbers_N4, labels, *facts)
 
 
 def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:

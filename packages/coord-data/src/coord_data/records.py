@@ -6,10 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import islice
 from os.path import normpath
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -38,77 +37,103 @@ _MARKUP_BYTES = 160
 """Upper bound of the bytes that markers and coordinates of an object add to its description in a target text."""
 
 
-class Row(NamedTuple):
-    """A record as stored in the file.
-
-    Attributes:
-        image: path of the image
-        width: in pixels, None if unknown
-        height: in pixels, None if unknown
-        image_id: id in the data set
-        desc: descriptions of the objects
-        bbox: corners of the objects, four numbers each
-        crowd: whether each object is a crowd region
-        area: stated areas in square pixels
-        extra: further keys of the record and of each object; None if there are none
-    """
-
-    image: str
-    width: int | None
-    height: int | None
-    image_id: int | str | None
-    desc: list[str]
-    bbox: list[float]
-    crowd: list[bool]
-    area: list[float | None]
-    extra: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
-
-    def of_objects(self, kept: Sequence[int]) -> Row:
-        """Return the record with only the objects at the indices `kept`."""
-        return self._replace(
-            desc=[self.desc[n] for n in kept],
-            bbox=[side for n in kept for side in self.bbox[4 * n : 4 * n + 4]],
-            crowd=[self.crowd[n] for n in kept],
-            area=[self.area[n] for n in kept],
-            extra=self.extra and (self.extra[0], [self.extra[1][n] for n in kept]),
-        )
-
-
-def write_records(path: Path, rows: Iterable[Row]) -> None:
-    """Write an Arrow file atomically, one batch in memory at a time."""
+def write_records(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write an Arrow file atomically, some thousand records in memory at a time."""
     with atomic_write(path, "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
-        for batch in _batches(rows):
-            writer.write_batch(batch)
+        waiting: list[pa.RecordBatch] = []
+        for batch in batches:
+            waiting.append(batch)
+            if sum(map(len, waiting)) >= _BATCH:
+                writer.write_table(pa.Table.from_batches(waiting, _SCHEMA).combine_chunks())
+                waiting = []
+        writer.write_table(pa.Table.from_batches(waiting, _SCHEMA).combine_chunks())
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    iterator = iter(rows)
-    while batch := list(islice(iterator, _BATCH)):
-        columns = dict(zip(Row._fields, zip(*batch, strict=True), strict=True))
-        for name in ("image_id", "extra"):
-            columns[name] = tuple(None if value is None else json.dumps(value, default=str) for value in columns[name])
-        arrays = [pa.array(columns[field.name], field.type) for field in _SCHEMA]
-        yield pa.record_batch(arrays, schema=_SCHEMA)
-
-
-def row_of(instance: Instance) -> Row:
-    """Convert an instance to a row."""
-    objects = [dict(target.__pydantic_extra__ or {}) for target in instance.objects]
-    for values, target in zip(objects, instance.objects, strict=True):
-        if target.geometry is not None:
-            values["geometry"] = target.geometry.to_json()
-    extra = dict(instance.__pydantic_extra__ or {})
-    return Row(
-        instance.image,
-        instance.width,
-        instance.height,
-        instance.image_id,
-        [target.desc for target in instance.objects],
-        [side for target in instance.objects for side in target.bbox],
-        [target.iscrowd for target in instance.objects],
-        [target.area for target in instance.objects],
-        (extra, objects) if extra or any(objects) else None,
+def batch_of(instances: Sequence[Instance]) -> pa.RecordBatch:
+    """Return records as a batch."""
+    targets = [target for instance in instances for target in instance.objects]
+    starts = np.cumsum([0, *(len(instance.objects) for instance in instances)])
+    values = [*map(_keys_of, targets)]
+    extras: list[str | None] = []
+    for n, instance in enumerate(instances):
+        own, of_objects = dict(instance.__pydantic_extra__ or {}), values[starts[n] : starts[n + 1]]
+        extras.append(json.dumps((own, of_objects), default=str) if own or any(of_objects) else None)
+    ids = (instance.image_id for instance in instances)
+    return batch_of_columns(
+        image=[instance.image for instance in instances],
+        width=[instance.width for instance in instances],
+        height=[instance.height for instance in instances],
+        image_id=[None if image_id is None else json.dumps(image_id) for image_id in ids],
+        starts=starts,
+        desc=[target.desc for target in targets],
+        bbox=np.array([target.bbox for target in targets], np.float64).ravel(),
+        crowd=[target.iscrowd for target in targets],
+        area=[target.area for target in targets],
+        extra=extras,
     )
+
+
+def _keys_of(target: Object) -> dict[str, Any]:
+    """Return the further keys of an object, with its shape."""
+    shape = {} if target.geometry is None else {"geometry": target.geometry.to_json()}
+    return {**(target.__pydantic_extra__ or {}), **shape}
+
+
+def batch_of_columns(starts: np.ndarray, **columns: Any) -> pa.RecordBatch:
+    """Return a batch of the columns of images, and of those of the objects of all images.
+
+    Args:
+        starts: where the objects of each image begin, and where the last ones end
+        columns: the columns of the schema; those of objects without lists, `bbox` with four numbers an object
+    """
+    arrays = []
+    for column in _SCHEMA:
+        if not pa.types.is_list(column.type):
+            arrays.append(pa.array(columns[column.name], column.type))
+            continue
+        offsets = pa.array(starts * (4 if column.name == "bbox" else 1), pa.int32())
+        values = pa.array(columns[column.name], column.type.value_type)
+        arrays.append(pa.ListArray.from_arrays(offsets, values, column.type))
+    return pa.record_batch(arrays, schema=_SCHEMA)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _further(values: dict[str, Any]) -> str:
+    """Return further keys as they follow others in a JSON object, a shape first."""
+    if not values:
+        return ""
+    first = {"geometry": values["geometry"]} if "geometry" in values else {}
+    return f", {_json({**first, **values})[1:-1]}"
+
+
+def images_of_batch(batch: pa.RecordBatch) -> list[tuple[str, int | None, int | None]]:
+    """Return path, width and height of each image."""
+    columns = (batch[name].to_pylist() for name in ("image", "width", "height"))
+    return list(zip(*columns, strict=True))
+
+
+def of_classes(batch: pa.RecordBatch, classes: Sequence[str]) -> tuple[pa.RecordBatch, int]:
+    """Return the records with only the objects of some classes, and the number of those left out."""
+    starts = batch["desc"].offsets.to_numpy()
+    starts = starts - starts[0]
+    flat = {name: batch[name].flatten() for name in ("desc", "bbox", "crowd", "area")}
+    is_kept = pa.compute.is_in(flat["desc"], pa.array(classes, pa.string())).to_numpy(zero_copy_only=False)
+    rows_n = np.flatnonzero(is_kept)
+    if len(rows_n) == len(is_kept):
+        return batch, 0
+    extras = batch["extra"].to_pylist()
+    for n, extra in enumerate(extras):
+        if extra is not None:
+            own, of_objects = json.loads(extra)
+            kept = [of_objects[k] for k in np.flatnonzero(is_kept[starts[n] : starts[n + 1]]).tolist()]
+            extras[n] = json.dumps((own, kept))
+    columns = {name: batch[name] for name in ("image", "width", "height", "image_id")} | {"extra": extras}
+    columns |= {name: flat[name].take(pa.array(rows_n)) for name in ("desc", "crowd", "area")}
+    columns["bbox"] = flat["bbox"].to_numpy().reshape(-1, 4)[rows_n].ravel()
+    return batch_of_columns(np.concatenate([[0], np.cumsum(is_kept)])[starts], **columns), int((~is_kept).sum())
 
 
 class Records(Sequence[Instance]):
@@ -129,16 +154,28 @@ class Records(Sequence[Instance]):
         return cls(pa.ipc.open_file(pa.memory_map(str(path))).read_all(), path)
 
     @classmethod
-    def of_rows(cls, rows: Iterable[Row]) -> Records:
-        """Return rows as a table in memory."""
-        return cls(pa.Table.from_batches(_batches(rows), _SCHEMA))
+    def of_batches(cls, batches: Iterable[pa.RecordBatch]) -> Records:
+        """Return batches as a table in memory."""
+        return cls(pa.Table.from_batches(batches, _SCHEMA))
 
     @classmethod
     def of(cls, instances: Sequence[Instance]) -> Records:
         """Return instances as a table; what is one already is returned as it is."""
         if isinstance(instances, Records):
             return instances
-        return cls.of_rows(map(row_of, instances))
+        return cls.of_batches(batch_of(instances[n : n + _BATCH]) for n in range(0, len(instances), _BATCH))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """Return the records of several tables as one."""
+        return cls(pa.concat_tables([part._table for part in parts]) if parts else _SCHEMA.empty_table())
+
+    def renamed(self, names: Sequence[str], *, with_ids: bool) -> Records:
+        """Return the records with other paths of their images, and without their ids if these are not unique."""
+        table = self._table.set_column(0, "image", pa.array(names, pa.string()))
+        if not with_ids:
+            table = table.set_column(3, "image_id", pa.nulls(len(self), pa.string()))
+        return Records(table)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Records, (self._table,)) if self.path is None else (Records.open, (self.path,))
@@ -165,6 +202,48 @@ class Records(Sequence[Instance]):
     def names(self) -> list[str]:
         """The paths of the images."""
         return list(self._table["image"].to_pylist())
+
+    @property
+    def image_ids(self) -> frozenset[int | str | None]:
+        """The ids of the images."""
+        ids = self._table["image_id"].to_pylist()
+        return frozenset(json.loads(f"[{','.join('null' if value is None else value for value in ids)}]"))
+
+    @property
+    def image_id_texts(self) -> list[str | None]:
+        """The id of each image as JSON; None for an image without one."""
+        return list(self._table["image_id"].to_pylist())
+
+    @property
+    def class_counts(self) -> Counter[str]:
+        """Number of targets of each description, in the order in which they occur."""
+        targets = self._flat("desc").filter(pa.compute.invert(self._flat("crowd")))
+        counts = targets.value_counts()
+        return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the line of each record in an instance file, as `coord_codec.instance_file.instance_line` writes it."""
+        for batch in self._table.to_batches(_BATCH):
+            descs = batch["desc"].flatten().to_pylist()
+            quoted = {desc: _json(desc) for desc in set(descs)}
+            boxes = batch["bbox"].flatten().to_numpy().reshape(-1, 4).tolist()
+            objects = [f'"desc": {quoted[desc]}, "bbox": {box}' for desc, box in zip(descs, boxes, strict=True)]
+            for n in np.flatnonzero(batch["crowd"].flatten().to_numpy(zero_copy_only=False)).tolist():
+                objects[n] += ', "iscrowd": true'
+            for n, area in enumerate(batch["area"].flatten().to_pylist()):
+                if area is not None:
+                    objects[n] += f', "area": {area}'
+            starts = (batch["desc"].offsets.to_numpy() - batch["desc"].offsets[0].as_py()).tolist()
+            columns = (batch[name].to_pylist() for name in ("image", "width", "height", "image_id", "extra"))
+            for n, (image, width, height, image_id, extra) in enumerate(zip(*columns, strict=True)):
+                own = objects[starts[n] : starts[n + 1]]
+                of_record, of_objects = json.loads(extra) if extra else ({}, [{}] * len(own))
+                is_text = image_id is not None and image_id[0] == '"'  # which is stored in ASCII
+                own_id = _json(json.loads(image_id)) if is_text else image_id
+                stated = {"width": width, "height": height, "image_id": own_id}
+                fields = "".join(f'"{key}": {value}, ' for key, value in stated.items() if value is not None)
+                shown = ", ".join(f"{{{text}{_further(more)}}}" for text, more in zip(own, of_objects, strict=True))
+                yield f'{{"image": {_json(image)}, {fields}"objects": [{shown}]{_further(of_record)}}}'
 
     @property
     def repeated(self) -> list[str]:

@@ -7,24 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from coord_codec import InputError, Instance, Object, Problem
 from coord_codec.records import phrase_of
-from coord_data.alike import (
-    Pair,
-    boxes_by_image,
-    duplicates_in,
-    is_same,
-    is_same_object,
-    near_duplicates,
-    same_boxes_of,
-)
-from coord_data.image_file import ImageFile
+from coord_data.alike import Pair, are_copies, duplicates_in, is_same_object, near_duplicates, same_boxes_of
+from coord_data.looking.looks import Looks
 
 DropDuplicates = Literal["exact", "near"]
 """Which images are left out: equal files, or also copies of another size or quality."""
-
-Looks = Mapping[str, ImageFile]
-"""What a look at each image told, by its path."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +41,7 @@ class Dropped:
 
 
 def without_duplicates(
-    instances: Sequence[Instance], looks: Looks, which: DropDuplicates, *, join: bool = False
+    instances: Sequence[Instance], names: Sequence[str], looks: Looks, which: DropDuplicates, *, join: bool = False
 ) -> tuple[list[Instance], list[Dropped]]:
     """Return the records that are kept, and the images that are left out, each with the one kept.
 
@@ -58,16 +49,18 @@ def without_duplicates(
 
     Args:
         instances: the records
+        names: paths of the images, each once
         looks: what a look at each image told
         which: copies that are left out
         join: whether the kept image gets the objects that only its copies have
     """
-    names, boxes = list(looks), boxes_by_image(instances)
+    pairs, boxes = duplicates_in(names, looks, instances)
+    wanted = pairs[pairs.is_equal | (pairs.is_same & (which == "near"))]
     kept_as: dict[int, Pair] = {}
-    for pair in sorted(duplicates_in(names, list(looks.values()), boxes), key=lambda pair: (pair.first, pair.second)):
-        wanted = pair.kind == "equal" or (pair.kind == "copy" and which == "near")
-        if wanted and pair.first not in kept_as:  # a copy of a copy may be none of the image that is kept
-            kept_as.setdefault(pair.second, pair)
+    for at in np.lexsort((wanted.seconds, wanted.firsts)).tolist():
+        first, second = wanted.pairs_P2[at].tolist()
+        if first not in kept_as and second not in kept_as:  # a copy of a copy may be none of the image that is kept
+            kept_as[second] = wanted[at]
     dropped = [
         Dropped(one := names[at], other := names[pair.first], pair.how, same_boxes_of(one, other, boxes))
         for at, pair in sorted(kept_as.items())
@@ -108,7 +101,7 @@ def drawn(instances: Sequence[Instance], count: int, seed: int) -> list[Instance
 
 
 def split_by_content(
-    instances: Sequence[Instance], looks: Looks, share: float
+    instances: Sequence[Instance], names: Sequence[str], looks: Looks, share: float
 ) -> tuple[dict[str, list[Instance]], list[dict[str, object]]]:
     """Return the instances of both splits, and the images of val that look like one in train.
 
@@ -116,22 +109,29 @@ def split_by_content(
 
     Args:
         instances: the records
-        looks: what a look at each image told
+        names: paths of the images, each once
+        looks: what a look at each image told; all of them were decoded
         share: share of the images that go to val.jsonl
 
     Raises:
         InputError: one of the splits has no image.
     """
-    files = [looks[instance.image] for instance in instances]
-    hashes = [file.look for file in files if file.look is not None]
-    assert len(hashes) == len(files)  # images that cannot be decoded are left out
-    pairs = [(i, j, bits) for i, j, bits in near_duplicates(hashes, hashes) if i < j]
-    group = list(range(len(files)))
-    for i, j, _ in pairs:
-        if is_same(files[i].grey, files[j].grey):
-            old, new = sorted((group[i], group[j]), key=lambda at: files[at].digest, reverse=True)
-            group = [new if at == old else at for at in group]
-    in_val = [int(files[at].digest[:16], 16) < share * 2**64 for at in group]
+    place = {name: i for i, name in enumerate(names)}
+    pairs = near_duplicates(looks.hashes, looks.hashes, within=True)
+    digests = [digest.tobytes() for digest in looks.digests]
+    group = list(range(len(names)))
+
+    def leader(image: int) -> int:
+        while group[image] != image:
+            group[image] = group[group[image]]
+            image = group[image]
+        return image
+
+    for i, j in pairs[are_copies(looks, looks, pairs[:, :2]), :2].tolist():
+        first, second = sorted((leader(i), leader(j)), key=digests.__getitem__)
+        group[second] = first
+    is_val_I = [int.from_bytes(digests[leader(i)][:8], "big") < share * 2**64 for i in range(len(names))]
+    in_val = [is_val_I[place[instance.image]] for instance in instances]
     splits: dict[str, list[Instance]] = {"train.jsonl": [], "val.jsonl": []}
     for instance, is_val in zip(instances, in_val, strict=True):
         splits["val.jsonl" if is_val else "train.jsonl"].append(instance)
@@ -139,8 +139,8 @@ def split_by_content(
         if not part:
             raise InputError(f"--split {share:g}: no image was assigned to {name}; choose another share, or add images")
     near: dict[int, dict[str, object]] = {}
-    for i, j, bits in pairs:
-        if in_val[i] != in_val[j]:
-            val, train = (i, j) if in_val[i] else (j, i)
-            near.setdefault(val, {"val": instances[val].image, "train": instances[train].image, "bits": bits})
+    for i, j, bits in pairs.tolist():
+        if is_val_I[i] != is_val_I[j]:
+            val, train = (i, j) if is_val_I[i] else (j, i)
+            near.setdefault(val, {"val": names[val], "train": names[train], "bits": bits})
     return splits, [row for _, row in sorted(near.items())]

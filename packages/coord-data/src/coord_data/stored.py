@@ -14,20 +14,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from itertools import islice, tee
+from itertools import tee
 from pathlib import Path
 
+import pyarrow as pa
 from filelock import FileLock
 from tqdm import tqdm
 
 from coord_codec import AnnotationSet, Category, InputError, Problem
+from coord_codec.annotations import used_in_training
 from coord_codec.files import read_json, write_text
-from coord_data.classes import usable
+from coord_data.classes import OTHER
 from coord_data.formats.coco import records_of
 from coord_data.image_file import ImageFolder, look_inside, problem_of
+from coord_data.looking.engines import run_jobs
 from coord_data.object_rules import ObjectRules
-from coord_data.processes import in_processes
-from coord_data.records import Records, Row, write_records
+from coord_data.records import Records, images_of_batch, of_classes, write_records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 from coord_data.stream.coco import CocoRecords
@@ -43,17 +45,21 @@ _VERSION = "7"
 
 def _checked(
     read: CocoRecords | LineRecords, problems: list[Problem], base: Path | None, rules: ReadingRules, name: str
-) -> Iterator[Row]:
+) -> Iterator[pa.RecordBatch]:
     """Check the images by all processes, and yield the records whose image can be used."""
     check = partial(_check_images, root=read.folder, base=base, max_side_ratio=rules.max_side_ratio)
-    rows = read.rows()
-    to_check, kept = tee(iter(lambda: list(islice(rows, _PIECE)), []))
-    images = ([row[:3] for row in piece] for piece in to_check)  # the columns of a row that the check needs
+    to_check, kept = tee(read.batches(_PIECE))
+    images = (images_of_batch(batch) for batch in to_check)
     with tqdm(desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
-        for (_, (faults, notes)), piece in zip(in_processes(check, images), kept, strict=True):
-            bar.update(len(piece))
+        for (_, (faults, notes)), batch in zip(run_jobs(check, images), kept, strict=True):
+            bar.update(len(batch))
             read.notes.update(notes)
-            yield from usable(piece, faults, rules.classes, problems, read.notes)
+            problems += (fault for fault in faults if fault is not None)
+            usable = batch if not any(faults) else batch.filter(pa.array([fault is None for fault in faults]))
+            if rules.classes is not None:
+                usable, other = of_classes(usable, rules.classes)
+                read.notes[OTHER] += other
+            yield usable
 
 
 def _check_images(
@@ -88,7 +94,7 @@ def kept_records(
         InputError: the file cannot be read, or the cache cannot be written.
         RunError: a process that checks images was killed.
     """
-    root, tables = rules.images or source.path.parent, None
+    root, boxes = rules.images or source.path.parent, None
     reading = rules.model_dump(mode="json", include=set(ObjectRules.model_fields) - {"images", "strict"})
     folders = str(root.resolve()), str(base.resolve())
     sha = hashlib.sha256(json.dumps([_VERSION, source.format, *folders, reading]).encode())
@@ -118,16 +124,17 @@ def kept_records(
                 }
                 write_text(summary, json.dumps(facts))
                 write_text(part, read.part())
-                tables = read.stated if scored else None
+                boxes = read.table if scored else None
     except OSError as error:
         raise InputError(
             f"{folder}: the checked records cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
         ) from None
     records, facts = Records.open(table), read_json(summary)
     of_file = tuple(Problem(**row) for row in facts["problems"]), tuple(Category(*row) for row in facts["categories"])
-    tables = tables and tables.select({instance.image_id for instance in records})
+    if boxes is not None:
+        boxes = used_in_training(boxes, records.image_ids)
     digest = hashlib.sha256((sha.hexdigest() + facts["images"]).encode()).hexdigest()[:16]
-    annotations = AnnotationSet(records, *of_file, facts["notes"], root, tables)
+    annotations = AnnotationSet(records, *of_file, facts["notes"], root, boxes)
     return annotations, digest, Source(part, format=source.format)
 
 

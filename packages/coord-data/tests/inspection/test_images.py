@@ -7,8 +7,8 @@ import pytest
 from PIL import Image, ImageDraw
 
 from coord_data.alike import alike_images
-from coord_data.image_file import look_at
 from coord_data.inspection.duplicates import duplicate_images, leakage
+from coord_data.looking.look import look_at_images
 from coord_data.raw_boxes import RawBoxes
 
 
@@ -31,7 +31,7 @@ def files(tmp_path):
     first.save(stored, "JPEG", quality=25)
     for k, image in enumerate([first, form(4), first.resize((350, 450)), Image.open(stored)]):
         image.save(tmp_path / f"{k}.png")
-    return [look_at(tmp_path / f"{k}.png", keep=False) for k in range(4)]
+    return look_at_images([f"{k}.png" for k in range(4)], tmp_path)
 
 
 def test_copies_are_the_same_and_another_form_is_alike(files):
@@ -54,4 +54,12 @@ def test_images_that_look_alike_are_no_leak_and_no_duplicate(files):
     assert [(f.severity, f.count) for f in copied] == [("error", 2), ("warning", 1)]
     twice = duplicate_images(raw(2).files, files[:2], [])
     assert [f.severity for f in twice] == ["note"] and "1 pair" in twice[0].message
-    assert [f.severity for f in duplicate_images(raw(3).files, [*files[:1], *files[2:]], [])] == ["error"]
+    assert [f.severity for f in duplicate_images(raw(3).files, files.take(np.array([0, 2, 3])), [])] == ["error"]
+
+
+def test_held_out_image_that_only_looks_like_one_is_named_beside_another_that_is_a_copy(files):
+    # The first training image is a copy of the second held-out image, and looks like the first one.
+    found = leakage(raw(2).files, files[:2], ("a", "b"), files.take(np.array([1, 2])))
+    assert [(f.severity, f.count, f.pairs) for f in found] == [("error", 2, (("0.png", "b"), ("1.png", "a")))]
+    found = leakage(raw(1).files, files[:1], ("a", "b"), files.take(np.array([1, 2])))
+    assert [(f.severity, f.pairs) for f in found] == [("error", (("0.png", "b"),)), ("warning", (("0.png", "a"),))]

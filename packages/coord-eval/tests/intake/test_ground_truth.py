@@ -105,7 +105,7 @@ def test_load_ground_truth_keeps_boxes_of_zero_area_and_notes_them(one_cat):
     one_cat["annotations"][0]["bbox"] = [1, 2, 0, 40]
     ground_truth = load_ground_truth(one_cat)
     assert len(ground_truth.boxes_N4) == 1
-    assert ground_truth.notes == ("1 ground-truth boxes have zero area and cannot be matched",)
+    assert ground_truth.notes == ("1 object has no area and cannot be matched",)
 
 
 def test_load_ground_truth_of_instances_reads_crowd_regions_and_areas():

@@ -69,6 +69,20 @@ def test_torchmetrics_targets_and_predictions_are_joined_by_position():
     assert found.coco == pytest.approx(expected.coco, abs=1e-9)
 
 
+def test_positions_meet_ids_only_in_a_stated_order():
+    """Boxes without image_id are those of the images in the order of their ids, if there are as many; else ask."""
+    found = score(TRUTH, [dictionary(3), dictionary(5)])
+    assert found.coco == score(TRUTH, RESULTS).coco
+    assert any("image_id" in note for note in found.notes)
+    with pytest.raises(InputError, match="image_id"):
+        score(TRUTH, [dictionary(3)])
+    with pytest.raises(InputError, match=r"predictions\[1\]: image_id"):
+        score(TRUTH, [dictionary(3) | {"image_id": 3}, dictionary(5)])
+    targets = [{"boxes": [[10, 10, 40, 50]], "labels": [1]}, {"boxes": [[0, 0, 20, 20]], "labels": [7]}]
+    with pytest.raises(InputError, match="ground truth"):
+        score(targets, RESULTS)
+
+
 def test_library_boxes_without_confidence_are_noted():
     boxes = detections(3)
     boxes.confidence = None

@@ -4,6 +4,7 @@ import io
 import json
 import math
 
+import numpy as np
 import pytest
 
 from coord_eval import InputError, score
@@ -14,7 +15,7 @@ from coord_eval.metrics.pycoco import QuietCOCO
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"image_id": 1}, r"line 2: text: expected a value, found none"),
+        ({"image_id": 1}, r"line 2: text: missing; found the keys image_id"),
         ({"image_id": 1, "text": 3}, r"line 2: text"),
         ({"text": "x"}, r"line 2: image_id: missing"),
         ({"image_id": True, "text": "x"}, r"line 2: image_id"),
@@ -170,3 +171,20 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path, name, content, message):
 def test_long_cell_of_a_csv_file_is_read(tmp_path):
     (tmp_path / "a.csv").write_text(f"image_id,text\n1,{'a' * 200_000}\n")
     assert len(read_predictions(tmp_path / "a.csv")[0].text) == 200_000
+
+
+@pytest.mark.parametrize(
+    "unusual", [{"image_id": "a"}, {"score": np.float32(0.5)}, {"image": "1.jpg"}, {"bbox": (1, 2, 3, 4)}]
+)
+def test_columns_of_unusual_records_are_those_of_usual_ones(unusual):
+    """Records are read at once or one by one, with the same result."""
+    usual = [{"image_id": n % 3, "category_id": n % 2, "bbox": [1.0, 2.0, 3.0, n], "score": 0.5} for n in range(6)]
+    odd = {**usual[0], **unusual}
+    assert list(from_records([*usual, odd]))[:6] == list(from_records(usual))
+    for record in (
+        {**usual[0], "bbox": [1, 2, True, 4]},
+        {**usual[0], "score": "0.5"},
+        {**usual[0], "bbox": [1, 2, -3, 4]},
+    ):
+        with pytest.raises(InputError, match=r"predictions\[6\]"):
+            from_records([*usual, record])

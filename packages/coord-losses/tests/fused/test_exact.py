@@ -13,7 +13,8 @@ from coord_losses import CoordObjective, ObjectiveConfig, registered_terms
 from coord_losses.fused import head
 
 TRAINABLE = [term for term in registered_terms().values() if term.trainable]
-FIELDS = [term.weight_field for term in TRAINABLE]
+FIELDS = [term.weight_field for term in TRAINABLE if term.weight_field]
+FURTHER = [term.name for term in TRAINABLE if not term.weight_field]  # weighted in `extra_weights`
 
 
 @st.composite
@@ -23,11 +24,13 @@ def cases(draw):
     vocab = CoordVocab(first, CoordGrid(bins, draw(st.integers(bins, bins + 1))))
     vocab_size = first + bins + draw(st.integers(0, 7))
     weights = {name: draw(st.sampled_from([0.0, 0.7, 1.0])) for name in FIELDS}
-    if not any(weights.values()):
+    further = {name: draw(st.sampled_from([0.7, 1.0])) for name in FURTHER if draw(st.booleans())}
+    if not any(weights.values()) and not further:
         weights["text_weight"] = 1.0
     return {
         "config": ObjectiveConfig(
             **weights,
+            extra_weights=further,
             temperature=draw(st.sampled_from([1.0, 0.6, 2.5])),
             expectation_temperature=draw(st.sampled_from([1.0, 1.7])),
             target_sigma=1.3,

@@ -223,6 +223,11 @@ def open_checkpoint(folder: Path) -> StoredCheckpoint:
         weight_map = index.get("weight_map")
         if not isinstance(weight_map, dict) or not weight_map or {*map(type, weight_map.values())} != {str}:
             raise InputError(f"{index_path}: expected a weight_map of tensor names to files")
+        if (folder / SINGLE_FILE).exists() and SINGLE_FILE not in weight_map.values():
+            raise InputError(
+                f"{folder}: holds {SINGLE_FILE}, which transformers loads, and {INDEX_FILE} of other files "
+                f"({min(weight_map.values())}, ...); move those of the older save away"
+            )
         files = _open_files(folder, dict.fromkeys(weight_map.values()))
         file_of_tensor = {tensor.name: file.path.name for file in files for tensor in file.tensors}
         if wrong := sorted(name for name, file in weight_map.items() if file_of_tensor.get(name) != file):

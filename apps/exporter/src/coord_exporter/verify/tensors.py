@@ -7,6 +7,7 @@ and their names, ranks, scales and order. Peak memory is a few times that of the
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from coord_adapter.format import GUARD_NAME, MODULE_NAME, offset_part
 from coord_exporter.adapter import Adapter
-from coord_exporter.checkpoint.modules import empty_model, named_as_modules
+from coord_exporter.checkpoint.modules import empty_model, named_as_modules, renamed_modules
 from coord_exporter.checkpoint.read import StoredCheckpoint, TensorInfo
 from coord_exporter.checkpoint.recipe import read_float, read_rows, torch_dtype
 from coord_exporter.checkpoint.staging import ExportError
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 # Tolerated error of a tensor in addition to rounding: relative to the adapter's largest change of the tensor, and
 # relative to each value, for another order of summation.
 _OF_EFFECT, _OF_VALUE = 1e-3, 4e-6
+
+_PREFIX = "base_model.model."
+_PART = re.compile(r"\.(?=lora_|base_layer\.|token_adapter\.|modules_to_save\.|weight$|bias$)")
+"""What follows the name of a module in a name of PEFT."""
 
 _INNER = (".base_layer", ".token_adapter", ".original_module", ".modules_to_save.default")
 
@@ -170,6 +175,7 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
     # in 16 bits, and would merge both in those.
     stored = load_file(adapter.file.path)
     state = {name: value.float() for name, value in stored.items() if offset_part(name) is None}
+    state = _with_todays_names(model, state)
     config.inference_mode = True
     peft_model = get_peft_model(model, config, low_cpu_mem_usage=True)
     loaded = set_peft_model_state_dict(peft_model, state, low_cpu_mem_usage=True)
@@ -205,6 +211,16 @@ def _layers(base: StoredCheckpoint, adapter: Adapter, model: Any) -> dict[str, C
         if name.rpartition(".")[0] not in wrapped and name not in layers:
             layers[name] = lambda name=name: carried(name, read_float(tables.source(base, name)))
     return layers
+
+
+def _with_todays_names(model: Any, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Rename the tensors of an adapter whose modules had other names in its transformers, which PEFT would not load."""
+    modules = {name: _PART.split(name.removeprefix(_PREFIX), maxsplit=1)[0] for name in state}
+    renamed = renamed_modules(model, modules.values())
+    return {
+        name.replace(modules[name], renamed.get(modules[name], modules[name]), 1): value
+        for name, value in state.items()
+    }
 
 
 def _hollow_out(model: Any) -> Callable[[torch.Tensor], bool]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_data.image_set import ImageSet
-from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.local import LocalEngine
 from coord_trainer.answers.records import answer_into, sources_of, with_objects
 from coord_trainer.answers.resumable_file import Record, begin, discard, is_answered, json_line, make_folder
@@ -73,19 +74,7 @@ def predict_images(
         if decoding.generation in answers:  # the same answers; only their boxes are computed in another way
             _write(path, answers[decoding.generation], detector)
             continue
-        question = detector.finish.question
-        depends_on = {
-            "weights": weight_files(checkpoint),
-            "images": [images.digest, config.evaluation.limit],
-            "asked": [decoding.name, limit, opened.system, config.model.dtype],
-            "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
-        }
-        if (speed := speed_of_answers(opened, config)) != "plain":
-            depends_on["speed"] = speed
-        if views := config.evaluation.views:
-            depends_on["views"] = [list(views), question.labels, question.class_prompt]
-
-        file = begin(path, depends_on)
+        file = begin(path, depends_on(checkpoint, images.digest, opened, detector, limit))
         batch, title = config.evaluation.batch_size, f"generating ({decoding.name})"
         found, _ = answer_into(file, detector, sources, batch, raw=True, title=title)
         refuse_failures(found)
@@ -96,9 +85,37 @@ def predict_images(
     return len(sources)
 
 
+def depends_on(
+    checkpoint: Path, digest: str, opened: LoadedCheckpoint, detector: AnsweringModel, limit: int
+) -> dict[str, Any]:
+    """Return all that the answers of a checkpoint depend on; unfinished answers under other values are not kept.
+
+    Args:
+        checkpoint: its folder
+        digest: of the images
+        opened: the loaded checkpoint
+        detector: what answers, with the settings of one decoding
+        limit: the longest answer in tokens
+    """
+    config, question = detector.config, detector.finish.question
+    section = config.evaluation
+    return {
+        "weights": weight_files(checkpoint),
+        "images": [digest, section.limit],
+        "decoding": section.decoding[0].name,
+        "names": sorted(detector.names) if section.decoding[0].grammar == "names" else [],
+        "max_new_tokens": limit,
+        "system": opened.system,
+        "dtype": config.model.dtype,
+        "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
+        "speed": speed_of_answers(opened, config),
+        "views": [list(section.views), question.labels, question.class_prompt] if section.views else [],
+    }
+
+
 def detector_of(
     opened: LoadedCheckpoint, config: RunConfig, images: ImageSet, decoding: Decoding, limit: int, name: str = ""
-) -> Detector:
+) -> AnsweringModel:
     """Return what answers the images of a set with one decoding.
 
     Args:
@@ -113,7 +130,7 @@ def detector_of(
     config = config.model_copy(update={"evaluation": section})
     names = images.words if decoding.grammar == "names" else frozenset()
     engine = LocalEngine(name, opened, config, limit, names)
-    return Detector(engine, config, names=tuple(images.classes or images.words))
+    return AnsweringModel(engine, config, names=tuple(images.classes or images.words))
 
 
 def refuse_failures(records: Sequence[Record]) -> None:
@@ -123,7 +140,7 @@ def refuse_failures(records: Sequence[Record]) -> None:
         raise RunError(f"{counted(len(failed), 'image')} of {len(records):,} cannot be answered; the first, {first}")
 
 
-def _write(path: Path, records: Sequence[Record], detector: Detector) -> None:
+def _write(path: Path, records: Sequence[Record], detector: AnsweringModel) -> None:
     """Write answers, on the first rank; if boxes are not those of the answers alone, with them and boxes.json."""
     if not is_first():
         return

@@ -1,20 +1,31 @@
-"""`ImageDetections`: boxes and shapes of one image in pixels, with labels and scores."""
+"""`ImageDetections`: the result of one image, its boxes and shapes in pixels with labels and scores."""
 
 from __future__ import annotations
 
 import io
+import json
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import count
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageDraw, ImageOps
+import numpy as np
+from PIL import Image, ImageDraw, ImageOps, ImageShow
 
 from coord_codec import InputError
+from coord_codec.files import atomic_write
 from coord_codec.html import PALETTE, label_slots
-from coord_eval.labelling import DetectedObject, one_line
+from coord_codec.images import data_url
+from coord_eval.labelling import DetectedObject, coco_results, one_line, places_of
 from coord_trainer.answers.finish import Finish
+from coord_trainer.answers.guesses import OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
+from coord_trainer.answers.image_input import open_image
 
 if TYPE_CHECKING:
+    import pandas
     import supervision
 
 
@@ -22,32 +33,73 @@ _LEGIBLE = 320
 """Pixels of the longer side below which labels would cover most of the image."""
 
 
+class FoundObject(NamesTheCall, DetectedObject):
+    """One object of a result."""
+
+    CALLS = OF_OBJECT
+
+
 @dataclass(frozen=True)
-class ImageDetections(Sequence[DetectedObject]):
+class ImageDetections(NamesTheCall, Sequence[DetectedObject]):
     """The objects of one image, as a sequence; a notebook shows the image with its boxes.
 
     Attributes:
         objects: the objects in the order of the answer
-        size: width and height of the image in pixels
+        size: width and height of the upright image in pixels
         text: the answer
-        finish_reason: `stop`, or `length` if the answer was truncated
+        finish_reason: `stop`, `length` if the answer was truncated, or `error` if there is none
         dropped: number of pieces of the answer that were dropped, by reason
-        image: the image if it is kept for drawing
+        image: the image, or the path of its file, to draw on; None if it was not kept
         fused: what was merged, by view, and what was left out; empty if all boxes are those of the answer
+        name: of the image, which files are named after
+        numbers: the class id of each object: the place of its label in the detector's `names`
+        error: why there is no answer; empty if there is one
     """
+
+    CALLS = OF_RESULT
 
     objects: tuple[DetectedObject, ...]
     size: tuple[int, int]
     text: str
     finish_reason: str
     dropped: Mapping[str, int] = field(default_factory=dict)
-    image: Image.Image | None = field(default=None, repr=False, compare=False)
+    image: Image.Image | Path | None = field(default=None, repr=False, compare=False)
     fused: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "image"
+    numbers: tuple[int, ...] = field(default=(), repr=False)
+    error: str = ""
+
+    @property
+    def boxes_xyxy(self) -> np.ndarray:
+        """Corners `[N, 4]` (float64) in pixels of the upright image: x1, y1, x2, y2."""
+        return np.array([item.box for item in self.objects], np.float64).reshape(-1, 4)
+
+    @property
+    def labels(self) -> list[str]:
+        """The label of each object."""
+        return [item.label for item in self.objects]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """The score of each object `[N]` (float64)."""
+        return np.array([item.score for item in self.objects], np.float64)
+
+    @property
+    def class_ids(self) -> np.ndarray:
+        """The number of each object's label `[N]` (int64), the same in all images of a detector.
+
+        Raises:
+            ValueError: if no detector has numbered the labels
+        """
+        if len(self.numbers) != len(self.objects):
+            raise ValueError("class ids are those of a detector, and this result is of none")
+        return np.array(self.numbers, np.int64)
 
     def __len__(self) -> int:
         return len(self.objects)
 
     def __getitem__(self, index: Any) -> Any:
+        refuse_key(index)
         return self.objects[index]
 
     def __iter__(self) -> Iterator[DetectedObject]:
@@ -67,10 +119,11 @@ class ImageDetections(Sequence[DetectedObject]):
         """
         if self.image is None:
             raise ValueError("the image was not kept: there is nothing to draw on")
-        canvas = ImageOps.scale(self.image, max(_LEGIBLE // max(self.image.size), 1), Image.Resampling.NEAREST)
+        image = open_image(self.image)
+        canvas = ImageOps.scale(image, max(_LEGIBLE // max(image.size), 1), Image.Resampling.NEAREST)
         if longest_side:
             canvas.thumbnail((longest_side, longest_side))
-        scale = canvas.width / self.image.width
+        scale = canvas.width / image.width
         line = max(1, round(max(canvas.size) / 320))
         draw = ImageDraw.Draw(canvas)
         places = label_slots(o.label for o in self) if slots is None else slots
@@ -103,31 +156,108 @@ class ImageDetections(Sequence[DetectedObject]):
         self.drawn(800).save(buffer, "PNG")
         return buffer.getvalue()
 
-    def to_supervision(self, labels: Sequence[str] | None = None) -> supervision.Detections:
-        """Return `supervision.Detections` of the bounding boxes, with the labels in `data["class_name"]`.
-
-        Args:
-            labels: the labels in the order of `class_id`; None for the sorted labels of this image, whose ids differ
-                from image to image
+    def show(self) -> None:
+        """Show the image with its boxes: in a notebook below the cell, elsewhere in the system's image viewer.
 
         Raises:
-            InputError: if supervision is not installed, or a label is not in `labels`
+            InputError: if the image was not kept, or there is no viewer
         """
-        try:
-            import supervision as sv
-        except ImportError:
-            raise InputError("supervision is not installed: pip install supervision") from None
-        import numpy as np
+        if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
+            import_module("IPython.display").display(self.drawn(800))
+        elif not ImageShow.show(self.drawn()):
+            raise InputError("show: there is no program that shows images here; .save(folder) writes a file")
 
-        names = sorted({item.label for item in self}) if labels is None else list(labels)
-        if missing := next((item.label for item in self if item.label not in names), None):
-            raise InputError(f"labels: expected all labels of the image among them, found no {missing!r}")
-        return sv.Detections(
-            xyxy=np.array([item.box for item in self], dtype=np.float32).reshape(-1, 4),
-            confidence=np.array([item.score for item in self], dtype=np.float32),
-            class_id=np.array([names.index(item.label) for item in self], dtype=int),
-            data={"class_name": np.array([item.label for item in self], dtype=str)},
+    def save(self, folder: str | Path) -> Path:
+        """Write the image with its boxes and the objects as JSON into a folder; returns the path of the image.
+
+        Files of other content are kept: the new ones then get a number.
+        """
+        buffer = io.BytesIO()
+        self.drawn().save(buffer, "JPEG", quality=92)
+        contents = {".jpg": buffer.getvalue(), ".json": f"{self.to_json()}\n".encode()}
+        name = PurePath(self.name).name
+        first = places_of([name], Path(folder), ".jpg")[name].with_suffix("")
+        for number in count(1):
+            place = first if number == 1 else first.with_name(f"{first.name}-{number}")
+            files = {place.with_name(place.name + suffix): content for suffix, content in contents.items()}
+            if all(not path.exists() or path.read_bytes() == content for path, content in files.items()):
+                break
+        place.parent.mkdir(parents=True, exist_ok=True)
+        for path, content in files.items():
+            with atomic_write(path, "wb") as file:
+                file.write(content)
+        return next(iter(files))
+
+    def data_url(self) -> str:
+        """Return the image with its boxes as a `data:` URL of at most 800 pixels, for a page."""
+        return data_url(self.drawn(800))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain values: a record of predictions.jsonl with class ids, without probabilities."""
+        width, height = self.size
+        numbers = self.numbers or (None,) * len(self.objects)
+        objects = [item.to_record() for item in self.objects]
+        record = {
+            "image": self.name,
+            "width": width,
+            "height": height,
+            "text": self.text,
+            "finish_reason": self.finish_reason,
+            "objects": [row | {"class_id": number} for row, number in zip(objects, numbers, strict=True)],
+            "dropped": dict(self.dropped),
+        }
+        return record | ({"error": self.error} if self.error else {})
+
+    def to_json(self) -> str:
+        """Return `to_dict` as JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    def to_coco(self, image_id: int | str = 1, categories: Mapping[str, int] | None = None) -> list[dict[str, Any]]:
+        """Return a COCO results list, with boxes as x, y, width, height in pixels.
+
+        Args:
+            image_id: of the image
+            categories: ids of the annotations' categories by name, which leave out other labels; None for class ids
+        """
+        ids = categories if categories is not None else dict(zip(self.labels, self.class_ids.tolist(), strict=True))
+        return coco_results([self.to_dict() | {"image_id": image_id}], {one_line(name): n for name, n in ids.items()})
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a table with a row for each object: image, label, class_id, score, x1, y1, x2, y2.
+
+        Raises:
+            InputError: if pandas is not installed
+        """
+        table = needed("pandas").DataFrame(self.boxes_xyxy, columns=["x1", "y1", "x2", "y2"])
+        facts = {"image": self.name, "label": self.labels, "class_id": self.class_ids, "score": self.scores}
+        for place, (name, values) in enumerate(facts.items()):
+            table.insert(place, name, values)
+        return table
+
+    def to_supervision(self) -> supervision.Detections:
+        """Return `supervision.Detections` of the bounding boxes, with the labels in `data["class_name"]`.
+
+        Raises:
+            InputError: if supervision is not installed
+        """
+        return needed("supervision").Detections(
+            xyxy=self.boxes_xyxy.astype(np.float32),
+            confidence=self.scores.astype(np.float32),
+            class_id=self.class_ids.astype(int),
+            data={"class_name": np.array(self.labels, dtype=str)},
         )
+
+
+def needed(module: str) -> Any:
+    """Return a module of another library.
+
+    Raises:
+        InputError: if it is not installed
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise InputError(f"{module} is not installed: pip install {module}") from None
 
 
 def read_objects(
@@ -151,7 +281,7 @@ def read_objects(
     width, height = record["width"], record["height"]
     geometry = options.get("geometry", "box")
     objects = [
-        DetectedObject(
+        FoundObject(
             o.desc,
             (o.box[0] * width, o.box[1] * height, o.box[2] * width, o.box[3] * height),
             o.score,

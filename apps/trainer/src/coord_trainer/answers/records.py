@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from coord_data.image_set import ImageSet
-    from coord_trainer.answers.detector import Detector
+    from coord_trainer.answers.answering_model import AnsweringModel
     from coord_trainer.answers.objects import ImageDetections
 
 _PIXEL_STEP = 1.15
@@ -67,7 +67,7 @@ def sources_of(images: ImageSet, limit: int | None = None) -> list[ImageSource]:
 
 def answer_into(
     file: RecordFile,
-    detector: Detector,
+    detector: AnsweringModel,
     sources: Sequence[ImageSource],
     batch: int,
     raw: bool = False,
@@ -94,7 +94,7 @@ def answer_into(
 
 
 def prediction_records(
-    detector: Detector, sources: Sequence[ImageSource], batch: int, raw: bool = False
+    detector: AnsweringModel, sources: Sequence[ImageSource], batch: int, raw: bool = False
 ) -> Iterator[list[Record]]:
     """Yield lists of records as they are generated, one record for each image; failures have `finish_reason` "error".
 
@@ -162,7 +162,7 @@ def _batches(sources: Sequence[tuple[ImageSource, int]], size: int) -> Iterator[
         yield from (similar[start : start + size] for start in range(0, len(similar), size))
 
 
-def _records(detector: Detector, sources: Sequence[ImageSource], batch: int, raw: bool) -> list[Record]:
+def _records(detector: AnsweringModel, sources: Sequence[ImageSource], batch: int, raw: bool) -> list[Record]:
     decoded = [(source, _read_or_error(ImageSource.open, source)) for source in sources]
     records = [record for _, record in decoded if isinstance(record, dict)]
     opened = [(source, image) for source, image in decoded if not isinstance(image, dict)]

@@ -139,7 +139,7 @@ def predict(
     if timeout is not None and not timeout <= _LONGEST_REQUEST:  # also refuses nan
         raise InputError(f"--timeout: expected at most {_LONGEST_REQUEST} seconds, found {timeout}")
     resolved = read_settings(config, settings, bool(endpoint))
-    from coord_trainer.answers.detector import check_labels
+    from coord_trainer.answers.answering_model import check_labels
     from coord_trainer.checkpoints import locate_model
 
     labels = check_labels(label or ())
@@ -244,7 +244,7 @@ def grammar(
 
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
-    from coord_trainer.answers.detector import check_labels
+    from coord_trainer.answers.answering_model import check_labels
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.detect.arguments import read_settings
@@ -288,8 +288,8 @@ def demo(
     resolved = read_settings(config, [*(overrides or []), *as_setting(views, speed)])
     locate_model(model)
     load_libraries()
-    from coord_trainer.answers.detector import Detector
     from coord_trainer.detect.demo import serve_demo
+    from coord_trainer.detect.detector import Detector
 
-    detector = Detector.load(model, resolved, min_score=min_score, precision=precision, recall=recall)
+    detector = Detector(model, resolved, min_score=min_score, precision=precision, recall=recall)
     serve_demo(detector, host, port)

@@ -6,31 +6,17 @@ slow libraries only after the configuration has been checked.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from coord_codec.exit_codes import exit_codes, stop
 from coord_trainer.console import is_first
-
-_ENVIRONMENT = {
-    # Read by swift and Hugging Face while they are imported; network access only if a configuration enables it.
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "LOG_LEVEL": "WARNING",  # of swift's logger during its import
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "KINETO_LOG_LEVEL": "99",  # the profiler warns when there is no GPU
-}
-_SPIN = "3000"
-"""Number of spins for which a thread of PyTorch waits actively for others (300,000 by default). If another program uses
-one of two cores, the first run's steps take .5 s instead of 3 to 8 s; on an idle machine their time is unchanged."""
-
+from coord_trainer.environment import set_environment
 
 _EXAMPLES = """
 
@@ -50,12 +36,7 @@ Examples:
 
 def main() -> None:
     """Run a command; errors are printed as one message on stderr and set the exit code."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", _SPIN)
-    if os.environ.get("RANK", "0") != "0":
-        os.environ["TQDM_DISABLE"] = "1"  # only the first rank shows progress bars
+    set_environment()
     installed = Path(sys.argv[0]).name == "coord-trainer"
     app(prog_name=None if installed else "uv run apps/trainer")
 
@@ -79,9 +60,25 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train vision-language models to detect objects with coordinate tokens, score it and write a report.\n\n"
     "Without a command it carries out the built-in first run in a few minutes, with settings if given." + _EXAMPLES,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"coord-trainer {version('coord-trainer')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before a command."""

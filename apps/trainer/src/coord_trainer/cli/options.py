@@ -10,6 +10,7 @@ import typer
 
 from coord_data.cli import NewPlace, Strict, must_be_folder, must_not_exist  # noqa: F401 - with ours
 from coord_trainer.console import say
+from coord_trainer.environment import set_environment
 
 if TYPE_CHECKING:
     from coord_eval import Evaluation
@@ -76,8 +77,7 @@ def resolve_config(
         resolved = as_trained(resolved, checkpoint)
         if not (checkpoint / CARD_FILE).is_file():
             say(f"{checkpoint}: no {CARD_FILE}, so prompt, markers and pixels of the configuration are used unchecked")
-    if resolved.model.download:
-        os.environ["HF_HUB_OFFLINE"] = "0"  # read when Hugging Face's libraries are imported
+    set_environment(resolved.model.download)
     if not resolved.model.attention.startswith("flash"):
         return resolved
     from coord_trainer.model.checkpoint import with_usable_attention

@@ -15,7 +15,7 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_data.reading import read_source
-from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.records import ImageSource, answer_into, file_stamp
 from coord_trainer.answers.resumable_file import begin, discard
 from coord_trainer.checkpoints import CARD_FILE, locate_model
@@ -60,7 +60,7 @@ def calibrate_model(
     refuse_trained_images(sources, trained_images(folder))
 
     # Answers, with scores as they are: kept beside the card until the calibration is written.
-    detector = Detector.load(model, config, sources.labels, calibrated=False)
+    detector = AnsweringModel.load(model, config, sources.labels, calibrated=False)
     stamps = {source.name: file_stamp(source.path) for source in sources.images}
     file = replace(begin(folder / "calibration.jsonl", session_settings(detector)), stamps=stamps)
     records, _ = answer_into(file, detector, sources.images, config.evaluation.batch_size)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
 from coord_codec import InputError
 from coord_codec.html import safe
-from coord_trainer.answers.detector import Detector
-from coord_trainer.answers.finish import Threshold
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.console import say
+from coord_trainer.detect.detector import Detector
 from coord_trainer.views.registry import VIEWS
 
 
@@ -37,8 +36,8 @@ def build_demo(detector: Detector) -> Any:
             raise _error("Drop an image first.")
         allowed = [label for label in map(str.strip, (labels or "").split(",")) if label]
         try:
-            asked = detector.asking((prompt or "").strip() or None, allowed, views)
-            detections = (asked if least is None else replace(asked, threshold=Threshold(least)))(image)
+            asked = detector.asking((prompt or "").strip() or None, allowed)
+            detections = asked.predict(image, views=views, min_score=least)
         except InputError as error:
             raise _error(str(error)) from None
         rows = [[item.label, round(item.score, 3), *(round(side, 1) for side in item.box)] for item in detections]
@@ -47,22 +46,23 @@ def build_demo(detector: Detector) -> Any:
     def _error(message: str) -> Exception:
         return gr.Error(message, print_exception=False)  # shown on the page only, since it is the visitor's mistake
 
-    name = PurePath(detector.engine.name).name  # a checkpoint's folders are the server's own business
-    offered = list(dict.fromkeys([*detector.config.evaluation.views, *(row.example for row in VIEWS.values())]))
+    model = detector.model
+    name = PurePath(model.engine.name).name  # a checkpoint's folders are the server's own business
+    offered = list(dict.fromkeys([*model.config.evaluation.views, *(row.example for row in VIEWS.values())]))
     with gr.Blocks(title=f"coordexp: {name}", analytics_enabled=False) as page:
-        gr.HTML(f"<h1>What does {safe(name)} find?</h1><p>{_facts(detector)}</p>")
+        gr.HTML(f"<h1>What does {safe(name)} find?</h1><p>{_facts(model)}</p>")
         with gr.Row():
             with gr.Column():
                 image = gr.Image(type="pil", image_mode=None, label="Image")  # unconverted: `open_image` makes it RGB
-                prompt = gr.Textbox(detector.config.data.prompt, label="Prompt")
+                prompt = gr.Textbox(model.config.data.prompt, label="Prompt")
                 labels = gr.Textbox("", label="Labels, separated by commas", info="Empty: all labels are allowed.")
                 views = gr.CheckboxGroup(
                     offered,
-                    value=list(detector.config.evaluation.views),
+                    value=list(model.config.evaluation.views),
                     label="Further views",
                     info="Each is another answer, fused with that of the image.",
                 )
-                least = gr.Slider(0, 1, detector.threshold.value, label="Least score", info="0 keeps all boxes.")
+                least = gr.Slider(0, 1, model.threshold.value, label="Least score", info="0 keeps all boxes.")
                 button = gr.Button("Find", variant="primary")
             with gr.Column():
                 buttons = ["download", "fullscreen"]  # without gradio's button that uploads the image
@@ -73,7 +73,7 @@ def build_demo(detector: Detector) -> Any:
     return page
 
 
-def _facts(detector: Detector) -> str:
+def _facts(detector: AnsweringModel) -> str:
     """Return what the visitor should know of the model, as HTML."""
     decoding = detector.config.evaluation.decoding[0]
     scores = "Scores are calibrated probabilities" if detector.calibration else "Scores are not calibrated"

@@ -12,7 +12,7 @@ from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_eval.labelling import coco_results
-from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.finish import BOXES_FILE, has_distributions
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.console import say
@@ -20,9 +20,10 @@ from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.request import Request
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, remove_made
 from coord_trainer.detect.written import exports_in, write_export
+from coord_trainer.model.card import memorised_note
 
 
-def report_answers(request: Request, detector: Detector, sources: Sources, answered: Answered) -> None:
+def report_answers(request: Request, detector: AnsweringModel, sources: Sources, answered: Answered) -> None:
     """Print what was answered, write exports, page and COCO results, and score the answers to annotated images.
 
     Raises:
@@ -58,7 +59,7 @@ def report_answers(request: Request, detector: Detector, sources: Sources, answe
 
 def _print_answers(
     request: Request,
-    detector: Detector,
+    detector: AnsweringModel,
     answered: Answered,
     good: Sequence[dict[str, Any]],
     plain: int,
@@ -129,9 +130,9 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
     return [record | {"image_id": numbers[record["image"]]} for record in records]
 
 
-def _finish(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> list[str]:
+def _finish(request: Request, detector: AnsweringModel, records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Write boxes.json if boxes are not those of the answers alone; return what was fused and left out, in lines."""
-    lacks = [detector.uncalibrated] if detector.uncalibrated else []
+    lacks = memorised_note(detector.folder) + ([detector.uncalibrated] if detector.uncalibrated else [])
     if detector.finish.changes:
         return lacks + _finish_lines(detector.finish.write_counts(request.out, records))
     remove_made(request.out, [BOXES_FILE])
@@ -168,7 +169,7 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _report_outside_grammar(request: Request, detector: Detector, records: Sequence[Mapping[str, Any]]) -> None:
+def _report_outside_grammar(request: Request, detector: AnsweringModel, records: Sequence[Mapping[str, Any]]) -> None:
     """Print how many complete answers the grammar that was sent to the server does not allow."""
     if request.server is None or request.model is None:
         return
@@ -216,12 +217,12 @@ def _reason(record: dict[str, Any]) -> str:
     return f"{record['image']}: {record.get('error', 'no answer')}"
 
 
-def _about(detector: Detector) -> dict[str, str]:
+def _about(detector: AnsweringModel) -> dict[str, str]:
     """Return what the pages name: the model without its folders, and how it decoded."""
     return {"model": PurePath(detector.engine.name).name, "decoding": detector.config.evaluation.decoding[0].name}
 
 
-def _score(detector: Detector, sources: Sources, answered: Answered, overrides: dict[str, Any]) -> None:
+def _score(detector: AnsweringModel, sources: Sources, answered: Answered, overrides: dict[str, Any]) -> None:
     from coord_eval import score
     from coord_trainer.answers.summary import summary
 

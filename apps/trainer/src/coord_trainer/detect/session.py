@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
-from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.finish import BOXES_FILE
 from coord_trainer.answers.records import answer_into, file_stamp
 from coord_trainer.answers.resumable_file import Record, RecordFile, is_answered, json_line
@@ -56,7 +56,13 @@ class Answered:
 
 @contextmanager
 def answer_sources(
-    detector: Detector, sources: Sources, folder: Path, settings: dict[str, Any], *, batch: int, force: bool = False
+    detector: AnsweringModel,
+    sources: Sources,
+    folder: Path,
+    settings: dict[str, Any],
+    *,
+    batch: int,
+    force: bool = False,
 ) -> Iterator[Answered]:
     """Answer every image that has no answer in `folder` yet, and lock the folder until the block ends.
 
@@ -83,7 +89,7 @@ def answer_sources(
         yield Answered(folder, tuple(records), new)
 
 
-def session_settings(detector: Detector, server: str | None = None) -> dict[str, Any]:
+def session_settings(detector: AnsweringModel, server: str | None = None) -> dict[str, Any]:
     """Return the settings that answers depend on; `server` is the kind of server that decodes under a grammar."""
     config, engine, finish = detector.config, detector.engine, detector.finish
     urls = getattr(engine, "urls", ())

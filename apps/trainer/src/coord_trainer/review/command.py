@@ -11,7 +11,7 @@ from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_eval import AnswerSettings, Calibration
 from coord_eval.review import LabelLikelihood, Review, review, write_likelihoods, write_review_exports
-from coord_trainer.answers.detector import Detector
+from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import RunConfig
@@ -136,7 +136,7 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
 def _ask(request: ReviewRequest, config: RunConfig, model: Path, records: Sequence[Record], out: Path) -> _Answered:
     """Return answers and likelihoods of some records, from files in `out` as far as they are there."""
     sources = request.sources
-    detector = Detector.load(model, config, sources.labels)
+    detector = AnsweringModel.load(model, config, sources.labels)
     depends_on = session_settings(detector)
     some = replace(sources, images=tuple(record.source for record in records))
     batch = detector.config.evaluation.batch_size

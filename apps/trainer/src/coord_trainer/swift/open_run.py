@@ -32,7 +32,7 @@ from coord_trainer.data.targets import TargetWriter, marker_ids
 from coord_trainer.families.family import Family
 from coord_trainer.families.registry import family_of
 from coord_trainer.model.attention import attend_by_sample
-from coord_trainer.model.card import ModelCard, make_card, system_text
+from coord_trainer.model.card import MOST_NAMES, ModelCard, make_card, system_text
 from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.patch_embedding import multiply_patches
@@ -226,7 +226,7 @@ class OpenRun:
                 gradient_norms=config.run.gradient_norms,
                 vision=(self.family.vision_tower, self.family.merger),
                 callbacks=tuple(callbacks),
-                card=self.card,
+                card=self.card.model_copy(update={"names": _names(samples.mixture)}),
                 answers=answers,
                 sources=len(samples.mixture.sources),
             )
@@ -295,6 +295,13 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
     if note is not None:
         say(note)
     return opened
+
+
+def _names(mixture: Mixture) -> tuple[str, ...]:
+    """Return the labels that are trained, by which class ids count: categories in their order, else sorted words."""
+    labels = (name for images in mixture.image_sets for name in images.classes or sorted(images.words))
+    names = tuple(dict.fromkeys(labels))
+    return names if len(names) <= MOST_NAMES else ()
 
 
 def sample_set(config: RunConfig, opened: OpenRun, images: ImageSet | Mixture, augments: bool = False) -> Samples:

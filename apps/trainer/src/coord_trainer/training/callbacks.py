@@ -49,6 +49,13 @@ class TrainingProgress(TrainerCallback):
             self._bar.close()
 
 
+class IntervalsOfNow(TrainerCallback):
+    """Logs, evaluates and saves as often as this call says, which a resume would read from the checkpoint's state."""
+
+    def on_train_begin(self, args, state, control, **kwargs) -> None:  # noqa: D102
+        state.compute_steps(args, state.max_steps)
+
+
 class EachEpoch(TrainerCallback):
     """Calls a function at the beginning of each epoch with its number, from 0; also after a resume."""
 

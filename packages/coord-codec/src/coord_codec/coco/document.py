@@ -1,26 +1,99 @@
-"""Reads a COCO document in memory into instances and table rows."""
+"""Reads COCO JSON into one table of boxes, with what is left out and what each image keeps; a row is no object here.
+
+Shapes: N valid annotations in the order of the file, I images.
+"""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from coord_codec.boxes import OnBadBox
-from coord_codec.coco.reader import CocoReader
-from coord_codec.coco.tables import Category, CocoAnnotation, CocoTables, ImageId
-from coord_codec.geometry import Geometry
+import numpy as np
+
+from coord_codec.box_table import BoxFlag, BoxTable
+from coord_codec.boxes import OnBadBox, SmallBoxError
+from coord_codec.coco.columns import AnnotationColumns, record_of
+from coord_codec.coco.reader import CROWDS, ZERO_AREA, Annotation, CocoReader
+from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
+from coord_codec.coco.shapes import coco_shape
+from coord_codec.coco.tables import Category, CocoImage
+from coord_codec.files import InputError
+from coord_codec.geometry import Geometry, Shape
+from coord_codec.grid import CoordGrid
+from coord_codec.placing import CLIPPED, place
 from coord_codec.records import UNCERTAIN, Instance, Object, Problem
 
 WITH_REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
 
-_LISTS = ("images", "annotations", "categories")
+_NO_AREA = float("nan")
 
 
-def is_coco(document: Any) -> bool:
-    """Return whether a JSON document is COCO detection annotations."""
-    return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in _LISTS)
+@dataclass(frozen=True, eq=False)
+class CocoContent:
+    """What a COCO file says.
+
+    Attributes:
+        table: all valid annotations in the order of the file, those of images and objects that are left out too; images
+            by ascending id, labels are the names of `categories`
+        fractions_N4: x1, y1, x2, y2 in [0, 1]; NaN where an annotation is no object of a record
+        shapes: shape of each target by its row, if shapes were asked for
+        images: the images in the order of the file that are records: with a path and a size, and not left out
+        uncertain: descriptions of refused objects, by the index of their image
+        categories: categories by ascending id
+        problems: what was left out, and why
+        notes: counts of events that are not faults
+    """
+
+    table: BoxTable
+    fractions_N4: np.ndarray
+    shapes: Mapping[int, Shape]
+    images: Sequence[CocoImage]
+    uncertain: Mapping[int, set[str]]
+    categories: tuple[Category, ...]
+    problems: tuple[Problem, ...]
+    notes: Mapping[str, int]
+
+    @property
+    def records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The objects of the records: index in `images` of each image; rows of all objects, and where each begins.
+
+        Returns:
+            Index in `table.image_ids` of each of `images`; rows of the objects in the order of `images`; for each of
+            `images` where its rows begin, and where the last ones end
+        """
+        index_of = {image_id: n for n, image_id in enumerate(self.table.image_ids)}
+        image_R = np.array([index_of[image.id] for image in self.images], np.int64)
+        place_I = np.full(len(self.table.image_ids), -1)
+        place_I[image_R] = np.arange(len(image_R))
+        place_N = np.where(np.isnan(self.fractions_N4[:, 0]), -1, place_I[self.table.image_N])
+        rows_M = np.argsort(place_N, kind="stable")[np.count_nonzero(place_N < 0) :]
+        return image_R, rows_M, np.searchsorted(place_N[rows_M], np.arange(len(image_R) + 1))
+
+    def instances(self, with_uncertain: bool) -> Iterator[Instance]:
+        """Yield the records."""
+        image_R, rows_M, starts_R1 = self.records
+        descs = [self.table.labels[label] for label in self.table.label_N[rows_M].tolist()]
+        boxes = self.fractions_N4[rows_M].tolist()
+        flags, areas = self.table.flags_N[rows_M].tolist(), self.table.area_N[rows_M].tolist()
+        objects: list[Object] = []
+        for n, row in enumerate(rows_M.tolist()):
+            fields: dict[str, Any] = {"desc": descs[n], "bbox": tuple(boxes[n])}
+            if flags[n] & BoxFlag.CROWD.value:
+                fields["iscrowd"] = True
+            if flags[n] & BoxFlag.AREA.value:
+                fields["area"] = areas[n]
+            if row in self.shapes:
+                fields["geometry"] = self.shapes[row]
+            objects.append(Object.model_construct(**fields))
+        starts = starts_R1.tolist()
+        for n, image in enumerate(self.images):
+            names = self.uncertain.get(int(image_R[n])) if with_uncertain else None
+            values: dict[str, Any] = {} if names is None else {UNCERTAIN: sorted(names)}
+            values |= {"width": image.width, "height": image.height, "image_id": image.id}
+            own = tuple(objects[starts[n] : starts[n + 1]])
+            yield Instance.model_construct(image=image.file_name, **values, objects=own)
 
 
 def read_coco(
@@ -30,39 +103,193 @@ def read_coco(
     on_bad_box: OnBadBox | None = None,
     geometry: Geometry | None = None,
     folder: str | os.PathLike[str] | None = None,
-) -> tuple[tuple[Instance, ...], tuple[Problem, ...], dict[str, int], tuple[Category, ...], CocoTables]:
-    """Return instances, problems, notes, categories and table rows of a COCO document; see `read_annotations`."""
-    problems: list[Problem] = []
-    notes: Counter[str] = Counter()
-    lists = document["categories"], document["images"]
-    annotations = document["annotations"]
-    reader = CocoReader(*lists, source, problems, notes, on_bad_box, image_size, folder, geometry, lambda: annotations)
-    objects: dict[ImageId, list[Object]] = {image_id: [] for image_id in reader.usable}
-    rows: list[CocoAnnotation] = []
-    for position, record in enumerate(annotations):
-        placement = reader.place(record, position)
-        if placement is None:
-            continue
-        row, has_area, corners, shape = placement
-        if corners is not None:
-            fields: dict[str, Any] = {"desc": reader.categories[row.category].name, "bbox": corners}
-            if row.iscrowd:
-                fields["iscrowd"] = True
-            if has_area:
-                fields["area"] = row.area
-            if shape is not None:
-                fields["geometry"] = shape
-            objects[reader.images[row.image].id].append(Object.model_construct(**fields))
-        rows.append(row)
-    reader.check_images()
-    left_out = reader.left_out()
-    notes[WITH_REFUSED] += len(left_out)
-    instances = []
-    for image in reader.given:
-        if image.id not in objects or image.id in left_out:
-            continue
-        names = reader.uncertain.get(image.id) if on_bad_box else None
-        values: dict[str, Any] = {} if names is None else {UNCERTAIN: sorted(names)}
-        values |= {"width": image.width, "height": image.height, "image_id": image.id}
-        instances.append(Instance.model_construct(image=image.file_name, **values, objects=tuple(objects[image.id])))
-    return tuple(instances), tuple(problems), dict(+notes), reader.categories, CocoTables(reader.images, tuple(rows))
+) -> CocoContent:
+    """Return the content of a COCO document; see `read_annotations`."""
+    annotations = AnnotationColumns(whole=geometry is not None)
+    annotations.add(document["annotations"])
+    further = annotations.other.values()
+    reader = CocoReader(document["categories"], document["images"], source, image_size, folder, further)
+    return content_of(annotations, reader, on_bad_box, geometry)
+
+
+def content_of(
+    annotations: AnnotationColumns, reader: CocoReader, on_bad_box: OnBadBox | None, geometry: Geometry | None = None
+) -> CocoContent:
+    """Return the content of a document of which the annotations are columns.
+
+    Args:
+        annotations: the list of annotations
+        reader: the other two lists
+        on_bad_box: how to treat images with refused objects, see `read_annotations`
+        geometry: the shape of every target; None for boxes
+
+    Raises:
+        InputError: no annotation belongs to an image of the document
+    """
+    return _Content(annotations, reader, on_bad_box, geometry).read()
+
+
+@dataclass
+class _Content:
+    """The steps from columns to content.
+
+    Attributes:
+        problems: problem of each annotation that is left out, with its position
+        with_image: images that a refused target may take along
+        uncertain: see `CocoContent`
+        sources: the annotation of each row that is not plain
+    """
+
+    annotations: AnnotationColumns
+    reader: CocoReader
+    on_bad_box: OnBadBox | None
+    geometry: Geometry | None
+    problems: list[tuple[int, Problem]] = field(default_factory=list)
+    with_image: set[int] = field(default_factory=set)
+    uncertain: dict[int, set[str]] = field(default_factory=dict)
+
+    def read(self) -> CocoContent:
+        reader, notes = self.reader, self.reader.notes
+        table = self._rows()
+        crowd_N = table.has(BoxFlag.CROWD)
+        notes[ZERO_AREA] += int((table.sides_N2 == 0).any(axis=1).sum())
+        notes[CROWDS] += int(crowd_N.sum())
+        usable_I = np.array([bool(image.file_name and image.width) for image in reader.images], bool)
+        fractions_N4, clipped_N = self._place(table, usable_I)
+        shapes = {} if self.geometry is None else self._shapes(table, fractions_N4, self.geometry)
+        notes[CLIPPED] += int(clipped_N.sum())
+        is_target_N = ~np.isnan(fractions_N4[:, 0]) & ~crowd_N
+        flags_N = table.flags_N | np.where(is_target_N, BoxFlag.TARGET, 0) | np.where(clipped_N, BoxFlag.CLIPPED, 0)
+        left_out = self.with_image if self.on_bad_box == "drop_image" else set()
+        kept = [image for image in reader.given if usable_I[(n := reader.image_index[image.id])] and n not in left_out]
+        notes[WITH_REFUSED] += sum(bool(usable_I[n]) for n in left_out)
+        self.problems.sort(key=lambda pair: pair[0])
+        return CocoContent(
+            table.with_flags(flags_N),
+            fractions_N4,
+            shapes,
+            kept,
+            self.uncertain,
+            reader.categories,
+            (*reader.problems, *(problem for _, problem in self.problems)),
+            dict(+notes),
+        )
+
+    def _rows(self) -> BoxTable:
+        """Return the valid annotations; each other one is a problem, and may take its image along."""
+        reader = self.reader
+        ints_N5, floats_N5 = self.annotations.numbers
+        image_N = _index_of(ints_N5[:, 1], reader.image_index)
+        category_N = _index_of(ints_N5[:, 2], reader.category_index)
+        known_N = (image_N >= 0) & (category_N >= 0)
+        further: list[tuple[int, Annotation]] = []
+        unknown_image: Problem | None = None
+        others = dict(self.annotations.other)
+        for ints, floats in zip(ints_N5[~known_N].tolist(), floats_N5[~known_N].tolist(), strict=True):
+            others[ints[0]] = record_of(ints, floats)
+        for position in sorted(others):
+            record = others[position]
+            try:
+                row = reader.row(record)
+                if row is not None:
+                    further.append((position, row))
+                    reader.notes[PHRASES] += not PHRASE_KEYS.isdisjoint(record)
+            except InputError as error:
+                name, _, message = str(error).partition(": ")
+                problem = Problem(self._where(position, record), name, message, is_box=True)
+                self.problems.append((position, problem))
+                unknown_image = unknown_image or (problem if name == "image_id" else None)
+                image, category, with_image = reader.named_by(record)
+                self._refuse(image, category, with_image)
+        reader.notes.update(self.annotations.notes)
+        reader.check_images(None if known_N.any() else unknown_image)
+        more = [(row.image, row.category, row.iscrowd) for _, row in further]
+        more_ints = np.array([(position, *row) for (position, _), row in zip(further, more, strict=True)], np.int64)
+        more_floats = [(*row.bbox_xywh, _NO_AREA if row.area is None else row.area) for _, row in further]
+        plain_ints = np.stack([ints_N5[:, 0], image_N, category_N, ints_N5[:, 4]], axis=1)[known_N]
+        all_ints = np.concatenate([plain_ints, more_ints.reshape(-1, 4)])
+        order_N = np.argsort(all_ints[:, 0], kind="stable")
+        position_N, image_N, category_N, crowd_N = all_ints[order_N].T
+        floats = np.concatenate([floats_N5[known_N], np.array(more_floats, np.float64).reshape(-1, 5)])[order_N]
+        low_N2, sides_N2, area_N = floats[:, :2], floats[:, 2:4], floats[:, 4]
+        has_area_N = ~np.isnan(area_N)
+        with np.errstate(over="ignore"):
+            return BoxTable.of(
+                image_N,
+                category_N,
+                np.concatenate([low_N2, low_N2 + sides_N2], axis=1),
+                sides_N2=sides_N2,
+                area_N=np.where(has_area_N, area_N, sides_N2[:, 0] * sides_N2[:, 1]),
+                flags_N=np.where(crowd_N == 1, BoxFlag.CROWD, 0) | np.where(has_area_N, BoxFlag.AREA, 0),
+                row_N=position_N,
+                order_N=position_N,
+                image_ids=tuple(image.id for image in reader.images),
+                names=tuple(image.file_name for image in reader.images),
+                sizes_I2=[(image.width or np.nan, image.height or np.nan) for image in reader.images],
+                labels=tuple(category.name for category in reader.categories),
+            )
+
+    def _place(self, table: BoxTable, usable_I: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the boxes as fractions, NaN where they are no object of a record, and whether they were clipped."""
+        unteachable_L = np.isin(np.arange(len(table.labels)), list(self.reader.unteachable))
+        in_record_N = usable_I[table.image_N]
+        nameless_N = in_record_N & unteachable_L[table.label_N]
+        for n in np.flatnonzero(nameless_N).tolist():  # the problem is listed for the category
+            self._refuse(int(table.image_N[n]), int(table.label_N[n]), with_image=True)
+        rows_n = np.flatnonzero(in_record_N & ~nameless_N)
+        grid = CoordGrid() if self.on_bad_box else None
+        placed = place(table.boxes_N4[rows_n], table.sizes_I2[table.image_N[rows_n]], grid=grid)
+        for n, error in placed.faults.items():
+            self._refuse_box(table, int(rows_n[n]), error)
+        placed.fractions_N4[list(placed.faults)] = np.nan
+        fractions_N4, clipped_N = np.full((len(table), 4), np.nan), np.zeros(len(table), bool)
+        fractions_N4[rows_n], clipped_N[rows_n] = placed.fractions_N4, placed.clipped_N
+        return fractions_N4, clipped_N
+
+    def _refuse_box(self, table: BoxTable, row: int, error: InputError) -> None:
+        image, crowd = int(table.image_N[row]), bool(table.flags_N[row] & BoxFlag.CROWD.value)
+        self._refuse(image, int(table.label_N[row]), not isinstance(error, SmallBoxError) and not crowd)
+        numbers = ", ".join(f"{v:g}" for v in (*table.boxes_N4[row, :2].tolist(), *table.sides_N2[row].tolist()))
+        message = f"[{numbers}] of {table.names[image]}: {error}"
+        position = int(table.row_N[row])
+        self.problems.append((position, Problem(self._where(position), "bbox", message, True, is_box=True)))
+
+    def _shapes(self, table: BoxTable, fractions_N4: np.ndarray, kind: Geometry) -> dict[int, Shape]:
+        """Return the shape of each target; the box of one without a shape becomes NaN, and a problem is listed."""
+        shapes: dict[int, Shape] = {}
+        for n in np.flatnonzero(~np.isnan(fractions_N4[:, 0]) & ~table.has(BoxFlag.CROWD)).tolist():
+            image, category, position = int(table.image_N[n]), int(table.label_N[n]), int(table.row_N[n])
+            record, (width, height) = self.annotations.other[position], table.sizes_I2[image].tolist()
+            if outline := self.reader.turned(record, record["bbox"]):
+                record = {**record, "segmentation": [outline]}
+            x1, y1, x2, y2 = fractions_N4[n].tolist()
+            names = self.reader.keypoint_names.get(category)
+            try:
+                size = int(width), int(height)
+                shapes[n] = coco_shape(record, kind, (x1, y1, x2, y2), size, names, self.reader.notes)
+            except InputError as error:
+                self._refuse(image, category, not isinstance(error, SmallBoxError))
+                name, _, message = str(error).partition(": ")
+                problem = Problem(self._where(position, record), name, message, True, is_box=True)
+                self.problems.append((position, problem))
+                fractions_N4[n] = np.nan
+        return shapes
+
+    def _refuse(self, image: int | None, category: int | None, with_image: bool) -> None:
+        """Keep in mind a refused object, and with `with_image` that its image may have to be left out."""
+        if image is None:
+            return
+        if with_image:
+            self.with_image.add(image)
+        if category is not None:
+            self.uncertain.setdefault(image, set()).add(self.reader.categories[category].name)
+
+    def _where(self, position: int, record: Any = None) -> str:
+        record = self.annotations.record(position) if record is None else record
+        label = f" (id {record['id']})" if isinstance(record, Mapping) and "id" in record else ""
+        return f"{self.reader.source}: annotations[{position}]{label}"
+
+
+def _index_of(id_N: np.ndarray, index: Mapping[int | str, int]) -> np.ndarray:
+    """Return the index of the row with each id, -1 where no row has it."""
+    return np.array([index.get(value, -1) for value in id_N.tolist()], np.int64)

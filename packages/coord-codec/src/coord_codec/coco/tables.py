@@ -5,11 +5,17 @@ Format: https://cocodataset.org/#format-data. Boxes are [x, y, width, height] in
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 ImageId = int | str
+LISTS = ("images", "annotations", "categories")
+"""The lists of a COCO document."""
+
+
+def is_coco(document: Any) -> bool:
+    """Return whether a JSON document is COCO detection annotations."""
+    return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in LISTS)
 
 
 class Category(NamedTuple):
@@ -48,49 +54,3 @@ class CocoImage(NamedTuple):
     file_name: str
     width: int | None
     height: int | None
-
-
-class CocoAnnotation(NamedTuple):
-    """An annotation of a COCO file.
-
-    Attributes:
-        image: index of its image in `CocoTables.images`
-        category: index of its category in `AnnotationSet.categories`
-        bbox_xywh: x, y, width and height in pixels; for a rotated box those of the upright box around it
-        area: area in square pixels; the area of the box if the file has none
-        iscrowd: whether it is a crowd region, which covers many objects
-        is_target: whether it is a training target
-    """
-
-    image: int
-    category: int
-    bbox_xywh: tuple[float, float, float, float]
-    area: float
-    iscrowd: bool
-    is_target: bool
-
-
-@dataclass(frozen=True)
-class CocoTables:
-    """The valid rows of a COCO file.
-
-    Attributes:
-        images: images by ascending id, numbers before text
-        annotations: annotations in the order of the file
-    """
-
-    images: tuple[CocoImage, ...]
-    annotations: tuple[CocoAnnotation, ...]
-
-    def select(self, image_ids: Collection[ImageId | None]) -> CocoTables:
-        """Return the images with these ids and their annotations that are training targets or crowd regions."""
-        kept = [i for i, image in enumerate(self.images) if image.id in image_ids]
-        new_index = {old: i for i, old in enumerate(kept)}
-        return CocoTables(
-            tuple(self.images[i] for i in kept),
-            tuple(
-                a._replace(image=new_index[a.image])
-                for a in self.annotations
-                if a.image in new_index and (a.is_target or a.iscrowd)
-            ),
-        )

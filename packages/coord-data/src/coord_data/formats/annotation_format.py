@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING
 
 from coord_codec import AnnotationSet
 from coord_codec.records import raise_for_refused
+from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
 from coord_data.raw import Reading
 from coord_data.source import Source
 
 if TYPE_CHECKING:
-    from coord_data.image_file import ImageFile, ImageFolder
+    from coord_data.image_file import ImageFolder
+    from coord_data.looking.looks import Looks
     from coord_data.object_rules import ObjectRules
     from coord_data.raw_boxes import RawBoxes
+
+
+def _no_looks() -> Looks:
+    from coord_data.looking.looks import Looks  # which needs NumPy, unlike the names of the formats
+
+    return Looks.of(())
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Evidence:
         notes: notes for the user on how it was read
         raw: the numbers as the source states them
         folder: the images that were opened
-        files: what a look at each image of `raw` showed; empty before `gather_evidence`
+        files: what a look at each image of `raw` told; empty before `gather_evidence`
     """
 
     named: Path
@@ -43,7 +51,7 @@ class Evidence:
     notes: tuple[str, ...]
     raw: RawBoxes = field(repr=False)
     folder: ImageFolder = field(repr=False)
-    files: tuple[ImageFile, ...] = field(default=(), repr=False)
+    files: Looks = field(default_factory=_no_looks, repr=False)
 
 
 @dataclass(frozen=True)
@@ -103,7 +111,7 @@ class AnnotationFormat:
             InputError: the source cannot be read, or (`rules.on_bad_box` is `error`) an object is refused.
         """
         # The names of the formats are known without NumPy and Pillow; reading needs both.
-        from coord_data.image_file import FULL_CHECK_LIMIT, ImageFolder
+        from coord_data.image_file import ImageFolder
         from coord_data.raw_boxes import raw_of_reading
         from coord_data.read_as import ReadAs
         from coord_data.reread import reread
@@ -114,7 +122,11 @@ class AnnotationFormat:
         reading = self.read(source, rules.images)
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
         reading = replace(reading, images=images_read)
-        folder = ImageFolder(reading.root, decode=len(images_read) <= FULL_CHECK_LIMIT)
+        folder = ImageFolder(reading.root)
+        if any(image.size is None and image.name for image in images_read):  # all workers look for the sizes
+            stated = raw_of_reading(reading, self.name)
+            base = None if rules.allow_outside else reading.root
+            folder.look_at_all(stated.files, stated.compared_images(), base)
         if rules.read_as is not None:
             reading = reread(reading, ReadAs.parse(rules.read_as), folder.size)
         annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry)
@@ -124,7 +136,5 @@ class AnnotationFormat:
         return Evidence(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
 
 
-FORMATS: dict[str, AnnotationFormat] = {}
+FORMATS: Registry[AnnotationFormat] = Registry("annotation format")
 """Formats by name in the order in which they are tried, those of `register_reader` first."""
-OWN: set[str] = set()
-"""Names of the formats of `register_reader`, which are asked before anything is said about a source."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from coord_codec import AnnotationSet
-from coord_codec.annotations import records_in
+from coord_codec.annotations import records_in, used_in_training
 from coord_codec.files import read_json
 from coord_codec.records import raise_for_refused
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from coord_data.stream.coco import CocoRecords
     from coord_data.stream.lines import LineRecords
 
+_BATCH = 4096
+"""Number of records that are converted at a time."""
 SUMMARY = ".summary.json"
 """Suffix of the summary beside an instance file that `prepare` wrote; its key `images` is the image folder."""
 
@@ -37,12 +39,13 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
 
     folder = ImageFolder(rules.images or source.path.parent, decode=not has_many(source))
     found = records_of(source, rules, folder.size, image_row)
-    records = Records.of_rows(found.rows())
+    records = Records.of_batches(found.batches(_BATCH))
     if rules.on_bad_box == "error":
         raise_for_refused(found.problems)
-    facts = tuple(found.problems), found.categories, dict(+found.notes), folder.root, found.tables
-    annotations, stated = AnnotationSet(records, *facts), found.stated
-    raw = raw_of_records if stated is None else partial(raw_of_coco, stated)
+    table = None if found.table is None else used_in_training(found.table, records.image_ids)
+    facts = tuple(found.problems), found.categories, dict(+found.notes), folder.root, table
+    annotations = AnnotationSet(records, *facts)
+    raw = raw_of_records if found.table is None else partial(raw_of_coco, found.table)
     base, boxes = rules.images or base_of(source.path), raw(annotations, found.source)
     return Evidence(source.named, annotations, folder.root, base, source.format, (), boxes, folder)
 

@@ -7,15 +7,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from coord_codec import AnnotationSet, CoordGrid, Geometry, InputError, Instance, Object, Problem, Shape, geometry_of
-from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, place_box, widened
+from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, widened
 from coord_codec.coco.shapes import coco_shape
 from coord_codec.coco.tables import categories_named
+from coord_codec.geometry.base import Box
+from coord_codec.placing import CLIPPED, place
 from coord_codec.records import UniqueIds, check_description, with_uncertain
 from coord_data.raw import RawImage, RawObject, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
-_GRID = CoordGrid()
 _NOMINAL = (1000, 1000)
 """Size of an image whose size is unknown, for shapes in fractions."""
 
@@ -37,82 +40,134 @@ def collect(
     kind = geometry_of(geometry)
     problems: list[Problem] = []
     notes: Counter[str] = Counter()
-    instances: list[Instance] = []
+    images: list[tuple[RawImage, str, tuple[int, int] | None] | Problem] = []
     ids = UniqueIds()
     for raw in reading.images:
         name = _relative(raw.name, reading.root)
         fault = raw.fault or ("" if name else "expected the path of an image, found none")
         repeated = ids.fault(raw.image_id, raw.where)
         if repeated or fault:
-            problems.append(repeated or Problem(raw.where, "", fault))
+            images.append(repeated or Problem(raw.where, "", fault))
+        else:
+            images.append((raw._replace(objects=tuple(raw.objects)), name, raw.size or image_size(name)))
+    usable = [image for image in images if not isinstance(image, Problem)]
+    places = iter(_places([(stated, size) for raw, _, size in usable for stated in raw.objects]))
+    instances: list[Instance] = []
+    for image in images:
+        if isinstance(image, Problem):
+            problems.append(image)
             continue
+        raw, name, size = image
         notes.update(raw.notes)
-        size = raw.size or image_size(name)
-        objects, refused, target_refused = _objects(raw, size, kind, problems, notes)
+        objects: list[Object] = []
+        refused: list[str] = []
+        target_refused = False
+        for stated in raw.objects:
+            try:
+                fields = _fields(stated, size, next(places), kind, notes)
+            except ValueError as error:
+                refused.append(stated.desc)
+                target_refused |= not isinstance(error, SmallBoxError) and not stated.ignored
+                problems.append(Problem(stated.where, "", str(error), is_box=True))
+                continue
+            notes.update(stated.notes)
+            if kind.is_box:
+                notes.update(stated.as_box)
+            notes[IGNORED] += stated.ignored
+            crowd: dict[str, Any] = {"iscrowd": True} if stated.ignored else {}
+            objects.append(Object.model_construct(desc=stated.desc, **fields, **crowd))
         if target_refused and on_bad_box == "drop_image":
             notes[REFUSED] += 1
             continue
         width, height = size or (None, None)
         id_field = {"image_id": raw.image_id} if raw.image_id is not None else {}
-        fields = {"image": name, "width": width, "height": height, **id_field, **raw.extra, "objects": objects}
-        instances.append(with_uncertain(Instance.model_construct(**fields), refused))
+        values = {"image": name, "width": width, "height": height, **id_field, **raw.extra, "objects": tuple(objects)}
+        instances.append(with_uncertain(Instance.model_construct(**values), refused))
     categories = categories_named({o.desc for instance in instances for o in instance.objects})
     return AnnotationSet(tuple(instances), tuple(problems), categories, dict(+notes), reading.root)
 
 
-def _objects(
-    raw: RawImage, size: tuple[int, int] | None, kind: Geometry, problems: list[Problem], notes: Counter[str]
-) -> tuple[tuple[Object, ...], list[str], bool]:
-    """Return the objects of an image, the descriptions of refused ones, and whether one of those is a target."""
-    objects, refused, target_refused = [], [], False
-    for stated in raw.objects:
+_Place = tuple[Box, bool]
+"""A box in [0, 1], and whether it was clipped."""
+
+
+def _places(objects: Sequence[tuple[RawObject, tuple[int, int] | None]]) -> list[_Place | ValueError | None]:
+    """Return the place of each object in an image of a size, or why it has none; None for a point."""
+    places: list[_Place | ValueError | None] = [None] * len(objects)
+    rows: list[int] = []
+    extents: list[tuple[float, float]] = []
+    slacks: list[tuple[float, float]] = []
+    for n, (stated, size) in enumerate(objects):
         try:
-            placed = _place(stated, size, kind, notes)
+            _check(stated, size)
         except ValueError as error:
-            refused.append(stated.desc)
-            target_refused |= not isinstance(error, SmallBoxError) and not stated.ignored
-            problems.append(Problem(stated.where, "", str(error), is_box=True))
+            places[n] = error
             continue
-        notes.update(stated.notes)
-        if kind.is_box:
-            notes.update(stated.as_box)
-        notes[IGNORED] += stated.ignored
-        placed |= {"iscrowd": True} if stated.ignored else {}
-        objects.append(Object.model_construct(desc=stated.desc, **placed))
-    return tuple(objects), refused, target_refused
+        if not stated.is_point:
+            rows.append(n)
+            extents.append(_extent(stated, size))
+            slacks.append((CLIP_PIXELS, CLIP_PIXELS) if stated.unit == "pixels" else _shares_of_a_pixel(size))
+    corners = [objects[n][0].corners_xyxy for n in rows]
+    boxes_M4, extent_M2, slack_M2 = (
+        np.array(values, np.float64).reshape(-1, width) for values, width in ((corners, 4), (extents, 2), (slacks, 2))
+    )
+    placed = place(boxes_M4, extent_M2, slack_M2, CoordGrid())
+    for m, box in enumerate(placed.fractions_N4.tolist()):
+        places[rows[m]] = placed.faults.get(m) or ((box[0], box[1], box[2], box[3]), bool(placed.clipped_N[m]))
+    return places
 
 
-def _place(stated: RawObject, size: tuple[int, int] | None, kind: Geometry, notes: Counter[str]) -> dict[str, Any]:
-    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape.
+def _check(stated: RawObject, size: tuple[int, int] | None) -> None:
+    """Check what makes an object one of its image, apart from where it lies.
 
     Raises:
-        InputError: it is no object of its image, or has no such shape
-        SmallBoxError: it is too small for the grid
+        ValueError: it is none
     """
     if stated.fault:
         raise InputError(stated.fault)
     check_description(stated.desc)
     if len(stated.corners_xyxy) != 4 or not all(abs(v) < float("inf") for v in stated.corners_xyxy):
         raise InputError(f"expected four finite numbers, found {list(stated.corners_xyxy)}")
-    if stated.unit == "pixels":
-        if size is None:
-            raise InputError("a box in pixels, but the size of its image is unknown: it is missing or not an image")
-        extent, slack = (float(size[0]), float(size[1])), (CLIP_PIXELS, CLIP_PIXELS)
-    else:
-        extent, slack = (1.0, 1.0), (CLIP_PIXELS / size[0], CLIP_PIXELS / size[1]) if size else (0.0, 0.0)
-    if stated.is_point:
-        return _point(stated, extent, kind)
-    corners, clipped = place_box(stated.corners_xyxy, *extent, grid=_GRID, slack=slack)
-    notes[f"boxes clipped by at most {CLIP_PIXELS:g} pixel"] += clipped
+    if stated.unit == "pixels" and size is None:
+        raise InputError("a box in pixels, but the size of its image is unknown: it is missing or not an image")
+
+
+def _extent(stated: RawObject, size: tuple[int, int] | None) -> tuple[float, float]:
+    """Return width and height of an image in the unit of an object."""
+    return (float(size[0]), float(size[1])) if stated.unit == "pixels" and size is not None else (1.0, 1.0)
+
+
+def _shares_of_a_pixel(size: tuple[int, int] | None) -> tuple[float, float]:
+    return (CLIP_PIXELS / size[0], CLIP_PIXELS / size[1]) if size else (0.0, 0.0)
+
+
+def _fields(
+    stated: RawObject,
+    size: tuple[int, int] | None,
+    placed: _Place | ValueError | None,
+    kind: Geometry,
+    notes: Counter[str],
+) -> dict[str, Any]:
+    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape.
+
+    Raises:
+        ValueError: it has no place in its image, or has no such shape
+    """
+    if isinstance(placed, ValueError):
+        raise placed
+    if placed is None:
+        return _point(stated, _extent(stated, size), kind)
+    box, clipped = placed
+    notes[CLIPPED] += clipped
     if kind.is_box or stated.ignored:
-        return {"bbox": corners}
+        return {"bbox": box}
     # One conversion for all formats: that of COCO, in pixels.
     size = size or _NOMINAL
     record = {"segmentation": stated.outlines, "keypoints": list(stated.keypoints)}
     if stated.unit == "fractions":
         record["segmentation"] = [_scaled(outline, size) for outline in stated.outlines]
         record["keypoints"] = _scaled(stated.keypoints, (*size, 1.0))
-    return {"bbox": corners, "geometry": coco_shape(record, kind, corners, size, stated.keypoint_names, notes)}
+    return {"bbox": box, "geometry": coco_shape(record, kind, box, size, stated.keypoint_names, notes)}
 
 
 def _point(stated: RawObject, extent: tuple[float, float], kind: Geometry) -> dict[str, Any]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from coord_codec import AnnotationSet, InputError, Instance
+from coord_codec.counts import counted
+from coord_codec.html import fragment, notes, table
 from coord_data.finding import Finding, most_severe_first
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.yolo import HeldOut
-from coord_data.image_file import ImageFile, ImageFolder
+from coord_data.image_file import ImageFolder
 from coord_data.image_set import ImageSet, gather_evidence
 from coord_data.inspection import duplicates, names, records
 from coord_data.inspection.numbers.class_numbers import shifted_classes
@@ -20,7 +23,9 @@ from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
 from coord_data.inspection.turned import examine_turned
+from coord_data.looking.looks import Looks
 from coord_data.raw_boxes import RawBoxes
+from coord_data.records import Records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -41,7 +46,7 @@ class Examination:
         findings: the most severe first
         annotations: the usable records, and the problems of the others
         raw: the boxes as the annotation file states them
-        files: properties of each image file
+        files: what a look at each image file told
         root: folder of the images
         leak_roots: folders of the training images and of the held-out images, if it was compared with another set
     """
@@ -49,7 +54,7 @@ class Examination:
     findings: tuple[Finding, ...]
     annotations: AnnotationSet
     raw: RawBoxes
-    files: tuple[ImageFile, ...] = field(repr=False)
+    files: Looks = field(repr=False)
     root: Path
     leak_roots: tuple[Path, Path] | None = None
 
@@ -57,18 +62,45 @@ class Examination:
         """Return a copy with further findings."""
         return replace(self, findings=tuple(most_severe_first([*self.findings, *further])))
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the findings."""
+        rows = [(f.severity, f.code, f.message, f.count, f.fix) for f in self.findings]
+        counts = f"{counted(len(self.raw.files), 'image')}, {counted(len(self.raw), 'box', 'boxes')}"
+        head = ("severity", "finding", "what was found", "records", "what to do")
+        told = notes([counts if rows else f"{counts}: nothing wrong was found"])
+        return fragment(told + (table(head, rows, words=5) if rows else ""))
+
+    @cached_property
+    def _records(self) -> Records:
+        return Records.of(self.annotations.instances)
+
+    def _with_image(self, places: Iterable[int]) -> list[int]:
+        """Return the indices of the records of some images."""
+        chosen = {self.raw.files[i] for i in places}
+        return [i for i, name in enumerate(self._records.names) if name in chosen]
+
+    @cached_property
+    def usable(self) -> np.ndarray:
+        """Indices of the records with an image that can be used."""
+        faulty = self._with_image(self.files.faults) if self.files.faults else []
+        return np.setdiff1d(np.arange(len(self._records)), faulty)
+
     @property
-    def usable(self) -> list[Instance]:
-        """The records with an image that can be used; of a large set also those whose image was not looked at."""
-        faulty = {name for name, file in zip(self.raw.files, self.files, strict=True) if file.fault}
-        return [instance for instance in self.annotations.instances if instance.image not in faulty]
+    def usable_boxes(self) -> int:
+        """Number of training targets of the usable records."""
+        return int(self._records.target_counts[self.usable].sum())
+
+    @property
+    def boxes(self) -> np.ndarray:
+        """Corners of the targets of all records, in [0, 1]."""
+        return self._records.boxes[1]
 
     @property
     def shown(self) -> list[Instance]:
-        """Evenly spaced ones of the usable records whose image was opened, to be shown on the page."""
-        opened = {name for name, file in zip(self.raw.files, self.files, strict=True) if file.size is not None}
-        usable = [instance for instance in self.usable if instance.image in opened]
-        return [usable[i] for i in spread_indices(len(usable))]
+        """Evenly spaced ones of the usable records, to be shown on the page."""
+        opened, names = set(self.raw.files), self._records.names
+        usable = [i for i in self.usable.tolist() if names[i] in opened]
+        return [self._records[usable[i]] for i in spread_indices(len(usable))]
 
 
 def spread_indices(count: int) -> list[int]:
@@ -129,8 +161,7 @@ def examination_of(
     findings += shifted_classes(raw.class_numbers)
     unit, boxes_fit, explained, turned = "", False, False, set[int]()
     if len(raw):
-        stated_I2 = raw.stated_I2.tolist()
-        sizes_I2 = np.array([file.size or stated for file, stated in zip(files, stated_I2, strict=True)], np.float64)
+        sizes_I2 = np.where(files.sizes > 0, files.sizes, raw.stated_I2)
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
         geometry_findings, meaning = examine_geometry(raw, sizes_I2, _suitable_sample(raw, sizes_I2, files, root))
         explained = any(f.severity == "error" and f.code != "unknown_numbers" for f in geometry_findings)
@@ -154,7 +185,7 @@ def examination_of(
     return Examination(tuple(most_severe_first(findings)), annotations, raw, files, root, leak_roots)
 
 
-def _images_of(data: Data | HeldOut, rules: ReadingRules | None) -> tuple[Sequence[str], Sequence[ImageFile], Path]:
+def _images_of(data: Data | HeldOut, rules: ReadingRules | None) -> tuple[Sequence[str], Looks, Path]:
     """Return paths, files and folder of the images of a set that is compared with another."""
     if isinstance(data, HeldOut):
         return data.names, ImageFolder(data.root).look_at_all(data.names), data.root
@@ -179,22 +210,22 @@ def evidence_of(data: Data, rules: ReadingRules | None = None) -> Evidence:
     return data.evidence
 
 
-def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Sequence[ImageFile], root: Path) -> Sample:
+def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Looks, root: Path) -> Sample:
     """Return thumbnails with their boxes; images with an EXIF orientation are used only if the others are too few.
 
     They are not used if `examine_turned` finds that their boxes refer to the stored pixels.
     """
     sample = _sample(raw, files, upright=True)
-    if len(sample.maps) >= ENOUGH or all(file.orientation == 1 for file in files):
+    if len(sample.maps) >= ENOUGH or (files.orientations == 1).all():
         return sample
     findings, _ = examine_turned(raw, files, root, declared_meaning(raw, sizes_I2, sample).boxes_N4)
     return sample if any(finding.severity == "error" for finding in findings) else _sample(raw, files, upright=False)
 
 
-def _sample(raw: RawBoxes, files: Sequence[ImageFile], upright: bool) -> Sample:
+def _sample(raw: RawBoxes, files: Looks, upright: bool) -> Sample:
     """Return the thumbnails with their boxes, of all images or only of those that are stored upright."""
-    kept = [i for i, file in enumerate(files) if file.small is not None and (file.orientation == 1 or not upright)]
-    maps = EdgeMaps.of(small for i in kept if (small := files[i].small) is not None)
+    kept = [i for i in files.compared if files.orientations[i] == 1 or not upright]
+    maps = EdgeMaps.of(small for i in kept if (small := files.thumbnail(i)) is not None)
     place = np.full(len(files), -1)
     place[kept] = np.arange(len(kept))
     rows_n = np.flatnonzero(place[raw.image_N] >= 0)

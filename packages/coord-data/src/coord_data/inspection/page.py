@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +31,7 @@ from coord_codec.html import (
     tiles,
 )
 from coord_codec.images import ImageError, data_url, decode_image
+from coord_data.alike import records_of
 from coord_data.finding import Finding
 from coord_data.inspection.examine import Examination
 
@@ -94,23 +95,23 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
         added: parts of another program
         shown: records whose images are shown, unless `added` brings its own section
     """
-    found, raw, usable = examination.findings, examination.raw, examination.usable
+    found, raw, usable = examination.findings, examination.raw, len(examination.usable)
     severities = Counter(finding.severity for finding in found)
     summary = ", ".join(counted(n, severity) for severity, n in severities.items()) or "none"
     rows = [(f.severity, f.code, f.message, f.evidence, f.count, f.fix) for f in found]
     listed = f'<div class="findings">{table(("", "code", "fault", "evidence", "records", "fix"), rows)}</div>'
     scale = CoordGrid().scale
-    boxes = [target.bbox for instance in examination.annotations.instances for target in instance.targets]
-    sides = [min(b[2] - b[0], b[3] - b[1]) * scale for b in boxes]
-    counts = np.bincount(raw.image_N, minlength=len(raw.files)).tolist()
+    boxes_N4 = examination.boxes
+    sides = (boxes_N4[:, 2:] - boxes_N4[:, :2]).min(axis=1) * scale
+    counts = np.bincount(raw.image_N, minlength=len(raw.files))
     distributions = (
         histogram("Shorter side of the boxes", sides, f"bins of {scale}"),
         histogram("Objects per image", counts, "objects"),
         _classes(raw.labels),
     )
     cells = [
-        ("Images", len(raw.files), f"{len(usable)} usable"),
-        ("Boxes", len(raw), f"{sum(len(instance.targets) for instance in usable)} usable"),
+        ("Images", len(raw.files), f"{usable} usable"),
+        ("Boxes", len(raw), f"{examination.usable_boxes} usable"),
         ("Refused", len(examination.annotations.problems), _REFUSED),
         *added.tiles,
     ]
@@ -118,7 +119,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
     parts = [
         tiles(cells),
         section("Findings", listed if found else "<p>Nothing wrong was found.</p>", summary),
-        section(*images, f"{len(shown)} of {len(usable)}"),
+        section(*images, f"{len(shown)} of {usable}"),
         section("Classes, sizes, object counts", columns(*distributions)),
         *(
             section(f"{f.code}: {f.message}", _pairs(f, examination), counted(f.count, "record"))
@@ -180,7 +181,8 @@ def _pairs(finding: Finding, examination: Examination) -> str:
     """Return the first pairs of a finding side by side, conflicting boxes drawn on both, and a list of all others."""
     leaks = finding.code == "leakage" and examination.leak_roots
     roots = leaks or (examination.root, examination.root)  # the folders of the first and the second image of each pair
-    records = examination.annotations.instances if finding.code == "conflicting_boxes" else ()
+    conflicting = set(chain(*finding.pairs[:_PAIRS])) if finding.code == "conflicting_boxes" else ()
+    records = records_of(examination.annotations.instances, conflicting)
     slots = label_slots(target.desc for instance in records for target in instance.targets)
     boxes: dict[str, list[list[Drawn]]] = {}
     for instance in records:
@@ -216,7 +218,7 @@ def _classes(labels: Sequence[str]) -> str:
     return f"<details><summary>{counted(len(counts), 'class', 'classes')}</summary>{listed}</details>"
 
 
-def histogram(title: str, values: Sequence[float], unit: str) -> str:
+def histogram(title: str, values: Sequence[float] | np.ndarray, unit: str) -> str:
     """Return a histogram as a table with a bar in each row; empty without values.
 
     Args:
@@ -224,10 +226,11 @@ def histogram(title: str, values: Sequence[float], unit: str) -> str:
         values: numbers to count
         unit: what the numbers count
     """
-    if not values:
+    if not len(values):
         return ""
-    low, high = min(values), max(values)
-    if all(float(value).is_integer() for value in values):
+    values = np.asarray(values, np.float64)
+    low, high = float(values.min()), float(values.max())
+    if (values % 1 == 0).all():
         step = -(-int(high - low + 1) // _BINS)
         edges = np.arange(low, high + step + 1, step, dtype=np.float64)
         labels = [f"{a:.0f}" if step == 1 else f"{a:.0f} to {a + step - 1:.0f}" for a in edges[:-1]]

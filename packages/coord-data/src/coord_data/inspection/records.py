@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,9 @@ from coord_codec import AnnotationSet
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
-from coord_data.image_file import MISSING, ImageFile, where_it_is
+from coord_data.image_file import MISSING, where_it_is
 from coord_data.inspection.numbers.geometry import shuffled
+from coord_data.looking.looks import Looks
 from coord_data.raw_boxes import RawBoxes
 from coord_data.records import Records
 
@@ -21,9 +22,9 @@ USUAL_CROWDS = 0.1
 """Share of crowd regions that is no finding."""
 
 
-def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Path) -> list[Finding]:
+def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Finding]:
     """Report image files that are missing, damaged or outside the image folder."""
-    faults = [(name, file.fault) for name, file in zip(raw.files, files, strict=True) if file.fault]
+    faults = [(raw.files[i], fault) for i, fault in files.faults.items()]
     if not faults:
         return []
     evidence = f"the first: {faults[0][0]}: {faults[0][1]}"
@@ -35,29 +36,30 @@ def unreadable_images(raw: RawBoxes, files: Sequence[ImageFile], annotations: Pa
     return [Finding("unreadable_image", severity, message, evidence, len(faults), fix)]
 
 
-def stated_sizes(
-    raw: RawBoxes, files: Sequence[ImageFile], explained: Set[int], unit: str, boxes_fit: bool
-) -> list[Finding]:
+def stated_sizes(raw: RawBoxes, files: Looks, explained: Set[int], unit: str, boxes_fit: bool) -> list[Finding]:
     """Report images whose stated size differs from the size of the file.
 
     Args:
         raw: the boxes as the annotation file states them
-        files: properties of the image files
+        files: what looks at the image files told
         explained: indices of images whose stated size differs because of their EXIF orientation
         unit: unit of the boxes where it is known: `pixels` of the files, or `stated`
         boxes_fit: whether the boxes fit their own images, so that at most the stated sizes are shuffled
     """
+    sizes_I2, stated_I2 = files.sizes, raw.stated_I2
+    is_known_I = (sizes_I2 > 0).all(axis=1) & np.isfinite(stated_I2).all(axis=1)
+    differing = np.flatnonzero(is_known_I & (stated_I2 != sizes_I2).any(axis=1)).tolist()
     pairs = {
-        i: (tuple(map(int, stated)), file.size)
-        for i, (file, stated) in enumerate(zip(files, raw.stated_I2.tolist(), strict=True))
-        if file.size and np.isfinite(stated).all() and tuple(stated) != file.size and i not in explained
+        i: (tuple(map(int, stated_I2[i].tolist())), tuple(sizes_I2[i].tolist()))
+        for i in differing
+        if i not in explained
     }
     if not pairs:
         return []
     first, (stated, actual) = next(iter(pairs.items()))
     evidence = f"the first: {raw.files[first]} is {actual[0]} x {actual[1]}, stated {stated[0]} x {stated[1]}"
     is_swap = all(stated == actual[::-1] for stated, actual in pairs.values())
-    stated_sizes, actual_sizes = (Counter(sizes) for sizes in zip(*pairs.values(), strict=True))
+    stated_sizes, actual_sizes = (Counter(sizes[k] for sizes in pairs.values()) for k in range(2))
     matching = (stated_sizes & actual_sizes).total()  # one short of all where a list lost a row
     permuted = matching == len(pairs) or (matching >= 0.9 * len(pairs) and len(stated_sizes) >= 3)
     if permuted and not boxes_fit and not is_swap and len(pairs) >= 3:
@@ -75,14 +77,23 @@ def stated_sizes(
 
 def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     """Report boxes that occur more than once in an image with the same description."""
-    rounded = [tuple(round(v, 4) for v in box) for box in raw.numbers_N4.tolist()]  # `np.round` overflows at 1e308
-    occurrences = Counter(zip(raw.image_N.tolist(), raw.labels, rounded, strict=True))
-    repeated = [(key, times) for key, times in occurrences.items() if times > 1]
-    if not repeated:
+    codes = dict[str, int]()
+    label_N = np.fromiter((codes.setdefault(label, len(codes)) for label in raw.labels), np.int64, len(raw))
+    numbers_N4 = raw.numbers_N4
+    rounded_N4, is_small = numbers_N4.copy(), np.abs(numbers_N4) < 1e11  # rounding 1e308 overflows
+    rounded_N4[is_small] = np.round(numbers_N4[is_small], 4)
+    columns = (*rounded_N4.T[::-1], label_N, raw.image_N)
+    order_N = np.lexsort(columns)
+    differs_N = np.any([column[order_N[1:]] != column[order_N[:-1]] for column in columns], axis=0)
+    group_N = np.cumsum(np.concatenate([[False], differs_N])) if len(raw) else np.zeros(0, np.int64)
+    counts = np.bincount(group_N)
+    if not (extra := len(raw) - len(counts)):
         return []
-    extra = sum(times - 1 for _, times in repeated)
-    (image, label, box), times = repeated[0]
-    evidence = f"the first: {label!r} at {list(box)} occurs {times} times in {raw.files[image]}"
+    first_of_group = np.minimum.reduceat(order_N, np.cumsum(counts) - counts)
+    row = int(first_of_group[counts > 1].min())
+    times = int(counts[group_N[np.flatnonzero(order_N == row)[0]]])
+    box = [round(value, 4) for value in numbers_N4[row].tolist()]
+    evidence = f"the first: {raw.labels[row]!r} at {box} occurs {times} times in {raw.files[raw.image_N[row]]}"
     message = f"{extra} of {counted(len(raw), 'box repeats', 'boxes repeat')} another box and its description; the "
     message += "model learns to repeat itself"
     return [Finding("duplicates", by_share(extra, len(raw)), message, evidence, extra, "keep one of each")]

@@ -34,9 +34,8 @@ def write_report(examination: Examination, out: Path, page: Page | None = None) 
 
 def say_findings(examination: Examination) -> None:
     """Print a line for each finding."""
-    usable = sum(len(instance.targets) for instance in examination.usable)
     images = counted(len(examination.raw.files), "image")
-    _LOG.info(f"{images}, {counted(len(examination.raw), 'box', 'boxes')}, {usable:,} of them usable")
+    _LOG.info(f"{images}, {counted(len(examination.raw), 'box', 'boxes')}, {examination.usable_boxes:,} of them usable")
     for finding in examination.findings:
         _LOG.info(f"  {finding}")
     if not examination.findings:

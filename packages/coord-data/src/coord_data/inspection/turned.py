@@ -9,31 +9,32 @@ import numpy as np
 
 from coord_codec.layouts import INVERSE_TURN, TURNS
 from coord_data.finding import Finding
-from coord_data.image_file import ImageFile, look_at
 from coord_data.inspection.numbers.edges import EdgeMaps, z_value
+from coord_data.looking.look import look_at
+from coord_data.looking.looks import Looks
 from coord_data.raw_boxes import RawBoxes
 
 _COMPARED = 60  # images at most
 _CLEAR = 2.0  # z over boxes from which the best of three orientations counts
 
 
-def examine_turned(
-    raw: RawBoxes, files: Sequence[ImageFile], root: Path, boxes_N4: np.ndarray
-) -> tuple[list[Finding], set[int]]:
+def examine_turned(raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray) -> tuple[list[Finding], set[int]]:
     """Return the finding, and the indices of images whose stated size is that of the stored pixels.
 
     Args:
         raw: the boxes as the annotation file states them
-        files: properties of the image files
+        looks: what looks at the image files told
         root: folder of the images
         boxes_N4: corners in [0, 1]
     """
-    rotated = [i for i, file in enumerate(files) if file.orientation != 1 and file.size]
+    sizes_I2 = looks.sizes
+    is_rotated_I = (looks.orientations != 1) & sizes_I2.all(axis=1)
+    rotated = np.flatnonzero(is_rotated_I).tolist()
     if not rotated:
         return [], set()
-    sizes = {i: size for i in rotated if (size := files[i].size) is not None}
-    swapped = {i for i, size in sizes.items() if tuple(raw.stated_I2[i]) == size[::-1] != size}
-    unchanged, best, z = _compare(raw, files, root, boxes_N4, rotated[:_COMPARED])
+    is_swapped_I = (raw.stated_I2 == sizes_I2[:, ::-1]).all(axis=1) & (sizes_I2[:, 0] != sizes_I2[:, 1])
+    swapped = set(np.flatnonzero(is_rotated_I & is_swapped_I).tolist())
+    unchanged, best, z = _compare(raw, looks, root, boxes_N4, rotated[:_COMPARED])
     evidence = f"edge contrast of the boxes on the upright images: {unchanged:.3f} as stated, {best:.3f} rotated"
     evidence += f", z {z:.1f}; {len(swapped)} stated sizes are those before rotation"
     count = len(rotated)
@@ -50,18 +51,18 @@ def examine_turned(
 
 
 def _compare(
-    raw: RawBoxes, files: Sequence[ImageFile], root: Path, boxes_N4: np.ndarray, rotated: Sequence[int]
+    raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray, rotated: Sequence[int]
 ) -> tuple[float, float, float]:
     """Return the edge contrast of the boxes as stated and with the best rotation, and z of the difference."""
-    thumbnails = [files[i].small or look_at(root / raw.files[i], keep=True).small for i in rotated]
+    thumbnails = [looks.thumbnail(i) or look_at(root / raw.files[i], keep=True).small for i in rotated]
     shown = {i: small for i, small in zip(rotated, thumbnails, strict=True) if small is not None}
     maps, place = EdgeMaps.of(shown.values()), {image: k for k, image in enumerate(shown)}
-    rows = [n for n, image in enumerate(raw.image_N.tolist()) if image in place]
-    if not rows:
+    rows = np.flatnonzero(np.isin(raw.image_N, list(place)))
+    if not len(rows):
         return 0.0, 0.0, 0.0
     boxes_n4, images = boxes_N4[rows], raw.image_N[rows].tolist()
     owner_n = np.array([place[image] for image in images])
-    orientation_n = np.array([files[image].orientation for image in images])
+    orientation_n = looks.orientations[images]
     own_n = maps.contrast(boxes_n4, owner_n)
     contrasts = []
     for inverse in (False, True):

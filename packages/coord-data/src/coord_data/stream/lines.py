@@ -9,12 +9,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from coord_codec import Category, Problem
+import pyarrow as pa
+
+from coord_codec import BoxTable, Category, Problem
 from coord_codec.annotations import records_in, valid_instances
-from coord_codec.coco.tables import CocoTables, categories_named
+from coord_codec.coco.tables import categories_named
 from coord_codec.geometry import geometry_of
 from coord_data.object_rules import ObjectRules
-from coord_data.records import Row, row_of
+from coord_data.records import batch_of
 from coord_data.source import Source
 
 PART = 128
@@ -33,12 +35,10 @@ class LineRecords:
     Attributes:
         problems: what was left out so far
         notes: counts of notes so far
-        tables: None, as only COCO files have tables
-        stated: None, as `tables`
+        table: None, as only COCO files state boxes in pixels
     """
 
-    tables: CocoTables | None = None
-    stated: CocoTables | None = None
+    table: BoxTable | None = None
 
     def __init__(self, source: Source, records: Iterator[tuple[Any, str]], rules: ObjectRules, folder: Path) -> None:
         self.source, self.folder, self.problems, self.notes = source, folder, list[Problem](), Counter[str]()
@@ -47,9 +47,10 @@ class LineRecords:
         shared = self.problems, self.notes, self._names
         self._instances = valid_instances(records, rules.on_bad_box, None if kind.is_box else kind, folder, *shared)
 
-    def rows(self) -> Iterator[Row]:
-        """Yield the valid records, in the order of the file."""
-        return map(row_of, self._instances)
+    def batches(self, size: int) -> Iterator[pa.RecordBatch]:
+        """Yield the valid records in the order of the file, so many at a time."""
+        while instances := list(islice(self._instances, size)):
+            yield batch_of(instances)
 
     @property
     def categories(self) -> tuple[Category, ...]:

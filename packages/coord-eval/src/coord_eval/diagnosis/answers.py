@@ -92,6 +92,8 @@ def diagnose_loaded(
     if not evaluation.counts["objects"]:
         return ["diagnosis: nothing to diagnose: the ground truth holds no boxes"] if force else []
     items = predictions if asked else predictions[:: -(-len(predictions) // _LOOKED_AT) or 1]
+    if not np.isfinite(truth.sizes_I2).all():
+        return ["diagnosis: not possible: images of the ground truth state no size"] if force else []
     raw = _raw_numbers(truth, items, settings, labels, evaluation.score_source)
     points = evaluation.format["dropped"].get("point", 0) if asked else 0
     lines = [f"diagnosis: {counted(points, 'point')} where boxes are scored: {POINT_ADVICE}"] if points else []

@@ -90,6 +90,10 @@ def fuse_predictions(
         )
     rows_of_all = [row for rows in loaded.values() for row in rows]
     truth, known = _images(rows_of_all)
+    positions = {isinstance(rows, Results) and rows.positions is not None for rows in loaded.values()}
+    if len(positions) > 1:
+        raise InputError(f"fuse: some of {', '.join(loaded)} state no image_id, and others do; give each image its id")
+    truth = replace(truth, by_position=True in positions)
     if not truth.sizes_known and any(isinstance(r, Prediction) and r.tile for r in rows_of_all):
         raise InputError("fuse: tiles need the size of their image; give each answer its width and height")
     runs, sources, notes = [], [], []

@@ -110,6 +110,9 @@ def collect(
     collected = collect_answers(
         ground_truth, predictions, answers, images=images, joined=joined, labels=matcher, score_source=score_source
     )
+    if unsized := int(np.isnan(ground_truth.sizes_I2[:, 0]).sum()):
+        stated = counted(unsized, "image states no size: boxes of its answer", "images state no size: boxes of answers")
+        notes_of_parsing.append(f"{stated} cannot be placed there")
     if unanswered := joined.images - joined.answered:
         notes_of_parsing.append(
             f"{unanswered} of {counted(joined.images, 'image is', 'images are')} without an answer, which "
@@ -234,7 +237,9 @@ def _categories(
 
 def collect_results(ground_truth: GroundTruth, results: Results) -> Collected:
     """Convert a COCO results list, keeping its pixels, categories and scores."""
+    results, by_position = _with_ids(ground_truth, results)
     images, categories, notes = _joined_by_name(ground_truth, results)
+    notes = [*by_position, *notes]
     place_R = images[results.image_R]
     is_absent_R = place_R < 0
     absent = [repr(name or image_id) for image_id, name in results.images]
@@ -272,6 +277,32 @@ def collect_results(ground_truth: GroundTruth, results: Results) -> Collected:
         notes.append(f"all {len(results)} boxes have the score {stated}, so that AP depends on their order")
     unknown_counts = dict(unknown.most_common())
     return Collected(detections, "results", format_health([], []), layers, unknown_counts, joined, tuple(notes))
+
+
+def _with_ids(truth: GroundTruth, results: Results) -> tuple[Results, list[str]]:
+    """Return results whose positions are the ids of images, where they state none, and a note on it.
+
+    Raises:
+        InputError: if only one of both has ids, and the numbers of images differ
+    """
+    advice = "give each its image_id, or pass both as lists in one order"
+    if results.positions is None:
+        if truth.by_position and len(results):
+            raise InputError(
+                f"ground truth: its {len(truth)} images have no image_id, and the predictions do: {advice}"
+            )
+        return results, []
+    if results.positions != len(truth):
+        found = f"{counted(results.positions, 'image')} without image_id"
+        raise InputError(f"predictions: {found} beside {counted(len(truth), 'image')} of the ground truth: {advice}")
+    if truth.by_position or not len(truth):
+        return results, []
+    note = (
+        "the predictions state no image_id: they are taken in the order of the ground truth's ids, from "
+        f"{truth.image_ids[0]!r} to {truth.image_ids[-1]!r}"
+    )
+    own = tuple((truth.image_ids[int(position)], name) for position, name in results.images)
+    return replace(results, images=own, positions=None), [note]
 
 
 def _places_in(image_D: np.ndarray) -> np.ndarray:

@@ -12,25 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import (
-    AnnotationSet,
-    CocoTables,
-    Geometry,
-    InputError,
-    Instance,
-    Shape,
-    geometry_of,
-    read_annotations,
-    shape_of,
-)
+from coord_codec import AnnotationSet, Geometry, InputError, Instance, Shape, geometry_of, read_annotations, shape_of
 from coord_codec.arguments import expect
-from coord_codec.box_table import to_pixels
+from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
 from coord_codec.coco.reader import NOT_AROUND, is_larger
 from coord_codec.counts import counted
 from coord_codec.foreign import ADVICE, tool_of
 from coord_eval.boxes.pixels import from_corners
-from coord_eval.intake.library_boxes import as_coco, boxes_by_image
-from coord_eval.intake.predictions import plain_record
+from coord_eval.intake.library_boxes import as_coco, boxes_by_image, is_by_position
+from coord_eval.intake.results import plain_record
 
 ImageId = int | str
 
@@ -55,6 +45,7 @@ class GroundTruth:
         root: folder that the file names are relative to, None if unknown
         notes: conditions that matter when interpreting the metrics
         shapes: N shapes in [0, 1], None for objects without one (crowd regions); None if boxes are scored
+        by_position: whether the ids are positions in a list that names no images
         drawn: geometries other than boxes that instances have, sorted; nothing for COCO, where every box counts
     """
 
@@ -73,6 +64,7 @@ class GroundTruth:
     notes: tuple[str, ...] = ()
     shapes: tuple[Shape | None, ...] | None = None
     drawn: tuple[str, ...] = ()
+    by_position: bool = False
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -132,6 +124,7 @@ def load_ground_truth(
     if isinstance(source, AnnotationSet):
         return _from_set(source, geometry)
     document = getattr(source, "dataset", source)  # of pycocotools' `COCO`
+    by_position = is_by_position(document)
     if found := boxes_by_image(document, "ground truth"):
         document = as_coco(found)
     expect("ground truth", document, str, Path, Mapping, list, tuple)
@@ -150,16 +143,15 @@ def load_ground_truth(
         if isinstance(document, str | Path) and (tool := tool_of(document)):
             raise InputError(f"{document}: a file of {tool}, {ADVICE}") from error
         raise
-    return _from_set(annotations, geometry)
+    return replace(_from_set(annotations, geometry), by_position=by_position)
 
 
 def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTruth:
-    if annotations.tables is not None:
-        values = _from_tables(annotations.tables)
+    if annotations.table is not None:
+        values = _from_table(annotations.table)
     else:
         values = _from_instances(annotations.instances, {c.name: k for k, c in enumerate(annotations.categories)})
-    table = np.array(values.pop("rows"), dtype=np.float64).reshape(-1, 8)
-    notes = values.pop("notes")
+    table, notes = values.pop("rows"), values.pop("notes")
     if left_out := [problem for problem in annotations.problems if not problem.training_only]:
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
@@ -175,10 +167,10 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
             "it: metrics of small, medium and large objects follow the stated area"
         )
     if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
-        notes.append(f"{zero_area} ground-truth boxes have zero area and cannot be matched")
+        notes.append(counted(zero_area, "object has no area", "objects have no area") + " and cannot be matched")
     has_shapes = not geometry_of(geometry).is_box
     return GroundTruth(
-        **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
+        **values,
         categories=tuple(category.name for category in annotations.categories),
         category_ids=tuple(category.id for category in annotations.categories),
         **columns_of(table),
@@ -207,36 +199,31 @@ def _shapes(
     """Return the shape of each row of `table`, in which the targets of an image have the order of its instance."""
     ids = [i if item.image_id is None else item.image_id for i, item in enumerate(annotations.instances)]
     targets = {key: iter(item.targets) for key, item in zip(ids, annotations.instances, strict=True)}
-    is_target_N = None if annotations.tables is None else [row.is_target for row in annotations.tables.annotations]
+    boxes = annotations.table
+    is_target_N = table[:, 7] == 0 if boxes is None else boxes.has(BoxFlag.TARGET)
     shapes: list[Shape | None] = []
-    for number, (image, crowd) in enumerate(zip(table[:, 0].astype(int), table[:, 7], strict=True)):
-        is_target = not crowd if is_target_N is None else is_target_N[number]
+    for image, is_target in zip(table[:, 0].astype(int), is_target_N, strict=True):
         shape_object = next(targets[image_ids[image]], None) if is_target and image_ids[image] in targets else None
         shapes.append(None if shape_object is None else shape_of(shape_object, geometry))
     return tuple(shapes)
 
 
-def _from_tables(tables: CocoTables) -> dict[str, Any]:
+def _from_table(table: BoxTable) -> dict[str, Any]:
     """Return images, rows `(image, category, x, y, w, h, area, crowd)` and notes of a COCO file."""
-    unsized = sum(image.width is None for image in tables.images)
-    unknown = float("nan")
+    places = (table.image_N, table.label_N, table.boxes_N4[:, :2], table.sides_N2)
     return {
-        "image_ids": tuple(image.id for image in tables.images),
-        "file_names": tuple(image.file_name for image in tables.images),
-        "sizes_I2": [(image.width or unknown, image.height or unknown) for image in tables.images],
+        "image_ids": tuple(table.image_ids),
+        "file_names": tuple(table.names),
+        "sizes_I2": table.sizes_I2,
         # Boxes and areas are in pixels already, so that small, medium and large do not depend on the image size.
         "sizes_known": True,
-        "rows": [(a.image, a.category, *a.bbox_xywh, a.area, a.iscrowd) for a in tables.annotations],
-        "notes": [
-            f"{counted(unsized, 'image states', 'images state')} no size: boxes of text answers cannot be placed there"
-        ]
-        if unsized
-        else [],
+        "rows": np.column_stack([*places, table.area_N, table.has(BoxFlag.CROWD)]).astype(np.float64),
+        "notes": [],
     }
 
 
 def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) -> dict[str, Any]:
-    """Return the same values as `_from_tables` for instances; a missing id becomes the index of the instance."""
+    """Return the same values as `_from_table` for instances; a missing id becomes the index of the instance."""
     ids: list[ImageId] = [i if item.image_id is None else item.image_id for i, item in enumerate(instances)]
     if len(set(ids)) < len(ids):
         repeated = next(i for n, i in enumerate(ids) if i in ids[:n])

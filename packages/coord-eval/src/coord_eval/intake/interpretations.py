@@ -106,34 +106,32 @@ def interpretations_by_fit(truth: GroundTruth, raw: RawNumbers, fitted: bool = T
 
 
 def _interpretations(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
-    image_B = raw.detections.image_D
+    fit = BestIou(truth, raw.detections.image_D)
     read_B4 = LAYOUTS[raw.order](raw.numbers_B4)
     for divisor, option, divisor_B2 in _divisors(truth, raw):
         for layout, to_corners in LAYOUTS.items():
             unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
             order = "" if layout == "xyxy" else f" as {layout}"
             advice = raw.advice(layout, option)
-            yield Interpretation(f"numbers{order} {divisor}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice)
+            yield Interpretation(f"numbers{order} {divisor}", unit_B4, fit(unit_B4), advice)
         for orientation, turned in _TURNED.items():
             # From the sixth orientation on, the axes are exchanged, and with them width and height of the image.
             sides_B2 = divisor_B2[:, ::-1] if orientation > 4 else divisor_B2
             unit_B4 = TURNS[orientation](read_B4 / np.tile(sides_B2, 2))
             advice = f"the images that the model saw or learned from were {turned}, and their boxes were not"
-            yield Interpretation(
-                f"numbers {divisor}, {turned}", unit_B4, mean_best_iou(truth, image_B, unit_B4), advice
-            )
-    yield from _padded(truth, raw)
+            yield Interpretation(f"numbers {divisor}, {turned}", unit_B4, fit(unit_B4), advice)
+    yield from _padded(truth, raw, fit)
 
 
 def _affine_maps(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
     """Yield the boxes in each order after an affine map, of fractions and of thousandths."""
-    size_B2 = truth.sizes_I2[raw.detections.image_D]
+    size_B2, fit = truth.sizes_I2[raw.detections.image_D], BestIou(truth, raw.detections.image_D)
     for suffix, divisor_B2 in (("", np.full_like(size_B2, 1000)), (" of the image's size", size_B2)):
         if not np.isfinite(divisor_B2).all():
             continue
         for layout, to_corners in LAYOUTS.items():
             unit_B4 = to_corners(raw.numbers_B4) / np.tile(divisor_B2, 2)
-            yield from _affine(truth, raw, layout, unit_B4, suffix)
+            yield from _affine(truth, raw, layout, unit_B4, suffix, fit)
 
 
 def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -147,12 +145,12 @@ def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, n
     if np.isfinite(raw.input_B2).all():
         yield "in pixels of the model's input", "--scale input_pixels", raw.input_B2
     few_B = _few_images(truth, raw.detections.image_D)
-    image_b, size_b2 = raw.detections.image_D[few_B], size_B2[few_B]
+    fit_of_few, size_b2 = BestIou(truth, raw.detections.image_D[few_B]), size_B2[few_B]
     read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
-    side = max(COMMON_SQUARES, key=lambda side: mean_best_iou(truth, image_b, read_b4 / side))
+    side = max(COMMON_SQUARES, key=lambda side: fit_of_few(read_b4 / side))
     yield f"in pixels of a copy of {side} x {side} pixels", f"--scale {side}", np.full_like(size_B2, side)
     fit_by_limits = {
-        limits: mean_best_iou(truth, image_b, read_b4 / np.tile(resized_sizes(size_b2, *limits), 2))
+        limits: fit_of_few(read_b4 / np.tile(resized_sizes(size_b2, *limits), 2))
         for limits in (*_RESIZED, *COMMON_INPUTS)
     }
     usual = max(fit_by_limits, key=fit_by_limits.__getitem__)
@@ -163,7 +161,7 @@ def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, n
         yield name, option, resized_sizes(size_B2, factor, low, high)
 
 
-def _padded(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
+def _padded(truth: GroundTruth, raw: RawNumbers, fit: BestIou) -> Iterator[Interpretation]:
     """Yield the boxes as those of a square into which the image was fitted, at its centre or its top left corner."""
     image_B = raw.detections.image_D
     size_B2 = truth.sizes_I2[image_B]
@@ -171,12 +169,13 @@ def _padded(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
         return
     share_B2 = size_B2 / size_B2.max(axis=1, keepdims=True)
     few_B = _few_images(truth, image_B)
+    fit_of_few = BestIou(truth, image_B[few_B])
     advice = "the model saw padded images: take the border off the boxes"
     for where, low_B2 in (("in the centre", (1 - share_B2) / 2), ("at the top left", np.zeros_like(share_B2))):
         low_B4, share_B4 = np.tile(low_B2, 2), np.tile(share_B2, 2)
         read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
         fit_by_side = {
-            side: mean_best_iou(truth, image_B[few_B], (read_b4 / side - low_B4[few_B]) / share_B4[few_B])
+            side: fit_of_few((read_b4 / side - low_B4[few_B]) / share_B4[few_B])
             for side in (1000, 1, 100, *COMMON_SQUARES)
         }
         side = max(fit_by_side, key=fit_by_side.__getitem__)
@@ -184,7 +183,7 @@ def _padded(truth: GroundTruth, raw: RawNumbers) -> Iterator[Interpretation]:
             unit_B4 = (to_corners(raw.numbers_B4) / side - low_B4) / share_B4
             order = "" if layout == "xyxy" else f" as {layout}"
             name = f"numbers{order} divided by {side} in a padded square with the image {where}"
-            yield Interpretation(name, unit_B4, mean_best_iou(truth, image_B, unit_B4), advice)
+            yield Interpretation(name, unit_B4, fit(unit_B4), advice)
 
 
 def _few_images(truth: GroundTruth, image_B: np.ndarray) -> np.ndarray:
@@ -193,7 +192,7 @@ def _few_images(truth: GroundTruth, image_B: np.ndarray) -> np.ndarray:
 
 
 def _affine(
-    truth: GroundTruth, raw: RawNumbers, layout: str, unit_B4: np.ndarray, suffix: str
+    truth: GroundTruth, raw: RawNumbers, layout: str, unit_B4: np.ndarray, suffix: str, fit: BestIou
 ) -> Iterator[Interpretation]:
     """Yield the boxes after one map `a x + b` per axis, fitted on unambiguous pairs or on ranks whatever the labels."""
     image_B = raw.detections.image_D
@@ -209,15 +208,15 @@ def _affine(
                 x, y = unit_B4[rows][:, axis::2].ravel(), corners_N4[objects][:, axis::2].ravel()
             if len(x) < 2 * _PAIRS:
                 break
-            a, b = _robust_line(x, y)
+            a, b = robust_line(x, y)
             moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
             parts.append(f"{name} times {a:.3f}" + (f" {b:+.3f}" if abs(b) >= 5e-4 else ""))
         if len(parts) == 2:
             order = "" if layout == "xyxy" else f" as {layout}"
             prefix = f"numbers{order} as fractions{suffix}" if suffix else f"numbers{order} divided by 1000"
             advice = raw.advice(layout, "") if layout != raw.order else ""
-            fit = mean_best_iou(truth, image_B, moved_B4)
-            fitted.append(Interpretation(f"{prefix}, {', '.join(parts)}", moved_B4, fit, advice, is_fitted=True))
+            name = f"{prefix}, {', '.join(parts)}"
+            fitted.append(Interpretation(name, moved_B4, fit(moved_B4), advice, is_fitted=True))
     if fitted:
         yield max(fitted, key=lambda candidate: candidate.fit)
 
@@ -248,7 +247,7 @@ def _unambiguous_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.n
     return (order_D[np.searchsorted(key_D[order_D], shared)], order_N[np.searchsorted(key_N[order_N], shared)])
 
 
-def _robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+def robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Fit y = a x + b, and repeat the fit three times without outliers."""
     inlier = np.ones(len(x), bool)
     a, b = 1.0, 0.0
@@ -261,18 +260,39 @@ def _robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     return a, b
 
 
+class BestIou:
+    """The mean over boxes, in [0, 1], of the best IoU with any object of their image, for one box after another.
+
+    Args:
+        truth: the objects
+        image_B: the image of each box
+    """
+
+    def __init__(self, truth: GroundTruth, image_B: np.ndarray) -> None:
+        regular_R = np.flatnonzero(~truth.crowd_N & np.isin(truth.image_N, image_B))
+        regular_R = regular_R[np.argsort(truth.image_N[regular_R], kind="stable")]
+        image_R = truth.image_N[regular_R]
+        first_B, stop_B = (np.searchsorted(image_R, image_B, side=side) for side in ("left", "right"))
+        self._count_B = stop_B - first_B
+        self._begin_B = np.cumsum(self._count_B) - self._count_B
+        within_P = np.arange(self._count_B.sum()) - np.repeat(self._begin_B, self._count_B)
+        self._box_P = np.repeat(np.arange(len(image_B)), self._count_B)
+        objects_R4 = truth.boxes_N4[regular_R] / np.tile(truth.sizes_I2, 2)[image_R]
+        self._objects_P4 = objects_R4[np.repeat(first_B, self._count_B) + within_P]
+
+    def __call__(self, unit_B4: np.ndarray) -> float:
+        """Return the mean; 0 without boxes."""
+        if not len(unit_B4):
+            return 0.0
+        boxes_B4 = np.concatenate([unit_B4[:, :2], unit_B4[:, 2:] - unit_B4[:, :2]], axis=1)
+        best_B = np.zeros(len(unit_B4))
+        has_B = self._count_B > 0
+        if has_B.any():
+            iou_P = box_iou(boxes_B4[self._box_P], self._objects_P4)
+            best_B[has_B] = np.maximum.reduceat(iou_P, self._begin_B[has_B])
+        return float(best_B.mean())
+
+
 def mean_best_iou(ground_truth: GroundTruth, image_B: np.ndarray, unit_B4: np.ndarray) -> float:
     """Return the mean over boxes, in [0, 1], of the best IoU with any object of their image; 0 without boxes."""
-    if not len(image_B):
-        return 0.0
-    regular_R = np.flatnonzero(~ground_truth.crowd_N)
-    regular_R = regular_R[np.argsort(ground_truth.image_N[regular_R], kind="stable")]
-    image_R = ground_truth.image_N[regular_R]
-    objects_R4 = ground_truth.boxes_N4[regular_R] / np.tile(ground_truth.sizes_I2, 2)[image_R]
-    first_B, stop_B = (np.searchsorted(image_R, image_B, side=side) for side in ("left", "right"))
-    boxes_B4 = np.concatenate([unit_B4[:, :2], unit_B4[:, 2:] - unit_B4[:, :2]], axis=1)
-    best_B = np.zeros(len(image_B))
-    for nth in range((stop_B - first_B).max()):  # of the objects of each image: far fewer than images
-        rows = np.flatnonzero(first_B + nth < stop_B)
-        best_B[rows] = np.maximum(best_B[rows], box_iou(boxes_B4[rows], objects_R4[first_B[rows] + nth]))
-    return float(best_B.mean())
+    return BestIou(ground_truth, image_B)(unit_B4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePosixPath
 
 from coord_codec import InputError
@@ -45,10 +46,15 @@ class ImageIndex:
         # "42" and 42 denote the same image, unless the data set has both.
         for i, image_id in enumerate(ground_truth.image_ids):
             self._ids.setdefault(str(image_id), i)
-        self._names: dict[str, int | None] = {}
-        for i, name in enumerate(ground_truth.file_names):
+        self._file_names = ground_truth.file_names
+
+    @cached_property
+    def _names(self) -> dict[str, int | None]:
+        names: dict[str, int | None] = {}
+        for i, name in enumerate(self._file_names):
             for key in {_path(name), PurePosixPath(_path(name)).name} - {"."}:
-                self._names[key] = None if key in self._names else i
+                names[key] = None if key in names else i
+        return names
 
     def by_id(self, image_id: ImageId) -> int | None:
         """Return the index of the image with that id."""

@@ -2,7 +2,8 @@
 
 supervision's `Detections` (`xyxy`, `confidence`, `class_id`, `data["class_name"]`) come with the ids of their images,
 as `[(image_id, detections), ...]` or `{image_id: detections}`; torchmetrics' dictionaries (`boxes`, `scores`, `labels`,
-`iscrowd`, `area`) in the same ways, or as a list in the order of the images, whose ids are then 0, 1, 2, ...
+`iscrowd`, `area`) in the same ways, or as a list in the order of the images. Such a list names no images, so that it
+is joined by position, and only with another such list or with as many images.
 """
 
 from __future__ import annotations
@@ -22,8 +23,15 @@ _NAMES = {
 }
 
 
+def is_by_position(source: Any) -> bool:
+    """Return whether a source is a list of torchmetrics' dictionaries without the ids of their images."""
+    return isinstance(source, list | tuple) and any(_is_dictionary(i) and "image_id" not in i for i in source)
+
+
 def boxes_by_image(source: Any, name: str) -> Rows | None:
     """Return the boxes of each image; None if the source holds objects of neither library.
+
+    The ids of `is_by_position` sources are 0, 1, 2, ...
 
     Raises:
         InputError: naming the object and its field
@@ -40,6 +48,10 @@ def boxes_by_image(source: Any, name: str) -> Rows | None:
         pairs = [(key, item, f"{name}[{key!r}]") for key, item in source.items()]
     else:
         pairs = [(*_with_id(item, n), f"{name}[{n}]") for n, item in enumerate(source)]
+        stated = [isinstance(item, Mapping) and "image_id" in item for item in source]
+        if any(stated) and is_by_position(source):
+            where = f"{name}[{stated.index(False)}]"
+            raise InputError(f"{where}: image_id is missing, which {name}[{stated.index(True)}] states; give each one")
     return [(identifier(plain(image_id), f"{where}: image_id"), _rows(item, where)) for image_id, item, where in pairs]
 
 

@@ -9,7 +9,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from math import isnan
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -20,8 +20,9 @@ from pydantic.dataclasses import dataclass
 from coord_codec.files import InputError, identifier, parse_json_line, read_json, read_json_lines, read_text
 from coord_codec.json_stream import stream_list
 from coord_codec.records import validated
-from coord_eval.intake.library_boxes import boxes_by_image
-from coord_eval.intake.results import ResultColumns, Results
+from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
+from coord_eval.intake.results import ResultColumns, Results, plain_record
+from coord_eval.intake.server_records import with_text
 from coord_eval.parse.parser import plain
 
 
@@ -44,6 +45,8 @@ def _tile(tile: tuple[float, ...]) -> tuple[float, ...]:
     return tile
 
 
+_PART = 1 << 13
+"""Number of boxes of a results list that become columns at once."""
 _Text = InstanceOf[str]
 """A file name or an answer may hold lone surrogates, which pydantic refuses to call text."""
 _Id = Annotated[StrictInt | _Text, BeforeValidator(lambda v: int(v) if type(v) is float and v % 1 == 0 else v)]
@@ -198,10 +201,11 @@ def _of_kind(records: Iterable[tuple[Mapping[str, Any], str]]) -> Loaded:
     if first is not None and not _is_result(first[0]):
         return [_prediction(plain_record(record), where) for record, where in chain([first], rows)]
     columns = ResultColumns()
-    for record, where in () if first is None else chain([first], rows):
-        if not _is_result(record) and first is not None:
+    rest = rows if first is None else chain([first], rows)
+    while part := list(islice(rest, _PART)):
+        if first is not None and not all(_is_result(record) for record, _ in part):
             _prediction(plain_record(first[0]), first[1])  # an answer without a text: the error says so
-        columns.add(record, where)
+        columns.add([record for record, _ in part], [where for _, where in part])
     return columns.finished()
 
 
@@ -312,9 +316,9 @@ def from_records(records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], sourc
     if found is not None:
         columns = ResultColumns()
         for image_id, own in found:
-            for row in own:
-                columns.add({"score": 1.0, **row, "image_id": image_id}, f"{source}, image {image_id!r}")
-        return columns.finished()
+            places = [f"{source}, image {image_id!r}"] * len(own)
+            columns.add([{"score": 1.0, **row, "image_id": image_id} for row in own], places)
+        return columns.finished(len(found) if is_by_position(records) else None)
     records = _records_of(records, source)
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")
@@ -335,6 +339,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
     values = dict(record)
     if values.get("text") is None and values.get("finish_reason") == "error":
         values["text"] = ""
+    values = with_text(values, where)
     size = (values.get("input_width"), values.get("input_height"))
     stated = {"input_size": size if all(size) else None, "desc_logprobs": _by_object(record, where), "where": where}
     return validated(Prediction, {**values, **stated, "objects": _stated_objects(record, where)}, where)
@@ -366,13 +371,3 @@ def _by_object(record: Mapping[str, Any], where: str) -> Sequence[Any] | None:
     if sum(lengths) != len(value) or min(lengths) < 0:
         raise InputError(f"{where}: desc_token_counts: they add up to {sum(lengths)}, desc_logprobs has {len(value)}")
     return [value[end - n : end] for n, end in zip(lengths, accumulate(lengths), strict=True)]
-
-
-_PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})
-
-
-def plain_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record with `plain` values; the record itself if its values are plain already."""
-    if _PLAIN.issuperset(map(type, record.values())):
-        return record
-    return {key: plain(value) for key, value in record.items()}

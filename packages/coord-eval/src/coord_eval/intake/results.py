@@ -5,10 +5,9 @@ Shapes: R boxes.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from math import isfinite
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +17,6 @@ from coord_eval.parse.parser import plain
 
 Key = tuple[int | str, str | None]
 """The id of an image or a category, and its name if the results state one."""
-_FIVE_FLOATS = [float] * 5
 
 
 class CocoResult(NamedTuple):
@@ -52,6 +50,7 @@ class Results:
         category_R: index in `categories`
         boxes_R4: `x, y, width, height` in pixels, as written
         scores_R: confidences
+        positions: number of images if their ids are positions in a list that names none, else None
     """
 
     images: tuple[Key, ...]
@@ -60,13 +59,14 @@ class Results:
     category_R: np.ndarray
     boxes_R4: np.ndarray
     scores_R: np.ndarray
+    positions: int | None = None
 
     def __len__(self) -> int:
         return len(self.scores_R)
 
     def __getitem__(self, rows: slice) -> Results:
-        columns = (self.image_R[rows], self.category_R[rows], self.boxes_R4[rows], self.scores_R[rows])
-        return Results(self.images, self.categories, *columns)
+        names = ("image_R", "category_R", "boxes_R4", "scores_R")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
     def __iter__(self) -> Iterator[CocoResult]:
         columns = (self.image_R, self.category_R, self.boxes_R4, self.scores_R)
@@ -81,38 +81,101 @@ class ResultColumns:
     def __init__(self) -> None:
         self._images: dict[Key, int] = {}
         self._categories: dict[Key, int] = {}
-        self._image, self._category = array("q"), array("q")
-        self._numbers = array("d")
+        self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def add(self, record: Mapping[str, Any], where: str) -> None:
-        """Add a box.
+    def add(self, records: Sequence[Mapping[str, Any]], places: Sequence[str]) -> None:
+        """Add boxes.
+
+        Args:
+            records: the records of the boxes
+            places: where each record stands, for messages
 
         Raises:
             InputError: naming record and field
         """
-        box: Any = record.get("bbox")
-        score: Any = record.get("score")
-        image_id, category_id = record.get("image_id"), record.get("category_id")
-        # The usual types are checked quickly, since there may be millions of boxes.
-        is_usual = type(box) is list and [*map(type, box), type(score)] == _FIVE_FLOATS
-        if not (is_usual and type(image_id) is int and type(category_id) is int and isfinite(sum(box) + score)):
-            box = finite_numbers(box, 4, f"{where}.bbox")
-            image_id = identifier(plain(image_id), f"{where}.image_id")
-            category_id = identifier(plain(category_id), f"{where}.category_id")
-            score = finite_numbers([score], 1, f"{where}.score")[0]
-        if box[2] < 0 or box[3] < 0:
-            raise InputError(f"{where}.bbox: expected a width and height of at least 0, found {list(box)}")
-        image, category = record.get("image"), record.get("category")
-        images, categories = self._images, self._categories
-        image_key = (image_id, image if isinstance(image, str) else None)
-        category_key = (category_id, category if isinstance(category, str) else None)
-        self._image.append(images.setdefault(image_key, len(images)))
-        self._category.append(categories.setdefault(category_key, len(categories)))
-        self._numbers.extend(box)
-        self._numbers.append(score)
+        self._parts.append(self._usual(records) or self._checked(records, places))
 
-    def finished(self) -> Results:
-        """Return the columns."""
-        numbers_R5 = np.array(self._numbers, np.float64).reshape(-1, 5)
-        places = (np.array(self._image, np.int64), np.array(self._category, np.int64))
-        return Results(tuple(self._images), tuple(self._categories), *places, numbers_R5[:, :4], numbers_R5[:, 4])
+    def finished(self, positions: int | None = None) -> Results:
+        """Return the columns; `positions` is an attribute of `Results`."""
+        none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
+        image_R, category_R, numbers_R5 = map(np.concatenate, zip(none, *self._parts, strict=True))
+        boxes_R4, scores_R = np.ascontiguousarray(numbers_R5[:, :4]), numbers_R5[:, 4].copy()
+        columns = (image_R, category_R, boxes_R4, scores_R)
+        return Results(tuple(self._images), tuple(self._categories), *columns, positions)
+
+    def _usual(self, records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return the columns of records of the usual types, all at once; None if one of them has others."""
+        try:
+            boxes, scores = [record["bbox"] for record in records], [record["score"] for record in records]
+            ids = [record["image_id"] for record in records], [record["category_id"] for record in records]
+        except KeyError:
+            return None
+        if {*map(type, boxes)} != {list} or {*map(len, boxes)} != {4} or not _all_of((int,), *ids):
+            return None
+        if not _all_of((int, float), scores, *boxes):
+            return None
+        if any("image" in record or "category" in record for record in records):
+            return None
+        try:
+            image_R, category_R = (np.array(column, np.int64) for column in ids)
+            numbers_R5 = np.column_stack([np.array(boxes, np.float64), np.array(scores, np.float64)])
+        except OverflowError:
+            return None
+        if not np.isfinite(numbers_R5).all() or (numbers_R5[:, 2:4] < 0).any():
+            return None
+        return _coded(self._images, image_R), _coded(self._categories, category_R), numbers_R5
+
+    def _checked(
+        self, records: Sequence[Mapping[str, Any]], places: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the columns of any records, one by one.
+
+        Raises:
+            InputError: naming record and field
+        """
+        keys, numbers = [], []
+        for given, place in zip(records, places, strict=True):
+            record = plain_record(given)
+            box = finite_numbers(record.get("bbox"), 4, f"{place}.bbox")
+            if box[2] < 0 or box[3] < 0:
+                raise InputError(f"{place}.bbox: expected a width and height of at least 0, found {list(box)}")
+            image_id = identifier(record.get("image_id"), f"{place}.image_id")
+            category_id = identifier(record.get("category_id"), f"{place}.category_id")
+            score = finite_numbers([record.get("score")], 1, f"{place}.score")[0]
+            image, category = record.get("image"), record.get("category")
+            image_key = (image_id, image if isinstance(image, str) else None)
+            category_key = (category_id, category if isinstance(category, str) else None)
+            keys.append(
+                (
+                    self._images.setdefault(image_key, len(self._images)),
+                    self._categories.setdefault(category_key, len(self._categories)),
+                )
+            )
+            numbers.append((*box, score))
+        keys_R2 = np.array(keys, np.int64).reshape(-1, 2)
+        return keys_R2[:, 0], keys_R2[:, 1], np.array(numbers, np.float64).reshape(-1, 5)
+
+
+def _all_of(types: Sequence[type], *columns: Sequence[Any]) -> bool:
+    """Return whether all values of some columns are of some types; a bool is no int."""
+    return {*map(type, chain.from_iterable(columns))}.issubset(types)
+
+
+def _coded(index: dict[Key, int], ids_R: np.ndarray) -> np.ndarray:
+    """Return the place of each id in an index, to which new ids are added in their order."""
+    unique_U, first_U, code_R = np.unique(ids_R, return_index=True, return_inverse=True)
+    ids, place_U = unique_U.tolist(), np.empty(len(unique_U), np.int64)
+    for u in np.argsort(first_U).tolist():
+        place_U[u] = index.setdefault((ids[u], None), len(index))
+    coded_R: np.ndarray = place_U[code_R]
+    return coded_R
+
+
+_PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})
+
+
+def plain_record(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record with `plain` values; the record itself if its values are plain already."""
+    if _PLAIN.issuperset(map(type, record.values())):
+        return record
+    return {key: plain(value) for key, value in record.items()}

@@ -18,18 +18,16 @@ import numpy as np
 from coord_codec.counts import counted
 from coord_codec.html import Card, Drawn, gallery, image_svg, notes, page, safe, section, table, tiles
 from coord_codec.html.boxes import MAX_SIDE
+from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.report.overlay import drawn_size, shown_name
-from coord_eval.report.photograph import ImageRoot, decoded, scaled
+from coord_eval.report.photograph import decoded, scaled
 from coord_eval.review.decisions import CHOICES
 from coord_eval.review.findings import KINDS, Box, Finding
+from coord_eval.review.result import Review
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from coord_eval.review.result import Review
-
-MOST_SHOWN = 300
-"""Most suspicions of a page, unless the caller says otherwise."""
 BUDGET = 20_000_000
 """Characters of the images of one page; suspicions beyond it are shown without their image."""
 _LEAST_CUT, _MOST_CUT = 160, 480
@@ -94,6 +92,7 @@ def review_page(
         told.append(f"the {len(shown)} most probable of {len(review.findings)} suspicions are shown; the file has all")
     sure = sum(finding.probability >= 0.5 for finding in review.findings)
     expected = sum(item.probability for item in review.judged)
+    alone = ", by answers alone" if review.rests_on["likelihoods"] is None else ""
     kinds = Counter(finding.kind for finding in review.findings)
     rows = [(kind, KINDS[kind], kinds[kind], _expected(review, kind)) for kind in KINDS if kinds[kind]]
     images = len({finding.image_id for finding in review.findings})
@@ -104,7 +103,7 @@ def review_page(
                 ("Labels judged", f"{len(review.judged):,}", counted(len(review.truth), "image")),
                 ("Suspicions", f"{len(review.findings):,}", f"in {counted(images, 'image')}"),
                 ("Of at least 50 %", f"{sure:,}", "look at these first"),
-                ("Expected wrong labels", f"{expected:.1f}", "sum of the probabilities"),
+                ("Expected wrong labels", f"{expected:.1f}", f"sum of the probabilities{alone}"),
             ]
         ),
         notes(review.notes),

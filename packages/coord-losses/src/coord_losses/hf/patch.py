@@ -34,7 +34,10 @@ class LogitTransform:
 
     @classmethod
     def candidates(cls, model: nn.Module) -> "list[LogitTransform]":
-        """Return the transformation in the model's configuration, and none: PaliGemma ignores its text model's cap."""
+        """Return the transformation in the model's configuration, and none.
+
+        PaliGemma ignores its text model's cap before transformers 5.23.
+        """
         config: Any = getattr(model, "config", None)
         found: dict[str, float] = {}
         for part in (config, getattr(config, "text_config", None)):
@@ -311,6 +314,10 @@ def _row_head(model: nn.Module, state: PatchState, rows: RowHead) -> Iterator[Ca
     """
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
     rows.fused = state.fused and _is_plain(head)
+    if not rows.fused:
+        with _given_rows(head, rows):
+            yield lambda logits_1NV: rows.read(logits_1NV[0])
+        return
     candidates = LogitTransform.candidates(model)
     hidden_NH = probe = torch.empty(0)
 
@@ -320,16 +327,11 @@ def _row_head(model: nn.Module, state: PatchState, rows: RowHead) -> Iterator[Ca
     def forward(hidden_BTH: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         nonlocal hidden_NH, probe
         hidden_NH = rows.take(hidden_BTH)
-        if not rows.fused:
-            logits_1NV: Tensor = own_forward(hidden_NH[None], *args, **kwargs)
-            return logits_1NV
         fuse(state.after or candidates[0])
         probe = hidden_BTH.new_tensor(_PROBE)[None, None]
         return probe.clone()  # models may cap it in place
 
     def finish(logits: Tensor) -> ObjectiveOutput:
-        if not rows.fused:
-            return rows.read(logits[0])
         output = rows.result()
         if state.after is None:
             state.after = LogitTransform.find(candidates, probe, logits)
@@ -337,8 +339,25 @@ def _row_head(model: nn.Module, state: PatchState, rows: RowHead) -> Iterator[Ca
                 return fuse(state.after)
         return output
 
-    with replaced_forward(head, forward) as own_forward:
+    with replaced_forward(head, forward):
         yield finish
+
+
+@contextmanager
+def _given_rows(head: nn.Module, rows: RowHead) -> Iterator[None]:
+    """Give the head the supervised rows [1, N, H] alone: also its hooks, which may compute from its inputs."""
+
+    def select(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        if args:
+            return (rows.take(args[0])[None], *args[1:]), kwargs
+        first = next(iter(kwargs))
+        return (), kwargs | {first: rows.take(kwargs[first])[None]}
+
+    handle = head.register_forward_pre_hook(select, prepend=True, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _is_plain(head: nn.Module) -> bool:

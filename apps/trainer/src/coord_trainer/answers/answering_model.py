@@ -1,20 +1,18 @@
-"""`Detector`: finds objects in images with a checkpoint loaded from disk or a model behind an endpoint."""
+"""`AnsweringModel`: a checkpoint in this process or a served model, with all settings that its answers depend on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 from PIL import Image
 
 from coord_codec import InputError
 from coord_codec.records import check_description
 from coord_eval.labelling import one_line
 from coord_trainer.answers.finish import Finish, Threshold, read_options
-from coord_trainer.answers.image_input import open_image
 from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
@@ -56,8 +54,8 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True)
-class Detector:
-    """Finds objects in images.
+class AnsweringModel:
+    """Answers images and reads the answers.
 
     Attributes:
         engine: generates the answers
@@ -68,6 +66,7 @@ class Detector:
         calibration: the map of scores to probabilities, None without one
         threshold: the least score of a box
         uncalibrated: why a model that was calibrated has no calibration here; empty if it has, or never was
+        folder: the folder of the model; None for a served model without one
     """
 
     engine: Engine
@@ -78,6 +77,7 @@ class Detector:
     calibration: Calibration | None = None
     threshold: Threshold = field(default_factory=Threshold)
     uncalibrated: str = ""
+    folder: Path | None = None
 
     @classmethod
     def load(
@@ -93,13 +93,13 @@ class Detector:
         recall: float | None = None,
         speed: str | None = None,
         calibrated: bool = True,
-    ) -> Detector:
+    ) -> AnsweringModel:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
 
         Args:
             model: its folder
             config: the settings of the user; those not set are taken from the checkpoint's card
-            names: class names, for a decoding that limits answers to them
+            names: class names, for a decoding that limits answers to them; those of the training if none are given
             labels: the only labels allowed in answers; empty for no limit
             views: further views of each image, such as `mirror`, instead of those of the configuration
             min_score: boxes with a lower score are left out
@@ -120,7 +120,7 @@ class Detector:
         if asked:
             values = resolved.model_dump(mode="json")
             values["evaluation"] |= asked
-            resolved = check_run_config(values, "Detector.load", trains=False)
+            resolved = check_run_config(values, "AnsweringModel.load", trains=False)
         from coord_trainer.answers.local import LocalEngine
         from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.model.checkpoint import open_checkpoint
@@ -128,12 +128,14 @@ class Detector:
         allowed = frozenset(check_labels(labels))
         loaded = open_checkpoint(folder, resolved)
         check_speed(loaded, resolved)
-        detector = cls(LocalEngine(str(folder), loaded, resolved, 0), resolved, names=tuple(names))
-        detector = detector._with(resolved, allowed)
+        engine = LocalEngine(str(folder), loaded, resolved, 0)
+        card = read_card(folder)
+        names = tuple(names) or (card.names if card is not None else ())
+        detector = cls(engine, resolved, names=names, folder=folder)._with(resolved, allowed)
         detector = detector.calibrated_as(folder) if calibrated else detector
         return detector.with_threshold(min_score=min_score, precision=precision, recall=recall)
 
-    def _with(self, free: RunConfig, allowed: frozenset[str]) -> Detector:
+    def _with(self, free: RunConfig, allowed: frozenset[str]) -> AnsweringModel:
         """Return a detector with the same weights, another configuration and other allowed labels."""
         config = _limit_to_names(free) if allowed else free
         # Without that grammar answers must not depend on whether annotations or a folder name the images.
@@ -146,7 +148,7 @@ class Detector:
         check_views(config.evaluation.views, detector.finish.question)
         return detector
 
-    def calibrated_as(self, folder: Path) -> Detector:
+    def calibrated_as(self, folder: Path) -> AnsweringModel:
         """Return the detector with the calibration that the card in a checkpoint's folder has for its views.
 
         Raises:
@@ -161,7 +163,7 @@ class Detector:
             lacks = f"scores are not calibrated: calibrated is {', '.join(card.calibrations)}, not {wanted}"
         return replace(self, calibration=calibration, uncalibrated=lacks)
 
-    def with_threshold(self, **asked: float | None) -> Detector:
+    def with_threshold(self, **asked: float | None) -> AnsweringModel:
         """Return the detector with a least score, from one of `min_score`, `precision` and `recall`.
 
         Raises:
@@ -177,32 +179,6 @@ class Detector:
         limit = getattr(self.engine, "max_pixels", None) or data.max_pixels
         question = Question(data.prompt, data.class_prompt, tuple(sorted(labels)), data.geometry, limit)
         return Finish(section.views, question, self.calibration, self.threshold, section.decoding[0].boxes)
-
-    def __call__(self, image: Any) -> ImageDetections:
-        """Return the objects in one image: a path, a PIL image, or an array [height, width, 3] of 8 bits, RGB.
-
-        Raises:
-            InputError: if it cannot be decoded
-        """
-        (detections,) = self.detect([image])
-        return detections
-
-    def detect(self, images: Sequence[Any]) -> list[ImageDetections]:
-        """Return the objects in several images, which are answered as one batch."""
-        if isinstance(images, str | Path | Image.Image | np.ndarray) or not isinstance(images, Iterable):
-            raise InputError(
-                f"images: expected a list of images, found {type(images).__name__}; call the detector for one image"
-            )
-        opened = [open_image(image) for image in images]
-        answers = self.answers(opened)
-        records = [
-            {"image": "image", "width": image.width, "height": image.height, **answer}
-            for image, answer in zip(opened, answers, strict=True)
-        ]
-        for number, record in enumerate(records):
-            if record["finish_reason"] == "error":
-                raise InputError(f"images[{number}]: there is no answer: {record.get('error')}")
-        return [self.read(record, image) for record, image in zip(records, opened, strict=True)]
 
     def answers(self, images: Sequence[Image.Image], at_once: int | None = None) -> list[dict[str, Any]]:
         """Return the answers to images and to their views.
@@ -238,8 +214,8 @@ class Detector:
 
     def asking(
         self, prompt: str | None = None, labels: Sequence[str] | None = None, views: Sequence[str] | None = None
-    ) -> Detector:
-        """Return a detector with the same weights and another prompt, other labels or other views.
+    ) -> AnsweringModel:
+        """Return the model with another prompt, other labels or other views.
 
         Args:
             prompt: the user's message; None keeps the present one
@@ -247,11 +223,12 @@ class Detector:
             views: further views of each image, with their calibration; None keeps the present ones
 
         Raises:
-            InputError: if the model is behind an endpoint, or prompt, labels or views are invalid
+            InputError: if prompt or labels of a served model are to change, or prompt, labels or views are invalid
         """
         from coord_trainer.answers.local import LocalEngine
 
-        if not isinstance(self.engine, LocalEngine):
+        is_local = isinstance(self.engine, LocalEngine)
+        if not is_local and (prompt, labels) != (None, None):
             raise InputError("asking: a model behind an endpoint keeps its prompt and labels; set up another one")
         free = self.free or self.config
         values = free.model_dump(mode="json")
@@ -260,8 +237,9 @@ class Detector:
         if (prompt, views) != (None, None):
             free = check_run_config(values, "asking", trains=False)
         allowed = self.labels if labels is None else frozenset(check_labels(labels))
-        asking = self._with(free, allowed)
-        return asking if views is None else asking.calibrated_as(Path(self.engine.name))
+        asking = self._with(free, allowed) if is_local else replace(self, config=free)
+        check_views(asking.config.evaluation.views, asking.finish.question)
+        return asking if views is None or self.folder is None else asking.calibrated_as(self.folder)
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from coord_trainer.data.samples import Samples
 from coord_trainer.families.family import Family
 from coord_trainer.model.checkpoint import count_parameters
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
-from coord_trainer.training.callbacks import EachEpoch, MetricsFile, TrainingProgress
+from coord_trainer.training.callbacks import EachEpoch, IntervalsOfNow, MetricsFile, TrainingProgress
 from coord_trainer.training.faults import explain_worker_failure
 from coord_trainer.training.interrupt import Interruption, StopAtBoundary, TrainingClock, seconds_of
 from coord_trainer.training.profile import StepProfile
@@ -136,6 +136,7 @@ def _callbacks(
 ) -> tuple[Any, ...]:
     metrics = folder / "metrics.jsonl"
     return (
+        IntervalsOfNow(),
         TrainingProgress(),
         MetricsFile(metrics),
         EachEpoch(samples.set_epoch),

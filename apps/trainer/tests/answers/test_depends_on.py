@@ -1,0 +1,74 @@
+"""What unfinished answers depend on: every setting that changes an answer, and every part of the record of them."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from coord_trainer.answers.answering_model import AnsweringModel
+from coord_trainer.answers.decodings import depends_on
+from coord_trainer.answers.resumable_file import begin
+from coord_trainer.config.run_config import load_run_config
+from coord_trainer.model.checkpoint import LoadedCheckpoint
+
+WORDS = {
+    "model.dtype=bfloat16": "dtype",
+    "evaluation.limit=3": "images",
+    "evaluation.decoding.grammar=markers": "decoding",
+    "evaluation.decoding.boxes=median": "decoding",
+    "evaluation.decoding.grammar=names": "names",
+    "evaluation.views=[mirror]": "views",
+    "evaluation.speed=fast": "speed",
+    "data.prompt=Where?": "answers",
+    "data.markers=obj": "answers",
+    "data.style=json": "answers",
+    "data.geometry=point": "answers",
+    "data.max_vertices=9": "answers",
+    "data.max_objects=3": "answers",
+    "data.min_pixels=4096": "answers",
+    "data.max_pixels=8192": "answers",
+}
+"""Settings, and the part of the record that each changes."""
+
+
+def recorded(folder, *words, digest="d", limit=64, system=None, weights=b"w"):
+    """Return the record for a checkpoint's folder, as it is read back from a file."""
+    folder.mkdir(exist_ok=True)
+    (folder / "model.safetensors").write_bytes(weights)
+    config = load_run_config(None, words, trains=False)
+    opened = LoadedCheckpoint(SimpleNamespace(device=torch.device("cpu")), object(), None, system, torch.ones(2, 3))
+    detector = AnsweringModel(object(), config, names=("cat", "dog"))
+    return json.loads(json.dumps(depends_on(folder, digest, opened, detector, limit)))
+
+
+@pytest.mark.parametrize(("word", "part"), WORDS.items(), ids=WORDS)
+def test_setting_that_changes_answers_changes_the_record(tmp_path, word, part):
+    plain, other = recorded(tmp_path / "m"), recorded(tmp_path / "m", word)
+    assert plain[part] != other[part]
+
+
+@pytest.mark.parametrize(
+    ("given", "part"),
+    [
+        ({"digest": "e"}, "images"),
+        ({"limit": 65}, "max_new_tokens"),
+        ({"system": "You see."}, "system"),
+        ({"weights": b"other"}, "weights"),
+    ],
+)
+def test_what_no_setting_states_changes_the_record(tmp_path, given, part):
+    plain = recorded(tmp_path / "m")
+    other = recorded(tmp_path / "m", **given)
+    assert plain[part] != other[part]
+
+
+def test_every_part_of_the_record_alone_makes_other_answers(tmp_path):
+    record = recorded(tmp_path / "m", "evaluation.views=[mirror]")
+    path = tmp_path / "predictions.jsonl"
+    for part in record:
+        begin(path, record).write([{"image": "a", "text": "kept"}])
+        assert begin(path, record).latest()
+        assert not begin(path, {**record, part: "changed"}).latest(), part
+    covered = {*WORDS.values(), "weights", "max_new_tokens", "system"}
+    assert covered == set(record)

@@ -1,0 +1,159 @@
+"""The list `annotations` of a COCO document as columns, which are filled in parts, so that no part has to be kept.
+
+Plain rows, nearly all of a large file, become numbers at once; each other row is kept as it is and judged by the rules
+of `CocoReader.row`. Shapes: N plain annotations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from coord_codec.coco.reader import READ, contradictions, is_larger, numbered
+from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
+from coord_codec.coco.tables import ImageId
+from coord_codec.fields import not_read, states_more
+
+_NUMBER = frozenset({int, float})
+_PART = 1 << 14
+"""Number of rows that become numbers at once."""
+_INT64 = np.iinfo(np.int64)
+
+
+class AnnotationColumns:
+    """The rows of the list, in the order in which they are added.
+
+    Args:
+        whole: keep each row as it is, since its shape is asked for
+
+    Attributes:
+        other: the rows that are no plain numbers, by their position
+        notes: counts of what plain rows have besides
+    """
+
+    def __init__(self, whole: bool = False) -> None:
+        self._whole, self._count = whole, 0
+        self._ints: list[np.ndarray] = []
+        self._floats: list[np.ndarray] = []
+        self.other: dict[int, Any] = {}
+        self.notes = Counter[str]()
+
+    def add(self, records: Sequence[Any]) -> None:
+        """Add rows of the list."""
+        for start in range(0, len(records), _PART):
+            self._add(records[start : start + _PART])
+
+    def _add(self, records: Sequence[Any]) -> None:
+        first, self._count = self._count, self._count + len(records)
+        positions = [] if self._whole else [n for n, record in enumerate(records) if _is_plain(record)]
+        try:
+            ints_N4, floats_N5 = _numbers_of([records[n] for n in positions])
+        except OverflowError:  # a number of this part does not fit into 64 bits
+            positions = []
+            ints_N4, floats_N5 = _numbers_of([])
+        crowd_N = ints_N4[:, 3] == 1
+        width_N, height_N, area_N = floats_N5[:, 2:].T
+        sound_N = np.isfinite(floats_N5[:, :4]).all(axis=1) & (width_N >= 0) & (height_N >= 0)
+        sound_N &= ~((area_N < 0) | np.isinf(area_N))
+        with np.errstate(over="ignore"):
+            sound_N &= crowd_N | ~is_larger(area_N, width_N, height_N)
+        for n in np.flatnonzero(sound_N & ~crowd_N).tolist():
+            record = records[positions[n]]
+            if (outlines := record.get("segmentation")) and contradictions(record["bbox"], None, outlines):
+                sound_N[n] = False
+        kept = [positions[n] for n in np.flatnonzero(sound_N).tolist()]
+        self.notes[PHRASES] += sum(not PHRASE_KEYS.isdisjoint(records[n]) for n in kept)
+        for n in kept:
+            if not READ.issuperset(records[n]):
+                self.notes.update(not_read(records[n], READ))
+        for n in sorted(set(range(len(records))).difference(kept)):
+            self.other[first + n] = records[n]
+        position_N1 = first + np.array(kept, np.int64)[:, None]
+        self._ints.append(np.concatenate([position_N1, ints_N4[sound_N]], axis=1))
+        self._floats.append(floats_N5[sound_N])
+
+    @cached_property
+    def numbers(self) -> tuple[np.ndarray, np.ndarray]:
+        """The plain rows that were added: whole numbers [N, 5] and floats [N, 5].
+
+        Whole numbers are position, image id, category id, id and crowd flag; floats are the bbox and the area. An id
+        that is not stated is the least 64-bit integer, an area that is not stated NaN.
+        """
+        ints = np.concatenate([np.zeros((0, 5), np.int64), *self._ints])
+        return ints, np.concatenate([np.zeros((0, 5)), *self._floats])
+
+    def record(self, position: int) -> Any:
+        """Return the row at a position; a plain one without its further keys."""
+        if position in self.other:
+            return self.other[position]
+        ints_N5, floats_N5 = self.numbers
+        n = int(np.searchsorted(ints_N5[:, 0], position))
+        return record_of(ints_N5[n].tolist(), floats_N5[n].tolist())
+
+    def of_images(self, ids: Set[ImageId]) -> list[Any]:
+        """Return the annotations of some images, given by numbers where their ids are numbers."""
+        ints_N5, floats_N5 = self.numbers
+        own_N = np.isin(ints_N5[:, 1], [value for value in ids if isinstance(value, int)])
+        rows = [record_of(*pair) for pair in zip(ints_N5[own_N].tolist(), floats_N5[own_N].tolist(), strict=True)]
+        others = (row for row in self.other.values() if isinstance(row, dict))
+        return [*rows, *(row for row in others if _is_id(row.get("image_id")) and numbered(row["image_id"]) in ids)]
+
+
+def record_of(ints: Sequence[int], floats: Sequence[float]) -> dict[str, Any]:
+    """Return a plain row as the document had it."""
+    _, image, category, number, crowd = ints
+    record: dict[str, Any] = {"image_id": image, "category_id": category, "bbox": list(floats[:4]), "iscrowd": crowd}
+    if number != _INT64.min:
+        record["id"] = number
+    if floats[4] == floats[4]:
+        record["area"] = floats[4]
+    return record
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, (int, str))
+
+
+def _is_plain(record: Any) -> bool:
+    """Return whether a row has whole numbers as ids and numbers as box, and no key that changes what they mean."""
+    try:
+        x, y, width, height = record["bbox"]
+        crowd, area = record.get("iscrowd", 0), record.get("area", 0)
+        return (
+            type(record["image_id"]) is type(record["category_id"]) is type(record.get("id", 0)) is type(crowd) is int
+            and crowd in (0, 1)
+            and type(x) in _NUMBER
+            and type(y) in _NUMBER
+            and type(width) in _NUMBER
+            and type(height) in _NUMBER
+            and (area is None or type(area) in _NUMBER)
+            and not states_more(record)
+        )
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return False
+
+
+def _numbers_of(records: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return image id, category id, id and crowd flag, and bbox and area, of plain rows.
+
+    Raises:
+        OverflowError: a number does not fit into 64 bits.
+    """
+    ids = [_INT64.min if (number := record.get("id")) is None else number for record in records]
+    ints = (
+        [record["image_id"] for record in records],
+        [record["category_id"] for record in records],
+        ids,
+        [record.get("iscrowd", 0) for record in records],
+    )
+    boxes_N4 = np.array([record["bbox"] for record in records], np.float64).reshape(-1, 4)
+    area_N = np.array([record.get("area") for record in records], np.float64)  # None becomes NaN
+    return _columns(ints, np.int64), np.concatenate([boxes_N4, area_N[:, None]], axis=1)
+
+
+def _columns(values: Iterable[Sequence[Any]], dtype: Any) -> np.ndarray:
+    return np.stack([np.array(column, dtype) for column in values], axis=1)

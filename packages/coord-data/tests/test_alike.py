@@ -1,0 +1,80 @@
+"""Pairs of images that look alike are those of a comparison of all with all."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coord_data import alike
+from coord_data.alike import near_duplicates
+from coord_data.looking.hashes import grey_values, perceptual_hashes
+
+
+def flipped(value, count, rng):
+    """Return a hash with some of its bits flipped."""
+    return value ^ np.uint64(sum(1 << int(bit) for bit in rng.choice(64, count, replace=False)))
+
+
+def drawn(rng, count):
+    """Return hashes, of which two thirds differ in 0 to 6 bits from an earlier one."""
+    hashes = list(rng.integers(0, 2**64, count // 3, dtype=np.uint64))
+    while len(hashes) < count:
+        hashes.append(flipped(hashes[rng.integers(len(hashes))], rng.integers(7), rng))
+    return rng.permutation(np.array(hashes))
+
+
+def naive(one, other, bits):
+    counts = [[int(a ^ b).bit_count() for b in other.tolist()] for a in one.tolist()]
+    return [(i, j, counts[i][j]) for i in range(len(one)) for j in range(len(other)) if counts[i][j] <= bits]
+
+
+@pytest.mark.parametrize("at_once", [100, 1 << 20])
+@pytest.mark.parametrize("sizes", [(700, 300), (3, 900), (0, 5), (5, 0)])
+def test_near_duplicates_are_those_of_a_naive_count(sizes, at_once, monkeypatch):
+    monkeypatch.setattr(alike, "_AT_ONCE", at_once)
+    rng = np.random.default_rng(sum(sizes))
+    every = drawn(rng, sum(sizes))
+    one, other = every[: sizes[0]], every[sizes[0] :]
+    for bits in (0, 3, 4):
+        expected = naive(one, other, bits)
+        assert near_duplicates(one, other, bits).tolist() == [list(row) for row in expected]
+    within = [list(row) for row in naive(every, every, 4) if row[0] < row[1]]
+    assert near_duplicates(every, every, within=True).tolist() == within
+
+
+def test_pairs_beyond_the_limit_are_counted(monkeypatch):
+    hashes = np.zeros(40, np.uint64)
+    monkeypatch.setattr(alike, "_MOST", 200)
+    found, left_out = alike._near_pairs(hashes, hashes, 4, within=True)
+    assert 0 < len(found) <= 200 and len(found) + left_out == 40 * 39 // 2
+
+
+def test_perceptual_hash_survives_compression_and_resizing(tmp_path):
+    rng = np.random.default_rng(3)
+
+    def picture(seed):
+        coarse = np.random.default_rng(seed).integers(0, 255, (6, 8, 3), dtype=np.uint8)
+        return Image.fromarray(coarse).resize((200, 150), Image.Resampling.BICUBIC)
+
+    photograph = picture(1)
+    photograph.save(tmp_path / "a.jpg", quality=60)
+    with Image.open(tmp_path / "a.jpg") as saved:
+        same = [saved.copy(), photograph.resize((100, 75))]
+    others = [picture(int(n)) for n in rng.integers(2, 99, 18)]
+    hashes = perceptual_hashes([grey_values(image)[0] for image in (photograph, *same, *others)])
+    assert near_duplicates(hashes[:1], hashes[1:])[:, 1].tolist() == [0, 1]
+
+
+def test_perceptual_hash_is_the_definition():
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (32, 32), dtype=np.uint8))
+    grey = np.asarray(image, np.float64)
+    lowest = [
+        sum(
+            grey[y, x] * np.cos(np.pi / 32 * v * (y + 0.5)) * np.cos(np.pi / 32 * u * (x + 0.5))
+            for y in range(32)
+            for x in range(32)
+        )
+        for v in range(8)
+        for u in range(8)
+    ]
+    bits = "".join("01"[int(value > np.median(lowest))] for value in lowest)
+    assert perceptual_hashes([grey_values(image)[0]]).tolist() == [int(bits, 2)]
