@@ -58,9 +58,9 @@ def test_photographs_whose_boxes_lie_too_low_are_named(tmp_path):
     assert result.exit_code == 1 and '"shifted"' in (tmp_path / "o" / "findings.json").read_text()
 
 
-@pytest.mark.parametrize(("x", "y", "words"), [(3, 0, "3 px to the left"), (0, 3, "3 px above"), (0, -3, "3 px below")])
+@pytest.mark.parametrize(("x", "y", "words"), [(3, 0, "to the left of"), (0, 3, "above"), (0, -3, "below")])
 def test_shift_along_one_side_is_told_without_the_other(x, y, words):
-    assert shifted(Shift(x, y, in_pixels=True)) == f"the boxes lie about {words} of their objects"
+    assert shifted(Shift(x, y, in_pixels=True)) == f"the boxes lie about 3 px {words} their objects"
 
 
 def random_corners(rng, count):
