@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES
 from coord_codec.geometry import GeometryName
@@ -15,9 +15,8 @@ Order = Literal["xyxy", "yxyx", "xywh", "cxcywh", "xy"]
 Status = Literal["ok", "partial", "failed", "empty"]
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedObject:
-    """One object of an answer.
+class ParsedObject(NamedTuple):
+    """One object of an answer; a tuple, since there may be millions of them.
 
     Attributes:
         desc: the description as written, without surrounding white space
