@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from coord_adapter import MODULE_NAME, load_adapter, offset_parameters, read_drafts
@@ -25,6 +25,39 @@ from coord_trainer.model.attention import attend_by_sample
 from coord_trainer.model.card import read_card, system_text
 from coord_trainer.model.patch_embedding import multiply_patches
 from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
+
+
+def refuse_random_head(model: Any, folder: Path) -> None:
+    """Refuse a model whose head is neither stored nor tied: transformers has just filled it with random values.
+
+    Args:
+        model: as loaded from the folder
+        folder: its checkpoint
+
+    Raises:
+        InputError: naming the key and the file
+    """
+    head = model.get_output_embeddings()
+    if head is None or head.weight is model.get_input_embeddings().weight:
+        return
+    name = next(name for name, module in model.named_modules() if module is head).rpartition(".")[2] + ".weight"
+    stored = _stored_names(folder)
+    if stored and not any(other.endswith(name) for other in stored):
+        raise InputError(
+            f"{folder / 'config.json'}: tie_word_embeddings does not tie the head of {type(model).__name__} to its "
+            f"embedding, and {name} is not stored, so that training would start from random values and every later "
+            "load from others; set it to true at the top and in text_config if the model was trained tied, else fetch "
+            "the missing weights"
+        )
+
+
+def _stored_names(folder: Path) -> set[str]:
+    """Return the names of all tensors in a checkpoint's files; empty if it has none on this machine."""
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        with safe_open(single, "pt") as file:
+            return set(file.keys())
+    return set(read_json(index)["weight_map"]) if index.is_file() else set()
 
 
 @dataclass(frozen=True)
