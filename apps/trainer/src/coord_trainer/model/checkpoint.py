@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from coord_adapter import MODULE_NAME, load_adapter, offset_parameters, read_drafts
+from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
 from coord_trainer.config.run_config import RunConfig
@@ -62,18 +61,15 @@ def _stored_names(folder: Path) -> set[str]:
 
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A model ready for inference, with its processor, coordinate tokens, system message and draft embeddings.
+    """A model ready for inference, with its processor, coordinate tokens and system message.
 
-    `drafted` counts the passes of drafted answers until they are reported; `passes` keeps buffers and recorded passes
-    from one batch to the next.
+    `passes` keeps buffers and recorded passes from one batch to the next.
     """
 
     model: Any
     processor: Any
     vocab: CoordVocab | None
     system: str | None = None
-    drafts_SH: torch.Tensor | None = None
-    drafted: Counter[str] = field(default_factory=Counter, compare=False)
     passes: list[Any] = field(default_factory=list, init=False, compare=False, repr=False)
 
 
@@ -131,12 +127,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     multiply_patches(model)
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # one per rank
     system = card.system if card is not None else system_text(config)
-    drafts_SH = None
-    if config.evaluation.speed != "plain" and vocab is not None and config.data.shape.fixed:
-        size = model.config.get_text_config().hidden_size
-        drafts = read_drafts(path, count=config.data.shape.least - 1, hidden_size=size, fingerprint=fingerprint)
-        drafts_SH = None if drafts is None else drafts.rows.to(device)
-    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system, drafts_SH)
+    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
 
 
 def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, str | None]:
