@@ -14,7 +14,7 @@ from coord_eval.comparison.compare import paired_differences
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import Scored, match
 from coord_eval.metrics.draws import interval
-from coord_eval.report.metric_table import HEADLINE
+from coord_eval.metrics.metric_table import HEADLINE
 from coord_eval.resampling.bootstrap import figures, resample
 from coord_eval.resampling.permutation import exchange_p_values
 

@@ -101,6 +101,19 @@ def test_threshold_stands_on_the_page_and_in_boxes_json(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "boxes.json").read_text())["threshold"]["min_score"] == 0.5
 
 
+@pytest.mark.parametrize(("images", "told"), [("train", True), ("heldout", False)])
+def test_model_that_was_scored_on_its_training_images_alone_is_told_on_console_and_page(tmp_path, capsys, images, told):
+    from dataclasses import replace
+
+    make_images(tmp_path / "photos", a=(40, 20))
+    config = load_run_config(None, [f"evaluation.images={images}"], trains=False)
+    (tmp_path / "model").mkdir()
+    make_card(config, {}, None).write(tmp_path / "model")
+    finish(replace(detector(), folder=tmp_path / "model"), tmp_path, (str(tmp_path / "photos"),), draw=True)
+    line = "scored on its training images alone"
+    assert (line in capsys.readouterr().out, line in (tmp_path / "out" / "index.html").read_text()) == (told, told)
+
+
 def test_ids_are_those_of_the_annotations_or_numbers_and_the_same_in_every_file(tmp_path):
     from coord_trainer.detect.written import write_export
 

@@ -56,7 +56,6 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -66,8 +65,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"coord-data {version('coord-data')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="A Python file that registers formats or geometries of your own."),

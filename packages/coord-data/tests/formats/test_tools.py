@@ -5,17 +5,11 @@ import json
 import pytest
 from PIL import Image
 
-SHAPE = {"label": "cat", "points": [[4, 4], [36, 36]], "shape_type": "rectangle"}
-REGION = {"shape_attributes": {"name": "rect", "x": 4, "y": 4, "width": 9, "height": 9}, "region_attributes": {}}
 RESULT = {"type": "rectanglelabels", "value": {"x": 1, "y": 1, "width": 9, "height": 9, "rectanglelabels": ["cat"]}}
-VIA = {"filename": "a.png", "size": 99, "regions": [REGION], "file_attributes": {}}
 CVAT = '<annotations><version>1.1</version><image id="0" name="a.png"><box label="cat" xtl="4"/></image></annotations>'
 FOREIGN = {
-    "LabelMe": ("a.json", {"version": "5.0.1", "flags": {}, "shapes": [SHAPE], "imagePath": "a.png"}, "labelme2coco"),
     "Label Studio": ("p.json", [{"id": 1, "data": {"image": "a.png"}, "annotations": [{"result": [RESULT]}]}], "COCO"),
     "Label Studio's least": ("p.json", [{"image": "a.png", "id": 1, "label": [], "annotator": 1}], "COCO or YOLO"),
-    "VGG Image Annotator": ("via.json", {"a.png99": VIA}, "as COCO"),
-    "VGG Image Annotator's project": ("via.json", {"_via_settings": {}, "_via_img_metadata": {"a": VIA}}, "as COCO"),
     "Create ML": (
         "_annotations.createml.json",
         [{"image": "a.png", "annotations": [{"label": "cat"}]}],
@@ -34,7 +28,7 @@ def test_file_of_another_tool_is_named_with_what_to_export(tmp_path, prepared, n
     file, content, advice = FOREIGN[name]
     path = tmp_path / "set" / file
     path.parent.mkdir(parents=True)
-    for copy in (path, path.with_stem("another")) if name in ("LabelMe", "Supervisely") else (path,):
+    for copy in (path, path.with_stem("another")) if name == "Supervisely" else (path,):
         copy.write_text(content if isinstance(content, str) else json.dumps(content) + "\n")
     Image.new("RGB", (64, 48)).save(tmp_path / "set" / "a.png")
     code, said = prepared("set" if as_folder else path.relative_to(tmp_path), "--out", "out")

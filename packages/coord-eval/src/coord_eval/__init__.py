@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from coord_eval.metrics.coco_own import CocoParams
     from coord_eval.metrics.expressions import ExpressionScores, score_expression_files, score_expressions
     from coord_eval.metrics.lvis import LvisScores, score_lvis
-    from coord_eval.metrics.metric import Figure, Metric, Shown, ratio_over_images
+    from coord_eval.metrics.metric import Figure, Metric, ratio_over_images
+    from coord_eval.metrics.metric_table import METRICS, figure_of, register_metric, unregister_metric
     from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
+    from coord_eval.page_options import ReportSection
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
     from coord_eval.parse.formats import FORMATS, TextFormat, register_format
     from coord_eval.parse.parser import parse_answer
-    from coord_eval.report.metric_table import METRICS, figure_of, register_metric, unregister_metric
-    from coord_eval.report.page import ReportSection
+    from coord_eval.report.shown import Shown, show_metric
     from coord_eval.resampling.bootstrap import Resamples, resample
     from coord_eval.scoring import score
 
@@ -57,14 +58,15 @@ _MODULES = {
     "coord_eval.parse.answer": ("DROP_REASONS", "Answer", "Drop", "ParsedObject"),
     "coord_eval.parse.formats": ("FORMATS", "TextFormat", "register_format"),
     "coord_eval.parse.parser": ("parse_answer",),
-    "coord_eval.report.page": ("ReportSection",),
+    "coord_eval.page_options": ("ReportSection",),
     "coord_eval.scoring": ("score",),
     "coord_eval.metrics.ceiling": ("oracle_predictions",),
     "coord_eval.evaluation": ("Evaluation",),
     "coord_eval.intake.answers": ("AnswerSettings",),
     "coord_eval.intake.joining": ("LabelSettings",),
-    "coord_eval.report.metric_table": ("METRICS", "figure_of", "register_metric", "unregister_metric"),
-    "coord_eval.metrics.metric": ("Figure", "Metric", "Shown", "ratio_over_images"),
+    "coord_eval.metrics.metric_table": ("METRICS", "figure_of", "register_metric", "unregister_metric"),
+    "coord_eval.metrics.metric": ("Figure", "Metric", "ratio_over_images"),
+    "coord_eval.report.shown": ("Shown", "show_metric"),
     "coord_eval.diagnosis.answers": ("diagnose",),
     "coord_eval.metrics.lvis": ("LvisScores", "score_lvis"),
     "coord_eval.metrics.expressions": ("ExpressionScores", "score_expression_files", "score_expressions"),
@@ -125,6 +127,7 @@ __all__ = [
     "score_expressions",
     "score_lvis",
     "scored_objects",
+    "show_metric",
     "threshold_curve",
     "to_coco_results",
     "to_fiftyone",

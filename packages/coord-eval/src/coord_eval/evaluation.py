@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 
 from coord_codec import CoordGrid, geometry_of
 from coord_codec.counts import counted
-from coord_codec.html import fragment, notes
 from coord_eval.intake.collecting import collector_paused
 from coord_eval.intake.joining import JoinReport
 from coord_eval.match.matching import Scored
@@ -22,10 +22,9 @@ from coord_eval.metrics.ceiling import CeilingSettings
 from coord_eval.metrics.coco import COCO_KEYS, CocoScores, coco_scores
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.metrics.metric import point
+from coord_eval.metrics.metric_table import METRICS
+from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
 from coord_eval.parse.answer import Answer
-from coord_eval.report.metric_table import METRICS, all_shown
-from coord_eval.report.page import MAX_OVERLAYS, ReportSection, figures_html, tiles_html, write_report
-from coord_eval.report.photograph import ImageRoot
 from coord_eval.resampling.bootstrap import figures
 
 SCHEMA_VERSION = 1
@@ -172,17 +171,8 @@ class Evaluation(MetricValues, Scored):
 
     def brief(self) -> str:
         """Return the headline metrics in one line."""
-        parts = []
-        if shapes := self.shapes:
-            names = [name for name in shapes if name.startswith("AP")][:2]
-            figures_of_shapes = "   ".join(f"{name} {shapes[name]:.3f}" for name in names)
-            parts.append(
-                f"{shapes['geometry']}: {figures_of_shapes} (quantisation ceiling {shapes['ceiling']['AP']:.3f})"
-            )
-        if self.has_boxes:
-            around = "boxes around: " if self.shapes else ""
-            parts.append(around + "   ".join(shown.brief(self) for shown in all_shown() if shown.brief))
-        return "   ".join(parts)
+        text: str = _page().brief(self)
+        return text
 
     def __repr__(self) -> str:
         counts = self.counts
@@ -190,8 +180,8 @@ class Evaluation(MetricValues, Scored):
         return f"<Evaluation: {self.brief()}; {numbers}, {counted(len(self.notes), 'note')}>"
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the headline figures and the notes."""
-        return fragment(tiles_html(self) + figures_html(self) + notes(self.notes))
+        html: str = _page().notebook_html(self)
+        return html
 
     def to_dict(self) -> dict[str, Any]:
         """Return the contents of `evaluation.json`: plain types, unrounded values."""
@@ -240,9 +230,14 @@ class Evaluation(MetricValues, Scored):
         Raises:
             OSError: if the folder cannot be written
         """
-        return write_report(
-            self, folder, image_root=image_root, title=title, sections=sections, max_overlays=max_overlays, facts=facts
-        )
+        about = {"title": title, "sections": sections, "max_overlays": max_overlays, "facts": facts}
+        path: Path = _page().write_report(self, folder, image_root=image_root, **about)
+        return path
+
+
+def _page() -> Any:
+    """Return the module of the report, which rests on this one and is imported when a page is asked for."""
+    return import_module("coord_eval.report.page")
 
 
 def join_lines(evaluation: Evaluation) -> Iterator[str]:

@@ -11,7 +11,7 @@ from coord_eval import InputError, compare, oracle_predictions, resample, score
 from coord_eval.cli.main import main
 from coord_eval.comparison.compare import paired_differences
 from coord_eval.metrics.draws import interval
-from coord_eval.report.metric_table import HEADLINE
+from coord_eval.metrics.metric_table import HEADLINE
 from coord_eval.resampling import permutation
 from coord_eval.resampling.bootstrap import Resamples
 from coord_eval.resampling.permutation import exchange_p_values

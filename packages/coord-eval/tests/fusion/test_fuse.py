@@ -192,6 +192,7 @@ CAT = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5], "score": 0.5}
         ({"method": "mean"}, "method: expected one of wbf, nms"),
         ({"iou": 1.5}, "iou: expected a number from 0 to 1"),
         ({"weights": [1, 2]}, "weights"),
+        ({"weights": [0]}, "weights"),
         ({"regions": [(0, 0, 0.5, 1), None]}, "regions: expected one for each of 1 views, found 2"),
         ({"regions": [(0.5, 0, 0.5, 1)]}, r"regions\[0\]: expected x1 < x2"),
         ({"views": [[{**CAT, "coordinates": [0.1, 0.1, 0.5, 0.5, 0.1, 0.5]}]]}, "expected a box, found another shape"),

@@ -23,7 +23,7 @@ from coord_eval import (
 )
 from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
-from coord_eval.report.metric_table import figure_of
+from coord_eval.metrics.metric_table import figure_of
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 

@@ -12,7 +12,7 @@ from coord_codec.files import InputError
 from coord_data.image_paths import is_hidden
 from coord_data.source import Source
 
-NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names", "obj.data")
+NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names", "darknet.labels", "obj.data")
 DATA_FILES = (".yaml", ".yml", ".data")
 """Suffixes of files that name the splits and classes of a data set."""
 

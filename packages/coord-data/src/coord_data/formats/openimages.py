@@ -13,7 +13,7 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.image_paths import Found, ImageIndex, find_root
+from coord_data.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.raw import RawImage, RawObject, Reading, csv_rows, number
 from coord_data.source import Source
 
@@ -57,9 +57,14 @@ def read(source: Source, images: Path | None) -> Reading:
     root = find_root(images, folder / "images", folder)
     together = ", ".join(path.name for path in files)
     notes = (f"{folder}: {together} are read together; name one of the files to read it alone",) * (len(files) > 1)
-    found = ImageIndex(root).find_all((f"{image_id}.jpg",) for image_id in rows)
+    found = ImageIndex(root).find_all((_file_name(image_id),) for image_id in rows)
     raw_images = (_image(*item, image, names) for item, image in zip(rows.items(), found, strict=True))
     return Reading(raw_images, root, notes)
+
+
+def _file_name(image_id: str) -> str:
+    """Return the file of an image id, which is one already where another tool wrote the table."""
+    return image_id if Path(image_id).suffix.lower() in IMAGE_SUFFIXES else f"{image_id}.jpg"
 
 
 def _image(

@@ -11,11 +11,9 @@ from coord_data.source import Source
 _LABEL_STUDIO = "export the project from it as COCO or YOLO, with images"
 _EXPORT = "export the project from it as COCO, Pascal VOC or YOLO"
 _TOOLS = (
-    ({"shapes", "imagePath"}, "LabelMe", "convert the folder into COCO JSON, as labelme2coco does"),
     ({"data", "annotations"}, "Label Studio", _LABEL_STUDIO),
-    ({"annotator", "image"}, "Label Studio", _LABEL_STUDIO),
-    ({"_via_img_metadata"}, "VGG Image Annotator", "export the annotations from it as COCO"),
-    ({"filename", "regions"}, "VGG Image Annotator", "export the annotations from it as COCO"),
+    ({"annotator", "image"}, "Label Studio (JSON_MIN)", _LABEL_STUDIO),
+    ({"annotation_id", "lead_time"}, "Label Studio (JSON_MIN)", _LABEL_STUDIO),
     ({"image", "annotations"}, "Create ML", _EXPORT),
     ({"tags", "objects", "size"}, "Supervisely", _EXPORT),
     ({"items", "categories"}, "Datumaro", _EXPORT),
@@ -34,9 +32,9 @@ def advice(source: Source) -> str:
     Example:
         >>> import tempfile, pathlib
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
-        >>> _ = path.write_text('{"version": "5.0.1", "shapes": [], "imagePath": "a.jpg"}')
+        >>> _ = path.write_text('{"description": "", "tags": [], "size": {}, "objects": []}')
         >>> advice(Source(path))
-        'JSON of LabelMe, which is not read; convert the folder into COCO JSON, as labelme2coco does'
+        'JSON of Supervisely, which is not read; export the project from it as COCO, Pascal VOC or YOLO'
     """
     if source.head[:1] not in ("{", "["):
         is_table = {"annotator", "annotation_id"} & set(source.head.partition("\n")[0].replace('"', "").split(","))

@@ -3,8 +3,9 @@
 Corners are pixel indices counted from 1, and the last pixel belongs to the box: the continuous box of `xmin=1,
 xmax=10` is 0 to 10. (Some readers subtract 1 from all four corners, which cuts a pixel off every box.) If at least half
 of the files write corners with a decimal point, even as `20.0`, a tool with continuous coordinates from 0 wrote them,
-such as CVAT, and all are used unchanged. Otherwise a left or upper side at 0 is clipped and counted as a sign of such a
-tool, and fractions are counted as well. (VOC2012 itself has a few.)
+such as CVAT, and all are used unchanged; so are files that name a tool which counts whole pixels from 0. Otherwise a
+left or upper side at 0 is clipped and counted as a sign of such a tool, and fractions are counted as well. (VOC2012
+itself has a few.)
 
 | element | rule |
 |---|---|
@@ -48,6 +49,11 @@ _FLAGS = {
     "difficult": "difficult objects, ignored",
 }
 _FRACTIONS = "boxes of files with fractions, which count from 0 and not from 1"
+_BY_TOOL = (
+    "boxes of files by a tool that counts from 0 and not from 1 (Label Studio, darwin-py, X-AnyLabeling, pylabel)"
+)
+_TOOLS_FROM_ZERO = ("label studio", "darwin", "x-anylabeling")
+"""Names of such tools in the elements `source` and `owner` of their files."""
 _FEW_FRACTIONS = "boxes with fractions, counted from 1 like the others of this source, most of which are whole numbers"
 _POLYGONS = "polygons, read as the box around them"
 _STALE = "files that state the image of another file: the image with the file's own name is used"
@@ -88,8 +94,9 @@ def read(source: Source, images: Path | None) -> Reading:
     inspected = [_inspect(file, folder, root) for file in files]
     image_files = _image_files(ImageIndex(root), [names for names, _ in inspected])
     fractions = [has_fractions for _, has_fractions in inspected if has_fractions is not None]
-    start = 0 if fractions and 2 * sum(fractions) >= len(fractions) else 1
-    return Reading((_image(file, image, start) for file, image in zip(files, image_files, strict=True)), root, notes)
+    from_zero = bool(fractions) and 2 * sum(fractions) >= len(fractions)
+    images_read = (_image(file, image, from_zero) for file, image in zip(files, image_files, strict=True))
+    return Reading(images_read, root, notes)
 
 
 def _listed(path: Path, folder: Path) -> list[str]:
@@ -184,7 +191,18 @@ def _parse(file: Path) -> Element:
     return top
 
 
-def _image(file: Path, image: Found, start: int) -> RawImage:
+def _writer_counts_from_zero(top: Element) -> bool:
+    """Return whether a file names a tool that writes whole pixels from 0, or has pylabel's empty elements."""
+    written = {(element.text or "").lower() for name in ("source", "owner") for element in top.iterfind(f"{name}/*")}
+    if any(tool == text or (tool != "darwin" and tool in text) for tool in _TOOLS_FROM_ZERO for text in written):
+        return True
+    empty = [top.find(path) for path in ("size/depth", "object/pose", "object/truncated", "object/difficult")]
+    sides = [side.tag for side in top.iterfind("object/bndbox/*")][:4]
+    is_pylabel = all(element is not None and not (element.text or "").strip() for element in empty)
+    return is_pylabel and sides == ["xmin", "xmax", "ymin", "ymax"]
+
+
+def _image(file: Path, image: Found, from_zero: bool) -> RawImage:
     if image.fault:
         return RawImage(image.name, str(file), fault=image.fault)
     try:
@@ -193,36 +211,47 @@ def _image(file: Path, image: Found, start: int) -> RawImage:
         return RawImage("", str(file), fault=str(error))
     size = image_size(top.findtext("size/width"), top.findtext("size/height"))  # some tools omit it or write 0
     deleted = sum(map(_is_deleted, top.iterfind("object")))
-    return RawImage(image.name, str(file), _boxes(top, file, start), size, notes=image.notes + (DELETED,) * deleted)
+    by_tool = not from_zero and _writer_counts_from_zero(top)
+    start, note = (0, _BY_TOOL if by_tool else _FRACTIONS) if from_zero or by_tool else (1, "")
+    return RawImage(
+        image.name, str(file), _boxes(top, file, start, note), size, notes=image.notes + (DELETED,) * deleted
+    )
 
 
 def _is_deleted(element: Element) -> bool:
     return is_deleted(_fields(element))
 
 
-def _boxes(top: Element, file: Path, start: int) -> Iterator[RawObject]:
+def _boxes(top: Element, file: Path, start: int, note: str) -> Iterator[RawObject]:
     for position, element in enumerate(top.findall("object")):
         if _is_deleted(element):
             continue
         stated = RawObject((element.findtext("name") or "").strip(), (), f"{file}: object {position}")
-        yield stated.tried(partial(_box, element, start))
+        yield stated.tried(partial(_box, element, start, note))
 
 
-def _box(element: Element, start: int, stated: RawObject) -> RawObject:
-    placed = _place(element, start, stated)
+def _box(element: Element, start: int, note: str, stated: RawObject) -> RawObject:
+    placed = _place(element, start, note, stated)
     flags = [flag for flag in _FLAGS if (element.findtext(flag) or "").strip() == "1"]
     return placed._replace(ignored="difficult" in flags, notes=(*placed.notes, *map(_FLAGS.__getitem__, flags)))
 
 
-def _place(element: Element, start: int, stated: RawObject) -> RawObject:
-    """Return an object with its outline, the upright box around it and notes to count; `start` is the first pixel."""
+def _place(element: Element, start: int, note: str, stated: RawObject) -> RawObject:
+    """Return an object with its outline, the upright box around it and notes to count.
+
+    Args:
+        element: the object
+        start: number of the first pixel
+        note: note to count where that is 0
+        stated: the object without them
+    """
     box, rotated, polygon = (element.find(name) for name in ("bndbox", "robndbox", "polygon"))
     if box is None and rotated is not None:
         cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
         outline = rotated_corners((cx - w / 2, cy - h / 2, w, h), math.degrees(angle))
         return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(ROTATED,))
     has_fractions = any("." in text for text in _corner_texts(element))
-    notes = (_FRACTIONS,) if start == 0 else (_FEW_FRACTIONS,) * has_fractions
+    notes = (note,) if start == 0 else (_FEW_FRACTIONS,) * has_fractions
     outline = _outline(polygon, start) if polygon is not None else []
     if box is not None:
         x1, y1, x2, y2 = (_number(box, side) for side in _SIDES)

@@ -9,7 +9,8 @@ from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.html import number
 from coord_eval.metrics.expressions import ExpressionScores
 from coord_eval.metrics.lvis import LvisScores
-from coord_eval.report.metric_table import all_shown, figure_of
+from coord_eval.metrics.metric_table import figure_of
+from coord_eval.report.shown import all_shown
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:

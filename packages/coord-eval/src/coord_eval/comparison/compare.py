@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,11 @@ from coord_codec import InputError
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
 from coord_codec.html import fragment, notes, table
-from coord_eval.comparison.page import comparison_page, with_seeds
 from coord_eval.diagnosis.answers import NEAR_ZERO, learnt_nothing
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metrics.draws import CONFIDENCE, half_width, interval
-from coord_eval.report.metric_table import figure_of, headline
-from coord_eval.report.photograph import ImageRoot
+from coord_eval.metrics.metric_table import figure_of, headline
+from coord_eval.page_options import ImageRoot
 from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample
 from coord_eval.resampling.permutation import exchange_p_values
 
@@ -154,7 +154,8 @@ class Comparison:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / "comparison.json", self.to_json())
-        write_text(folder / "comparison.html", comparison_page(self, image_root))
+        page = import_module("coord_eval.comparison.page")  # which rests on this module
+        write_text(folder / "comparison.html", page.comparison_page(self, image_root))
         return folder / "comparison.html"
 
 
@@ -322,3 +323,9 @@ def _class_gains(first: Sequence[Evaluation], other: Sequence[Evaluation]) -> di
         if np.min(pairs) >= 0:
             gains[name] = float(np.mean([after - before for before, after in pairs]))
     return dict(sorted(gains.items(), key=lambda item: -abs(item[1])))
+
+
+def with_seeds(row: Mapping[str, Any], digits: int) -> str:
+    """Return a metric as text: its value, the interval over seeds if there is one, and that over images."""
+    spread = f" ± {row['over_seeds']:.{digits}f}" if "over_seeds" in row else ""
+    return f"{row['value']:.{digits}f}{spread} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from coord_codec.counts import counted, fixed
 from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
+from coord_eval.comparison.compare import Comparison, with_seeds
+from coord_eval.metrics.metric_table import figure_of
+from coord_eval.page_options import ImageRoot
 from coord_eval.report.changed import changed_images
-from coord_eval.report.metric_table import figure_of
 from coord_eval.report.page import headline_first
-from coord_eval.report.photograph import ImageRoot
-from coord_eval.report.plot import MatplotlibMissingError, forest_plot
-
-if TYPE_CHECKING:
-    from coord_eval.comparison.compare import Comparison
+from coord_eval.report.plot import forest_plot
 
 
 def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
@@ -53,12 +49,6 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
     return page(f"{', '.join(others)} against {first}" if others else first, "\n".join(parts), facts=facts)
 
 
-def with_seeds(row: Mapping[str, Any], digits: int) -> str:
-    """Return a metric as text: its value, the interval over seeds if there is one, and that over images."""
-    spread = f" ± {row['over_seeds']:.{digits}f}" if "over_seeds" in row else ""
-    return f"{row['value']:.{digits}f}{spread} [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
-
-
 def _metric_table(comparison: Comparison) -> str:
     runs = list(comparison.metrics)
     rows = {}
@@ -84,10 +74,7 @@ def _differences(comparison: Comparison, run: str) -> str:
     shares = {n: d for n, d in differences.items() if figure_of(n).headline and figure_of(n).is_share}
     points = {name: (d.value, d.low, d.high) for name, d in shares.items()}
     caption = "differences of the headline metrics with their paired 95 % intervals; coloured where 0 lies outside"
-    try:
-        plot = figure(forest_plot(points, caption), caption) if sum(map(any, points.values())) > 1 else ""
-    except MatplotlibMissingError as missing:
-        plot = f"<p>{safe(missing)}</p>"
+    plot = figure(forest_plot(points, caption), caption) if sum(map(any, points.values())) > 1 else ""
     gains = [(name, fixed(gain, 3, "+")) for name, gain in comparison.class_gains[run].items()]
     by_class = table(("label", "AP gained"), gains, sortable=True) if gains else ""
     folded = f"<details><summary>AP gained by label</summary>{by_class}</details>" if by_class else ""

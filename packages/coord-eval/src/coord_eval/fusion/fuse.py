@@ -179,8 +179,9 @@ def _weights(weights: Sequence[float] | None, views: int, method: str) -> list[f
     if weights is None:
         return [1.0] * views
     values = finite_numbers(list(weights), views, "weights")
-    if min(values, default=1) < 0 or (views and not sum(values)):
-        raise InputError(f"weights: expected numbers of at least 0, not all of them 0, found {list(values)}")
+    if min(values, default=1) <= 0:
+        found = f"found {list(values)}"
+        raise InputError(f"weights: expected numbers above 0, {found}; leave a view out rather than weigh it by 0")
     # As in the published package: fused scores are divided by the sum of weights, those of suppression beforehand.
     return [value / sum(values) for value in values] if method != "wbf" else list(values)
 

@@ -108,9 +108,10 @@ def coco_annotations(records: Records, folder: Path, categories: Mapping[str, in
 
 
 def _yolo(records: Records, folder: Path) -> Path:
-    """Write classes.txt and a label file for each image: `class x y width height`, the centre first, in [0, 1].
+    """Write data.yaml, classes.txt and a label file for each image: `class x y width height`, centre first, in [0, 1].
 
-    An outline is `class x1 y1 x2 y2 ...` as in segmentation labels; points follow their box as x, y, visibility.
+    The images belong into the folder `images`, which data.yaml names. An outline is `class x1 y1 x2 y2 ...` as in
+    segmentation labels; points follow their box as x, y, visibility.
     """
     root, categories = folder / "yolo", _categories(records)
     places = places_of((record["image"] for record in records), root / "labels", ".txt")
@@ -128,6 +129,13 @@ def _yolo(records: Records, folder: Path) -> Path:
             lines.append(" ".join([str(categories[item.label] - 1), *numbers]))
         _write(places[record["image"]], "".join(f"{line}\n" for line in lines))
     write_text(root / "classes.txt", "".join(f"{name}\n" for name in categories))
+    names = "".join(f"  {number}: {json.dumps(name)}\n" for number, name in enumerate(categories))
+    keypoints = {
+        len(item.points) for record in records for item in _objects(record) if item.points and not item.outlined
+    }
+    shape = f"kpt_shape: [{keypoints.pop()}, 3]\n" if len(keypoints) == 1 else ""
+    splits = "# Put the images into the folder images, beside labels.\ntrain: images\nval: images\n"
+    write_text(root / "data.yaml", f"{splits}{shape}nc: {len(categories)}\nnames:{' {}' if not names else ''}\n{names}")
     return root
 
 
@@ -237,9 +245,20 @@ def fiftyone_samples(records: Records) -> list[dict[str, Any]]:
 
 
 def _cvat(records: Records, folder: Path) -> Path:
-    """Write `cvat.xml` in the form "CVAT for images 1.1", whose corners are in pixels."""
+    """Write `cvat.xml` in the form "CVAT for images 1.1", whose corners are in pixels.
+
+    Other tools than CVAT need the labels in `meta`, and some take no declaration of the encoding, which is UTF-8.
+    """
     root = ElementTree.Element("annotations")
     ElementTree.SubElement(root, "version").text = "1.1"
+    task = ElementTree.SubElement(ElementTree.SubElement(root, "meta"), "task")
+    for name, value in (("name", "coordexp"), ("size", str(len(records))), ("mode", "annotation"), ("overlap", "0")):
+        ElementTree.SubElement(task, name).text = value
+    labels = ElementTree.SubElement(task, "labels")
+    for name in _categories(records):
+        label = ElementTree.SubElement(labels, "label")
+        ElementTree.SubElement(label, "name").text = name
+        ElementTree.SubElement(label, "attributes")
     for number, record in enumerate(records):
         size = {"width": str(record["width"]), "height": str(record["height"])}
         name = record["image"] if record["image"].isprintable() else one_line(record["image"])
@@ -254,7 +273,7 @@ def _cvat(records: Records, folder: Path) -> Path:
                 ElementTree.SubElement(image, "polygon" if item.outlined else "points", {**common, "points": points})
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
-    _write(folder / "cvat.xml", f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n')
+    _write(folder / "cvat.xml", f"{text}\n")
     return folder / "cvat.xml"
 
 

@@ -1,11 +1,11 @@
-"""A metric as one row: what it computes, where it stands in `evaluation.json`, and how it is resampled and shown."""
+"""A metric as one row: what it computes, where it stands in `evaluation.json`, and how it is resampled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,11 +13,6 @@ from coord_codec import InputError
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.sums import Measure, ratio
 
-if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
-
-Tile = tuple[str, str, str]
-"""Heading, value and remark of a headline number of the report."""
 _COUNTS = ("count", "objects", "images", "detections", "duplicates")
 
 
@@ -42,27 +37,6 @@ class Figure:
         return name == self.name or ("*" in self.name and fnmatchcase(name, self.name))
 
 
-@dataclass(frozen=True)
-class Shown:
-    """How a metric is shown.
-
-    Attributes:
-        section: heading of the report's section; metrics with the same heading share it
-        html: content of the section; None if another metric shows this one too
-        lines: lines of the console; None for none
-        tiles: headline numbers at the top of the report
-        brief: part of the one line that sums an evaluation up; empty for none
-        main: main figure of the section, beside its heading; empty for none
-    """
-
-    section: str
-    html: Callable[[Evaluation], str] | None = None
-    lines: Callable[[Evaluation], Iterable[str]] | None = None
-    tiles: Callable[[Evaluation], Sequence[Tile]] | None = None
-    brief: Callable[[Evaluation], str] | None = None
-    main: Callable[[Evaluation], str] | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """One row of the table of metrics, `coord_eval.METRICS`.
@@ -73,7 +47,8 @@ class Metric:
         measure: function of a scored set; it returns a function of image weights [B, I], the number of times that each
             of I images counts in each of B weightings, which returns values [B]; all that does not depend on the
             weights is computed once. None for a metric without intervals
-        value: the value in `evaluation.json`; by default that of `measure` with each image counted once
+        value: function of an `Evaluation` that returns the value in `evaluation.json`; by default that of `measure`
+            with each image counted once
         place: where the value stands: `top` (a field of `Evaluation`), `analysis`, `metrics`, or `none` for a row that
             adds figures only
         figures: the numbers for intervals and comparisons; by default one with the name of the metric
@@ -81,7 +56,6 @@ class Metric:
             values themselves, or the only number
         needs: whether a set has what the metric needs
         absent: value in `evaluation.json` where it has not
-        shown: how it is shown; by default its value is listed in the section "Further metrics" and on the console
 
     Example:
         >>> from coord_eval import ratio_over_images
@@ -95,13 +69,12 @@ class Metric:
     name: str
     documentation: str
     measure: Callable[[Scored], Measure] | None = None
-    value: Callable[[Evaluation], Any] | None = None
+    value: Callable[[Any], Any] | None = None
     place: Literal["top", "analysis", "metrics", "none"] = "metrics"
     figures: tuple[Figure, ...] = ()
     named: Callable[[Any], Mapping[str, np.ndarray]] | None = None
     needs: Callable[[Scored], bool] | None = None
     absent: Any = None
-    shown: Shown | None = None
 
     def __post_init__(self) -> None:
         if self.measure is None and self.value is None:
@@ -113,7 +86,7 @@ class Metric:
         """Return whether a set has what the metric needs."""
         return self.needs is None or self.needs(scored)
 
-    def value_of(self, evaluation: Evaluation) -> Any:
+    def value_of(self, evaluation: Scored) -> Any:
         """Return the value as it stands in `evaluation.json`: plain types."""
         if not self.is_defined(evaluation):
             return self.absent

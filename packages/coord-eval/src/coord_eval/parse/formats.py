@@ -30,8 +30,9 @@ class TextFormat:
         needs: pieces of text of which an answer in this format contains at least one; empty for no such piece
         pattern: regular expression of the coordinates of one object. Its group `box` contains them, `label` (optional)
             the description; consecutive boxes share a label. A group `point` or `polygon` that matches states the
-            geometry. An optional group `end` is empty if the answer was cut off. A repetition must not match beyond the
-            start of the next object (`[^<]*`, not `.*`), so that parsing takes linear time.
+            geometry; a group `angle` is that of a box, in degrees. An optional group `end` is empty if the answer was
+            cut off. A repetition must not match beyond the start of the next object (`[^<]*`, not `.*`), so that
+            parsing takes linear time.
         label: `inside` the pattern, or `before` it: the text between the previous object and this one
         number: pattern of one coordinate, with its digits in group 1 if it has groups
         order: order of the coordinates: `xyxy`, `yxyx`, `xywh`, `cxcywh`, or `xy` for points
@@ -414,12 +415,14 @@ _ROWS = (
         opening=r"<\|det\|>",
         hint=r"<\|det\|>\s*[A-Za-z]",
     ),
-    # MiniGPT-v2 (Chen et al. 2023): hundredths in braces after the phrase.
+    # MiniGPT-v2 (Chen et al. 2023): hundredths in braces after the phrase; GeoChat
+    # (Kuckreja et al. 2024) adds an angle.
     TextFormat(
         name="minigpt",
         example="<p>cat</p> {<12><34><56><78>}",
         needs=("{<", "{ <"),
-        pattern=r"(?:<p>(?P<label>[^<]*)</p>\s*)?\{\s?(?P<box><[0-9]{1,4}>(?:<[0-9]{1,4}>|<delim>|[\s,])*)(?P<end>\}|)",
+        pattern=r"(?:<p>(?P<label>[^<]*)</p>\s*)?\{\s?(?P<box><[0-9]{1,4}>(?:<[0-9]{1,4}>|<delim>|[\s,])*)"
+        r"(?:\|\s?<(?P<angle>[0-9]{1,3})>\s?)?(?P<end>\}|)",
         number=_BIN,
         scale=100,
         bins=101,

@@ -12,10 +12,11 @@ from coord_codec.html import Card, fate_legend, gallery, notes
 from coord_eval.match.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
+from coord_eval.page_options import ImageRoot
 from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.findings import CostlyError
 from coord_eval.report.overlay import draw, label_colours, shown_name
-from coord_eval.report.photograph import SHARPNESS, ImageRoot, link_to
+from coord_eval.report.photograph import SHARPNESS, link_to
 
 if TYPE_CHECKING:
     from coord_eval.evaluation import Evaluation

@@ -11,7 +11,6 @@ from coord_codec.counts import counted, fixed
 from coord_codec.html import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.errors import ERROR_KINDS
-from coord_eval.metrics.metric import Tile
 from coord_eval.metrics.thresholds import threshold_curve
 from coord_eval.report.plot import INK, chart
 
@@ -51,7 +50,7 @@ def coco_table(evaluation: Evaluation) -> str:
     )
 
 
-def coco_tiles(evaluation: Evaluation) -> list[Tile]:
+def coco_tiles(evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """Return AP and AP50 beside the ceiling."""
     suffix = " of boxes around" if evaluation.shapes else ""
     coco, ceiling = evaluation.coco, evaluation.ceiling
@@ -162,7 +161,7 @@ def score_curve(evaluation: Evaluation) -> str:
         drawn.axes.plot([best.value], [best.f1], marker="o", markersize=8, color=PALETTE[0])
         drawn.axes.set(ylim=(0, 1.02), xlabel="score threshold")
         if scores.min() >= 0 and scores.max() <= 1:
-            drawn.axes.set_xlim(-0.02, 1.02)
+            drawn.axes.set(xlim=(-0.02, 1.02))
     return figure(drawn.svg, caption + ("; bands: 95 % intervals over images" if evaluation.intervals else ""))
 
 
@@ -174,7 +173,8 @@ def reliability(evaluation: Evaluation) -> str:
     caption = f"reliability; expected calibration error {found['ece']:.3f}"
     with chart(caption, width=560, height=300) as drawn:
         drawn.axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1)
-        drawn.axes.plot(*zip(*(row[3:5] for row in found["bins"]), strict=True), marker="o", color=PALETTE[0])
+        scores, hits = zip(*(row[3:5] for row in found["bins"]), strict=True)
+        drawn.axes.plot(scores, hits, marker="o", color=PALETTE[0])
         drawn.axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), xlabel="mean score", ylabel="share of hits at IoU .50")
     return figure(drawn.svg, caption)
 

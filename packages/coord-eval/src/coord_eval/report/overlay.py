@@ -11,7 +11,8 @@ from coord_codec.html import Drawn, image_svg, label_key, label_slots
 from coord_codec.html.boxes import MAX_SIDE, Fate
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import Scored
-from coord_eval.report.photograph import SHARPNESS, ImageRoot, photograph
+from coord_eval.page_options import ImageRoot
+from coord_eval.report.photograph import SHARPNESS, photograph
 
 _LONGEST_NAME = 120
 

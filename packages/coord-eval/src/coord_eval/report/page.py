@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from coord_codec import geometry_of
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import columns, notes, number, page, safe, section, table, tiles
+from coord_codec.html import columns, fragment, notes, number, page, safe, section, table, tiles
+from coord_eval.evaluation import Evaluation
 from coord_eval.metrics.errors import classify_errors
-from coord_eval.metrics.metric import Metric
+from coord_eval.metrics.metric_table import METRICS, figure_of, headline
+from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
 from coord_eval.report.images import choose_images, f1_of_images, images_html
-from coord_eval.report.metric_table import METRICS, figure_of, headline
-from coord_eval.report.photograph import ImageRoot
-from coord_eval.report.plot import MatplotlibMissingError
-
-if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
-
-
-MAX_OVERLAYS = 200
-"""Most images of a report, unless the caller says otherwise."""
-
-
-@dataclass(frozen=True)
-class ReportSection:
-    """A section that a caller adds to the report.
-
-    Attributes:
-        title: heading, plain text
-        html: content, inserted unescaped: the caller must escape it and embed all resources
-    """
-
-    title: str
-    html: str
+from coord_eval.report.shown import Shown, all_shown, shown_of
 
 
 def write_report(
@@ -93,32 +72,24 @@ def _metric_sections(evaluation: Evaluation) -> list[str]:
     """
     if not evaluation.has_boxes:
         return []
-    contents: dict[str, list[Metric]] = {}
-    for row in METRICS.values():
-        if row.shown and row.shown.html:
-            contents.setdefault(row.shown.section, []).append(row)
-    leading = {row.shown.section for row in METRICS.values() if row.shown and any(f.headline for f in row.figures)}
+    contents: dict[str, list[Shown]] = {}
+    for shown in all_shown():
+        if shown.html:
+            contents.setdefault(shown.section, []).append(shown)
+    leading = {shown_of(row.name).section for row in METRICS.values() if any(f.headline for f in row.figures)}
     parts = []
     for title, rows in sorted(contents.items(), key=lambda item: item[0] not in leading):
-        shown = [html for row in rows if row.shown and row.shown.html and (html := _shown(row.shown.html, evaluation))]
-        mains = [row.shown.main(evaluation) for row in rows if row.shown and row.shown.main]
-        if shown:
-            folded = title not in leading and not any("<figure" in html or "matrix" in html for html in shown)
-            parts.append(section(title, columns(*shown), next((main for main in mains if main), ""), folded))
+        pieces = [html for row in rows if row.html and (html := row.html(evaluation))]
+        mains = [row.main(evaluation) for row in rows if row.main]
+        if pieces:
+            folded = title not in leading and not any("<figure" in html or "matrix" in html for html in pieces)
+            parts.append(section(title, columns(*pieces), next((main for main in mains if main), ""), folded))
     return parts
 
 
 def _distributions(evaluation: Evaluation) -> str:
-    shown = _shown(distribution_charts, evaluation) if evaluation.has_boxes else ""
+    shown = distribution_charts(evaluation) if evaluation.has_boxes else ""
     return section("Where the boxes lie", shown, f"mean IoU {number(evaluation.mean_iou)}") if shown else ""
-
-
-def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
-    """Return what the report shows of a metric; in place of a chart that cannot be drawn, the reason."""
-    try:
-        return html(evaluation)
-    except MatplotlibMissingError as missing:
-        return f"<p>{safe(missing)}</p>"
 
 
 def _intervals(evaluation: Evaluation) -> str:
@@ -148,9 +119,8 @@ def tiles_html(evaluation: Evaluation) -> str:
         (f"{k} of shapes", number(shapes[k]), f"ceiling {number(shapes['ceiling'][k])}") for k in _ap_names(shapes)[:2]
     ]
     if evaluation.has_boxes:
-        cells += [
-            tile for row in METRICS.values() if row.shown and row.shown.tiles for tile in row.shown.tiles(evaluation)
-        ]
+        for shown in all_shown():
+            cells += shown.tiles(evaluation) if shown.tiles else []
     if health["answers"]:
         share = 100 * health["parsed"] / health["answers"]
         cells.append(("Answers parsed", f"{share:.1f} %", f"{health['parsed']} of {health['answers']}"))
@@ -191,6 +161,23 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
     has_extent = geometry_of(shapes["geometry"]).has_extent
     note = " The sections below are about the bounding boxes of the shapes." if has_extent else ""
     return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
+
+
+def brief(evaluation: Evaluation) -> str:
+    """Return the headline metrics in one line."""
+    parts = []
+    if shapes := evaluation.shapes:
+        figures = "   ".join(f"{name} {shapes[name]:.3f}" for name in _ap_names(shapes)[:2])
+        parts.append(f"{shapes['geometry']}: {figures} (quantisation ceiling {shapes['ceiling']['AP']:.3f})")
+    if evaluation.has_boxes:
+        around = "boxes around: " if shapes else ""
+        parts.append(around + "   ".join(shown.brief(evaluation) for shown in all_shown() if shown.brief))
+    return "   ".join(parts)
+
+
+def notebook_html(evaluation: Evaluation) -> str:
+    """Return what a notebook shows: the headline figures and the notes."""
+    return fragment(tiles_html(evaluation) + figures_html(evaluation) + notes(evaluation.notes))
 
 
 def _ap_names(shapes: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ formats that Pillow decodes itself are opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from coord_codec.counts import counted
 from coord_codec.images import ImageError, data_url, decode_image, image_facts
+from coord_eval.page_options import ImageRoot
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,10 +32,6 @@ _SIZES = 200
 """Number of images whose size is compared."""
 NO_PILLOW = "Pillow is not installed: pip install pillow"
 _MAX_FOLDERS = 100
-
-
-ImageRoot = Path | Callable[[str], Path | None]
-"""The folder of the images, or a function from the name of an image to its file, None for one that must not be read."""
 
 
 def photograph(

@@ -18,7 +18,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.draws import draw_weights, interval
-from coord_eval.report.metric_table import METRICS, figure_of
+from coord_eval.metrics.metric_table import METRICS, figure_of
 
 Named = Callable[[np.ndarray], dict[str, np.ndarray]]
 """Function of image weights [B, I] whose values by name are arrays [B]."""

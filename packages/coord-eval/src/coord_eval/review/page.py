@@ -18,18 +18,16 @@ import numpy as np
 from coord_codec.counts import counted
 from coord_codec.html import Card, Drawn, gallery, image_svg, notes, page, safe, section, table, tiles
 from coord_codec.html.boxes import MAX_SIDE
+from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.report.overlay import drawn_size, shown_name
-from coord_eval.report.photograph import ImageRoot, decoded, scaled
+from coord_eval.report.photograph import decoded, scaled
 from coord_eval.review.decisions import CHOICES
 from coord_eval.review.findings import KINDS, Box, Finding
+from coord_eval.review.result import Review
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from coord_eval.review.result import Review
-
-MOST_SHOWN = 300
-"""Most suspicions of a page, unless the caller says otherwise."""
 BUDGET = 20_000_000
 """Characters of the images of one page; suspicions beyond it are shown without their image."""
 _LEAST_CUT, _MOST_CUT = 160, 480

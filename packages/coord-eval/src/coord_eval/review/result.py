@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from coord_codec.files import write_text
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.digests import digest_of
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.report.photograph import ImageRoot
+from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.review.findings import KINDS, Box, Finding
-from coord_eval.review.page import MOST_SHOWN, review_page
 
 VERSION = 1
 """Version of `review.json`; increased when a key changes its meaning."""
@@ -123,7 +123,8 @@ class Review:
         folder.mkdir(parents=True, exist_ok=True)
         root: ImageRoot | None = Path(image_root) if isinstance(image_root, str) else image_root
         lines = (json.dumps(self.to_line(finding), ensure_ascii=False, allow_nan=False) for finding in self.findings)
-        html = review_page(self, root, title, most, facts)
+        # The page rests on this module, and is imported when it is asked for.
+        html: str = import_module("coord_eval.review.page").review_page(self, root, title, most, facts)
         write_text(folder / "review.jsonl", "".join(f"{line}\n" for line in lines))
         write_text(folder / "review.json", json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
         write_text(folder / "review.html", html)

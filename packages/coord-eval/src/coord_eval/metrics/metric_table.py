@@ -1,34 +1,26 @@
-"""The table of metrics: one row each, which puts it into `evaluation.json`, intervals, report, console and comparisons.
+"""The table of metrics: one row each, which puts it into `evaluation.json`, intervals, comparisons, console and report.
 
-`register_metric` adds a row of your own. The README's table is made of these rows.
+`register_metric` adds a row of your own. How a row is shown is in `coord_eval.report.shown`, by its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.html import number
 from coord_eval.match.matching import Scored
 from coord_eval.metrics import breakdowns, coco, detection, errors
 from coord_eval.metrics.ceiling import ceiling_scores
 from coord_eval.metrics.coco import COCO_KEYS, ApTable
 from coord_eval.metrics.coco_own import own_scores, pr_curves
-from coord_eval.metrics.metric import Figure, Metric, Shown
+from coord_eval.metrics.metric import Figure, Metric
 from coord_eval.metrics.sums import Measure
 from coord_eval.metrics.thresholds import threshold_table
-from coord_eval.report import metric_html as html
-from coord_eval.report import metric_lines as lines
-from coord_eval.report.confusion import confusion_main, confusions
 
-CLASSES, PARAMETERS, FURTHER = "Classes", "AP and AR with your parameters", "Further metrics"
-COCO, PRECISION = "Average precision and recall (COCO)", "Precision, recall and F1 (no scores)"
-BREAKDOWNS, BY_SCORE = "Localisation and counts", "F1 by score, and calibration"
 _SUFFIXES = {"0.5": "", "0.75": "_75", "0.5:0.95": "_miou"}
 _RATES = ("precision", "recall", "f1")
 
@@ -93,14 +85,6 @@ _ROWS = (
         figures=tuple(
             Figure(name, headline=name in ("AP", "AP50", "AP75")) for name in COCO_KEYS if name[-1] not in "sml"
         ),
-        shown=Shown(
-            COCO,
-            html.coco_table,
-            lines.coco_lines,
-            html.coco_tiles,
-            lines.coco_brief,
-            main=lambda evaluation: f"AP {number(evaluation.coco['AP'])}",
-        ),
     ),
     Metric(
         name="coco_by_size",
@@ -109,7 +93,6 @@ _ROWS = (
         measure=coco.coco_measure_by_size,
         figures=tuple(Figure(name) for name in COCO_KEYS if name[-1] in "sml"),
         needs=lambda scored: scored.truth.sizes_known,
-        shown=Shown(COCO),
     ),
     Metric(
         name="coco_constant_score",
@@ -119,7 +102,6 @@ _ROWS = (
         measure=lambda scored: _precision_alone(scored.with_constant_score, "_constant_score"),
         named=lambda values: {"AP_constant_score": values["AP_constant_score"]},
         figures=(Figure("AP_constant_score"),),
-        shown=Shown(COCO),
     ),
     Metric(
         name="coco_class_agnostic",
@@ -129,7 +111,6 @@ _ROWS = (
         value=lambda evaluation: coco.coco_scores(evaluation.with_one_label).summary,
         measure=lambda scored: _precision_alone(scored.with_one_label, "_any_label"),
         figures=tuple(Figure(f"{name}_any_label") for name in ("AP", "AP50", "AP75")),
-        shown=Shown(COCO),
     ),
     Metric(
         name="ceiling",
@@ -137,7 +118,6 @@ _ROWS = (
         "scores set to 1; empty if it cannot be computed",
         place="top",
         value=lambda evaluation: ceiling_scores(evaluation.truth, evaluation.ceiling_settings, evaluation.grid),
-        shown=Shown(COCO),
     ),
     Metric(
         name="coco_own",
@@ -147,7 +127,6 @@ _ROWS = (
         value=lambda evaluation: (
             own_scores(evaluation.truth, evaluation.detections, evaluation.params) if evaluation.params else {}
         ),
-        shown=Shown(PARAMETERS, html.own_table, lines.own_lines),
     ),
     Metric(
         name="detection",
@@ -158,13 +137,6 @@ _ROWS = (
         measure=_rates_of("matches"),
         named=_named_rates(),
         figures=_rate_figures(headline=("precision", "recall", "f1", "f1_75", "f1_miou")),
-        shown=Shown(
-            PRECISION,
-            html.detection_table,
-            lines.detection_lines,
-            lambda evaluation: [("F1 at IoU .50", number(evaluation.detection["0.5"]["f1"]), "without scores")],
-            main=lambda evaluation: f"F1 {number(evaluation.detection['0.5']['f1'])}",
-        ),
     ),
     Metric(
         name="detection_class_agnostic",
@@ -173,7 +145,6 @@ _ROWS = (
         measure=_rates_of("matches_any_label"),
         named=_named_rates(end="_any_label"),
         figures=_rate_figures(end="_any_label"),
-        shown=Shown(PRECISION),
     ),
     Metric(
         name="mean_iou",
@@ -182,13 +153,6 @@ _ROWS = (
         place="top",
         measure=_mean_iou_of("matches"),
         figures=(Figure("mean_iou", headline=True),),
-        shown=Shown(
-            PRECISION,
-            html.mean_iou,
-            lambda e: [f"mean IoU {e.mean_iou:.3f} ({e.mean_iou_class_agnostic:.3f} for any label)"],
-            lambda evaluation: [("Mean IoU", number(evaluation.mean_iou), "over objects, 0 for missed ones")],
-            lambda evaluation: f"mean IoU {evaluation.mean_iou:.3f}",
-        ),
     ),
     Metric(
         name="mean_iou_class_agnostic",
@@ -197,7 +161,6 @@ _ROWS = (
         measure=_mean_iou_of("matches_any_label"),
         named=lambda values: {"mean_iou_any_label": values},
         figures=(Figure("mean_iou_any_label"),),
-        shown=Shown(PRECISION),
     ),
     Metric(
         name="pr_curves",
@@ -205,7 +168,6 @@ _ROWS = (
         "a curve is its AP",
         place="top",
         value=lambda evaluation: pr_curves(evaluation.backend_scores),
-        shown=Shown(COCO, html.pr_curves),
     ),
     Metric(
         name="macro",
@@ -215,14 +177,12 @@ _ROWS = (
         measure=detection.macro_rates,
         named=_named_rates("macro_"),
         figures=_rate_figures("macro_"),
-        shown=Shown(BREAKDOWNS, html.breakdown("macro", "mean over labels, IoU", *_RATES)),
     ),
     Metric(
         name="class_agnostic_recall",
         documentation="recall at IoU .5 without labels, as in `detection_class_agnostic`",
         place="analysis",
         value=lambda evaluation: evaluation.detection_class_agnostic["0.5"]["recall"],
-        shown=Shown(BREAKDOWNS),
     ),
     Metric(
         name="count",
@@ -237,7 +197,6 @@ _ROWS = (
             Figure("count_exact_share"),
             Figure("duplicates", "low", is_share=False),
         ),
-        shown=Shown(BREAKDOWNS, html.count_table),
     ),
     Metric(
         name="edge_bias",
@@ -251,7 +210,6 @@ _ROWS = (
             for unit in ("pixels", "bins")
             for edge in breakdowns.EDGES
         ),
-        shown=Shown(BREAKDOWNS, html.bias_table, main=lambda evaluation: f"mean IoU {number(evaluation.mean_iou)}"),
     ),
     Metric(
         name="by_size",
@@ -264,7 +222,6 @@ _ROWS = (
         ),
         needs=lambda scored: scored.truth.sizes_known,
         absent={},
-        shown=Shown(BREAKDOWNS, html.breakdown("by_size", "size", "objects", "recall", "mean_iou")),
     ),
     Metric(
         name="by_object_count",
@@ -274,7 +231,6 @@ _ROWS = (
         measure=breakdowns.by_object_count,
         named=_named_rows("{key}_of_{row}_objects", "f1"),
         figures=(Figure("f1_of_*_objects"),),
-        shown=Shown(BREAKDOWNS, html.breakdown("by_object_count", "objects in the image", "images", *_RATES)),
     ),
     Metric(
         name="by_rank",
@@ -284,7 +240,6 @@ _ROWS = (
         measure=breakdowns.by_rank,
         named=_named_rows("{key}_at_place_{row}", "precision"),
         figures=(Figure("precision_at_place_*"),),
-        shown=Shown(BREAKDOWNS, html.breakdown("by_rank", "position in the answer", "detections", "precision")),
     ),
     Metric(
         name="f1_against_threshold",
@@ -293,7 +248,6 @@ _ROWS = (
         value=threshold_table,
         measure=detection.f1_at_thresholds,
         figures=tuple(Figure(detection.f1_name(t)) for t in detection.SCORE_THRESHOLDS),
-        shown=Shown(BY_SCORE, html.score_curve, main=html.score_main),
     ),
     Metric(
         name="reliability",
@@ -305,7 +259,6 @@ _ROWS = (
         named=lambda values: {"ece": values["ece"]},
         figures=(Figure("ece", "low"),),
         needs=detection.are_probabilities,
-        shown=Shown(BY_SCORE, html.reliability),
     ),
     Metric(
         name="errors",
@@ -319,11 +272,6 @@ _ROWS = (
         figures=tuple(Figure(f"cost_{kind}", "low", is_share=False) for kind in errors.ERROR_KINDS),
         needs=lambda scored: bool(scored.objects_per_image.any()),
         absent={},
-        shown=Shown(
-            "Error kinds and their cost",
-            html.errors,
-            main=lambda evaluation: f"{sum(row['count'] for row in evaluation.analysis['errors'].values()):,} errors",
-        ),
     ),
     Metric(
         name="confusion",
@@ -332,7 +280,6 @@ _ROWS = (
         value=errors.confusion,
         measure=errors.confused_shares,
         figures=(Figure("confused_*_as_*", "low"),),
-        shown=Shown("Confusion of labels", confusions, main=confusion_main),
     ),
     Metric(
         name="per_class",
@@ -341,28 +288,13 @@ _ROWS = (
         value=lambda evaluation: coco.scores_by_class(
             evaluation.truth, evaluation.detections, evaluation.backend_scores
         ),
-        shown=Shown(CLASSES, html.class_table, main=lambda evaluation: f"{len(evaluation.per_class):,}"),
     ),
 )
 
 
-def _with_default_shown(metric: Metric) -> Metric:
-    """Return a row of the place `metrics` that says nothing else with its value among the further metrics."""
-    if metric.shown is not None or metric.place != "metrics":
-        return metric
-    listed = lines.further(metric.name)
-    brief = lambda evaluation: "   ".join(listed(evaluation))  # noqa: E731
-    return replace(metric, shown=Shown(FURTHER, html.further(metric.name), listed, brief=brief))
-
-
-_table: dict[str, Metric] = {row.name: _with_default_shown(row) for row in _ROWS}
+_table: dict[str, Metric] = {row.name: row for row in _ROWS}
 METRICS: Mapping[str, Metric] = MappingProxyType(_table)
 """All metrics by name, in the order in which they are shown: the built-in ones, then those that were registered."""
-
-
-def all_shown() -> Iterator[Shown]:
-    """Yield how each metric is shown."""
-    yield from (row.shown for row in _table.values() if row.shown)
 
 
 def register_metric(metric: Metric) -> Metric:
@@ -394,7 +326,7 @@ def register_metric(metric: Metric) -> Metric:
     for figure in metric.figures:
         if any(other.covers(figure.name) for row in _table.values() for other in row.figures):
             raise InputError(f"metric {metric.name}: a figure {figure.name!r} exists; choose another name")
-    _table[metric.name] = _with_default_shown(metric)
+    _table[metric.name] = metric
     return _table[metric.name]
 
 

@@ -1,0 +1,138 @@
+"""Reader of LabelMe's JSON: a file an image, with `shapes` of pixels that count from 0.
+
+| `shape_type` | rule |
+|---|---|
+| `rectangle` (two corners in any order), or four corners that are upright | a box |
+| `polygon`, `rotation` | an outline; as a box the one around it, counted |
+| `circle` (centre, and a point on it) | the box around it |
+| `point` | a point |
+| `line`, `linestrip`, `mask`, others | refused |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from coord_codec.files import InputError
+from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.stated_fields import kept, with_fields
+from coord_data.image_paths import Found, ImageIndex, find_root
+from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, around, check, image_size, number
+from coord_data.source import Source
+
+_OUTLINED = "outlines, read as the box around them"
+_CIRCLES = "circles, read as the box around them"
+_READ = frozenset(("label", "points", "shape_type", "group_id", "description", "flags", "mask", "other_data"))
+
+
+def recognise(source: Source) -> bool:
+    """Return whether a source is such a file, or a folder with them."""
+    if source.is_dir:
+        return any(_is_labelme(source.file(path)) for path in source.glob("*.json")[:3])
+    return _is_labelme(source)
+
+
+def _is_labelme(source: Source) -> bool:
+    keys = source.keys[0] | set(source.record or {})
+    return "shapes" in keys and bool({"imagePath", "imageData", "imageHeight"} & keys)
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read a file, or all files of a folder."""
+    files = [path for path in source.glob("**/*.json") if _is_labelme(source.file(path))] or [source.path]
+    folder = source.path if source.is_dir else source.path.parent
+    root = find_root(images, folder)
+    documents = [_document(Source(path)) for path in files]
+    names = (_names(document, path, folder) for document, path in zip(documents, files, strict=True))
+    found = ImageIndex(root).find_all(names)
+    rows = zip(documents, files, found, strict=True)
+    return Reading((_image(document, path, image) for document, path, image in rows), root)
+
+
+def _document(source: Source) -> Mapping[str, Any] | str:
+    """Return the content of a file, or why it cannot be read."""
+    try:
+        document = source.document
+        check(isinstance(document, Mapping), "expected an object with shapes", document)
+    except InputError as error:
+        return str(error)
+    checked: Mapping[str, Any] = document
+    return checked
+
+
+def _names(document: Mapping[str, Any] | str, path: Path, folder: Path) -> tuple[str, ...]:
+    """Return candidate paths of the image: beside the file as it states, and by its name alone."""
+    stated = "" if isinstance(document, str) else str(document.get("imagePath") or "")
+    name = stated.replace("\\", "/") or f"{path.stem}.jpg"
+    beside = path.parent.relative_to(folder) / name
+    return beside.as_posix(), name, PureWindowsPath(name).name
+
+
+def _image(document: Mapping[str, Any] | str, path: Path, image: Found) -> RawImage:
+    if isinstance(document, str) or image.fault:
+        return RawImage("", str(path), fault=image.fault or str(document))
+    stated = document.get("imageWidth"), document.get("imageHeight")
+    size = image_size(*stated)
+    try:
+        check(isinstance(document.get("shapes"), list), "shapes: expected a list", document.get("shapes"))
+        shapes, notes = kept(document["shapes"], _READ)
+    except InputError as error:
+        return RawImage(image.name, str(path), fault=str(error))
+    bad = (BAD_SIZE,) * (size is None and any(stated))
+    return RawImage(image.name, str(path), list(_objects(shapes, path)), size, notes=image.notes + notes + bad)
+
+
+def _objects(shapes: list[Any], path: Path) -> Iterator[RawObject]:
+    for position, shape in enumerate(shapes):
+        yield RawObject("", (), f"{path}: shapes[{position}]").tried(partial(_object, shape))
+
+
+def _object(shape: Any, stated: RawObject) -> RawObject:
+    check(isinstance(shape, Mapping), "expected an object", shape)
+    label, points = shape.get("label"), shape.get("points")
+    check(isinstance(label, str), "label: expected text", label)
+    stated = stated._replace(desc=str(label).strip())
+    check(isinstance(points, list) and points, "points: expected points", points)
+    flat = [number(value) for point in points for value in (point if isinstance(point, list) else [None])]
+    kind = shape.get("shape_type") or "polygon"
+    if kind == "point" and len(flat) == 2:
+        return stated._replace(corners_xyxy=(*flat, *flat), is_point=True)
+    if kind == "circle" and len(flat) == 4:
+        x, y, radius = flat[0], flat[1], math.dist(flat[:2], flat[2:])
+        box = (x - radius, y - radius, x + radius, y + radius)
+        return with_fields(stated._replace(corners_xyxy=box, as_box=(_CIRCLES,)), shape, "xyxy", "pixels")
+    if kind == "rectangle" and len(flat) in (4, 8):
+        stated = stated._replace(corners_xyxy=around(flat))
+        is_turned = len(flat) == 8 and (len(set(flat[::2])) > 2 or len(set(flat[1::2])) > 2)
+        if not is_turned:
+            return with_fields(stated, shape, "xyxy", "pixels")
+    if kind in ("polygon", "rotation", "rectangle", "quadrilateral") and len(flat) >= 6 and len(flat) % 2 == 0:
+        return stated._replace(corners_xyxy=around(flat), outlines=(flat,), as_box=(_OUTLINED,))
+    raise InputError(f"shape_type {kind!r} with {len(points)} points: expected a rectangle, polygon, circle or point")
+
+
+def _example(kind: str, *points: list[float]) -> Example:
+    shape = {"label": "cat", "points": points, "shape_type": kind}
+    document = {"shapes": [shape], "imagePath": "a.jpg", "imageWidth": 100, "imageHeight": 50}
+    return Example({"a.json": json.dumps(document)}, "a.json")
+
+
+FORMAT = AnnotationFormat(
+    "labelme",
+    "LabelMe JSON",
+    "a JSON file an image, with `shapes` in pixels: rectangles, polygons, circles, points",
+    {
+        "box": _example("rectangle", [20, 10], [60, 40]),
+        "point": _example("point", [40, 25]),
+        "polygon": _example("polygon", [20, 10], [60, 10], [60, 40], [20, 40]),
+        "oriented": _example("rotation", [20, 10], [60, 10], [60, 40], [20, 40]),
+    },
+    recognise,
+    read,
+    has_label_files=recognise,
+)

@@ -1,0 +1,161 @@
+"""Reader of VGG Image Annotator (VIA 2): a JSON file of images with `regions` in pixels that count from 0.
+
+A project keeps them under `_via_img_metadata`; an export of the annotations has them at the top. The description is the
+attribute that every region has, or that is called `label`, `class`, `name` or `type`; an attribute of choices may be
+`{"cat": true}`.
+
+| shape | rule |
+|---|---|
+| `rect` | a box |
+| `polygon` | an outline; as a box the one around it, counted |
+| `circle`, `ellipse` | the box around it, counted |
+| `point` | a point |
+| `polyline`, others | refused |
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from coord_codec.files import InputError
+from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.stated_fields import with_fields
+from coord_data.image_paths import Found, ImageIndex, find_root
+from coord_data.raw import RawImage, RawObject, Reading, around, as_list, check, number
+from coord_data.source import Source
+
+_LABELS = ("label", "class", "name", "type", "category", "object")
+_PROJECT = "_via_img_metadata"
+_OUTLINED = "outlines, read as the box around them"
+_ROUND = "circles and ellipses, read as the box around them"
+
+
+def recognise(source: Source) -> bool:
+    """Return whether a source is a project or an export of its annotations."""
+    keys, below = source.keys
+    return _PROJECT in keys or {"filename", "regions"} <= below
+
+
+def read(source: Source, images: Path | None) -> Reading:
+    """Read a project or an export of its annotations.
+
+    Raises:
+        InputError: the regions have no attribute that can be the description.
+    """
+    document = source.document
+    stated = document.get(_PROJECT, document) if isinstance(document, Mapping) else None
+    check(isinstance(stated, Mapping), f"{source.path}: expected images by their keys", stated)
+    entries: Mapping[str, Any] = stated or {}
+    rows = [(f"{source.path}: {key}", row) for key, row in entries.items()]
+    label = _label_attribute([row for _, row in rows], source.path)
+    folder = source.path.parent
+    root = find_root(images, folder / "images", folder)
+    names = ((str(row.get("filename") or "") if isinstance(row, Mapping) else "",) for _, row in rows)
+    found = ImageIndex(root).find_all(names)
+    raw_images = (_image(row, where, label, image) for (where, row), image in zip(rows, found, strict=True))
+    return Reading(
+        raw_images, root, (f"{source.path}: descriptions are read from the attribute {label}",) * bool(label)
+    )
+
+
+def _regions(row: Any) -> list[Any]:
+    """Return the regions of an image, which VIA 1 has in an object."""
+    regions = row.get("regions") if isinstance(row, Mapping) else None
+    return list(regions.values()) if isinstance(regions, Mapping) else as_list(regions)
+
+
+def _label_attribute(rows: Sequence[Any], path: Path) -> str:
+    """Return the name of the attribute with the description; "" without regions."""
+    of_regions = [
+        region.get("region_attributes") for row in rows for region in _regions(row) if isinstance(region, Mapping)
+    ]
+    counts = Counter(name for attributes in of_regions if isinstance(attributes, Mapping) for name in attributes)
+    if not of_regions:
+        return ""
+    known: list[str] = [name for wanted in _LABELS for name in counts if name.lower() == wanted]
+    if known:
+        return known[0]
+    if len(counts) == 1:
+        return str(next(iter(counts)))
+    listed = ", ".join(counts) or "none"
+    raise InputError(f"{path}: expected an attribute of the regions called {' or '.join(_LABELS)}, found {listed}")
+
+
+def _image(row: Any, where: str, label: str, image: Found) -> RawImage:
+    if image.fault or not isinstance(row, Mapping):
+        return RawImage("", where, fault=image.fault or "expected an object with filename and regions")
+    return RawImage(image.name, where, list(_objects(_regions(row), where, label)), notes=image.notes)
+
+
+def _objects(regions: list[Any], where: str, label: str) -> Iterator[RawObject]:
+    for position, region in enumerate(regions):
+        yield RawObject("", (), f"{where}: regions[{position}]").tried(partial(_object, region, label))
+
+
+def _object(region: Any, label: str, stated: RawObject) -> RawObject:
+    check(isinstance(region, Mapping), "expected an object", region)
+    shape, attributes = region.get("shape_attributes"), region.get("region_attributes")
+    check(isinstance(shape, Mapping), "shape_attributes: expected an object", shape)
+    stated = stated._replace(desc=_description(attributes, label))
+    kind = shape.get("name")
+    if kind == "rect":
+        x, y, width, height = (number(shape.get(name)) for name in ("x", "y", "width", "height"))
+        return with_fields(stated._replace(corners_xyxy=(x, y, x + width, y + height)), shape, "xywh", "pixels")
+    if kind == "polygon":
+        points = zip(as_list(shape.get("all_points_x")), as_list(shape.get("all_points_y")), strict=True)
+        outline = [number(value) for point in points for value in point]
+        check(len(outline) >= 6, "all_points_x: expected three or more points", shape)
+        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_OUTLINED,))
+    if kind == "point":
+        point = number(shape.get("cx")), number(shape.get("cy"))
+        return stated._replace(corners_xyxy=point * 2, is_point=True)
+    if kind in ("circle", "ellipse"):
+        x, y = number(shape.get("cx")), number(shape.get("cy"))
+        across, down = (number(shape.get(name, shape.get("r"))) for name in ("rx", "ry"))
+        u, v = _half_extent(across, down, number(shape.get("theta") or 0))
+        return stated._replace(corners_xyxy=(x - u, y - v, x + u, y + v), as_box=(_ROUND,))
+    raise InputError(f"a region called {kind!r}: expected rect, polygon, circle, ellipse or point")
+
+
+def _half_extent(across: float, down: float, radians: float) -> tuple[float, float]:
+    """Return half the width and height of the upright box around an ellipse, whose `theta` VIA states in radians."""
+    cos, sin = math.cos(radians), math.sin(radians)
+    return math.hypot(across * cos, down * sin), math.hypot(across * sin, down * cos)
+
+
+def _description(attributes: Any, label: str) -> str:
+    """Return the text of an attribute; of choices `{"cat": true}` the only one."""
+    value = attributes.get(label) if isinstance(attributes, Mapping) else None
+    if isinstance(value, Mapping):
+        chosen = [str(name) for name, is_chosen in value.items() if is_chosen]
+        check(len(chosen) == 1, f"{label}: expected one choice", value)
+        return chosen[0]
+    return "" if value is None else str(value).strip()
+
+
+def _example(name: str, **shape: object) -> Example:
+    region = {"shape_attributes": {"name": name, **shape}, "region_attributes": {"label": "cat"}}
+    document = {"a.jpg9": {"filename": "a.jpg", "size": 9, "regions": [region], "file_attributes": {}}}
+    return Example({"a.json": json.dumps(document)}, "a.json")
+
+
+_POLYGON = _example("polygon", all_points_x=[20, 60, 60, 20], all_points_y=[10, 10, 40, 40])
+FORMAT = AnnotationFormat(
+    "via",
+    "VGG Image Annotator",
+    "a JSON file of VIA 2 with `regions` in pixels: rectangles, polygons, circles, points",
+    {
+        "box": _example("rect", x=20, y=10, width=40, height=30),
+        "point": _example("point", cx=40, cy=25),
+        "polygon": _POLYGON,
+        "oriented": _POLYGON,
+    },
+    recognise,
+    read,
+)

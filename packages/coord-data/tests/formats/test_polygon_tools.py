@@ -1,0 +1,136 @@
+"""LabelMe and VGG Image Annotator: shapes in pixels that count from 0."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from coord_data.reading import read_source
+
+SIZE = (200, 100)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("a", "b"):
+        Image.new("RGB", SIZE).save(tmp_path / f"{name}.png")
+    return tmp_path
+
+
+def write_labelme(path, *shapes, **more):
+    rows = [{"label": "cat", "points": points, "shape_type": kind, "flags": {}} for kind, *points in shapes]
+    document = {"version": "5.4.1", "flags": {}, "shapes": rows, "imagePath": f"{path.stem}.png", "imageData": None}
+    path.write_text(json.dumps(document | {"imageHeight": SIZE[1], "imageWidth": SIZE[0]} | more))
+    return path
+
+
+def boxes(annotations):
+    pixels = np.array([*SIZE, *SIZE])
+    return [(item.desc, *np.round(item.bbox * pixels, 6)) for i in annotations.instances for item in i.objects]
+
+
+@pytest.mark.parametrize(
+    ("shape", "box"),
+    [
+        (("rectangle", [60, 40], [20, 10]), (20, 10, 60, 40)),  # corners in any order
+        (("rectangle", [20, 10], [60, 10], [60, 40], [20, 40]), (20, 10, 60, 40)),
+        (("polygon", [20, 10], [60, 12], [55, 40]), (20, 10, 60, 40)),
+        (("circle", [50, 40], [53, 44]), (45, 35, 55, 45)),
+    ],
+)
+def test_labelme_shape_is_the_box_around_it(folder, shape, box):
+    write_labelme(folder / "a.json", shape)
+    write_labelme(folder / "b.json")
+    for source, images in ((folder, 2), (folder / "a.json", 1)):
+        found = read_source(source)
+        assert found.format == "labelme" and not found.annotations.problems
+        assert boxes(found.annotations) == [("cat", *box)]
+        assert len(found.annotations.instances) == images
+
+
+def test_labelme_polygon_keeps_its_vertices(folder):
+    write_labelme(folder / "a.json", ("polygon", [20, 10], [60, 12], [55, 40]))
+    (record,) = read_source(folder / "a.json", geometry="polygon").annotations.instances
+    assert sorted(record.objects[0].geometry.coordinates) == pytest.approx(
+        sorted([20 / 200, 10 / 100, 60 / 200, 12 / 100, 55 / 200, 40 / 100])
+    )
+
+
+@pytest.mark.parametrize("shape", [("line", [20, 10], [60, 40]), ("mask", [20, 10], [60, 40]), ("rectangle", [20, 10])])
+def test_labelme_shape_of_another_kind_is_a_problem(folder, shape):
+    write_labelme(folder / "a.json", shape)
+    (problem,) = read_source(folder / "a.json").annotations.problems
+    assert shape[0] in problem.message
+
+
+def test_labelme_image_is_found_by_its_name(folder):
+    write_labelme(folder / "a.json", ("rectangle", [20, 10], [60, 40]), imagePath="..\\photos\\a.png")
+    (record,) = read_source(folder / "a.json").annotations.instances
+    assert record.image == "a.png"
+
+
+def write_via(path, *shapes, attributes=None, project=False):
+    regions = [{"shape_attributes": shape, "region_attributes": attributes or {"label": "cat"}} for shape in shapes]
+    images = {"a.png9": {"filename": "a.png", "size": 9, "regions": regions, "file_attributes": {}}}
+    path.write_text(json.dumps({"_via_settings": {}, "_via_img_metadata": images} if project else images))
+    return path
+
+
+VIA = [
+    ({"name": "rect", "x": 20, "y": 10, "width": 40, "height": 30}, (20, 10, 60, 40)),
+    ({"name": "polygon", "all_points_x": [20, 60, 55], "all_points_y": [10, 12, 40]}, (20, 10, 60, 40)),
+    ({"name": "circle", "cx": 50, "cy": 40, "r": 5}, (45, 35, 55, 45)),
+    ({"name": "ellipse", "cx": 50, "cy": 40, "rx": 20, "ry": 5}, (30, 35, 70, 45)),
+    ({"name": "ellipse", "cx": 50, "cy": 40, "rx": 20, "ry": 5, "theta": np.pi / 2}, (45, 20, 55, 60)),
+]
+
+
+@pytest.mark.parametrize("project", [False, True])
+@pytest.mark.parametrize(("shape", "box"), VIA)
+def test_via_region_is_the_box_around_it(folder, shape, box, project):
+    found = read_source(write_via(folder / "a.json", shape, project=project))
+    assert found.format == "via" and not found.annotations.problems
+    assert boxes(found.annotations) == [("cat", *map(pytest.approx, box))]
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{"class": "cat"}, {"Label": "cat", "occluded": "no"}, {"breed": "cat"}, {"type": {"cat": True, "dog": False}}],
+)
+def test_via_description_is_the_attribute_of_that_meaning(folder, attributes):
+    found = read_source(write_via(folder / "a.json", VIA[0][0], attributes=attributes))
+    assert [desc for desc, *_ in boxes(found.annotations)] == ["cat"]
+
+
+def test_via_polyline_is_a_problem(folder):
+    line = {"name": "polyline", "all_points_x": [20, 60], "all_points_y": [10, 12]}
+    (problem,) = read_source(write_via(folder / "a.json", line)).annotations.problems
+    assert "polyline" in problem.message
+
+
+WRITERS = {
+    "Label Studio": "<owner><flickrid>NULL</flickrid><name>Label Studio</name></owner>",
+    "darwin-py": "<source><database>darwin</database></source>",
+    "X-AnyLabeling": "<source><database>https://example.org/X-AnyLabeling</database></source>",
+}
+
+
+@pytest.mark.parametrize("writer", [*WRITERS, "pylabel", ""])
+def test_whole_number_voc_counts_from_where_its_writer_does(folder, writer):
+    flags = "<pose/><truncated/><difficult/>" if writer == "pylabel" else "<truncated>0</truncated>"
+    box = "<xmin>20</xmin><xmax>60</xmax><ymin>10</ymin><ymax>40</ymax>"
+    size = f"<size><width>200</width><height>100</height><depth>{'' if writer == 'pylabel' else 3}</depth></size>"
+    cat = f"<object><name>cat</name>{flags}<bndbox>{box}</bndbox></object>"
+    text = f"<annotation><filename>a.png</filename>{WRITERS.get(writer, '')}{size}{cat}</annotation>"
+    (folder / "a.xml").write_text(text)
+    assert boxes(read_source(folder / "a.xml").annotations) == [
+        ("cat", *((20, 10, 60, 40) if writer else (19, 9, 60, 40)))
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.png", "a"])
+def test_open_images_id_may_be_a_file_name(folder, name):
+    (folder / "a.csv").write_text(f"ImageID,LabelName,XMin,XMax,YMin,YMax\n{name},cat,0.1,0.3,0.1,0.4\n")
+    (record,) = read_source(folder / "a.csv").annotations.instances
+    assert record.image == "a.png"

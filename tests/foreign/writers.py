@@ -1,0 +1,342 @@
+"""Writes one small truth with other tools; runs in their environment, and knows nothing of this project.
+
+    python writers.py FOLDER
+
+FOLDER has `images`, `truth.json` (COCO) and `tasks.json` (Label Studio). Each writer gets a folder of its own below
+`written`. It prints `{writer: error}`, with an empty text for those that wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import MagicMock
+
+import numpy as np
+
+for widget in ("ipywidgets", "jupyter_bbox_widget", "IPython", "IPython.display"):
+    sys.modules.setdefault(widget, MagicMock())  # pylabel imports them for a page that is not used
+
+SIZE = (100, 80)
+MASK = np.zeros((80, 100), bool)
+"""A dog from (10, 20) to (40, 60) with a hole."""
+MASK[20:60, 10:40] = True
+MASK[30:50, 20:30] = False
+OUTLINE = [10, 20, 40, 20, 40, 60, 10, 60]
+
+
+def supervision_set(root: Path, mask: bool = False):
+    import supervision
+
+    if not mask:
+        return supervision.DetectionDataset.from_coco(str(root / "images"), str(root / "truth.json"))
+    found = supervision.Detections(
+        np.array([[10.0, 20, 40, 60]]), mask=MASK[None], class_id=np.array([0]), confidence=None
+    )
+    name = str(root / "images" / "a.jpg")
+    return supervision.DetectionDataset(["dog"], [name], {name: found})
+
+
+def supervision_coco(root: Path, out: Path) -> None:
+    supervision_set(root).as_coco(annotations_path=str(out / "a.json"))
+
+
+def supervision_yolo(root: Path, out: Path) -> None:
+    places = {"annotations_directory_path": str(out / "labels"), "data_yaml_path": str(out / "data.yaml")}
+    supervision_set(root).as_yolo(images_directory_path=str(out / "images"), **places)
+
+
+def supervision_voc(root: Path, out: Path) -> None:
+    supervision_set(root).as_pascal_voc(annotations_directory_path=str(out / "Annotations"))
+
+
+def supervision_hole(root: Path, out: Path) -> None:
+    supervision_set(root, mask=True).as_coco(annotations_path=str(out / "a.json"))
+
+
+def supervision_outline(root: Path, out: Path) -> None:
+    places = {"annotations_directory_path": str(out / "labels"), "data_yaml_path": str(out / "data.yaml")}
+    supervision_set(root, mask=True).as_yolo(images_directory_path=str(out / "images"), **places)
+
+
+def supervision_mask_box(root: Path, out: Path) -> None:
+    import supervision
+
+    box = supervision.mask_to_xyxy(MASK[None])[0].tolist()
+    (out / "box.json").write_text(json.dumps(box))
+
+
+def datumaro_set(root: Path):
+    import shutil
+
+    from datumaro import Dataset
+
+    place = root / "datumaro"
+    if not place.is_dir():
+        (place / "annotations").mkdir(parents=True)
+        shutil.copy(root / "truth.json", place / "annotations" / "instances_train.json")
+        shutil.copytree(root / "images", place / "images" / "train")
+    return Dataset.import_from(str(place), "coco_instances")
+
+
+def datumaro_coco(root: Path, out: Path) -> None:
+    datumaro_set(root).export(str(out), "coco_instances", save_media=True)
+
+
+def datumaro_yolo(root: Path, out: Path) -> None:
+    datumaro_set(root).export(str(out), "yolo", save_media=True)
+
+
+def datumaro_voc(root: Path, out: Path) -> None:
+    datumaro_set(root).export(str(out), "voc_detection", save_media=True)
+
+
+def datumaro_labelme(root: Path, out: Path) -> None:
+    datumaro_set(root).export(str(out), "label_me", save_media=True)
+
+
+def datumaro_polygons(root: Path, out: Path) -> None:
+    from datumaro import Bbox, Dataset, DatasetItem, Image, Polygon
+
+    shapes = [Polygon(OUTLINE, label=0), Bbox(70, 60, 30, 20, label=1)]
+    item = DatasetItem("a", subset="train", media=Image.from_file(str(root / "images" / "a.jpg")), annotations=shapes)
+    Dataset.from_iterable([item], categories=["cat", "dog"]).export(str(out), "yolo", save_media=True)
+
+
+def labelformat_reader(root: Path):
+    from labelformat.formats import COCOObjectDetectionInput
+
+    return COCOObjectDetectionInput(root / "truth.json")
+
+
+def labelformat_coco(root: Path, out: Path) -> None:
+    from labelformat.formats import COCOObjectDetectionOutput
+
+    COCOObjectDetectionOutput(out / "a.json").save(labelformat_reader(root))
+
+
+def labelformat_yolo(root: Path, out: Path) -> None:
+    from labelformat.formats import YOLOv8ObjectDetectionOutput
+
+    YOLOv8ObjectDetectionOutput(out / "data.yaml", "train").save(labelformat_reader(root))
+
+
+def labelformat_voc(root: Path, out: Path) -> None:
+    from labelformat.formats import PascalVOCObjectDetectionOutput
+
+    PascalVOCObjectDetectionOutput(out / "Annotations").save(labelformat_reader(root))
+
+
+def globox_set(root: Path):
+    from globox import AnnotationSet
+
+    return AnnotationSet.from_coco(root / "truth.json")
+
+
+def globox_coco(root: Path, out: Path) -> None:
+    globox_set(root).save_coco(out / "a.json", auto_ids=True)
+
+
+def globox_yolo(root: Path, out: Path) -> None:
+    numbers = {"cat": 0, "dog": 1}
+    globox_set(root).save_yolo_v5(out / "labels", label_to_id=numbers)
+    (out / "data.yaml").write_text("names: [cat, dog]\ntrain: images\n")
+
+
+def globox_voc(root: Path, out: Path) -> None:
+    globox_set(root).save_pascal_voc(out / "Annotations")
+
+
+def globox_labelme(root: Path, out: Path) -> None:
+    globox_set(root).save_labelme(out / "labelme")
+
+
+def globox_via(root: Path, out: Path) -> None:
+    globox_set(root).save_via_json(out / "a.json", image_folder=root / "images", label_key="label")
+
+
+def globox_openimages(root: Path, out: Path) -> None:
+    globox_set(root).save_openimage(out / "a.csv")
+
+
+def sahi_yolo(root: Path, out: Path) -> None:
+    from sahi.utils.coco import Coco
+
+    dataset = Coco.from_coco_dict_or_path(str(root / "truth.json"), image_dir=str(root / "images"))
+    dataset.export_as_yolo(output_dir=str(out), train_split_rate=1.0)
+
+
+def sahi_coco(root: Path, out: Path) -> None:
+    from sahi.utils.coco import Coco
+
+    dataset = Coco.from_coco_dict_or_path(str(root / "truth.json"))
+    (out / "a.json").write_text(json.dumps(dataset.json))
+
+
+def pylabel_set(root: Path):
+    from pylabel import importer
+
+    return importer.ImportCoco(str(root / "truth.json"), path_to_images=str(root / "images"))
+
+
+def pylabel_coco(root: Path, out: Path) -> None:
+    pylabel_set(root).export.ExportToCoco(str(out / "a.json"))
+
+
+def pylabel_yolo(root: Path, out: Path) -> None:
+    pylabel_set(root).export.ExportToYoloV5(str(out / "labels"), yaml_file="data.yaml")
+
+
+def pylabel_voc(root: Path, out: Path) -> None:
+    (out / "Annotations").mkdir()
+    pylabel_set(root).export.ExportToVoc(str(out / "Annotations"))
+
+
+def imgann_voc(root: Path, out: Path) -> None:
+    import imgann
+
+    (out / "Annotations").mkdir()
+    imgann.Convertor.coco2voc(str(root / "images"), str(root / "truth.json"), str(out / "Annotations"))
+
+
+def imgann_csv(root: Path, out: Path) -> None:
+    import imgann
+
+    imgann.Convertor.coco2csv(str(root / "images"), str(root / "truth.json"), str(out / "a.csv"))
+
+
+def labelstudio(root: Path, out: Path, form: str, tasks: str = "tasks.json") -> None:
+    from label_studio_sdk.converter import Converter
+
+    config = (
+        '<View><Image name="image" value="$image"/><RectangleLabels name="label" toName="image">'
+        '<Label value="cat"/><Label value="dog"/></RectangleLabels></View>'
+    )
+    converter = Converter(config, str(out), download_resources=False)
+    write = getattr(converter, f"convert_to_{form}")
+    write(str(root / tasks), str(out), is_dir=False)
+
+
+def labelstudio_coco(root: Path, out: Path) -> None:
+    labelstudio(root, out, "coco")
+
+
+def labelstudio_yolo(root: Path, out: Path) -> None:
+    labelstudio(root, out, "yolo")
+
+
+def labelstudio_voc(root: Path, out: Path) -> None:
+    labelstudio(root, out, "voc")
+
+
+def labelstudio_json_min(root: Path, out: Path) -> None:
+    from label_studio_sdk.converter import Converter
+
+    config = (
+        '<View><Image name="image" value="$image"/><RectangleLabels name="label" toName="image">'
+        '<Label value="cat"/><Label value="dog"/></RectangleLabels></View>'
+    )
+    Converter(config, str(out)).convert_to_json_min(str(root / "tasks.json"), str(out), is_dir=False)
+
+
+def labelstudio_turned_coco(root: Path, out: Path) -> None:
+    labelstudio(root, out, "coco", "turned.json")
+
+
+def labelstudio_turned_yolo(root: Path, out: Path) -> None:
+    labelstudio(root, out, "yolo", "turned.json")
+
+
+def labelstudio_turned_voc(root: Path, out: Path) -> None:
+    labelstudio(root, out, "voc", "turned.json")
+
+
+def darwin_files(root: Path):
+    from darwin.datatypes import AnnotationFile, make_bounding_box
+
+    document = json.loads((root / "truth.json").read_text())
+    names = {row["id"]: row["name"] for row in document["categories"]}
+    for number, image in enumerate(document["images"]):
+        rows = [row for row in document["annotations"] if row["image_id"] == image["id"]]
+        boxes = [make_bounding_box(names[row["category_id"]], *row["bbox"]) for row in rows]
+        classes = {box.annotation_class for box in boxes}
+        yield AnnotationFile(
+            path=root / f"{image['file_name']}.json",
+            filename=image["file_name"],
+            annotation_classes=classes,
+            annotations=boxes,
+            image_width=image["width"],
+            image_height=image["height"],
+            dataset_name="set",
+            seq=number,
+        )
+
+
+def darwin_coco(root: Path, out: Path) -> None:
+    from darwin.exporter.formats import coco
+
+    coco.export(darwin_files(root), out)
+
+
+def darwin_yolo(root: Path, out: Path) -> None:
+    from darwin.exporter.formats import yolo
+
+    yolo.export(darwin_files(root), out)
+
+
+def darwin_voc(root: Path, out: Path) -> None:
+    from darwin.exporter.formats import pascalvoc
+
+    pascalvoc.export(darwin_files(root), out)
+
+
+def labelme2coco_coco(root: Path, out: Path) -> None:
+    import labelme2coco
+
+    globox_set(root).save_labelme(out / "labelme")
+    for path in (out / "labelme").glob("*.json"):
+        record = json.loads(path.read_text())
+        record["imagePath"] = f"{path.stem}.jpg"
+        path.write_text(json.dumps(record))
+        (out / "labelme" / f"{path.stem}.jpg").write_bytes((root / "images" / f"{path.stem}.jpg").read_bytes())
+    labelme2coco.convert(str(out / "labelme"), str(out))
+
+
+def kwcoco_coco(root: Path, out: Path) -> None:
+    from kwcoco import CocoDataset
+
+    CocoDataset(str(root / "truth.json")).dump(str(out / "a.json"))
+
+
+_HELPERS = {"supervision_set", "datumaro_set", "globox_set", "pylabel_set", "darwin_files", "labelformat_reader"}
+
+
+def writers() -> dict[str, Callable[[Path, Path], None]]:
+    """Return the writers of this module by name: the tool and what it writes."""
+    own = {name: value for name, value in globals().items() if getattr(value, "__module__", "") == __name__}
+    return {name: value for name, value in own.items() if "_" in name and name not in _HELPERS}
+
+
+def main() -> None:
+    """Run each writer in a folder of its own."""
+    root = Path(sys.argv[1]).resolve()
+    errors: dict[str, str] = {}
+    for name, write in writers().items():
+        out = root / "written" / name
+        out.mkdir(parents=True)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(out):
+                write(root, out)
+            errors[name] = ""
+        except Exception:
+            errors[name] = traceback.format_exc(limit=-3)
+    print(json.dumps(errors))
+
+
+if __name__ == "__main__":
+    main()
