@@ -347,11 +347,6 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     if by_lora and (reason := family.cannot.get("merger")):
         raise InputError(f"training.aligner_lr: the merger of {family.name} is not trained by LoRA: {reason}")
     check_speed_of_family(config, family)
-    if config.evaluation.speed == "fast":
-        raise InputError(
-            "evaluation.speed is fast but a model that is trained has no draft embeddings yet: use exact, then train "
-            "them (uv run apps/trainer slots) and evaluate with --speed fast"
-        )
 
 
 def _check_parts(family: Family, model: Any) -> None:
