@@ -81,12 +81,15 @@ def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFa
         return _facts(stored)
 
 
-def facts_and_image(content: bytes, *, at_most: tuple[int, int] | None = None) -> tuple[ImageFacts, Image.Image]:
+def facts_and_image(
+    content: bytes, *, at_most: tuple[int, int] | None = None, grey: bool = False
+) -> tuple[ImageFacts, Image.Image]:
     """Return what `image_facts` and `decode_image` return of an image, which is opened once.
 
     Args:
         content: content of the file
         at_most: width and height; a JPEG may be decoded at a reduced size of at least these
+        grey: whether grey values are enough, which a JPEG is decoded to faster; the image may be of mode L
 
     Raises:
         ImageError: if the file is not an image that can be decoded
@@ -96,9 +99,10 @@ def facts_and_image(content: bytes, *, at_most: tuple[int, int] | None = None) -
     plain = _plain_jpeg_size(content)
     with _opened(content, MAX_PIXELS) as stored:
         facts = _facts(stored) if plain is None else ImageFacts(plain, plain)
-        _reduce(stored, at_most, facts.orientation)
+        _reduce(stored, at_most, facts.orientation, "L" if grey else "RGB")
         stored.load()  # here, where errors of decoders are told
-        return facts, to_rgb(stored if plain is not None else ImageOps.exif_transpose(stored))
+        upright = stored if plain is not None else ImageOps.exif_transpose(stored)
+        return facts, upright if grey and plain is not None and upright.mode == "L" else to_rgb(upright)
 
 
 def _facts(stored: Image.Image) -> ImageFacts:
@@ -123,10 +127,10 @@ def _facts(stored: Image.Image) -> ImageFacts:
     return ImageFacts(size, (width, height), tuple(notes), orientation)
 
 
-def _reduce(stored: Image.Image, at_most: tuple[int, int] | None, orientation: int) -> None:
+def _reduce(stored: Image.Image, at_most: tuple[int, int] | None, orientation: int, mode: str = "RGB") -> None:
     """Let a JPEG be decoded at a reduced size of at least `at_most`, which is the size of the upright image."""
     if at_most is not None:
-        stored.draft("RGB", at_most[::-1] if orientation in _SWAPS_SIDES else at_most)
+        stored.draft(mode, at_most[::-1] if orientation in _SWAPS_SIDES else at_most)
 
 
 _SKIPPED = {0xDB, 0xC4, 0xDD, 0xFE, 0xE0}
