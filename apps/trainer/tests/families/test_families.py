@@ -422,7 +422,7 @@ def test_family_of_a_plugin_file_is_opened(bases, tmp_path, monkeypatch):
 
 def test_second_record_of_a_model_type_is_refused():
     register_family(FAMILIES["qwen3_vl"])
-    with pytest.raises(ValueError, match="'qwen3_vl' is registered already, for Qwen3-VL"):
+    with pytest.raises(ValueError, match="model_type 'qwen3_vl': there is one of this name already"):
         register_family(Family("Mine", "qwen3_vl", swift_model="qwen3_vl", swift_template="qwen3_vl"))
 
 
