@@ -16,6 +16,7 @@ from coord_eval.parse.answer import (
     OVERSHOOT,
     Answer,
     Completeness,
+    Confidence,
     Drop,
     Geometry,
     ParsedObject,
@@ -142,7 +143,7 @@ class AnswerBuilder:
         partial: bool = False,
         geometry: Geometry = "box",
         order: str = "xyxy",
-        score: float | None = None,
+        score: Confidence | None = None,
         scale: tuple[float, float] | None = None,
     ) -> None:
         """Add a box by its corners in [0, 1], or another shape by its numbers.
@@ -183,8 +184,9 @@ class AnswerBuilder:
             self.repeats += 1
         else:
             seen.add(key)
-        placed = first_coord_index, start_index, repairs, geometry, points, order, score, coordinates, scale
-        self.objects.append(ParsedObject(desc, box, bins, span, state, *placed))
+        share, number = score or (None, None)
+        placed = first_coord_index, start_index, repairs, geometry, points, order, share, coordinates, scale
+        self.objects.append(ParsedObject(desc, box, bins, span, state, *placed, score_number=number))
 
     def add_numbers(
         self,
@@ -197,7 +199,7 @@ class AnswerBuilder:
         repairs: tuple[str, ...] = (),
         start_index: int | None = None,
         partial: bool = False,
-        score: float | None = None,
+        score: Confidence | None = None,
         unit: Sequence[float] = (),
         first_coord_index: int | None = None,
         turn: float = 0.0,
@@ -283,7 +285,7 @@ class AnswerBuilder:
         repairs: tuple[str, ...],
         start_index: int | None,
         partial: bool,
-        score: float | None = None,
+        score: Confidence | None = None,
         turn: float = 0.0,
     ) -> None:
         """Add a shape by its coordinates: plain numbers, tokens or percentages, of which a shape has one kind."""

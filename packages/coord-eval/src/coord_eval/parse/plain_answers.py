@@ -147,7 +147,24 @@ class _Boxes:
         self.seen.add((desc, bins))
         objects = self.objects
         divisors = (self.scale.x, self.scale.y) if first is None else None
-        values = desc, box, bins, span, "complete", first, len(objects), (), "box", (), "xyxy", None, (), divisors, ""
+        values = (
+            desc,
+            box,
+            bins,
+            span,
+            "complete",
+            first,
+            len(objects),
+            (),
+            "box",
+            (),
+            "xyxy",
+            None,
+            (),
+            divisors,
+            None,
+            "",
+        )
         objects.append(tuple.__new__(ParsedObject, values))
         return True
 
