@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from coord_codec import MARKERS, MarkerFamily
+from coord_codec import MARKERS, InputError, MarkerFamily
 from coord_codec.arguments import expect
+from coord_codec.registry import Registry
 from coord_eval.parse.answer import Order
 from coord_eval.parse.numbers import NUMBER, Kind
 
@@ -490,7 +491,7 @@ _ROWS = (
         reader="lines",
     ),
 )
-FORMATS: dict[str, TextFormat] = {row.name: row for row in _ROWS}
+FORMATS: Registry[TextFormat] = Registry("answer format", ((row.name, row) for row in _ROWS))
 """Every format by name, in the order in which they are tried."""
 TABLE, LISTS = FORMATS["table"], FORMATS["lists"]
 """The formats that are tried only if no other one matches, since numbers without marks can mean anything."""
@@ -512,10 +513,9 @@ def register_format(row: TextFormat) -> TextFormat:
         >>> from coord_eval import parse_answer
         >>> parse_answer("cat @ 10|20|30|40;").objects[0].box
         (0.1, 0.2, 0.3, 0.4)
-        >>> del FORMATS["angle"]  # so that the examples below do not see it
+        >>> FORMATS.remove("angle")  # so that the examples below do not see it
     """
     expect("row", row, TextFormat)
-    if row.name in (*FORMATS, "auto", "none"):
-        raise ValueError(f"register_format: {row.name!r} is taken; choose another name")
-    FORMATS[row.name] = row
-    return row
+    if row.name in ("auto", "none"):
+        raise InputError(f"answer format {row.name!r}: expected another name, since this one has a meaning already")
+    return FORMATS.add(row.name, row)
