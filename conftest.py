@@ -120,20 +120,6 @@ def shared_dir() -> Path:
     pytest.skip("no real data: put it in ../shared or set COORDEXP_SHARED")
 
 
-@pytest.fixture(scope="module")
-def undrawn_charts():
-    """Charts of reports are their legend alone, also in forks: drawing takes half of a tiny run."""
-    plot = pytest.importorskip("coord_eval.report.plot")
-
-    def legends(figure, alt):
-        words = [text.get_text() for part in figure.subfigs for box in part.legends for text in box.get_texts()]
-        return f'<svg class="chart">{"".join(f"<text>{word}</text>" for word in words)}</svg>'
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plot, "_svg", legends)
-        yield
-
-
 _SECONDS = 600
 """After this long a fork is killed with all its children: a test that hangs fails."""
 

@@ -77,7 +77,7 @@ def test_pages_fetch_nothing(site):
 
 
 @pytest.fixture(scope="module")
-def workplace(undrawn_charts, tmp_path_factory):
+def workplace(tmp_path_factory):
     """The files that the guides use: images, annotations, answers."""
     from drawn_coco import write_coco
 

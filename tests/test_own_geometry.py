@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from coord_codec import GEOMETRIES, MARKERS, CoordGrid, Instance, encode_target, geometry_of
-from coord_codec.geometry import register_geometry, remove_geometry
+from coord_codec.geometry import register_geometry
 from coord_eval import parse_answer, score
 
 ROOT = Path(__file__).parents[1]
@@ -44,7 +44,7 @@ def ellipse(files):
     if built_in is not None:
         register_geometry(built_in, replace=True)
     elif "ellipse" in GEOMETRIES:
-        remove_geometry("ellipse")
+        GEOMETRIES.remove("ellipse")
 
 
 def drawn_at_random(kind, seed, count=3):
@@ -231,7 +231,7 @@ def test_run_trains_scores_and_draws_ellipses(run):
 @pytest.mark.slow
 def test_predict_finds_ellipses_with_the_plugin_and_says_what_it_lacks_without(run, forked):
     if "ellipse" in GEOMETRIES:
-        remove_geometry("ellipse")  # a fork would know it, as no other process does
+        GEOMETRIES.remove("ellipse")  # a fork would know it, as no other process does
     (answer,) = [json.loads(line) for line in (run / "found" / "predictions.jsonl").read_text().splitlines()]
     for found in answer["objects"]:
         assert found["geometry"] == "ellipse" and len(found["coordinates"]) == 5

@@ -130,7 +130,6 @@ def quantisation() -> str:
             axes.plot(coords * 1000, errors, label="error in bins")
             ticks = [round(low * 1000) + i for i in range(5)]
             axes.set(title=title, xlabel="coordinate in thousandths", ylim=(-1, 1), xticks=ticks)
-            axes.ticklabel_format(useOffset=False)
         for name, coarse in (("1000 bins", CoordGrid()), ("256 bins", CoordGrid(256, 256))):
             means = []
             for side in sides:

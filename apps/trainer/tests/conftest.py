@@ -10,11 +10,6 @@ DATA_HELPERS = Path(__file__).parents[3] / "packages" / "coord-data" / "tests" /
 sys.path[:0] = [str(HELPERS), str(DATA_HELPERS)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def without_charts(undrawn_charts):
-    """`test_full_pass.py` draws them."""
-
-
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
     """The folder of the tiny Qwen3-VL of `tiny_config()`, with random weights; not to be changed."""

@@ -42,6 +42,8 @@ SOFT = "custom.coord_soft_ce_w1.enabled=true"
         (["data.anotations=a.json"], "did you mean annotations?"),
         (["data.shapes.train=4", "train"], "train: expected section.key=value"),
         (["config", "data.anot"], "did you mean data.annotations?"),
+        (["train", SOFT, "training.epochs=3"], "did you mean num_train_epochs?"),
+        (["train", SOFT, "training.batch_size=3"], "did you mean per_device_train_batch_size?"),
     ],
 )
 def test_mistake_is_one_message_and_exit_code_2(run, coco, tmp_path, words, told):
@@ -205,3 +207,18 @@ def test_only_a_configuration_that_downloads_lets_hugging_face_out(monkeypatch, 
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     resolve_config(None, ["custom.coord_soft_ce_w1.enabled=true", *words], strict=False)
     assert os.environ["HF_HUB_OFFLINE"] == offline
+
+
+def test_version_and_shell_completion_are_those_of_the_program(run):
+    code, _, out = run("--version")
+    assert code in (0, None) and re.fullmatch(r"coord-trainer \d+\.\d+\.\d+\n", out)
+    assert "--install-completion" in run("--help")[2]
+
+
+def test_training_without_a_configuration_offers_one(run, tmp_path):
+    code, _, out = run("train", SOFT, "data.annotations=nowhere.json", "evaluation.images=train")
+    assert code == 2 and "-c configs/memorise.yaml" in out
+    (tmp_path / "own.yaml").write_text("custom: {coord_soft_ce_w1: {enabled: true}}")
+    assert (
+        "memorise" not in run("train", "-c", "own.yaml", "data.annotations=nowhere.json", "evaluation.images=train")[2]
+    )

@@ -13,6 +13,7 @@ from coord_adapter import (
     param_group_names,
     register_param_groups,
 )
+from coord_codec.registry import Registry
 
 APART = "multimodal_coord_offset"
 
@@ -109,7 +110,7 @@ def test_groups_name_a_parameter_left_out_or_doubled(name):
 
 
 def test_groups_may_hold_iterators_or_single_parameters_as_in_torch(monkeypatch):
-    monkeypatch.setattr("coord_adapter.optimizer._BUILDERS", {})
+    monkeypatch.setattr("coord_adapter.optimizer._BUILDERS", Registry("optimizer"))
     model, _ = both()
     trained = [p for p in model.parameters() if p.requires_grad]
     register_param_groups("iterator")(lambda model, groups, config: [{"params": iter(trained)}])
@@ -134,7 +135,7 @@ def test_register_adds_a_name_once():
     model, groups = both()
     everything = [{"params": [p for group in groups for p in group["params"]]}]
     assert build_param_groups("test_only_first", model, everything, CoordOffsetConfig()) == everything
-    with pytest.raises(ValueError, match="already registered"):
+    with pytest.raises(ValueError, match="one of this name already"):
         register_param_groups("multimodal")(first)
     with pytest.raises(ValueError, match=r"'sgd' is not registered, expected one of .*multimodal"):
         build_param_groups("sgd", model, groups, CoordOffsetConfig())

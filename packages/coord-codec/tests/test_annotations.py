@@ -17,7 +17,7 @@ def test_instance_lines_are_the_instances_of_read_instances(tmp_path):
     found = read_annotations(path)
     assert found.instances == read_instances(path).instances and found.problems == read_instances(path).problems
     assert [p.where for p in found.problems] == [f"{path}:2", f"{path}:4"]
-    assert found.categories == (Category(1, "cat"),) and found.root == tmp_path and found.tables is None
+    assert found.categories == (Category(1, "cat"),) and found.root == tmp_path and found.table is None
 
 
 def test_repeated_id_of_an_instance_line_is_left_out(tmp_path):
@@ -36,7 +36,7 @@ def test_format_is_told_by_content(coco, tmp_path, name, indent):
     if name.endswith(".jsonl") and indent:
         assert not read_annotations(path).instances  # lines of JSONL, each listed
         return
-    assert read_annotations(path).tables == read_annotations(coco).tables
+    assert read_annotations(path).table == read_annotations(coco).table
     path.write_text(json.dumps([GOOD]))
     assert read_annotations(path).instances == (Instance(**GOOD),)
     path.write_text(json.dumps(GOOD))
@@ -105,7 +105,7 @@ def test_path_with_backslashes_is_that_with_slashes_where_only_that_exists(tmp_p
     assert [i.image for i in found.instances] == list(names.values())
     assert found.notes == {"image paths with backslashes, found with slashes": 2}
     assert asked == (list(names.values()) if kind == "coco" else [])
-    assert kind == "jsonl" or [image.file_name for image in found.tables.images] == list(names.values())
+    assert kind == "jsonl" or list(found.table.names) == list(names.values())
 
 
 def with_box(*boxes, **fields):

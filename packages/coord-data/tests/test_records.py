@@ -1,11 +1,14 @@
 """Records in an Arrow file: mapped from disk, written whole or not at all, and measured without being read."""
 
 import pickle
+import random
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from coord_codec import Instance
+from coord_codec.instance_file import instance_line
 from coord_data.records import Records, batch_of, write_records
 from coord_trainer.data.lengths import Lengths, longer_than
 
@@ -35,6 +38,35 @@ def test_records_keep_shapes(tmp_path):
     write_records(tmp_path / "a.arrow", [batch_of([instance])])
     (back,) = Records.open(tmp_path / "a.arrow")
     assert [o.geometry for o in back.objects] == [o.geometry for o in instance.objects]
+
+
+def test_lines_are_those_of_the_records_one_by_one():
+    draw = random.Random(5)
+    instances = []
+    for n in range(60):
+        objects = []
+        for _ in range(draw.randrange(4)):
+            x, y = draw.choice([0, draw.random() / 2, 5e-5]), draw.random() / 2
+            item = {"desc": draw.choice(["cat", 'a "ü" \\ dog', "a \u2028"]), "bbox": [x, y, x + 0.25, y + 0.4]}
+            item |= draw.choice(
+                [{}, {}, {"iscrowd": True}, {"area": draw.choice([4, 0.1, 1e22])}, {"colour": [1, None]}]
+            )
+            if draw.random() < 0.2:
+                item["geometry"] = {"type": "point", "coordinates": [0.5, 0.1]}
+            objects.append(item)
+        stated = {
+            "width": 40,
+            "height": 30,
+            "image_id": draw.choice([n, str(n), "ü"]),
+            "query": 'the "cat"',
+            "absent": [],
+        }
+        chosen = {key: value for key, value in stated.items() if draw.random() < 0.5}
+        instances.append(Instance(image=draw.choice(["a/b.png", "ä\\b.png"]), objects=objects, **chosen))
+    records = Records.of(instances)
+    assert list(records.lines()) == list(map(instance_line, instances))
+    targets = [target.desc for instance in instances for target in instance.targets]
+    assert list(records.class_counts.items()) == list(Counter(targets).items())
 
 
 def test_failed_writing_leaves_nothing(tmp_path):

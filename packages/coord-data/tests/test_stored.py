@@ -144,7 +144,7 @@ def test_lines_are_read_as_by_objects(path, on_bad_box, geometry):
     rules = ReadingRules(on_bad_box=on_bad_box, geometry=geometry)
     wanted, found = by_objects(path, rules), read_by(path, rules).annotations
     assert dumped(found.instances) == dumped(wanted.instances) and found.problems == wanted.problems
-    assert (found.notes, found.categories, found.tables) == (wanted.notes, wanted.categories, None)
+    assert (found.notes, found.categories, found.table) == (wanted.notes, wanted.categories, None)
 
 
 @pytest.mark.parametrize("geometry", ["box", "polygon"])
@@ -161,17 +161,37 @@ def test_coco_file_is_read_as_by_objects(tmp_path, coco, monkeypatch, on_bad_box
     wanted, found = by_objects(tmp_path / "a.json", rules), read_by(tmp_path / "a.json", rules).annotations
     assert dumped(found.instances) == dumped(wanted.instances) and len(found.instances) > 1
     assert found.problems == wanted.problems and len(found.problems) > 3
-    assert (found.notes, found.categories, found.tables) == (wanted.notes, wanted.categories, wanted.tables)
+    assert (found.notes, found.categories, found.table) == (wanted.notes, wanted.categories, wanted.table)
     few = load_annotated(tmp_path / "a.json", rules)
     monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
     many = load_annotated(tmp_path / "a.json", rules, scored=True)
     again = load_annotated(tmp_path / "a.json", rules)
     assert isinstance(many.instances, Records) and not isinstance(few.instances, Records)
-    assert many.annotations.tables == few.annotations.tables and again.annotations.tables is None
+    assert many.annotations.table == few.annotations.table and again.annotations.table is None
     for images in (many, again):
         assert dumped(images.instances) == dumped(few.instances) and images.target_counts.sum() > 2
         assert images.problems == few.problems and dict(images.annotations.notes) == dict(few.annotations.notes)
         assert images.annotations.categories == few.annotations.categories and images.classes == few.classes
+
+
+def test_where_a_file_is_cut_into_blocks_and_parts_makes_no_difference(tmp_path, coco, monkeypatch):
+    """Numbers may be cut at the end of a block, and rows that are no plain numbers may stand at the end of a part."""
+    for row in coco["annotations"][:40]:
+        row["id"] += 123456
+    coco["annotations"][7]["iscrowd"] = 2
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(coco))
+    rules = ReadingRules(on_bad_box="drop_box")
+    wanted = by_objects(path, rules)
+    assert any("iscrowd: expected 0 or 1, found 2" in str(problem) for problem in wanted.problems)
+    for block, part in ((1, 1), (7, 3), (16, 4), (1 << 20, 5), (1 << 20, 41)):
+        monkeypatch.setattr("coord_codec.json_stream._BLOCK", block)
+        monkeypatch.setattr("coord_codec.coco.columns._PART", part)
+        monkeypatch.setattr("coord_data.stream.coco._PART", part)
+        found = read_by(path, rules).annotations
+        assert dumped(found.instances) == dumped(wanted.instances)
+        assert (found.problems, found.notes) == (wanted.problems, wanted.notes)
+        assert found.table == wanted.table
 
 
 def test_part_of_many_images_is_evenly_spaced_and_unchanged(path, coco, many, monkeypatch):

@@ -33,7 +33,7 @@ def test_readme_example_prints_what_its_comments_say(tmp_path, monkeypatch, caps
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     code = "\n".join(re.findall(r"```python\n(.*?)```", readme, re.DOTALL))
     exec(compile(code, "README.md", "exec"), {})
-    del FORMATS["at"]
+    FORMATS.remove("at")
     expected = re.findall(r"print\(.*\)  # (.*)", code)
     assert capsys.readouterr().out.splitlines() == expected
     assert (tmp_path / "report" / "report.html").exists()

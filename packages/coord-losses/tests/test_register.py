@@ -7,6 +7,7 @@ import torch
 from one_batch import F64, OBJECTS, TARGETS, VOCAB, H, V
 from pydantic import ValidationError
 
+from coord_codec.registry import Registry
 from coord_losses import (
     CoordObjective,
     ObjectiveConfig,
@@ -31,7 +32,7 @@ def error(inputs, power=1):
 
 @pytest.fixture(autouse=True)
 def own_table(monkeypatch):
-    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    monkeypatch.setattr(registry, "_TERMS", Registry("term", registry._TERMS.items()))
     register_term("error", error, needs="expectation")
 
 
@@ -141,7 +142,7 @@ def test_default_weight_and_diagnostic_need_no_configuration():
 
 
 def test_errors_of_terms_name_term_and_remedy():
-    with pytest.raises(ValueError, match=r"'gate' already.*replace=True"):
+    with pytest.raises(ValueError, match="term 'gate': there is one of this name"):
         register_term("gate", lambda x: x.gate_C, needs="gate")
     with pytest.raises(ValueError, match=r"needs must be one or several of text_rows, .*'logits'"):
         register_term("mine", lambda x: x, needs="logits")

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry, find_layout, register_geometry
-from coord_codec.geometry import remove_geometry
 from coord_losses import CoordObjective, CoordRows, ObjectiveConfig, ObjectSlots, generalized_iou
 from coord_losses.terms.shape import boxes_of_shapes
 
@@ -115,7 +114,7 @@ class Ring(Geometry):
 def ring():
     register_geometry(Ring())
     yield "ring"
-    remove_geometry("ring")
+    GEOMETRIES.remove("ring")
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from one_batch import F64, OBJECTS, TARGETS, VOCAB, H, V
 
+from coord_codec.registry import Registry
 from coord_losses import CoordObjective, ObjectiveConfig, register_term, registered_terms
 from coord_losses.batch import Batch
 from coord_losses.inputs import TermInputs
@@ -72,7 +73,7 @@ def test_every_diagnostic_is_the_same_in_both_forms_whatever_is_trained(name, op
 
 
 def test_comparison_finds_a_term_that_differs_between_the_forms(monkeypatch):
-    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    monkeypatch.setattr(registry, "_TERMS", Registry("term", registry._TERMS.items()))
     monkeypatch.setitem(globals(), "TERMS", registered_terms())
     register_term("same", lambda x: x.gate_C.square(), needs="gate")
     assert_same_in_both_forms("same", (), trained=True)

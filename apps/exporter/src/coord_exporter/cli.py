@@ -35,10 +35,27 @@ app = typer.Typer(
     cls=_Commands,
     help="Turn a base and an adapter into a plain Hugging Face checkpoint.",
     epilog=_EXIT_CODES,
-    add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"coord-exporter {version('coord-exporter')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options before a command."""
+
 
 _Base = Annotated[
     str,

@@ -8,6 +8,7 @@ import pytest
 from tiny_run import BASE, TINY, read_lines
 
 from coord_codec import InputError
+from coord_codec.registry import Registry
 from coord_losses.terms import registry
 from coord_trainer.config.run_config import check_run_config
 
@@ -24,7 +25,7 @@ register_term("distance", distance, needs="expectation", log_key="mean_distance"
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
     """The file of a plugin, whose term is not registered after the test."""
-    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    monkeypatch.setattr(registry, "_TERMS", Registry("term", registry._TERMS.items()))
     (tmp_path / "mine.py").write_text(PLUGIN)
     return str(tmp_path / "mine.py")
 

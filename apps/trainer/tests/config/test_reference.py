@@ -32,6 +32,19 @@ def test_config_keys_of_a_prefix():
         config_keys("data.ordre")
 
 
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("lr", "training.learning_rate"),
+        ("lr", "custom.coord_offset.embed_lr"),
+        ("epochs", "training.num_train_epochs"),
+        ("mirror", "evaluation.views"),
+    ],
+)
+def test_config_keys_are_searched_for_a_word_that_begins_none(word, name):
+    assert name in [key.name for key in config_keys(word)]
+
+
 def test_as_markdown_has_a_row_a_key():
     keys = config_keys("custom")
     rows = [line for line in as_markdown(keys).splitlines() if line.startswith("| `")]

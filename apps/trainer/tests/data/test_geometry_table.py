@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 
 from coord_codec import GEOMETRIES, CoordGrid, CoordVocab, Geometry, Instance, geometry_of, register_geometry
-from coord_codec.geometry import remove_geometry
 from coord_eval.labelling.formats import EXPORTS
 from coord_eval.labelling.objects import DetectedObject
 from coord_trainer.answers.grammar.markers import CoordGrammar
@@ -131,7 +130,7 @@ def test_crops_are_refused_for_lengths_whose_change_the_row_leaves_open():
             config("disc", data={"augment": {"crop": 0.5}})
         config("disc", data={"augment": {"flip": 0.5}})
     finally:
-        remove_geometry("disc")
+        GEOMETRIES.remove("disc")
 
 
 def test_unknown_geometry_lists_the_rows_and_says_where_to_name_a_plugin(tmp_path):

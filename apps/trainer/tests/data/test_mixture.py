@@ -268,7 +268,7 @@ def test_class_list_leaves_other_objects_out_of_scoring_too(tmp_path):
     assert [(category.id, category.name) for category in found.annotations.categories] == [(2, "dog"), (3, "bird")]
     assert found.classes == ("dog", "bird") and found.target_counts.tolist() == [2]
     assert found.notes == ("the list of classes names a class that these annotations do not have: bird",)
-    assert [row.category for row in found.ground_truth().tables.annotations] == [0, 0]
+    assert found.ground_truth().table.label_N.tolist() == [0, 0]
     with pytest.raises(InputError, match=r"classes: expected classes of these annotations \(cat, dog\), found bird"):
         load_annotated(tmp_path / "a.json", DataSection(classes=("bird",), strict=True))
 

@@ -11,8 +11,8 @@ from planted import examine, shapes
 from coord_data.inspection.page import write_page
 from coord_trainer.config.data_sources import AugmentConfig
 from coord_trainer.inspection.page import model_page
-from coord_trainer.inspection.report import ceilings, token_findings
-from coord_trainer.inspection.shown import ModelView, ShownImage, Token, with_model, without_model
+from coord_trainer.inspection.report import ceilings, token_findings, token_lines
+from coord_trainer.inspection.shown import ModelView, ShownImage, Token, image_of_pixels, with_model, without_model
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +46,35 @@ def test_tokens_have_roles_and_weights(view):
     assert {t.weight for t in tokens if t.role.startswith("object ")} == {3.0}  # soft CE, W1 and gate
     assert {t.weight for t in tokens if t.role in ("prompt", "image")} == {0.0}
     assert {t.weight for t in tokens if t.role in ("structure", "description")} == {1.0}
+    assert {t.terms for t in tokens if t.role.startswith("object ")} == {("soft_ce", "w1", "gate")}
+    assert {t.terms for t in tokens if t.role in ("structure", "description")} == {("text_ce",)}
+    assert {t.terms for t in tokens if t.role in ("prompt", "image")} == {()}
     assert sum(t.role == "image" for t in tokens) == 1
     assert len(found.lengths) == 8 and min(found.lengths) > 20
+
+
+def test_lines_of_a_sample_state_every_token_and_its_loss_terms(view):
+    _, _, found = view
+    shown = found.shown[0]
+    head, columns, *lines = token_lines(shown, found.limit)
+    assert shown.name in head and columns.split() == ["supervised", "weight", "role", "loss", "terms", "token"]
+    assert len(lines) == len(shown.tokens)
+    for line, token in zip(lines, shown.tokens, strict=True):
+        assert line.startswith("yes" if token.terms else "no") and line.endswith(repr(token.text))
+        assert ", ".join(token.terms) in line and token.role in line
+    page = model_page(found.shown, {}, found).images[1]
+    assert "soft_ce, w1, gate, weight 3" in page and "not supervised" in page
+
+
+def test_whole_image_of_tiles_is_that_of_the_family():
+    processor = type("Processor", (), {"image_mean": [0.0] * 3, "image_std": [1.0] * 3})
+    tiles = np.zeros((1, 3, 3, 4, 5), np.float32)  # as LLaVA-OneVision has them: images, tiles, channels, rows, columns
+    tiles[0, 0], tiles[0, -1] = 1.0, 0.5
+    first, last = (image_of_pixels(tiles, None, processor, tile) for tile in (0, -1))
+    assert (
+        first.size == (5, 4) and first.getpixel((0, 0)) == (255, 255, 255) and last.getpixel((0, 0)) == (128, 128, 128)
+    )
+    assert image_of_pixels(tiles[0], None, processor).getpixel((0, 0)) == (128, 128, 128)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +108,7 @@ def test_heavier_tokens_are_darker(view, tmp_path):
     found = examine(shapes(12).write(tmp_path))
     write_page(tmp_path / "a.html", found, model_page([one], ceilings(config, found), of_model), [])
     styles = re.findall(
-        r'background:#6f9df0(..)" title="object 0 x1, weight ([\d.]+)"', (tmp_path / "a.html").read_text()
+        r'background:#6f9df0(..)" title="object 0 x1, [^"]*weight ([\d.]+)"', (tmp_path / "a.html").read_text()
     )
     opacity = {weight: int(value, 16) for value, weight in styles}
     assert opacity["0"] < opacity["0.5"] < opacity["2"] == 255

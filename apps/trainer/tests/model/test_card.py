@@ -54,6 +54,7 @@ def test_card_of_a_run_is_read_as_it_was_written(folder):
         "grid": {"bins": 1000, "scale": 1000},
         "fingerprint": FINGERPRINT,
         "base": None,
+        "scored": "heldout",
         "names": [],
         "calibrations": {},
     }

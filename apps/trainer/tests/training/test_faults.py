@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from coord_codec import CoordVocab, RunError
+from coord_codec.registry import Registry
 from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, TermError, register_term
 from coord_losses.terms import registry
 from coord_trainer.training.faults import explain_worker_failure, name_failing_term, refuse_non_finite_loss
@@ -32,7 +33,7 @@ def test_failing_term_is_a_line_that_names_term_and_options(caplog, monkeypatch)
     def inverse(inputs, of=1):
         return of / 0 + inputs.gate_C
 
-    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    monkeypatch.setattr(registry, "_TERMS", Registry("term", registry._TERMS.items()))
     register_term("inverse", inverse, needs="gate")
     config = ObjectiveConfig(extra_weights={"inverse": 1.0}, term_options={"inverse": {"of": 2}})
     said = r"^term 'inverse' with options \{'of': 2\} raises ZeroDivisionError: .*coord_objective\.term_options"

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from coord_codec import CoordVocab
+from coord_codec.registry import Registry
 from coord_losses import CoordObjective, LossTerm, ObjectiveConfig, ObjectiveOutput, ObjectSlots, register_term
 from coord_losses.hf.metrics import StepMetrics
 from coord_losses.terms import registry
@@ -61,7 +62,7 @@ def test_evaluation_names_have_the_prefix_and_every_name_is_there():
 
 def test_new_loss_term_is_part_of_the_logged_total(monkeypatch):
     """A term that this file has never heard of, as coord_losses would hand it over."""
-    monkeypatch.setattr(registry, "_TERMS", dict(registry._TERMS))
+    monkeypatch.setattr(registry, "_TERMS", Registry("term", registry._TERMS.items()))
     register_term("angle", lambda inputs: inputs.boxes_M4[:, 0], needs="box", log_key="turn")
     weights = {"text_ce": 1.0, "angle": 0.5}
     counts = {"tokens": torch.tensor(8), "coord_tokens": torch.tensor(4), "objects": torch.tensor(2)}

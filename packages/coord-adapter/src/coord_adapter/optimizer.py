@@ -15,11 +15,12 @@ from torch import nn
 from coord_adapter.config import CoordOffsetConfig
 from coord_adapter.format import MODULE_NAME
 from coord_adapter.peft import deepspeed_keeps_master
+from coord_codec.registry import Registry
 
 Group = dict[str, Any]
 GroupBuilder = Callable[[nn.Module, Sequence[Group], CoordOffsetConfig], Sequence[Group]]
 
-_BUILDERS: dict[str, GroupBuilder] = {}
+_BUILDERS: Registry[GroupBuilder] = Registry("optimizer")
 
 
 def offset_parameters(model: nn.Module) -> dict[str, list[nn.Parameter]]:
@@ -40,10 +41,7 @@ def register_param_groups(name: str) -> Callable[[GroupBuilder], GroupBuilder]:
     """
 
     def register(builder: GroupBuilder) -> GroupBuilder:
-        if name in _BUILDERS:
-            raise ValueError(f"optimizer {name!r} is already registered ({_BUILDERS[name].__qualname__}).")
-        _BUILDERS[name] = builder
-        return builder
+        return _BUILDERS.add(name, builder)
 
     return register
 

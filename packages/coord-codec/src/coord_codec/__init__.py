@@ -25,7 +25,7 @@ from coord_codec.vocab import MARKERS, CoordVocab, MarkerFamily
 if TYPE_CHECKING:
     from coord_codec.annotations import AnnotationSet, read_annotations
     from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
-    from coord_codec.coco.tables import Category, CocoAnnotation, CocoImage, CocoTables
+    from coord_codec.coco.tables import Category
     from coord_codec.instance_file import InstanceFile, read_instances, write_instances
     from coord_codec.records import Instance, Object, Problem
 
@@ -37,9 +37,6 @@ __all__ = [
     "BoxFlag",
     "BoxTable",
     "Category",
-    "CocoAnnotation",
-    "CocoImage",
-    "CocoTables",
     "CoordGrid",
     "CoordVocab",
     "Form",
@@ -84,7 +81,7 @@ __all__ = [
 _ON_FIRST_USE = {
     **dict.fromkeys(("AnnotationSet", "read_annotations"), "annotations"),
     **dict.fromkeys(("BoxFlag", "BoxTable", "to_pixels"), "box_table"),
-    **dict.fromkeys(("Category", "CocoAnnotation", "CocoImage", "CocoTables"), "coco.tables"),
+    "Category": "coco.tables",
     **dict.fromkeys(("InstanceFile", "read_instances", "write_instances"), "instance_file"),
     **dict.fromkeys(("Instance", "Object", "Problem"), "records"),
 }

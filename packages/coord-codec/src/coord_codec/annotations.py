@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 from coord_codec.arguments import expect
 from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.shapes import in_place_of
-from coord_codec.coco.tables import Category, CocoTables, ImageId, categories_named, is_coco, tables_of
+from coord_codec.coco.tables import Category, ImageId, categories_named, is_coco
 from coord_codec.counts import counted
 from coord_codec.files import BACKSLASHES, InputError, name_on_disk
 from coord_codec.geometry import Geometry, geometry_of, shape_of
@@ -70,11 +70,6 @@ class AnnotationSet:
     notes: Mapping[str, int] = field(default_factory=dict)
     root: Path | None = None
     table: BoxTable | None = None
-
-    @property
-    def tables(self) -> CocoTables | None:
-        """The rows of `table` one by one."""
-        return None if self.table is None else tables_of(self.table)
 
     def select(self, instances: Sequence[Instance]) -> AnnotationSet:
         """Return the subset with these images, as training uses them.
@@ -129,7 +124,8 @@ def read_annotations(
             `keypoints`, or derived from the box, which the notes count. Objects without such a shape are left out
 
     Raises:
-        InputError: if the source cannot be read or has neither format; in strict mode if any record is invalid
+        InputError: if the source cannot be read or has neither format; in strict mode if any record is invalid; for
+            COCO JSON if NumPy is not installed (`coord-codec[images]`)
 
     Example:
         >>> coco = {
@@ -222,8 +218,11 @@ def _from_coco(
 ) -> AnnotationSet:
     if not is_coco(document):
         raise InputError(f"{source}: {EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
-    from coord_codec.coco.document import read_coco  # which needs NumPy
-
+    try:
+        from coord_codec.coco.document import read_coco
+    except ModuleNotFoundError as error:
+        message = f"{source}: COCO JSON is read by {error.name}, which is not installed: install coord-codec[images]"
+        raise InputError(message) from None
     content = read_coco(document, source, image_size, on_bad_box, kind, root)
     kept_ids = {image.id for image in content.images}
     table = used_in_training(content.table, kept_ids) if on_bad_box else content.table

@@ -126,6 +126,20 @@ class BoxTable:
     def __len__(self) -> int:
         return len(self.image_N)
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether all columns are equal, where NaN equals NaN."""
+        if not isinstance(other, BoxTable):
+            return NotImplemented
+        pairs = [(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)]
+        return all(
+            np.array_equal(own, its, equal_nan=own.dtype.kind == "f")
+            if isinstance(own, np.ndarray) and isinstance(its, np.ndarray)
+            else own is its or (own is not None and its is not None and tuple(own) == tuple(its))
+            for own, its in pairs
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
     @classmethod
     def of(
         cls,

@@ -85,6 +85,11 @@ def meaning_of(name: Any) -> Meaning:
     return _MEANINGS.get(_key(str(name)), "")
 
 
+def names_of(*meanings: Meaning) -> list[str]:
+    """Return the names of fields of some meanings, as they are written most."""
+    return [name for meaning in meanings for name in _NAMES[meaning].split()]
+
+
 def of_meaning(record: Mapping[Any, Any], *meanings: Meaning) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of the fields of some meanings, also those in the field `attributes`."""
     for name, value in record.items():

@@ -60,6 +60,8 @@ class CoordGrid:
             ValueError: for NaN, infinity, or a value outside [0, 1] by more than 1e-6
             InputError: for anything that is not a number, array or tensor
         """
+        if type(c) is float and -_TOLERANCE <= c <= 1 + _TOLERANCE:  # millions of them are written
+            return min(max(round(c * self.scale), 0), self.bins - 1)
         if _is_array(c):
             values = c.double() if hasattr(c, "double") else c.astype("float64")
             is_valid = (values >= -_TOLERANCE) & (values <= 1 + _TOLERANCE)  # NaN compares false

@@ -20,7 +20,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -56,12 +56,14 @@ class ImageFacts:
         stored_size: width and height before the EXIF orientation is applied
         notes: what decoding changes: orientation, bit depth, transparency, further frames
         orientation: EXIF orientation, 1 for an image that is stored upright
+        value_range: least and largest value of an image of more than 8 bits that was decoded
     """
 
     size: tuple[int, int]
     stored_size: tuple[int, int]
     notes: tuple[str, ...] = ()
     orientation: int = 1
+    value_range: tuple[float, float] | None = None
 
 
 def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFacts:
@@ -81,12 +83,15 @@ def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFa
         return _facts(stored)
 
 
-def facts_and_image(content: bytes, *, at_most: tuple[int, int] | None = None) -> tuple[ImageFacts, Image.Image]:
+def facts_and_image(
+    content: bytes, *, at_most: tuple[int, int] | None = None, grey: bool = False
+) -> tuple[ImageFacts, Image.Image]:
     """Return what `image_facts` and `decode_image` return of an image, which is opened once.
 
     Args:
         content: content of the file
         at_most: width and height; a JPEG may be decoded at a reduced size of at least these
+        grey: whether grey values are enough, which a JPEG is decoded to faster; the image may be of mode L
 
     Raises:
         ImageError: if the file is not an image that can be decoded
@@ -96,9 +101,13 @@ def facts_and_image(content: bytes, *, at_most: tuple[int, int] | None = None) -
     plain = _plain_jpeg_size(content)
     with _opened(content, MAX_PIXELS) as stored:
         facts = _facts(stored) if plain is None else ImageFacts(plain, plain)
-        _reduce(stored, at_most, facts.orientation)
+        _reduce(stored, at_most, facts.orientation, "L" if grey else "RGB")
         stored.load()  # here, where errors of decoders are told
-        return facts, to_rgb(stored if plain is not None else ImageOps.exif_transpose(stored))
+        if stored.mode[:1] in "IF":
+            values = np.nan_to_num(np.asarray(stored), posinf=0, neginf=0)
+            facts = replace(facts, value_range=(float(values.min()), float(values.max())))
+        upright = stored if plain is not None else ImageOps.exif_transpose(stored)
+        return facts, upright if grey and plain is not None and upright.mode == "L" else to_rgb(upright)
 
 
 def _facts(stored: Image.Image) -> ImageFacts:
@@ -123,10 +132,10 @@ def _facts(stored: Image.Image) -> ImageFacts:
     return ImageFacts(size, (width, height), tuple(notes), orientation)
 
 
-def _reduce(stored: Image.Image, at_most: tuple[int, int] | None, orientation: int) -> None:
+def _reduce(stored: Image.Image, at_most: tuple[int, int] | None, orientation: int, mode: str = "RGB") -> None:
     """Let a JPEG be decoded at a reduced size of at least `at_most`, which is the size of the upright image."""
     if at_most is not None:
-        stored.draft("RGB", at_most[::-1] if orientation in _SWAPS_SIDES else at_most)
+        stored.draft(mode, at_most[::-1] if orientation in _SWAPS_SIDES else at_most)
 
 
 _SKIPPED = {0xDB, 0xC4, 0xDD, 0xFE, 0xE0}

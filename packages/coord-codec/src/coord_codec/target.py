@@ -22,13 +22,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from coord_codec.arguments import expect
 from coord_codec.files import InputError
-from coord_codec.geometry import Coordinates, Geometry, geometry_of, shape_of
+from coord_codec.geometry import Coordinates, Geometry, geometry_of
+from coord_codec.geometry.shape import coordinates_in
 from coord_codec.grid import CoordGrid
-from coord_codec.tokens import ints_to_tokens
+from coord_codec.tokens import coord_tokens
 from coord_codec.vocab import MarkerFamily, marker_family
 
 if TYPE_CHECKING:
@@ -186,7 +188,7 @@ def coordinates_of(obj: Object, geometry: str | Geometry = "box", grid: CoordGri
     """
     _expect("obj", obj, "bbox", "Object")
     kind = geometry_of(geometry)
-    return kind.written(shape_of(obj, kind).coordinates, grid)
+    return kind.written(coordinates_in(obj, kind), grid)
 
 
 def _expect(name: str, value: object, attribute: str, kind: str) -> None:
@@ -195,20 +197,28 @@ def _expect(name: str, value: object, attribute: str, kind: str) -> None:
         raise InputError(f"{name}: expected {kind}, found {type(value).__name__} ({value!r:.60})")
 
 
+@lru_cache(maxsize=8)
+def _tokens(grid: CoordGrid) -> list[str]:
+    """Return the token of each bin of a grid."""
+    return coord_tokens(grid)
+
+
 def _marked_object(obj: Object, kind: Geometry, family: MarkerFamily, form: Form, grid: CoordGrid) -> str:
-    bins = kind.to_bins(shape_of(obj, kind).coordinates, grid)
-    # Plain numbers: those of each point, or of the whole shape, are in one bracket.
-    groups = (bins[start : start + kind.step] for start in range(0, len(bins), kind.step))
-    numbers = ",".join(f"({','.join(map(str, group))})" for group in groups)
-    box = "".join(ints_to_tokens(bins, grid)) if form == "tokens" else numbers
+    bins = kind.to_bins(coordinates_in(obj, kind), grid)
+    if form == "tokens":
+        tokens = _tokens(grid)
+        box = "".join([tokens[k] for k in bins])
+    else:  # the numbers of each point, or of the whole shape, are in one bracket
+        groups = (bins[start : start + kind.step] for start in range(0, len(bins), kind.step))
+        box = ",".join(f"({','.join(map(str, group))})" for group in groups)
     start, *inner, end = family.tokens
     return f"{start}{obj.desc}{''.join(inner)}{box}{end}"
 
 
 def _json_object(obj: Object, kind: Geometry, form: Form, grid: CoordGrid) -> str:
-    bins = kind.to_bins(shape_of(obj, kind).coordinates, grid)
+    bins = kind.to_bins(coordinates_in(obj, kind), grid)
     desc = json.dumps(obj.desc, ensure_ascii=False)
     token_key, number_key = kind.keys
     if form == "tokens":
-        return f'{{"desc": {desc}, "{token_key}": [{", ".join(ints_to_tokens(bins, grid))}]}}'
+        return f'{{"desc": {desc}, "{token_key}": [{", ".join([_tokens(grid)[k] for k in bins])}]}}'
     return f'{{"{number_key}": {bins}, "label": {desc}}}'

@@ -2,14 +2,43 @@
 
 import copy
 import math
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 
-from coord_codec import Category, InputError, Instance, encode_target, read_annotations, select_objects, write_instances
+from coord_codec import (
+    BoxFlag,
+    Category,
+    InputError,
+    Instance,
+    encode_target,
+    read_annotations,
+    select_objects,
+    write_instances,
+)
 from coord_codec.coco.rows import PHRASES
 
 TURNED = 20 * (math.cos(math.pi / 6) + math.sin(math.pi / 6))
 """Half a side of the box around a square of 40 pixels that was turned by 30 degrees."""
+
+
+class Row(NamedTuple):
+    image: int
+    category: int
+    bbox_xywh: tuple
+    area: float
+    iscrowd: bool
+    is_target: bool
+
+
+def rows_of(table):
+    """The rows of a file one by one."""
+    boxes = np.concatenate([table.boxes_N4[:, :2], table.sides_N2], axis=1).tolist()
+    flags = (table.has(flag).tolist() for flag in (BoxFlag.CROWD, BoxFlag.TARGET))
+    return list(
+        map(Row, table.image_N.tolist(), table.label_N.tolist(), map(tuple, boxes), table.area_N.tolist(), *flags)
+    )
 
 
 def changed(document, path, value):
@@ -27,9 +56,8 @@ def test_read_annotations_gives_instances_and_the_rows_of_the_file(coco):
     assert found.instances[0].objects[0].bbox == (20 / 200, 10 / 100, 120 / 200, 60 / 100)
     assert found.instances[0].objects[0].area == 1234.5 and found.instances[1].objects[0].area is None
     assert found.categories == (Category(1, "cat"), Category(3, "dog"))
-    assert [image.id for image in found.tables.images] == [4, 9]
-    rows = [(a.image, a.category, a.bbox_xywh, a.area, a.iscrowd, a.is_target) for a in found.tables.annotations]
-    assert rows == [
+    assert list(found.table.image_ids) == [4, 9]
+    assert rows_of(found.table) == [
         (1, 1, (20, 10, 100, 50), 1234.5, False, True),
         (0, 0, (0, 0, 64, 48), 64 * 48, False, True),
         (0, 0, (8, 8, 16, 16), 77, True, False),
@@ -90,9 +118,9 @@ def test_bad_coco_record_is_left_out_of_rows_and_instances_alike(coco, path, val
     found = read_annotations(changed(coco, path, value))
     assert any(str(p).startswith(f"annotations: {message}") for p in found.problems), found.problems
     assert not any(p.training_only for p in found.problems)
-    targets = [a for a in found.tables.annotations if a.is_target]
+    targets = [a for a in rows_of(found.table) if a.is_target]
     assert len(targets) == sum(len(i.targets) for i in found.instances) <= 1
-    assert {i.image_id for i in found.instances} == {image.id for image in found.tables.images}
+    assert {i.image_id for i in found.instances} == set(found.table.image_ids)
     with pytest.raises(InputError, match="mend or remove"):
         found.check(training=False)
     with pytest.raises(InputError, match=r"problems? in the annotations"):
@@ -115,9 +143,9 @@ def test_record_without_training_use_stays_a_row_of_the_file_until_selected(coco
     (problem,) = found.problems
     assert message in problem.message and problem.training_only
     found.check(training=False)
-    assert len(found.tables.annotations) == 3 and sum(len(i.targets) for i in found.instances) == 1
+    assert len(rows_of(found.table)) == 3 and sum(len(i.targets) for i in found.instances) == 1
     chosen = found.select(found.instances)
-    assert [a.is_target for a in chosen.tables.annotations] == [True, False]
+    assert [a.is_target for a in rows_of(chosen.table)] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +190,7 @@ def test_boxes_are_clipped_by_a_pixel_and_counted(coco):
     found = read_annotations(changed(coco, ("annotations", 0, "bbox"), [-1, 0.5, 202, 100.4]))
     assert found.instances[0].objects[0].bbox == (0, 0.005, 1, 1) and not found.problems
     assert found.notes["boxes clipped by at most 1 pixel"] == 1
-    assert found.tables.annotations[0].bbox_xywh == (-1, 0.5, 202, 100.4)
+    assert rows_of(found.table)[0].bbox_xywh == (-1, 0.5, 202, 100.4)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +213,7 @@ def test_rotated_box_has_the_upright_box_around_it(coco, fields, expected):
     box = expected or (0.25, 0.3, 0.75, 0.7)
     box = box if len(box) == 4 else (*box, 1 - box[0], 1 - box[1])
     assert found.instances[0].objects[0].bbox == pytest.approx(box, abs=1e-12)
-    x, y, width, height = found.tables.annotations[0].bbox_xywh
+    x, y, width, height = rows_of(found.table)[0].bbox_xywh
     assert (x / 200, y / 100, (x + width) / 200, (y + height) / 100) == pytest.approx(box, abs=1e-12)
     rotated = [count for note, count in found.notes.items() if note.startswith("rotated boxes")]
     assert rotated == [1] * (expected is not None) and not any("clipped" in note for note in found.notes)
@@ -197,11 +225,21 @@ def test_image_size_is_asked_for_images_that_state_none(coco):
     assert found.instances == read_annotations(coco).instances and not found.problems
 
 
+def test_sides_and_areas_are_those_of_the_file(coco):
+    """In floating point x + width - x is another number, which would make an object of 32 x 32 a small one."""
+    document = changed(coco, ("annotations", 0, "bbox"), [0.3, 5.8, 32, 32])
+    del document["annotations"][0]["area"]
+    table = read_annotations(document).table
+    assert 0.3 + 32 - 0.3 < 32 and 5.8 + 32 - 5.8 < 32
+    assert (table.sides_N2[0].tolist(), table.area_N[0]) == ([32, 32], 1024)
+    assert table.boxes_N4[0].tolist() == [0.3, 5.8, 0.3 + 32, 5.8 + 32]
+
+
 def test_select_keeps_the_rows_of_the_chosen_images(coco):
     found = read_annotations(coco)
     chosen = found.select(found.instances[:1])
-    assert [image.id for image in chosen.tables.images] == [9] and chosen.instances == found.instances[:1]
-    assert [(a.image, a.area) for a in chosen.tables.annotations] == [(0, 1234.5)]
+    assert list(chosen.table.image_ids) == [9] and chosen.instances == found.instances[:1]
+    assert [(a.image, a.area) for a in rows_of(chosen.table)] == [(0, 1234.5)]
     assert chosen.categories == found.categories
 
 
@@ -224,7 +262,7 @@ def test_refused_annotation_of_coco_does_not_teach_omission(fields, with_image):
     for policy, left in (("drop_image", with_image), ("drop_box", 1)):
         found = read_annotations(document, on_bad_box=policy)
         assert [len(i.targets) for i in found.instances] == [n for n in (left, 1) if n is not None]
-        assert [a.is_target for a in found.tables.annotations if not a.iscrowd] == [True] * sum(
+        assert [a.is_target for a in rows_of(found.table) if not a.iscrowd] == [True] * sum(
             n for n in (left, 1) if n is not None
         )
         assert sum(found.notes.get(n, 0) for n in found.notes if n.startswith("images left out")) == (left is None)

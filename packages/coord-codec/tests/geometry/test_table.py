@@ -22,7 +22,7 @@ from coord_codec import (
     write_instances,
 )
 from coord_codec.boxes import SmallBoxError
-from coord_codec.geometry import Affine, geometry_table, read_shape, remove_geometry
+from coord_codec.geometry import Affine, geometry_table, read_shape
 from coord_codec.geometry.base import MIRROR, QUARTER_TURN, wrap
 
 GRID = CoordGrid()
@@ -118,7 +118,7 @@ def own_rows():
         if row.name in built_in:
             register_geometry(built_in[row.name], replace=True)
         else:
-            remove_geometry(row.name)
+            GEOMETRIES.remove(row.name)
 
 
 BUILT_IN = geometry_table()

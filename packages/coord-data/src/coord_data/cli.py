@@ -44,6 +44,14 @@ _ReadAs = Annotated[
         "example xyxy,percent or yxhw,square:640,mirrored.",
     ),
 ]
+_Workers = Annotated[
+    int | None,
+    typer.Option(min=1, help="The number of processes that look at images, 1 for none beside this one.  [all cores]"),
+]
+_Engine = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="Where images are looked at: on this machine, or on a Ray cluster (the extra coord-data[ray])."),
+]
 
 
 class _Commands(TyperGroup):
@@ -56,7 +64,6 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -66,8 +73,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"coord-data {version('coord-data')}")
+        raise typer.Exit
+
+
 @app.callback()
 def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="A Python file that registers formats or geometries of your own."),
@@ -113,12 +131,15 @@ def prepare(
     seed: Annotated[int, typer.Option(help="Decides which images --count draws.")] = 0,
     allow_outside: _AllowOutside = False,
     strict: Strict = False,
+    workers: _Workers = None,
+    engine: _Engine = "local",
 ) -> None:
     """Convert annotations (COCO, VOC, YOLO, CSV, LVIS, ...) to instance JSONL, and list what is left out.
 
     Example: prepare annotations.json images --out prepared
     """
     must_not_exist(out)
+    from coord_data.looking.engines import Execution, executed
     from coord_data.preparation import prepare as write_prepared
     from coord_data.preparation import written_to
 
@@ -134,7 +155,8 @@ def prepare(
         strict=strict,
     )
     duplicates: dict[str, Any] = {"drop_duplicates": drop_duplicates, "join_boxes": join_boxes}
-    write_prepared(sources, out, rules, split, **duplicates, count=count, seed=seed)
+    with executed(Execution(workers, engine, parts_of(out))):
+        write_prepared(sources, out, rules, split, **duplicates, count=count, seed=seed)
 
 
 @app.command()
@@ -156,6 +178,8 @@ def inspect(
     read_as: _ReadAs = None,
     allow_outside: _AllowOutside = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
+    workers: _Workers = None,
+    engine: _Engine = "local",
 ) -> None:
     """Examine data before training: report faults of annotations and images, with evidence and remedy.
 
@@ -169,12 +193,14 @@ def inspect(
     from coord_data.inspection.find_data import examine_named, find_data
     from coord_data.inspection.page import Page
     from coord_data.inspection.report import refuse, write_report
+    from coord_data.looking.engines import Execution, executed
 
     annotations, images = find_data(data, images)
     rules = _rules(read_as=read_as, images=images, format=format, allow_outside=allow_outside)
     other_rules = rules.model_copy(update={"images": heldout_images, "format": "auto", "read_as": None})
-    held = None if heldout is None else evidence_of(heldout, other_rules)
-    examination = examine_named(open_source(annotations, format), rules, held, max_objects)
+    with executed(Execution(workers, engine, parts_of(out))):
+        held = None if heldout is None else evidence_of(heldout, other_rules)
+        examination = examine_named(open_source(annotations, format), rules, held, max_objects)
     write_report(examination, out, Page(facts={"annotations": annotations.resolve().name}))
     refuse(examination.findings, strict, f"see {out}")
 
@@ -194,6 +220,11 @@ def _rules(**values: Any) -> ReadingRules:
         option = "--" + "-".join(map(str, fault["loc"])).replace("_", "-")
         message = fault["msg"].removeprefix("Value error, ").removeprefix(f"{option}: ")
         raise InputError(f"{option}: {message}") from None
+
+
+def parts_of(out: Path) -> Path:
+    """Return the folder beside a result in which parts are kept until the command ends."""
+    return out.absolute().with_name(f"{out.absolute().name}.parts")
 
 
 def must_not_exist(out: Path) -> None:

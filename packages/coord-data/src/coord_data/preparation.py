@@ -6,18 +6,18 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError, Instance, Problem, write_instances
+from coord_codec import InputError, Instance, Problem
 from coord_codec.arguments import expect
 from coord_codec.counts import counted, counted_note
-from coord_codec.files import write_text
+from coord_codec.files import atomic_write, write_text
 from coord_codec.records import phrase_of
 from coord_data.formats.coco import SUMMARY
 from coord_data.formats.registry import open_source
@@ -26,6 +26,7 @@ from coord_data.image_paths import image_files, is_hidden
 from coord_data.image_set import ImageSet, load_annotated
 from coord_data.looking.looks import Looks, merge
 from coord_data.output_folder import output_folder
+from coord_data.records import Records
 from coord_data.rules import ReadingRules
 from coord_data.selection import DropDuplicates, Dropped, drawn, split_by_content, without_duplicates
 from coord_data.source import Source
@@ -80,12 +81,13 @@ def prepare(
     ]
     faults = [problem for loaded in sets for problem in loaded.problems]
     facts = _facts(sets, folder, faults)
-    instances = list(_instances(sets, folder))
-    if not any(instance.targets or phrase_of(instance) for instance in instances):  # phrases may have no answer
+    records = _records(sets, folder)
+    instances: Sequence[Instance] = records
+    if not records.class_counts and not any(map(phrase_of, records)):  # phrases may have no answer
         reason = _why_empty(sets, instances, faults)
         images = f"{counted(len(instances), 'image')} of {', '.join(loaded.name for loaded in sets)}"
         raise InputError(f"{images}: expected boxes, found none; {reason}")
-    names, looks = ([], Looks.of(())) if split is None and drop_duplicates is None else _looks(sets, instances)
+    names, looks = ([], Looks.of(())) if split is None and drop_duplicates is None else _looks(sets, records)
     dropped: list[Dropped] = []
     near: list[dict[str, object]] = []
     if drop_duplicates is not None:
@@ -93,15 +95,16 @@ def prepare(
         facts["dropped_duplicates"] = [asdict(row) for row in dropped]
     if count is not None:
         instances, facts["drawn"] = drawn(instances, count, seed), {"count": count, "seed": seed}
-    parts = {out.name if single else "instances.jsonl": instances}
+    parts: Mapping[str, Sequence[Instance]] = {out.name if single else "instances.jsonl": instances}
     if split is not None:
         left = {instance.image for instance in instances}
         places = [i for i, name in enumerate(names) if name in left]
         chosen = [names[i] for i in places]
         parts, near = split_by_content(instances, chosen, looks.take(np.array(places, np.int64)), split)
         facts["near_duplicates"] = near
-    _write(out, parts, facts, [*faults, *(row.problem for row in dropped)])
-    _report(out, parts, facts, near, faults)
+    written = {name: Records.of(part) for name, part in parts.items()}
+    _write(out, written, facts, [*faults, *(row.problem for row in dropped)])
+    _report(out, written, facts, near, faults)
     if drop_duplicates is not None:
         line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
         if dropped:
@@ -178,31 +181,33 @@ def _is_of_images(folder: Path, annotations: Path) -> bool:
     return len(image_files(folder)) == len(files) and not image_files(annotations)
 
 
-def _instances(sets: Sequence[ImageSet], folder: Path) -> Iterator[Instance]:
-    """Yield the instances with paths relative to `folder`; all image ids are left out if sources share any."""
-    ids = Counter(instance.image_id for loaded in sets for instance in loaded.instances)
-    shared = any(count > 1 for image_id, count in ids.items() if image_id is not None)
+def _records(sets: Sequence[ImageSet], folder: Path) -> Records:
+    """Return the records with paths relative to `folder`; all image ids are left out if sources share any."""
+    parts = [Records.of(loaded.instances) for loaded in sets]
+    ids = Counter(image_id for part in parts for image_id in part.image_id_texts if image_id is not None)
+    shared = any(count > 1 for count in ids.values())
     if shared:
         _LOG.info("several sources share image ids: all image ids are left out")
-    for loaded in sets:
+    moved = []
+    for loaded, part in zip(sets, parts, strict=True):
         root = os.path.relpath(loaded.root.resolve(), folder)
-        for instance in loaded.instances:
-            image = Path(os.path.normpath(Path(root) / instance.image)).as_posix()
-            values = {"image": image} | ({"image_id": None} if shared else {})
-            yield instance.model_copy(update=values)
+        names = [os.path.normpath(os.path.join(root, name)) for name in part.names]  # noqa: PTH118 - of a million names
+        moved.append(part.renamed([PurePath(name).as_posix() for name in names], with_ids=not shared))
+    return Records.joined(moved)
 
 
-def _looks(sets: Sequence[ImageSet], instances: Sequence[Instance]) -> tuple[list[str], Looks]:
+def _looks(sets: Sequence[ImageSet], records: Records) -> tuple[list[str], Looks]:
     """Return the path of each image once, as the written records have it, and what a look at each image told."""
     parts, first = list[Looks](), 0
     for loaded in sets:
         folder = ImageFolder(loaded.root) if loaded.evidence is None else loaded.evidence.folder
-        looks = folder.look_at_all([instance.image for instance in loaded.instances], label=f"{loaded.name} images")
+        looks = folder.look_at_all(Records.of(loaded.instances).names, label=f"{loaded.name} images")
         parts.append(looks.numbered(np.arange(first, first + len(looks))))
         first += len(looks)
-    place = {instance.image: i for i, instance in reversed(list(enumerate(instances)))}
-    names = list(dict.fromkeys(instance.image for instance in instances))
-    return names, merge(parts).take(np.array([place[name] for name in names], np.int64))
+    first_place: dict[str, int] = {}
+    for i, name in enumerate(records.names):
+        first_place.setdefault(name, i)
+    return list(first_place), merge(parts).take(np.array(list(first_place.values()), np.int64))
 
 
 def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) -> dict[str, Any]:
@@ -218,22 +223,21 @@ def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) ->
 
 def _note_shared(sets: Sequence[ImageSet]) -> list[str]:
     """Return a note if images occur in several sources, and so in several records."""
-    roots = [(loaded.root.resolve(), loaded.instances) for loaded in sets if len(sets) > 1]
-    places = [sorted({os.path.normpath(root / instance.image) for instance in instances}) for root, instances in roots]
+    roots = [(loaded.root.resolve(), Records.of(loaded.instances).names) for loaded in sets if len(sets) > 1]
+    places = [sorted({os.path.normpath(root / name) for name in names}) for root, names in roots]
     shared = [path for path, count in Counter(chain(*places)).items() if count > 1]
     images = counted(len(shared), "image has", "images have")
     return [f"{images} a record in each of several sources, such as {shared[0]}"] if shared else []
 
 
-def _write(
-    out: Path, parts: Mapping[str, Sequence[Instance]], facts: Mapping[str, object], left_out: Sequence[Problem]
-) -> None:
+def _write(out: Path, parts: Mapping[str, Records], facts: Mapping[str, object], left_out: Sequence[Problem]) -> None:
     """Write the records of each part with a summary, and the problems."""
     single = out.suffix == ".jsonl"
     with output_folder(out, single) as output:
         for name, part in parts.items():
-            write_instances(output / name, part)
-            classes = Counter(target.desc for instance in part for target in instance.targets)
+            with atomic_write(output / name) as file:
+                file.writelines(f"{line}\n" for line in part.lines())
+            classes = part.class_counts
             counts = {"records": len(part), "boxes": classes.total(), "classes": dict(classes.most_common())}
             summary = json.dumps({**counts, **facts}, indent=2, ensure_ascii=False)
             write_text((output / name).with_suffix(SUMMARY), summary + "\n")
@@ -244,14 +248,14 @@ def _write(
 
 def _report(
     out: Path,
-    parts: Mapping[str, Sequence[Instance]],
+    parts: Mapping[str, Records],
     facts: Mapping[str, Any],
     near: Sequence[Mapping[str, object]],
     faults: Sequence[Problem],
 ) -> None:
     """Say what was written, and what was noted on the way."""
     for name, part in parts.items():
-        boxes = counted(sum(len(i.targets) for i in part), "box", "boxes")
+        boxes = counted(int(part.target_counts.sum()), "box", "boxes")
         _LOG.info(f"{counted(len(part), 'record')}, {boxes} in {out if out.suffix == '.jsonl' else out / name}")
     for line in (*facts["told"], *(counted_note(count, reason) for reason, count in facts["notes"].items())):
         _LOG.info(line)

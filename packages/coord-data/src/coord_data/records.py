@@ -97,6 +97,18 @@ def batch_of_columns(starts: np.ndarray, **columns: Any) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=_SCHEMA)
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _further(values: dict[str, Any]) -> str:
+    """Return further keys as they follow others in a JSON object, a shape first."""
+    if not values:
+        return ""
+    first = {"geometry": values["geometry"]} if "geometry" in values else {}
+    return f", {_json({**first, **values})[1:-1]}"
+
+
 def images_of_batch(batch: pa.RecordBatch) -> list[tuple[str, int | None, int | None]]:
     """Return path, width and height of each image."""
     columns = (batch[name].to_pylist() for name in ("image", "width", "height"))
@@ -153,6 +165,18 @@ class Records(Sequence[Instance]):
             return instances
         return cls.of_batches(batch_of(instances[n : n + _BATCH]) for n in range(0, len(instances), _BATCH))
 
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """Return the records of several tables as one."""
+        return cls(pa.concat_tables([part._table for part in parts]) if parts else _SCHEMA.empty_table())
+
+    def renamed(self, names: Sequence[str], *, with_ids: bool) -> Records:
+        """Return the records with other paths of their images, and without their ids if these are not unique."""
+        table = self._table.set_column(0, "image", pa.array(names, pa.string()))
+        if not with_ids:
+            table = table.set_column(3, "image_id", pa.nulls(len(self), pa.string()))
+        return Records(table)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (Records, (self._table,)) if self.path is None else (Records.open, (self.path,))
 
@@ -184,6 +208,42 @@ class Records(Sequence[Instance]):
         """The ids of the images."""
         ids = self._table["image_id"].to_pylist()
         return frozenset(json.loads(f"[{','.join('null' if value is None else value for value in ids)}]"))
+
+    @property
+    def image_id_texts(self) -> list[str | None]:
+        """The id of each image as JSON; None for an image without one."""
+        return list(self._table["image_id"].to_pylist())
+
+    @property
+    def class_counts(self) -> Counter[str]:
+        """Number of targets of each description, in the order in which they occur."""
+        targets = self._flat("desc").filter(pa.compute.invert(self._flat("crowd")))
+        counts = targets.value_counts()
+        return Counter(dict(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the line of each record in an instance file, as `coord_codec.instance_file.instance_line` writes it."""
+        for batch in self._table.to_batches(_BATCH):
+            descs = batch["desc"].flatten().to_pylist()
+            quoted = {desc: _json(desc) for desc in set(descs)}
+            boxes = batch["bbox"].flatten().to_numpy().reshape(-1, 4).tolist()
+            objects = [f'"desc": {quoted[desc]}, "bbox": {box}' for desc, box in zip(descs, boxes, strict=True)]
+            for n in np.flatnonzero(batch["crowd"].flatten().to_numpy(zero_copy_only=False)).tolist():
+                objects[n] += ', "iscrowd": true'
+            for n, area in enumerate(batch["area"].flatten().to_pylist()):
+                if area is not None:
+                    objects[n] += f', "area": {area}'
+            starts = (batch["desc"].offsets.to_numpy() - batch["desc"].offsets[0].as_py()).tolist()
+            columns = (batch[name].to_pylist() for name in ("image", "width", "height", "image_id", "extra"))
+            for n, (image, width, height, image_id, extra) in enumerate(zip(*columns, strict=True)):
+                own = objects[starts[n] : starts[n + 1]]
+                of_record, of_objects = json.loads(extra) if extra else ({}, [{}] * len(own))
+                is_text = image_id is not None and image_id[0] == '"'  # which is stored in ASCII
+                own_id = _json(json.loads(image_id)) if is_text else image_id
+                stated = {"width": width, "height": height, "image_id": own_id}
+                fields = "".join(f'"{key}": {value}, ' for key, value in stated.items() if value is not None)
+                shown = ", ".join(f"{{{text}{_further(more)}}}" for text, more in zip(own, of_objects, strict=True))
+                yield f'{{"image": {_json(image)}, {fields}"objects": [{shown}]{_further(of_record)}}}'
 
     @property
     def repeated(self) -> list[str]:

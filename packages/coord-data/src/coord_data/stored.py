@@ -27,8 +27,8 @@ from coord_codec.files import read_json, write_text
 from coord_data.classes import OTHER
 from coord_data.formats.coco import records_of
 from coord_data.image_file import ImageFolder, look_inside, problem_of
+from coord_data.looking.engines import run_jobs
 from coord_data.object_rules import ObjectRules
-from coord_data.processes import in_processes
 from coord_data.records import Records, images_of_batch, of_classes, write_records
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
@@ -51,7 +51,7 @@ def _checked(
     to_check, kept = tee(read.batches(_PIECE))
     images = (images_of_batch(batch) for batch in to_check)
     with tqdm(desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
-        for (_, (faults, notes)), batch in zip(in_processes(check, images), kept, strict=True):
+        for (_, (faults, notes)), batch in zip(run_jobs(check, images), kept, strict=True):
             bar.update(len(batch))
             read.notes.update(notes)
             problems += (fault for fault in faults if fault is not None)

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from coord_data import ReadingRules, load_annotated, open_source
-from coord_data.formats.registry import FORMATS, format_table, register_reader, remove_format
+from coord_data.formats.registry import FORMATS, format_table, register_reader
 from coord_data.raw import Reading
 from coord_data.reading import read_source
 
@@ -72,5 +72,5 @@ def test_registered_reader_is_tried_first_and_takes_no_example_away(tmp_path):
         with pytest.raises(ValueError, match="there is one of this name already"):
             register_reader("mine", row.read)
     finally:
-        remove_format("mine")
+        FORMATS.remove("mine")
     assert open_source(path).format == "csv"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from coord_eval.metrics.expressions import ExpressionScores, score_expression_files, score_expressions
     from coord_eval.metrics.lvis import LvisScores, score_lvis
     from coord_eval.metrics.metric import Figure, Metric, ratio_over_images
-    from coord_eval.metrics.metric_table import METRICS, figure_of, register_metric, unregister_metric
+    from coord_eval.metrics.metric_table import METRICS, figure_of, register_metric
     from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
     from coord_eval.page_options import ReportSection
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
@@ -64,7 +64,7 @@ _MODULES = {
     "coord_eval.evaluation": ("Evaluation",),
     "coord_eval.intake.answers": ("AnswerSettings",),
     "coord_eval.intake.joining": ("LabelSettings",),
-    "coord_eval.metrics.metric_table": ("METRICS", "figure_of", "register_metric", "unregister_metric"),
+    "coord_eval.metrics.metric_table": ("METRICS", "figure_of", "register_metric"),
     "coord_eval.metrics.metric": ("Figure", "Metric", "ratio_over_images"),
     "coord_eval.report.shown": ("Shown", "show_metric"),
     "coord_eval.diagnosis.answers": ("diagnose",),
@@ -133,7 +133,6 @@ __all__ = [
     "to_fiftyone",
     "to_rgb",
     "to_supervision",
-    "unregister_metric",
     "write_exports",
 ]
 

@@ -15,7 +15,7 @@ from coord_eval.metrics.pycoco import QuietCOCO
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"image_id": 1}, r"line 2: text: expected a value, found none"),
+        ({"image_id": 1}, r"line 2: text: missing; found the keys image_id"),
         ({"image_id": 1, "text": 3}, r"line 2: text"),
         ({"text": "x"}, r"line 2: image_id: missing"),
         ({"image_id": True, "text": "x"}, r"line 2: image_id"),

@@ -1,11 +1,12 @@
 """Referring expressions: accuracy, and intervals that resample images with all their phrases."""
 
 import json
+import random
 
 import numpy as np
 import pytest
 
-from coord_codec import Instance
+from coord_codec import Instance, Object
 from coord_eval import InputError, parse_answer, score_expression_files, score_expressions
 from coord_eval.cli.main import main
 
@@ -215,3 +216,24 @@ def test_phrases_with_one_target_each_have_no_grefcoco_measures():
     assert (found.n_acc, found.precision_f1, found.without_box) == (None, None, 2)
     with pytest.raises(InputError, match="phrase 1: expected x1, y1, x2, y2"):
         score_expressions([[0.1, 0.2, 0.3]], [parse_answer("[]")])
+
+
+@pytest.mark.parametrize(
+    ("write", "geometry", "factor"),
+    [
+        (lambda box: f"click(x={box[0] + box[2]}, y={box[1] + box[3]})", "point", "times 0.500"),
+        (lambda box: json.dumps([{"bbox_2d": [side / 2 for side in box], "label": "it"}]), "box", "times 2.000"),
+    ],
+)
+def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor):
+    draw = random.Random(0)
+    phrases, answers = [], []
+    for i in range(24):
+        x, y = draw.randrange(20, 1300), draw.randrange(20, 800)
+        box = [x, y, x + draw.randrange(40, 100), y + draw.randrange(20, 60)]
+        sides = (1440, 900, 1440, 900)
+        bbox = [value / side for value, side in zip(box, sides, strict=True)]
+        phrases.append(Instance(image=f"{i}.png", width=1440, height=900, objects=[Object(desc="it", bbox=bbox)]))
+        answers.append({"image": f"{i}.png", "text": write(box)})
+    found = score_expression_files(phrases, answers, scale="pixels", geometry=geometry)
+    assert [note.count(factor) for note in found.notes if note.startswith("diagnosis")] == [2]

@@ -26,7 +26,7 @@ def answers_of(texts):
     return [{"image_id": i, "text": text} for i, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize("text", [UNKNOWN, "  [[1, 2, 3]] ", "A cat, 1 and 2.", "There is none.", '{"a": {"b": "c"}}'])
+@pytest.mark.parametrize("text", [UNKNOWN, "  [[1, 2, 3]] ", "A cat, 1 and 2.", "There is one.", '{"a": {"b": "c"}}'])
 def test_parse_answer_drops_what_no_format_reads(text):
     answer = parse_answer(text)
     assert [(drop.reason, text[slice(*drop.span)]) for drop in answer.dropped] == [("unrecognised", text.strip())]

@@ -9,18 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coord_eval import (
-    METRICS,
-    Figure,
-    InputError,
-    Metric,
-    compare,
-    ratio_over_images,
-    register_metric,
-    resample,
-    score,
-    unregister_metric,
-)
+from coord_eval import METRICS, Figure, InputError, Metric, compare, ratio_over_images, register_metric, resample, score
 from coord_eval.cli.main import main
 from coord_eval.cli.summaries import evaluation_lines
 from coord_eval.metrics.metric_table import figure_of
@@ -85,7 +74,7 @@ def missed():
         figures=(Figure("missed_share", "low", headline=True),),
     )
     yield register_metric(row)
-    unregister_metric("missed_share")
+    METRICS.remove("missed_share")
 
 
 @pytest.mark.slow
@@ -135,13 +124,13 @@ def test_headline_figures_named_by_the_data_reach_console_report_and_comparison(
         assert comparison.differences["third"]["found_red car"].p is not None
         assert any(note.startswith("found_more: not a figure of every run") for note in comparison.notes)
     finally:
-        unregister_metric("found")
+        METRICS.remove("found")
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"name": "coco"}, "a metric of this name exists"),
+        ({"name": "coco"}, "metric 'coco': there is one of this name already"),
         ({"name": "mine", "place": "top"}, "place: expected 'metrics'"),
         ({"name": "mine", "figures": (Figure("f1_of_9_objects"),)}, "a figure 'f1_of_9_objects' exists"),
     ],

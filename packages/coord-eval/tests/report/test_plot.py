@@ -35,16 +35,6 @@ def test_line_chart_is_the_same_text_twice_and_well_formed():
     assert not re.search(r"<metadata|<style|<g id|\d\.\d{3}", first)
 
 
-def test_chart_leaves_the_settings_of_matplotlib_alone_and_is_not_changed_by_them():
-    import matplotlib
-
-    plain = line_chart({"a": ([0, 1], [0, 1])}, "x")
-    with matplotlib.rc_context({"lines.linewidth": 9, "svg.fonttype": "path", "font.size": 30}):
-        before = dict(matplotlib.rcParams)
-        assert line_chart({"a": ([0, 1], [0, 1])}, "x") == plain
-        assert dict(matplotlib.rcParams) == before
-
-
 def test_chart_points_lie_where_their_values_are():
     with chart("F1", width=300, height=200, ink="#888888") as drawn:
         drawn.axes.plot([0, 1, 4], [0, 1, 2])

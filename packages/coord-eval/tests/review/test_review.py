@@ -1,5 +1,6 @@
 """Planted faults of every kind are named, clean labels are quiet, and likelihoods of labels count."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -60,6 +61,22 @@ def test_review_of_clean_labels_is_quiet_and_expects_few_faults(clean, said):
     assert sum(item.probability for item in found.judged) <= 0.03 * len(found.judged)
     order = [f.probability for f in found.findings]
     assert order == sorted(order, reverse=True)
+
+
+def test_review_by_answers_alone_says_how_much_of_its_figure_are_objects_that_the_model_misses(clean, said):
+    """Of every fifth image the model says nothing: right labels, and none of them has an answer."""
+    ids = {image["id"] for image in clean["images"][::5]}
+    fewer = [row for row in said if row["image_id"] not in ids]
+    missed = sum(label["image_id"] in ids for label in clean["annotations"])
+    found = review(clean, fewer)
+    (note,) = [note for note in found.notes if "judged by answers alone" in note]
+    expected, among, labels = re.search(
+        r"of the ([\d.]+) that.* wrong ([\d.]+) are among ([\d,]+) label", note
+    ).groups()
+    assert float(expected) == pytest.approx(sum(item.probability for item in found.judged), abs=0.06)
+    assert int(labels.replace(",", "")) >= missed and float(among) > 0.8 * float(expected)
+    likelihoods = records(clean)
+    assert not [note for note in review(clean, fewer, likelihoods=likelihoods).notes if "answers alone" in note]
 
 
 def test_model_that_does_not_know_the_labels_is_doubted(clean, said):

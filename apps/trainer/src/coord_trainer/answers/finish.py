@@ -50,6 +50,25 @@ class Threshold:
 
 
 @dataclass(frozen=True)
+class _Read:
+    """The objects of the answer to one view, its pieces that were dropped, and whether scores can be calibrated."""
+
+    objects: list[ScoredObject]
+    dropped: Counter[str]
+    has_source: bool
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The objects of all views in the image: the word of each view, its objects, its region, and what was left out."""
+
+    words: list[str]
+    views: list[list[ScoredObject]]
+    regions: list[Any]
+    counts: Counter[str]
+
+
+@dataclass(frozen=True)
 class Finish:
     """What becomes of the boxes of an answer.
 
@@ -82,71 +101,93 @@ class Finish:
             labels: the only labels allowed, if any; objects with other labels are dropped as `other_label`
             options: arguments of `coord_eval.scored_objects`
         """
-        from coord_eval import fuse, scored_objects
+        read = self._read(record, labels, options)
+        seen = self._in_image(record, read)
+        objects, by_view = self._fused(seen)
+        kept, changed = self._kept(objects, all(view.has_source for view in read))
+        counts = seen.counts + changed
+        if self.views:
+            counts += by_view.pop("")
+        else:
+            counts.update(boxes=len(objects), objects=len(objects))
+        dropped = sum((view.dropped for view in read), Counter())
+        summary = {name: counts[name] for name in _IN_ALL if counts[name] or name in ("boxes", "objects")}
+        return kept, dict(dropped), {"views": {word: dict(row) for word, row in by_view.items()}, **summary}
 
-        # Reading: each view's objects, where they are in the image.
-        size = record["width"], record["height"]
-        shown = looks_of(self.views, *size, self.question)
+    def _read(self, record: Mapping[str, Any], labels: Collection[str], options: Mapping[str, Any]) -> list[_Read]:
+        """Return the objects of the image and of each of its views, where the view has them."""
         answers = record.get(VIEWS_KEY, ())
-        if [word for word, _ in shown] != [answer["view"] for answer in answers]:
-            raise InputError(
-                f"{record.get('image')}: expected the answers of {len(shown)} views ({', '.join(self.views) or 'none'})"
-                f", found {len(answers)}; answer the images anew with --force"
-            )
-        words, views, regions = [""], [], [WHOLE]
-        counts: Counter[str] = Counter()
-        dropped: Counter[str] = Counter()
-        calibrated = self.calibration is not None
+        read = []
         for answer in ({**record, VIEWS_KEY: ()}, *({**record, **answer, "tile": None} for answer in answers)):
-            found, pieces, has_source = self._read(answer, options, scored_objects)
-            calibrated = calibrated and has_source
-            dropped.update(pieces)
+            found, pieces, has_source = self._scored(answer, options)
             kept = [item for item in found if not labels or item.desc in labels]
+            dropped = Counter(pieces)
             if others := len(found) - len(kept):
                 dropped["other_label"] += others
-            views.append(kept)
-        first, *others_found = views
-        views = [first]
+            read.append(_Read(kept, dropped, has_source))
+        return read
+
+    def _in_image(self, record: Mapping[str, Any], read: Sequence[_Read]) -> _Seen:
+        """Return the objects of all views where they are in the image; several questions about it are one view.
+
+        Raises:
+            InputError: if the record was answered with other views
+        """
+        size = record["width"], record["height"]
+        shown = looks_of(self.views, *size, self.question)
+        answered = [answer["view"] for answer in record.get(VIEWS_KEY, ())]
+        if [word for word, _ in shown] != answered:
+            raise InputError(
+                f"{record.get('image')}: expected the answers of {len(shown)} views ({', '.join(self.views) or 'none'})"
+                f", found {len(answered)}; answer the images anew with --force"
+            )
+        seen = _Seen(["image"], [list(read[0].objects)], [WHOLE], Counter())
         rules = dict(zip(self.views, views_of(self.views), strict=True))
-        for (word, look), found in zip(shown, others_found, strict=True):
-            kept = [item for item in found if rules[word].keeps(item.desc)]
-            counts["names_a_side"] += len(found) - len(kept)
-            back, region = look.back(*size), look.region(*size)
+        for (word, look), view in zip(shown, read[1:], strict=True):
+            kept = [item for item in view.objects if rules[word].keeps(item.desc)]
+            seen.counts["names_a_side"] += len(view.objects) - len(kept)
+            back = look.back(*size)
             moved = [in_image(item, back) for item in kept]
-            if look.prompt is not None and word == words[-1]:  # the questions about one image are one view
-                views[-1] += moved
+            if look.prompt is not None and word == seen.words[-1]:
+                seen.views[-1] += moved
                 continue
-            words.append(word)
-            views.append(moved)
-            regions.append(region)
+            seen.words.append(word)
+            seen.views.append(moved)
+            seen.regions.append(look.region(*size))
+        return seen
 
-        # Fusing: of the image alone, each box stays as it is.
-        if self.views:
-            weights = [IMAGE_WEIGHT, *[1.0] * (len(views) - 1)]
-            fused = fuse(views, weights=weights, regions=regions)
-            # By the weights, duplicates within the image's own answer can bring a score above 1.
-            objects = [item._replace(score=min(item.score, 1.0)) for item in fused.objects]
-            rows = fused.counts["views"]
-            counts.update({name: fused.counts[name] for name in ("boxes", "objects", "cut", "joined")})
-        else:
-            objects, rows = list(first), []
-            counts.update(boxes=len(first), objects=len(first))
-        by_view: dict[str, Counter[str]] = {}
-        for word, row in zip(words, rows, strict=False):
-            by_view.setdefault(word or "image", Counter()).update({name: row[name] for name in _BY_VIEW})
+    def _fused(self, seen: _Seen) -> tuple[list[ScoredObject], dict[str, Counter[str]]]:
+        """Return the objects of all views as one set, and the counts of each view, of all under an empty word.
 
-        # Scores: calibrated, and compared with the threshold.
-        if calibrated and self.calibration is not None:
+        Of the image alone, each box stays as it is.
+        """
+        if not self.views:
+            return list(seen.views[0]), {}
+        from coord_eval import fuse
+
+        weights = [IMAGE_WEIGHT, *[1.0] * (len(seen.views) - 1)]
+        fused = fuse(seen.views, weights=weights, regions=seen.regions)
+        by_view = {"": Counter({name: fused.counts[name] for name in ("boxes", "objects", "cut", "joined")})}
+        for word, row in zip(seen.words, fused.counts["views"], strict=False):
+            by_view.setdefault(word, Counter()).update({name: row[name] for name in _BY_VIEW})
+        # By the weights, duplicates within the image's own answer can bring a score above 1.
+        return [item._replace(score=min(item.score, 1.0)) for item in fused.objects], by_view
+
+    def _kept(self, objects: list[ScoredObject], has_source: bool) -> tuple[list[ScoredObject], Counter[str]]:
+        """Return the objects with calibrated scores of at least the threshold, and the counts of the others."""
+        counts: Counter[str] = Counter()
+        if self.calibration is not None and has_source:
             objects = self.calibration.apply(objects)
         elif self.calibration is not None:
             counts["uncalibrated"] += len(objects)
         kept = [item for item in objects if item.score >= self.threshold.value]
         counts["below_threshold"] += len(objects) - len(kept)
-        summary = {name: counts[name] for name in _IN_ALL if counts[name] or name in ("boxes", "objects")}
-        return kept, dict(dropped), {"views": {word: dict(row) for word, row in by_view.items()}, **summary}
+        return kept, counts
 
-    def _read(self, answer: Mapping[str, Any], options: Mapping[str, Any], read: Any) -> tuple[Any, Any, bool]:
+    def _scored(self, answer: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Any, Any, bool]:
         """Return objects, dropped pieces, and whether the scores are of the source that the calibration is for."""
+        from coord_eval import scored_objects as read
+
         if not has_distributions(answer):
             options = {**options, "boxes": "tokens"}
         if self.calibration is None:

@@ -12,7 +12,12 @@ from coord_trainer.cli.options import load_libraries
 
 @app.command("config")
 def list_config(
-    prefix: Annotated[str, typer.Argument(help="A section, a key or its beginning, for example data.augment.")] = "",
+    prefix: Annotated[
+        str,
+        typer.Argument(
+            help="A section, a key or its beginning, such as data.augment; or a word to search for, such as lr."
+        ),
+    ] = "",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables, one per section.")] = False,
 ) -> None:
     """List configuration keys with their type, default and meaning.

@@ -33,6 +33,10 @@ def inspect(
         str | None, typer.Option(metavar="M", help="The checkpoint whose processor and tokenizer the page shows.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),
+    sample: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Print every token of training sample N: supervised or not, loss terms."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings as well.")] = False,
 ) -> None:
     """Examine data before training: report faults of annotations and images, with evidence and remedy.
@@ -54,7 +58,8 @@ def inspect(
     of_model, failed = model is not None or config is not None, None
     for name, alone in source_configs(resolved):
         try:
-            inspect_data(alone, out / name if resolved.data.sources else out, with_model=of_model, strict=strict)
+            place = out / name if resolved.data.sources else out
+            inspect_data(alone, place, with_model=of_model, strict=strict, sample=sample)
         except RunError as error:  # noqa: PERF203 - the other sources are inspected as well
             failed = error
     for source in resolved.data.sources:

@@ -38,6 +38,12 @@ def first_run(
         _train(load_run_config(file, overrides or []), name)
 
 
+WITHOUT_CONFIG = (
+    "no configuration (-c): every setting has its default; -c configs/memorise.yaml memorises a few of your own "
+    "images, which shows within minutes whether data and path are right"
+)
+
+
 @app.command()
 def train(
     overrides: Overrides = None,
@@ -59,6 +65,8 @@ def train(
     Example: uv run apps/trainer train -c configs/memorise.yaml data.annotations=a.json data.images=images
     """
     overrides = [*(overrides or []), *(["run.profile=true"] if profile else [])]
+    if config is None:
+        say(WITHOUT_CONFIG)
     resolved = resolve_config(config, overrides, strict)
     if not dry:
         _train(resolved, config.stem if config is not None else "train")

@@ -32,15 +32,26 @@ class ConfigKey(NamedTuple):
 
 
 def config_keys(prefix: str = "") -> list[ConfigKey]:
-    """Return the keys that begin with `prefix` (a section, a key or the beginning of one), in the order of the models.
+    """Return the keys that begin with `prefix`, or else those whose name or meaning has the word.
+
+    Args:
+        prefix: a section, a key or the beginning of one, in the order of the models; or a word to search for
 
     Raises:
-        InputError: no key begins with it.
+        InputError: no key begins with it, and none has it.
+
+    Example:
+        >>> [key.name for key in config_keys("lr")][:2]
+        ['custom.coord_offset.embed_lr', 'custom.coord_offset.head_lr']
     """
     keys = [*_keys(RunConfig, ""), *_training_keys()]
     chosen = [key for key in keys if key.name.startswith(prefix)]
     if prefix in ("", "training"):  # the 300 training arguments are listed only if one is asked for
         chosen = [key for key in chosen if not key.name.startswith("training.")]
+    if not chosen and prefix:
+        word, named = prefix.lower(), did_you_mean(prefix, argument_table())
+        found = [key for key in keys if word in key.name.lower() or named.endswith(f" {key.name[9:]}?")]
+        chosen = found or [key for key in keys if word in key.meaning.lower()]
     if not chosen:
         hint = did_you_mean(prefix, [key.name for key in keys])
         sections = ", ".join(RunConfig.model_fields)

@@ -186,13 +186,40 @@ def yaml_word(value: Any, is_text: bool) -> str:
     return f"{hint}; put the word in quotes, on a command line '\"{word}\"'" if is_text else hint
 
 
+_ELSEWHERE = {
+    "epochs": "num_train_epochs",
+    "num_epochs": "num_train_epochs",
+    "steps": "max_steps",
+    "lr": "learning_rate",
+    "lr0": "learning_rate",
+    "batch": "per_device_train_batch_size",
+    "batch_size": "per_device_train_batch_size",
+    "train_batch_size": "per_device_train_batch_size",
+    "grad_accum": "gradient_accumulation_steps",
+    "scheduler": "lr_scheduler_type",
+    "warmup": "warmup_steps",
+    "wd": "weight_decay",
+    "betas": "adam_beta1",
+    "clip": "max_grad_norm",
+    "grad_clip": "max_grad_norm",
+    "rank": "lora_rank",
+    "alpha": "lora_alpha",
+    "workers": "dataloader_num_workers",
+    "num_workers": "dataloader_num_workers",
+    "max_len": "max_length",
+    "cutoff_len": "max_length",
+}
+"""Arguments by the names that they have in other libraries."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a hint that names the most similar of the `known` words; empty if none is similar."""
     from difflib import get_close_matches
 
     known = list(known)
     initials = [name for name in known if "".join(part[:1] for part in name.split("_")) == word]  # lr
-    near = get_close_matches(word, known, n=1) or initials
+    elsewhere = [_ELSEWHERE[word]] if _ELSEWHERE.get(word) in known else []
+    near = elsewhere or get_close_matches(word, known, n=1) or initials
     return f"; did you mean {near[0]}?" if near else ""
 
 

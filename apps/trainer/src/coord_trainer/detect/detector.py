@@ -26,7 +26,7 @@ from coord_trainer.detect.image_sources import find_sources
 from coord_trainer.detect.results import Results
 from coord_trainer.detect.served_model import open_served
 from coord_trainer.environment import set_environment
-from coord_trainer.model.card import read_card
+from coord_trainer.model.card import memorised_note, read_card
 
 Images = Any
 """One image (a path, a PIL image, an array `[height, width, 3]` of uint8 in RGB) or several: a folder, a pattern such
@@ -78,7 +78,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             min_score: boxes with a lower score are left out
             precision: the precision of the boxes that are kept, of a calibrated model
             recall: their recall, likewise; at most one of the three
-            speed: `exact` or `fast` in place of that of the configuration; see `evaluation.speed`
+            speed: `exact` in place of that of the configuration; see `evaluation.speed`
             calibrated: whether scores are those of the calibration that the model has, if any
             name: the model's name on the servers
             folder: the folder of the served model, whose `coordexp.json` has prompt, names and calibration
@@ -265,6 +265,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             "decoding": section.decoding[0].name,
             "views": ", ".join(section.views),
             "scores": scores,
+            "note": " ".join(memorised_note(model.folder)),
             "least score": f"{model.threshold.value:.4g}" if model.threshold.value else "",
         }
         return {name: value for name, value in card.items() if value}

@@ -20,6 +20,7 @@ from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.request import Request
 from coord_trainer.detect.session import DRAWN, PAGE, RESULTS, SCORED, Answered, remove_made
 from coord_trainer.detect.written import exports_in, write_export
+from coord_trainer.model.card import memorised_note
 
 
 def report_answers(request: Request, detector: AnsweringModel, sources: Sources, answered: Answered) -> None:
@@ -131,7 +132,7 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
 
 def _finish(request: Request, detector: AnsweringModel, records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Write boxes.json if boxes are not those of the answers alone; return what was fused and left out, in lines."""
-    lacks = [detector.uncalibrated] if detector.uncalibrated else []
+    lacks = memorised_note(detector.folder) + ([detector.uncalibrated] if detector.uncalibrated else [])
     if detector.finish.changes:
         return lacks + _finish_lines(detector.finish.write_counts(request.out, records))
     remove_made(request.out, [BOXES_FILE])

@@ -39,6 +39,8 @@ class Family:
         cannot: what the family cannot do, with the reason: `packing`, `pixels` (limits of the image size), `speed`
             (drafted tokens), `merger` (an adapter on that module)
         image_inputs: what the image processor outputs for the model, of all images of a batch one after the other
+        whole_tile: of a processor that cuts images into tiles, the one that shows the whole image: -1 for the last, 0
+            for the first
         token_types: name of the model's input that is 1 at image tokens and 0 elsewhere; None for none
 
     Raises:
@@ -67,6 +69,7 @@ class Family:
     empty_thought: str = ""
     cannot: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     image_inputs: tuple[str, ...] = ("pixel_values", "image_grid_thw")
+    whole_tile: int = -1
     token_types: str | None = "mm_token_type_ids"
 
     def __post_init__(self) -> None:

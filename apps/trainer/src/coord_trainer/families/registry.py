@@ -6,10 +6,12 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.files import read_json
+from coord_codec.registry import Registry
 from coord_trainer.families import gemma, internvl, qwen
 from coord_trainer.families.family import Family
 
-FAMILIES: dict[str, Family] = {row.model_type: row for row in (*qwen.ROWS, *internvl.ROWS, *gemma.ROWS)}
+_ROWS = (*qwen.ROWS, *internvl.ROWS, *gemma.ROWS)
+FAMILIES: Registry[Family] = Registry("model_type", ((row.model_type, row) for row in _ROWS))
 """The families by the `model_type` of config.json."""
 
 
@@ -24,15 +26,11 @@ def register_family(family: Family) -> None:
 
     Example:
         >>> register_family(Family("My-VL", "my_vl", swift_model="qwen3_vl", swift_template="qwen3_vl"))
-        >>> FAMILIES.pop("my_vl").entry
+        >>> FAMILIES["my_vl"].entry
         'my_vl_coord'
+        >>> FAMILIES.remove("my_vl")
     """
-    known = FAMILIES.setdefault(family.model_type, family)
-    if known != family:
-        raise ValueError(
-            f"model_type {family.model_type!r} is registered already, for {known.name}; give the record of one's own "
-            "model the model_type of its config.json"
-        )
+    FAMILIES.add(family.model_type, family)
 
 
 def family_of(folder: Path) -> Family:

@@ -56,7 +56,7 @@ def _images(shown: Sequence[ShownImage], tokens: bool) -> str:
     largest = max(weights, default=1.0)
     explanation = (
         f"darker tokens have larger loss weights, here {min(weights, default=0):.3g} to {largest:.3g}; "
-        "the tooltip of each token states its weight"
+        "the tooltip of each token states its loss terms and weight"
     )
     legend += f'<p class="tokens">{key}; {explanation}</p>' if tokens else ""
     cards = []
@@ -80,11 +80,15 @@ def _images(shown: Sequence[ShownImage], tokens: bool) -> str:
 
 def _tokens(tokens: Sequence[Token], largest: float) -> str:
     spans = (
-        f'<span style="background:{_colour(t, largest)}" '
-        f'title="{safe(t.role)}, weight {t.weight:.3g}">{safe(t.text)}</span>'
+        f'<span style="background:{_colour(t, largest)}" title="{safe(_about(t))}">{safe(t.text)}</span>'
         for t in tokens
     )
     return f'<div class="tokens">{"".join(spans)}</div>'
+
+
+def _about(token: Token) -> str:
+    """Return what the tooltip of a token says: its role, its loss terms and their weight."""
+    return f"{token.role}, {', '.join(token.terms) or 'not supervised'}, weight {token.weight:.3g}"
 
 
 def _colour(token: Token, largest: float) -> str:

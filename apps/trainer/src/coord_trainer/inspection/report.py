@@ -24,7 +24,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say
 from coord_trainer.data.load import load_training, rules_of, source_configs
 from coord_trainer.inspection.page import model_page
-from coord_trainer.inspection.shown import ModelView, with_model, without_model
+from coord_trainer.inspection.shown import ModelView, ShownImage, with_model, without_model
 
 _SCORED = 2000  # images at most from which the ceilings are computed
 
@@ -37,7 +37,9 @@ def _rules(config: RunConfig, *, heldout: bool = False) -> ReadingRules:
     return ReadingRules(images=images, **{name: getattr(data, name) for name in kept})
 
 
-def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool) -> Examination:
+def inspect_data(
+    config: RunConfig, out: Path, *, with_model: bool, strict: bool, sample: int | None = None
+) -> Examination:
     """Examine the data of a configuration, print the findings, and write them to the folder `out`.
 
     Args:
@@ -46,14 +48,16 @@ def inspect_data(config: RunConfig, out: Path, *, with_model: bool, strict: bool
         with_model: show images and tokens as the configured model receives them; always done for samples that vary
             from epoch to epoch
         strict: fail for warnings as for errors
+        sample: index of the training sample whose tokens are printed, and shown first on the page; None for none
 
     Raises:
-        InputError: the annotations cannot be read.
+        InputError: the annotations cannot be read, or there is no such sample.
         RunError: a finding would spoil training.
     """
     examination = _examined(config)
     say_classes(examination, config.data.classes, str(config.data.annotations))
-    view = _model_view(config, (with_model or config.data.varies) and bool(examination.shown))
+    wanted = sample is not None or with_model or config.data.varies
+    view = _model_view(config, wanted and bool(examination.shown), sample)
     if view is not None:
         examination = examination.with_findings(token_findings(view))
         shown = view.shown
@@ -74,8 +78,11 @@ def _examined(config: RunConfig) -> Examination:
     return examine_named(open_source(data.annotations, data.format), rules, held, data.max_objects)
 
 
-def _model_view(config: RunConfig, wanted: bool) -> ModelView | None:
-    """Return the model inputs; None if they are not wanted, or if no image of the set can be trained on."""
+def _model_view(config: RunConfig, wanted: bool, sample: int | None) -> ModelView | None:
+    """Return the model inputs, first those of `sample`, whose tokens are printed.
+
+    None if they are not wanted, or if no image of the set can be trained on.
+    """
     if not wanted:
         return None
     try:
@@ -83,7 +90,28 @@ def _model_view(config: RunConfig, wanted: bool) -> ModelView | None:
     except InputError as error:
         say(f"  the images cannot be shown as the model receives them: {error}")
         return None
-    return with_model(config, images, spread_indices(len(images)))
+    spread = spread_indices(len(images))
+    if sample is None:
+        return with_model(config, images, spread)
+    if not 0 <= sample < len(images):
+        raise InputError(f"--sample: expected 0 to {len(images) - 1}, found {sample}")
+    view = with_model(config, images, [sample, *(i for i in spread if i != sample)])
+    for line in token_lines(view.shown[0], view.limit):
+        say(line)
+    return view
+
+
+def token_lines(shown: ShownImage, limit: int) -> Iterator[str]:
+    """Yield a line for each token of a sample: whether it is supervised, its weight, role, loss terms and text."""
+    supervised = sum(bool(token.terms) for token in shown.tokens)
+    beyond = f", of which training.max_length={limit} cuts off those marked beyond"
+    cut = any(token.role == "beyond" for token in shown.tokens)
+    objects = counted(len(shown.truth), "object")
+    yield f"{shown.name}: {objects}, {counted(supervised, 'supervised token')}{beyond * cut}"
+    yield f"{'supervised':10}  {'weight':>6}  {'role':14}  {'loss terms':22}  token"
+    for token in shown.tokens:
+        mark = "yes" if token.terms else "no"
+        yield f"{mark:10}  {token.weight:6.3g}  {token.role:14}  {', '.join(token.terms):22}  {token.text!r}"
 
 
 def ceilings(config: RunConfig, examination: Examination) -> dict[str, float]:

@@ -37,11 +37,13 @@ class Token:
         role: `prompt`, `image`, `structure`, `description`, `unlearnt` (of the answer, without a loss), `beyond`
             the maximum length, or a side of an object such as `object 0 x1`
         weight: sum of the weights of its loss terms times the weight of its object; 0 for a token without a loss
+        terms: names of its loss terms; none of a token that is not supervised
     """
 
     text: str
     role: str
     weight: float
+    terms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -137,25 +139,27 @@ def _shown(
     tokenizer = opened.processor.tokenizer
     answer_ids = [t for t, label in zip(sample["input_ids"], sample["labels"], strict=True) if label != -100]
     text = tokenizer.decode(answer_ids, skip_special_tokens=False).split(tokenizer.eos_token)[0]
-    image = image_of_pixels(sample["pixel_values"], sample.get("image_grid_thw"), opened.processor.image_processor)
+    grid, processor = sample.get("image_grid_thw"), opened.processor.image_processor
+    image = image_of_pixels(sample["pixel_values"], grid, processor, opened.family.whole_tile)
     size = (instance.width or image.width, instance.height or image.height)
     tokens = tuple(tokens_of(config, opened, sample))
     truth, decoded = _named(objects), _parsed(config, text)
     return ShownImage(instance.image, image, size, truth, decoded, text, tokens, config.data.augment.active)
 
 
-def image_of_pixels(pixel_values: Any, grid_thw: Any | None, processor: Any) -> Image.Image:
+def image_of_pixels(pixel_values: Any, grid_thw: Any | None, processor: Any, whole_tile: int = -1) -> Image.Image:
     """Assemble an image from what an image processor outputs.
 
     Args:
-        pixel_values: [patches, channels x frames x side x side], or of a processor without a grid [tiles, channels,
-            height, width], of which the last shows the whole image; normalised
+        pixel_values: [patches, channels x frames x side x side], or of a processor without a grid [..., tiles,
+            channels, height, width]; normalised
         grid_thw: frames, rows and columns of patches; None without a grid
         processor: the image processor, for patch sizes, mean and standard deviation
+        whole_tile: the tile that shows the whole image, where there are tiles
     """
     pixels = np.asarray(pixel_values, np.float32)
     if grid_thw is None:
-        pixels = pixels[-1].transpose(1, 2, 0)
+        pixels = pixels.reshape(-1, *pixels.shape[-3:])[whole_tile].transpose(1, 2, 0)
     else:
         merge, side = processor.merge_size, processor.patch_size
         _, rows, columns = (int(v) for v in grid_thw[0].tolist())
@@ -171,7 +175,7 @@ def tokens_of(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> lis
     tokenizer, limit, image_token = opened.processor.tokenizer, opened.longest_sample, opened.family.image_token
     layout = sample["coord_layout"]
     roles = dict.fromkeys(layout.desc_positions, "description") if layout is not None else {}
-    text_weight, object_weight = loss_weights(config.custom.objective)
+    of_text, of_objects = loss_terms(config.custom.objective)
     for number, slots in enumerate(layout.objects if layout is not None else ()):
         for position, name in zip(slots.coord_positions, ("x1", "y1", "x2", "y2"), strict=False):
             roles[position] = f"object {number} {name}"
@@ -191,8 +195,8 @@ def tokens_of(config: RunConfig, opened: OpenRun, sample: dict[str, Any]) -> lis
             continue
         in_answer = True
         role = roles.get(position, "structure")
-        weight = object_weight if role.startswith("object") else text_weight
-        tokens.append(Token(tokenizer.decode([token]), role, weight))
+        terms = of_objects if role.startswith("object") else of_text
+        tokens.append(Token(tokenizer.decode([token]), role, sum(terms.values()), tuple(terms)))
     return tokens
 
 
@@ -200,14 +204,19 @@ _ROLES_OF = {"text token": "text", "token": "all", "coordinate": "objects", "obj
 """The tokens that an element of a loss term belongs to."""
 
 
-def loss_weights(objective: ObjectiveConfig) -> tuple[float, float]:
-    """Return the sums of the weights of the loss terms of a text token and of a coordinate token."""
+def loss_terms(objective: ObjectiveConfig) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the loss terms of a text token and those of a coordinate token, each with its weight.
+
+    Example:
+        >>> loss_terms(ObjectiveConfig.soft())
+        ({'text_ce': 1.0}, {'soft_ce': 1.0, 'w1': 1.0, 'gate': 1.0})
+    """
     from coord_losses import registered_terms
 
-    sums = {"text": 0.0, "all": 0.0, "objects": 0.0}
-    for name, weight in objective.weights.items():
-        sums[_ROLES_OF[registered_terms()[name].element]] += weight
-    return sums["all"] + sums["text"], sums["all"] + sums["objects"]
+    kinds = {name: _ROLES_OF[registered_terms()[name].element] for name in objective.weights}
+    of_text = {name: weight for name, weight in objective.weights.items() if kinds[name] != "objects"}
+    of_objects = {name: weight for name, weight in objective.weights.items() if kinds[name] != "text"}
+    return of_text, of_objects
 
 
 def _named(objects: Sequence[Object]) -> tuple[Named, ...]:

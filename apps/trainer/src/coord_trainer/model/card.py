@@ -73,6 +73,7 @@ class ModelCard(_Part):
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         base: `coord_adapter.weights_digest` of the base that an adapter was trained on; None for a whole model
         versions: of the packages that wrote the checkpoint
+        scored: the images that the run scores, as `evaluation.images` names them; None if it is not known
         names: labels of the training in the order of their class ids; none of an open vocabulary, of more than
             `MOST_NAMES`
         calibrations: maps of scores to probabilities, as `coord_eval.Calibration.to_dict` writes them, by
@@ -98,6 +99,7 @@ class ModelCard(_Part):
     fingerprint: str | None = None
     base: str | None = None
     versions: dict[str, str] = {}
+    scored: Literal["heldout", "train", "none"] | None = None
     names: tuple[str, ...] = ()
     calibrations: dict[str, dict[str, Any]] = {}
 
@@ -164,6 +166,18 @@ class ModelCard(_Part):
         )
 
 
+MEMORISED = (
+    "this model was scored on its training images alone (evaluation.images: train): it may have memorised them, and "
+    "what it finds in other images was never measured"
+)
+
+
+def memorised_note(folder: Path | None) -> list[str]:
+    """Return a note if the run of a checkpoint scored the training images alone, by its card."""
+    card = read_card(folder) if folder is not None else None
+    return [MEMORISED] if card is not None and card.scored == "train" else []
+
+
 def calibration_key(decoding: Decoding, views: Sequence[str]) -> str:
     """Return the key of a calibration: how boxes are read, and the views that are fused.
 
@@ -208,6 +222,7 @@ def make_card(
         form="tokens" if tokens else "numbers",
         pixels=PixelLimits(min=sizes.get("shortest_edge"), max=sizes.get("longest_edge")),
         decoding=config.evaluation.decoding[0].name,
+        scored=config.evaluation.images,
         grid=GridSize(bins=grid.bins, scale=grid.scale),
         fingerprint=fingerprint if tokens else None,
         versions={name: installed for name in _PACKAGES if (installed := installed_version(name))},

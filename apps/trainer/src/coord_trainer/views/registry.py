@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coord_codec import InputError, geometry_of
+from coord_codec.registry import Registry
 from coord_trainer.views.classes import Classes
 from coord_trainer.views.mirror import Mirror
 from coord_trainer.views.scale import Scale
 from coord_trainer.views.tiles import Tiles
 from coord_trainer.views.view import Question, View
 
-VIEWS: dict[str, type[View]] = {row.name: row for row in (Mirror, Scale, Tiles, Classes)}
+VIEWS: Registry[type[View]] = Registry("view", ((row.name, row) for row in (Mirror, Scale, Tiles, Classes)))
 """The views by their names."""
 
 
@@ -35,12 +36,12 @@ def register_view(view: type[View]) -> None:
         >>> register_view(Upside)
         >>> views_of(["upside"])[0].looks(8, 8, Question("?"))[0].turns
         2
-        >>> del VIEWS["upside"]
+        >>> VIEWS.remove("upside")
     """
-    if ":" in view.name or VIEWS.get(view.name, view) is not view:
-        raise ValueError(f"view {view.name!r}: expected a name without a colon that no other view has")
+    if ":" in view.name:
+        raise ValueError(f"view {view.name!r}: expected a name without a colon")
     view.parse(view.example.partition(":")[2] or None)
-    VIEWS[view.name] = view
+    VIEWS.add(view.name, view)
 
 
 def views_of(words: Sequence[str]) -> tuple[View, ...]:

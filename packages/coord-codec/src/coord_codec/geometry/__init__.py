@@ -6,14 +6,7 @@ this folder defines how many coordinates a shape has and what they mean.
 
 from coord_codec.geometry.base import Affine, Coordinates, Geometry, Number
 from coord_codec.geometry.shape import Shape, read_shape, shape_of
-from coord_codec.geometry.table import (
-    GEOMETRIES,
-    GeometryName,
-    geometry_of,
-    geometry_table,
-    register_geometry,
-    remove_geometry,
-)
+from coord_codec.geometry.table import GEOMETRIES, GeometryName, geometry_of, geometry_table, register_geometry
 
 __all__ = [
     "GEOMETRIES",
@@ -27,6 +20,5 @@ __all__ = [
     "geometry_table",
     "read_shape",
     "register_geometry",
-    "remove_geometry",
     "shape_of",
 ]

@@ -296,6 +296,8 @@ class Geometry(ABC):
         Raises:
             SmallBoxError: if the shape is too small for this grid
         """
+        if self.has_points:
+            return coordinates
         written = []
         for index, value in enumerate(coordinates):
             number = self.number_at(index)

@@ -159,12 +159,21 @@ def shape_of(obj: Shaped, geometry: str | Geometry) -> Shape:
         (0.1, 0.2, 0.3, 0.2, 0.3, 0.6, 0.1, 0.6)
     """
     kind = geometry_of(geometry)
-    if obj.geometry is not None and obj.geometry.type == kind.name:
-        return obj.geometry
-    coordinates = kind.from_box(obj.bbox)
+    own = obj.geometry
+    return own if own is not None and own.type == kind.name else Shape(kind.name, coordinates_in(obj, kind))
+
+
+def coordinates_in(obj: Shaped, kind: Geometry) -> Coordinates:
+    """Return the coordinates of an object in a geometry: of its own shape, or of one derived from its box.
+
+    Raises:
+        InputError: if the object has no such shape and it cannot be derived from the box
+    """
+    own = obj.geometry
+    coordinates = own.coordinates if own is not None and own.type == kind.name else kind.from_box(obj.bbox)
     if coordinates is None:
         raise InputError(f"geometry: expected {kind.name}, found none for {obj.desc!r}")
-    return Shape(kind.name, coordinates)
+    return coordinates
 
 
 def _coordinates(values: Any, in_bins: bool) -> Coordinates:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from coord_codec.geometry.base import Geometry
 from coord_codec.geometry.kinds import BUILT_IN
+from coord_codec.registry import Registry
 
-_ROWS: dict[str, Geometry] = {}
-GEOMETRIES: Mapping[str, Geometry] = MappingProxyType(_ROWS)
+GEOMETRIES: Registry[Geometry] = Registry("geometry", ((row.name, row) for row in BUILT_IN))
 """Geometries by name, those of `register_geometry` included."""
 
 
@@ -25,12 +24,12 @@ class KnownGeometry:
 
     @staticmethod
     def _check(name: str) -> str:
-        if name not in _ROWS:
+        if name not in GEOMETRIES:
             raise ValueError(_unknown(name))
         return name
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_ROWS)
+        return iter(GEOMETRIES)
 
 
 GeometryName = Annotated[str, KnownGeometry()]
@@ -39,7 +38,7 @@ GeometryName = Annotated[str, KnownGeometry()]
 
 def _unknown(name: object) -> str:
     return (
-        f"expected one of {', '.join(_ROWS)}, found {name!r:.80}; one of your own has to be added by "
+        f"expected one of {', '.join(GEOMETRIES)}, found {name!r:.80}; one of your own has to be added by "
         "coord_codec.register_geometry first"
     )
 
@@ -70,7 +69,7 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         ...         return bbox
         >>> register_geometry(Segment(), replace=True).fits(4)
         True
-        >>> remove_geometry("segment")
+        >>> GEOMETRIES.remove("segment")
     """
     label = f"geometry {getattr(geometry, 'name', type(geometry).__name__)}"
     required = ("name", "about", "least", "most", "keys", "example")
@@ -78,9 +77,7 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
         raise ValueError(f"{label}: expected the class attributes {', '.join(required)}, found no {missing[0]}")
     if not geometry.name.isidentifier():
         raise ValueError(f"{label}: name: expected letters, digits and underscores, found {geometry.name!r}")
-    if geometry.name in _ROWS and not replace and _origin(_ROWS[geometry.name]) != _origin(geometry):
-        raise ValueError(f"{label}: there is one of this name already; choose another, or pass replace=True")
-    for other in _ROWS.values():
+    for other in GEOMETRIES.values():
         if other.name != geometry.name and (shared := set(other.keys) & set(geometry.keys)):
             raise ValueError(f"{label}: keys: {min(shared)!r} is a key of the geometry {other.name} already")
     if not 1 < geometry.least <= geometry.most or not geometry.fits(geometry.most):
@@ -96,24 +93,15 @@ def register_geometry(geometry: Geometry, *, replace: bool = False) -> Geometry:
             raise ValueError("outline: expected points, found none")
     except (ValueError, NotImplementedError, IndexError, TypeError) as error:
         raise ValueError(f"{label}: its example {geometry.example} is no valid shape: {error}") from error
-    _ROWS[geometry.name] = geometry
-    return geometry
+    known = GEOMETRIES.get(geometry.name)
+    again = known is not None and _origin(known) == _origin(geometry)
+    return GEOMETRIES.add(geometry.name, geometry, replace=replace or again)
 
 
 def _origin(geometry: Geometry) -> tuple[str, str]:
     """Return the name of a row's class and the file that defines it, which two imports of a file have in common."""
     kind = type(geometry)
     return kind.__qualname__, kind.arrange.__code__.co_filename
-
-
-def remove_geometry(name: str) -> None:
-    """Remove a geometry from the table, as tests do after they have registered one.
-
-    Raises:
-        ValueError: for an unknown name
-    """
-    geometry_of(name)
-    del _ROWS[name]
 
 
 def geometry_of(name: str | Geometry) -> Geometry:
@@ -128,9 +116,9 @@ def geometry_of(name: str | Geometry) -> Geometry:
     """
     if isinstance(name, Geometry):
         return name
-    if not isinstance(name, str) or name not in _ROWS:
+    if not isinstance(name, str) or name not in GEOMETRIES:
         raise ValueError(f"geometry: {_unknown(name)}")
-    return _ROWS[name]
+    return GEOMETRIES[name]
 
 
 def geometry_table() -> str:
@@ -142,7 +130,7 @@ def geometry_table() -> str:
     """
     head = ("geometry", "coordinates", "how many", "keys in JSON", "in COCO files", "similarity")
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for row in _ROWS.values():
+    for row in GEOMETRIES.values():
         keys = ", ".join(f"`{key}`" for key in row.keys)
         source = (
             f"`{row.coco_field}`" if row.coco_field else row.from_box_words.removesuffix(" is").removesuffix(" are")
@@ -150,7 +138,3 @@ def geometry_table() -> str:
         measure = f"`{getattr(row.similarity, 'name', row.similarity)}`"
         lines.append(f"| `{row.name}` | {row.about} | {row.counts} | {keys} | {source} | {measure} |")
     return "\n".join(lines) + "\n"
-
-
-for _row in BUILT_IN:
-    register_geometry(_row)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from coord_codec import AnnotationSet
 from coord_codec.records import raise_for_refused
+from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
 from coord_data.raw import Reading
 from coord_data.source import Source
@@ -135,7 +136,5 @@ class AnnotationFormat:
         return Evidence(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
 
 
-FORMATS: dict[str, AnnotationFormat] = {}
+FORMATS: Registry[AnnotationFormat] = Registry("annotation format")
 """Formats by name in the order in which they are tried, those of `register_reader` first."""
-OWN: set[str] = set()
-"""Names of the formats of `register_reader`, which are asked before anything is said about a source."""

@@ -10,7 +10,7 @@ from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.foreign import ADVICE, tool_of
 from coord_data.formats import tools
-from coord_data.formats.annotation_format import FORMATS, OWN, AnnotationFormat
+from coord_data.formats.annotation_format import FORMATS, AnnotationFormat
 from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.source import Source
 
@@ -61,7 +61,7 @@ def recognise(source: Source) -> Source:
     Raises:
         InputError: the format is not known.
     """
-    if found := _by_content(source, OWN) or _prepared(source) or _only_coco_file(source):
+    if found := _by_content(source, FORMATS.added) or _prepared(source) or _only_coco_file(source):
         return found
     if fault := _unreadable(source):
         raise InputError(f"{source.path}: {fault}")

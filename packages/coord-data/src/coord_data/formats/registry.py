@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from coord_codec.arguments import expect
 from coord_codec.files import InputError
 from coord_data.formats import coco, csv_table, labelme, lvis, openimages, qwen, refcoco, swift, vg, via, voc, yolo
-from coord_data.formats.annotation_format import FORMATS, OWN, AnnotationFormat, Example, Read, Recognise
+from coord_data.formats.annotation_format import FORMATS, AnnotationFormat, Example, Read, Recognise
 from coord_data.formats.recognition import open_source
 
-__all__ = ["FORMATS", "format_table", "open_source", "register_reader", "remove_format"]
+__all__ = ["FORMATS", "format_table", "open_source", "register_reader"]
 
 _IN_ORDER = (
     *(voc.FORMAT, vg.FORMAT, refcoco.FORMAT, swift.FORMAT, qwen.FORMAT, qwen.IN_PIXELS, openimages.FORMAT, yolo.FORMAT),
     *(labelme.FORMAT, via.FORMAT, csv_table.FORMAT, coco.JSONL, lvis.FORMAT, coco.COCO),
 )
 FORMATS.update((row.name, row) for row in _IN_ORDER)
+FORMATS.seal()
 
 
 def register_reader(
@@ -59,8 +60,8 @@ def register_reader(
         >>> _ = path.write_text("a.jpg cat 20 10 60 40")
         >>> open_source(path).format
         'words'
-        >>> from coord_data.formats.registry import remove_format
-        >>> remove_format("words")
+        >>> from coord_data.formats.registry import FORMATS
+        >>> FORMATS.remove("words")
     """
     expect("name", name, str)
     for argument, function in (("read", read), ("recognise", recognise)):
@@ -68,20 +69,8 @@ def register_reader(
             raise InputError(f"{argument}: expected a function, found {type(function).__name__} ({function!r:.60})")
     if not name.replace("-", "_").isidentifier() or name == "auto":
         raise ValueError(f"annotation format {name!r}: expected a name of letters, digits and hyphens, not auto")
-    if name in FORMATS:
-        raise ValueError(f"annotation format {name}: there is one of this name already; choose another")
     row = AnnotationFormat(name, title or name, about, dict(examples or {}), recognise, read)
-    others = dict(FORMATS)
-    FORMATS.clear()
-    FORMATS.update({name: row} | others)
-    OWN.add(name)
-    return row
-
-
-def remove_format(name: str) -> None:
-    """Remove a format from the table, as tests do after they have registered one."""
-    del FORMATS[name]
-    OWN.discard(name)
+    return FORMATS.add(name, row, first=True)
 
 
 def format_table() -> str:

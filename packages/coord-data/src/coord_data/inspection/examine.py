@@ -157,6 +157,7 @@ def examination_of(
     if not raw.files and not annotations.problems:
         raise InputError(f"{evidence.named}: expected images and their objects, found none; check the file")
     findings = [*records.unreadable_images(raw, files, evidence.named), *records.no_boxes(annotations, raw)]
+    findings += [*records.deep_images(files), *records.splits_together(raw)]
     findings += records.crowds(annotations)
     findings += shifted_classes(raw.class_numbers)
     unit, boxes_fit, explained, turned = "", False, False, set[int]()

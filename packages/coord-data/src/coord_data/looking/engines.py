@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -34,11 +35,15 @@ class Execution:
     workers: int | None = None
     engine: Engine = "local"
     parts: Path | None = None
-    _numbers: Iterator[int] = field(default_factory=count, repr=False, compare=False)
+    _are_done: list[bool] = field(default_factory=list, repr=False, compare=False)
 
-    def next_folder(self) -> Path | None:
-        """Return the folder of the parts of the next set of images."""
-        return None if self.parts is None else self.parts / f"set-{next(self._numbers)}"
+    @contextmanager
+    def next_set(self) -> Iterator[Path | None]:
+        """Yield the folder of the parts of the next set of images; the set is done if the block ends without error."""
+        number = len(self._are_done)
+        self._are_done.append(False)
+        yield None if self.parts is None else self.parts / f"set-{number}"
+        self._are_done[number] = True
 
 
 _EXECUTION: ContextVar[Execution | None] = ContextVar("execution", default=None)
@@ -51,7 +56,7 @@ def execution() -> Execution:
 
 @contextmanager
 def executed(how: Execution) -> Iterator[None]:
-    """Look at images in this way within the block.
+    """Look at images in this way within the block; its parts are removed at the end if all sets of images are done.
 
     Raises:
         InputError: the engine is not installed.
@@ -68,10 +73,12 @@ def executed(how: Execution) -> Iterator[None]:
         yield
     finally:
         _EXECUTION.reset(token)
+        if how.parts is not None and all(how._are_done):
+            shutil.rmtree(how.parts, ignore_errors=True)
 
 
-def run_jobs(work: Callable[[_Job], _Result], jobs: Sequence[_Job]) -> Iterator[tuple[_Job, _Result]]:
-    """Yield each job and its result, in any order; a job whose worker was lost is repeated by Ray.
+def run_jobs(work: Callable[[_Job], _Result], jobs: Iterable[_Job]) -> Iterator[tuple[_Job, _Result]]:
+    """Yield each job and its result, in order; a job whose worker was lost is repeated by Ray.
 
     Args:
         work: a function that can be pickled, for Ray
@@ -87,33 +94,31 @@ def run_jobs(work: Callable[[_Job], _Result], jobs: Sequence[_Job]) -> Iterator[
 
 
 def _on_ray(
-    work: Callable[[_Job], _Result], jobs: Sequence[_Job], workers: int | None
+    work: Callable[[_Job], _Result], jobs: Iterable[_Job], workers: int | None
 ) -> Iterator[tuple[_Job, _Result]]:
-    """Yield the results of Ray tasks as they are done, of a few more at a time than there are processors."""
+    """Yield the results of Ray tasks, of which there are a few more at a time than processors."""
     ray = _ray()
     if not ray.is_initialized():
         # A cluster's address comes from RAY_ADDRESS; without one Ray starts on this machine.
         own = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, logging_level="ERROR", **own)
-    task = ray.remote(max_retries=_RETRIES, num_cpus=1)(work)
+    task = ray.remote(max_retries=_RETRIES, num_cpus=1)(lambda job: work(job))  # noqa: PLW0108 - Ray takes no partial function
     at_once = 2 * (workers or int(ray.cluster_resources().get("CPU", 1)))
-    waiting: dict[Any, _Job] = {}
-    rest = iter(jobs)
+    waiting: deque[tuple[_Job, Any]] = deque()
     try:
-        while True:
-            for job in rest:
-                waiting[task.remote(job)] = job
-                if len(waiting) >= at_once:
-                    break
-            if not waiting:
-                return
-            done, _ = ray.wait(list(waiting), num_returns=1)
-            yield waiting.pop(done[0]), ray.get(done[0])
+        for job in jobs:
+            waiting.append((job, task.remote(job)))
+            if len(waiting) > at_once:
+                done, reference = waiting.popleft()
+                yield done, ray.get(reference)
+        while waiting:
+            done, reference = waiting.popleft()
+            yield done, ray.get(reference)
     except ray.exceptions.RayError as error:
         reason = str(error).strip().splitlines()[-1][:200]
         raise RunError(f"--engine ray: a job failed {_RETRIES + 1} times ({reason}); see Ray's logs") from None
     finally:
-        for reference in waiting:
+        for _, reference in waiting:
             ray.cancel(reference, force=True)
 
 

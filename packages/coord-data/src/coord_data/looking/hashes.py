@@ -23,7 +23,7 @@ def grey_values(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
 
     The latter are the image resized to `FIELDS` x `FIELDS`.
     """
-    grey = image.convert("L")
+    grey = image if image.mode == "L" else image.convert("L")
     hashed = grey.resize((_PHASH, _PHASH), Image.Resampling.LANCZOS)
     return np.asarray(hashed), np.asarray(grey.resize((FIELDS, FIELDS), Image.Resampling.BILINEAR))
 

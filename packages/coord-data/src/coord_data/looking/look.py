@@ -88,7 +88,7 @@ def _decoded(path: str, keep: bool, stamp: tuple[int, int]) -> tuple[ImageFile, 
             raise ImageError("is no file" if os.path.exists(path) else "the file does not exist")  # noqa: PTH110
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             content = file.readall()
-        facts, image = facts_and_image(content, at_most=(_HASHED, _HASHED))
+        facts, image = facts_and_image(content, at_most=(_HASHED, _HASHED), grey=True)
         small = _thumbnail(content, image, facts.size) if keep else None
     except ImageError as error:
         return ImageFile(None, str(error), stamp=stamp), None
@@ -99,12 +99,12 @@ def _decoded(path: str, keep: bool, stamp: tuple[int, int]) -> tuple[ImageFile, 
     hashed, grey = grey_values(image)
     digest = hashlib.sha256(content).hexdigest()
     of_header = (facts.orientation, facts.stored_size, facts.notes)
-    return ImageFile(facts.size, None, *of_header, digest, None, grey, small, stamp), hashed
+    return ImageFile(facts.size, None, *of_header, digest, None, grey, small, stamp, facts.value_range), hashed
 
 
 def _thumbnail(content: bytes, image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Return a thumbnail for the comparison with boxes; a JPEG that was decoded at less than its size is again."""
-    is_large_enough = image.size == size or min(image.size) >= THUMBNAIL
+    """Return a thumbnail for the comparison with boxes; a JPEG, of which fewer pixels were decoded, is again."""
+    is_large_enough = image.mode == "RGB" and (image.size == size or min(image.size) >= THUMBNAIL)
     small = image.copy() if is_large_enough else facts_and_image(content, at_most=(THUMBNAIL, THUMBNAIL))[1]
     small.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.BOX)
     return small

@@ -56,37 +56,32 @@ def look_at_set(
         low, high = np.searchsorted(positions, (first, first + PART))
         return _Job(first, tuple(names[first : first + PART]), frozenset(positions[low:high].tolist()))
 
-    starts = range(0, len(names), PART)
-    folder = execution().next_folder() if len(starts) > 1 else None
-    stored = None if folder is None else _Stored.of(folder, root, base, names, positions)
-    done = {} if stored is None else stored.usable(starts, root, names)
-    jobs = [job(first) for first in starts if first not in done]
+    with execution().next_set() as folder:
+        starts = range(0, len(names), PART)
+        stored = None if folder is None or len(starts) == 1 else _Stored.of(folder, root, base, names, positions)
+        done = [] if stored is None else stored.usable(starts, root, names)
+        jobs = [job(first) for first in np.setdiff1d(starts, done).tolist()]
 
-    def parts() -> Iterator[Looks]:
-        with tqdm(desc=f"checking {label}", total=len(names), unit="img", leave=False, disable=None) as bar:
-            for first in done:
-                assert stored is not None  # nothing is done without it
-                looks = stored.read(first)
-                bar.update(len(looks))
-                yield looks
-            for part, looks in run_jobs(partial(_look, root=root, base=base), jobs):
-                if stored is not None:
-                    stored.write(part.first, looks)
-                bar.update(len(looks))
-                yield looks
+        def parts() -> Iterator[Looks]:
+            with tqdm(desc=f"checking {label}", total=len(names), unit="img", leave=False, disable=None) as bar:
+                for looks in map(stored.read, done) if stored is not None else ():
+                    bar.update(len(looks))
+                    yield looks
+                for part, looks in run_jobs(partial(_look, root=root, base=base), jobs):
+                    if stored is not None:
+                        stored.write(part.first, looks)
+                    bar.update(len(looks))
+                    yield looks
 
-    try:
-        return merge(parts())
-    except KeyboardInterrupt as error:
-        if stored is not None:
-            kept_parts = counted(sum(1 for _ in stored.folder.glob("*.parquet")), "part")
-            error.args = (
-                f"interrupted: {kept_parts} of {len(starts)} are kept in {stored.folder.parent}; "
-                "the same command continues",
-            )
-        raise
-    except OSError as error:
-        raise RunError(f"grey values of the images cannot be written ({error.strerror}); set TMPDIR") from None
+        try:
+            return merge(parts())
+        except KeyboardInterrupt as error:
+            if stored is not None:
+                error.args = (f"interrupted: {stored.kept_of(len(starts))}; the same command continues",)
+            raise
+        except OSError as error:
+            message = f"grey values of the images cannot be written ({error.strerror}); free some space, or set TMPDIR"
+            raise RunError(message) from None
 
 
 def _look(job: _Job, root: Path, base: Path | None) -> Looks:
@@ -125,6 +120,11 @@ class _Stored:
 
     def _path(self, first: int) -> Path:
         return self.folder / f"{first:09d}.parquet"
+
+    def kept_of(self, total: int) -> str:
+        """Return how many parts are kept, and where."""
+        count = sum(1 for _ in self.folder.glob("*.parquet"))
+        return f"{count} of {counted(total, 'part')} are kept in {self.folder.parent}"
 
     def read(self, first: int) -> Looks:
         """Return a part."""

@@ -34,7 +34,6 @@ class _Commands(TyperGroup):
 
 app = typer.Typer(
     cls=_Commands,
-    add_completion=False,
     rich_markup_mode=None,
     help="Parse the boxes that a vision-language model wrote as text and score them as COCO does.",
     epilog="""\b

@@ -12,7 +12,7 @@ from coord_eval.metrics.metric_table import figure_of
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.changed import changed_images
 from coord_eval.report.page import headline_first
-from coord_eval.report.plot import MatplotlibMissingError, forest_plot
+from coord_eval.report.plot import forest_plot
 
 
 def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
@@ -74,10 +74,7 @@ def _differences(comparison: Comparison, run: str) -> str:
     shares = {n: d for n, d in differences.items() if figure_of(n).headline and figure_of(n).is_share}
     points = {name: (d.value, d.low, d.high) for name, d in shares.items()}
     caption = "differences of the headline metrics with their paired 95 % intervals; coloured where 0 lies outside"
-    try:
-        plot = figure(forest_plot(points, caption), caption) if sum(map(any, points.values())) > 1 else ""
-    except MatplotlibMissingError as missing:
-        plot = f"<p>{safe(missing)}</p>"
+    plot = figure(forest_plot(points, caption), caption) if sum(map(any, points.values())) > 1 else ""
     gains = [(name, fixed(gain, 3, "+")) for name, gain in comparison.class_gains[run].items()]
     by_class = table(("label", "AP gained"), gains, sortable=True) if gains else ""
     folded = f"<details><summary>AP gained by label</summary>{by_class}</details>" if by_class else ""

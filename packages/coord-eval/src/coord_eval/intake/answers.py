@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
@@ -20,7 +20,7 @@ from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
 from coord_eval.intake.predictions import Loaded, Prediction, from_records, read_predictions
 from coord_eval.intake.scale import infer_scale
-from coord_eval.parse.answer import POINT_ADVICE, Answer, without_points
+from coord_eval.parse.answer import DROP_REASONS, POINT_ADVICE, Answer, without_other_images, without_points
 from coord_eval.parse.parser import parse_answer, plain
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
@@ -135,8 +135,10 @@ def parse_all(
             keep_flat=keep_flat or not from_text,
             preferred=preferred,
             geometry=kind,
+            aspect=None if size else _aspect_of(ground_truth, prediction, image),
         )
         answer = without_points(with_prompt_label(answer, prediction.label), kind)
+        answer = without_other_images(answer, _names_of(prediction))
         answer = without_labels(answer, options.ignored_labels)
         return answer if from_text else with_boxes_from(options.boxes, answer, prediction)
 
@@ -152,7 +154,55 @@ def parse_all(
             answers[i] = parse(predictions[i], images[i], preferred)
     if points := sum(drop.reason == "point" for answer in answers for drop in answer.dropped):
         notes.append(f"{counted(points, 'point is', 'points are')} dropped, since boxes are scored: {POINT_ADVICE}")
-    return answers, notes
+    return answers, [*notes, *_notes_of_meaning(answers, predictions)]
+
+
+def _aspect_of(ground_truth: GroundTruth, prediction: Prediction, image: int) -> float | None:
+    """Return the width of an answer's image divided by its height, None where no file states them."""
+    if prediction.tile:
+        return prediction.tile[2] / prediction.tile[3]
+    if prediction.width and prediction.height:
+        return prediction.width / prediction.height
+    if image < 0 or not ground_truth.sizes_known:
+        return None
+    width, height = ground_truth.sizes_I2[image].tolist()
+    return None if math.isnan(width) else width / height
+
+
+def _names_of(prediction: Prediction) -> frozenset[str]:
+    """Return the names by which an object of an answer can name the answer's own image."""
+    name = prediction.image or ""
+    return frozenset({str(prediction.image_id), name, PurePath(name).name, PurePath(name).stem})
+
+
+def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Prediction]) -> list[str]:
+    """Return notes on objects that name an image, boxes that are turned or stand for nothing, and empty answers."""
+    reasons = Counter(drop.reason for answer in answers for drop in answer.dropped)
+    named = sum(
+        bool(item.place) and item.place not in _names_of(prediction)
+        for answer, prediction in zip(answers, predictions, strict=True)
+        for item in (answer if any(item.place for item in answer) else ())
+    )
+    zeros = sum(len(answer.zeros) for answer in answers)
+    notes: list[str] = []
+    if count := reasons["other_image"]:
+        notes.append(
+            f"{counted(count, 'object names', 'objects name')} another image or frame than the answer: dropped"
+        )
+    if named:
+        notes.append(f"{counted(named, 'object names', 'objects name')} an image, frame or time, which is not used")
+    if count := reasons["turned"]:
+        notes.append(f"{counted(count, 'box', 'boxes')} with an angle dropped: {DROP_REASONS['turned']}")
+    if count := reasons["other_unit"]:
+        notes.append(f"{counted(count, 'box', 'boxes')} dropped: {DROP_REASONS['other_unit']}; set the scale")
+    if zeros:
+        notes.append(f"{counted(zeros, 'box', 'boxes')} of four zeros counted as no object")
+    if predictions and not any(prediction.text.strip() for prediction in predictions):
+        notes.append(
+            f"all {counted(len(predictions), 'answer')} are empty texts: the model wrote nothing, or its text is in "
+            "another field of the records, such as reasoning_content"
+        )
+    return notes
 
 
 def _size_for(ground_truth: GroundTruth, prediction: Prediction, image: int, scale: str) -> tuple[float, float] | None:

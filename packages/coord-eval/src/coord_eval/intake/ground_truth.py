@@ -12,19 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import (
-    AnnotationSet,
-    CocoTables,
-    Geometry,
-    InputError,
-    Instance,
-    Shape,
-    geometry_of,
-    read_annotations,
-    shape_of,
-)
+from coord_codec import AnnotationSet, Geometry, InputError, Instance, Shape, geometry_of, read_annotations, shape_of
 from coord_codec.arguments import expect
-from coord_codec.box_table import to_pixels
+from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
 from coord_codec.coco.reader import NOT_AROUND, is_larger
 from coord_codec.counts import counted
 from coord_codec.foreign import ADVICE, tool_of
@@ -157,12 +147,11 @@ def load_ground_truth(
 
 
 def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTruth:
-    if annotations.tables is not None:
-        values = _from_tables(annotations.tables)
+    if annotations.table is not None:
+        values = _from_table(annotations.table)
     else:
         values = _from_instances(annotations.instances, {c.name: k for k, c in enumerate(annotations.categories)})
-    table = np.array(values.pop("rows"), dtype=np.float64).reshape(-1, 8)
-    notes = values.pop("notes")
+    table, notes = values.pop("rows"), values.pop("notes")
     if left_out := [problem for problem in annotations.problems if not problem.training_only]:
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
@@ -181,7 +170,7 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
         notes.append(counted(zero_area, "object has no area", "objects have no area") + " and cannot be matched")
     has_shapes = not geometry_of(geometry).is_box
     return GroundTruth(
-        **{**values, "sizes_I2": np.array(values["sizes_I2"], dtype=np.float64).reshape(-1, 2)},
+        **values,
         categories=tuple(category.name for category in annotations.categories),
         category_ids=tuple(category.id for category in annotations.categories),
         **columns_of(table),
@@ -210,31 +199,31 @@ def _shapes(
     """Return the shape of each row of `table`, in which the targets of an image have the order of its instance."""
     ids = [i if item.image_id is None else item.image_id for i, item in enumerate(annotations.instances)]
     targets = {key: iter(item.targets) for key, item in zip(ids, annotations.instances, strict=True)}
-    is_target_N = None if annotations.tables is None else [row.is_target for row in annotations.tables.annotations]
+    boxes = annotations.table
+    is_target_N = table[:, 7] == 0 if boxes is None else boxes.has(BoxFlag.TARGET)
     shapes: list[Shape | None] = []
-    for number, (image, crowd) in enumerate(zip(table[:, 0].astype(int), table[:, 7], strict=True)):
-        is_target = not crowd if is_target_N is None else is_target_N[number]
+    for image, is_target in zip(table[:, 0].astype(int), is_target_N, strict=True):
         shape_object = next(targets[image_ids[image]], None) if is_target and image_ids[image] in targets else None
         shapes.append(None if shape_object is None else shape_of(shape_object, geometry))
     return tuple(shapes)
 
 
-def _from_tables(tables: CocoTables) -> dict[str, Any]:
+def _from_table(table: BoxTable) -> dict[str, Any]:
     """Return images, rows `(image, category, x, y, w, h, area, crowd)` and notes of a COCO file."""
-    unknown = float("nan")
+    places = (table.image_N, table.label_N, table.boxes_N4[:, :2], table.sides_N2)
     return {
-        "image_ids": tuple(image.id for image in tables.images),
-        "file_names": tuple(image.file_name for image in tables.images),
-        "sizes_I2": [(image.width or unknown, image.height or unknown) for image in tables.images],
+        "image_ids": tuple(table.image_ids),
+        "file_names": tuple(table.names),
+        "sizes_I2": table.sizes_I2,
         # Boxes and areas are in pixels already, so that small, medium and large do not depend on the image size.
         "sizes_known": True,
-        "rows": [(a.image, a.category, *a.bbox_xywh, a.area, a.iscrowd) for a in tables.annotations],
+        "rows": np.column_stack([*places, table.area_N, table.has(BoxFlag.CROWD)]).astype(np.float64),
         "notes": [],
     }
 
 
 def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) -> dict[str, Any]:
-    """Return the same values as `_from_tables` for instances; a missing id becomes the index of the instance."""
+    """Return the same values as `_from_table` for instances; a missing id becomes the index of the instance."""
     ids: list[ImageId] = [i if item.image_id is None else item.image_id for i, item in enumerate(instances)]
     if len(set(ids)) < len(ids):
         repeated = next(i for n, i in enumerate(ids) if i in ids[:n])

@@ -208,7 +208,7 @@ def _affine(
                 x, y = unit_B4[rows][:, axis::2].ravel(), corners_N4[objects][:, axis::2].ravel()
             if len(x) < 2 * _PAIRS:
                 break
-            a, b = _robust_line(x, y)
+            a, b = robust_line(x, y)
             moved_B4[:, axis::2] = a * unit_B4[:, axis::2] + b
             parts.append(f"{name} times {a:.3f}" + (f" {b:+.3f}" if abs(b) >= 5e-4 else ""))
         if len(parts) == 2:
@@ -247,7 +247,7 @@ def _unambiguous_pairs(truth: GroundTruth, detections: Detections) -> tuple[np.n
     return (order_D[np.searchsorted(key_D[order_D], shared)], order_N[np.searchsorted(key_N[order_N], shared)])
 
 
-def _robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+def robust_line(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
     """Fit y = a x + b, and repeat the fit three times without outliers."""
     inlier = np.ones(len(x), bool)
     a, b = 1.0, 0.0

@@ -22,6 +22,7 @@ from coord_codec.json_stream import stream_list
 from coord_codec.records import validated
 from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
 from coord_eval.intake.results import ResultColumns, Results, plain_record
+from coord_eval.intake.server_records import with_text
 from coord_eval.parse.parser import plain
 
 
@@ -338,6 +339,7 @@ def _prediction(record: Mapping[str, Any], where: str) -> Prediction:
     values = dict(record)
     if values.get("text") is None and values.get("finish_reason") == "error":
         values["text"] = ""
+    values = with_text(values, where)
     size = (values.get("input_width"), values.get("input_height"))
     stated = {"input_size": size if all(size) else None, "desc_logprobs": _by_object(record, where), "where": where}
     return validated(Prediction, {**values, **stated, "objects": _stated_objects(record, where)}, where)

@@ -71,12 +71,15 @@ def oracle_predictions(
         '<obj_start>cat<|coord_100|><|coord_200|><|coord_300|><|coord_400|><obj_end>'
     """
     ground_truth = load_ground_truth(ground_truth)
-    objects = _objects(ground_truth)
+    image_M, category_M, corners_M4 = _objects(ground_truth)
+    bounds = np.searchsorted(image_M, np.arange(len(ground_truth) + 1))
     records = []
     for image, image_id in enumerate(ground_truth.image_ids):
         name = ground_truth.file_names[image] or str(image_id)
-        named = (Object(desc=ground_truth.categories[o.category], bbox=o.bbox) for o in objects[image])
-        instance = Instance(image="any", objects=tuple(named))
+        own = slice(bounds[image], bounds[image + 1])
+        pairs = zip(category_M[own].tolist(), corners_M4[own].tolist(), strict=True)
+        named = tuple(Object(desc=ground_truth.categories[category], bbox=corners) for category, corners in pairs)
+        instance = Instance(image="any", objects=named)
         text = encode_target(
             instance, markers=markers, style=style, form=form, order=order, max_objects=max_objects, grid=grid
         )
@@ -108,16 +111,13 @@ def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: C
     """
     if no_ceiling(ground_truth):
         return {}
-    rows = []
-    for image, objects in enumerate(_objects(ground_truth)):
-        kept = order_objects(objects, settings.order)[: settings.max_objects]
-        rows += [(image, o.category, *o.bbox) for o in kept]
-    table = np.array(rows, np.float64).reshape(-1, 6)
-    bins_D4 = grid.quantize(table[:, 2:])
-    category_D = _categories_read(ground_truth, settings, grid)[table[:, 1].astype(np.int64)]
+    image_M, category_M, corners_M4 = _objects(ground_truth)
+    rows = _chosen(image_M, corners_M4, settings)
+    bins_D4 = grid.quantize(corners_M4[rows])
+    category_D = _categories_read(ground_truth, settings, grid)[category_M[rows]]
     # A box without area on the grid, or whose label is not read, is lost.
     kept_D = (bins_D4[:, :2] < bins_D4[:, 2:]).all(axis=1) & (category_D >= 0)
-    image_D = table[kept_D, 0].astype(np.int64)
+    image_D = image_M[rows][kept_D]
     corners_D4 = to_pixels(
         np.minimum(bins_D4[kept_D], grid.scale), np.tile(ground_truth.sizes_I2[image_D], 2), grid.scale
     )
@@ -128,30 +128,46 @@ def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: C
     return coco_scores(scored).summary
 
 
-class _Target(NamedTuple):
-    """An object of a target text: index of its category, corners in [0, 1]."""
-
-    category: int
-    bbox: tuple[float, float, float, float]
-
-
-def _objects(ground_truth: GroundTruth) -> list[list[_Target]]:
-    """Return the objects of each image that can stand in a target text, clipped to the image.
+def _objects(ground_truth: GroundTruth) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the objects that can stand in a target text, by image: image, category, corners clipped to [0, 1].
 
     Raises:
         InputError: if an image with objects states no size
     """
-    objects: list[list[_Target]] = [[] for _ in ground_truth.image_ids]
-    for image in np.unique(ground_truth.image_N).tolist():
-        ground_truth.size_of(image)
+    for image in np.unique(ground_truth.image_N[~np.isfinite(ground_truth.sizes_I2[ground_truth.image_N, 0])])[:1]:
+        ground_truth.size_of(int(image))
     sizes_N2 = ground_truth.sizes_I2[ground_truth.image_N]
     starts_N2, ends_N2 = ground_truth.boxes_N4[:, :2], ground_truth.boxes_N4[:, :2] + ground_truth.boxes_N4[:, 2:]
     corners_N4 = np.clip(np.concatenate([starts_N2 / sizes_N2, ends_N2 / sizes_N2], axis=1), 0.0, 1.0)
-    keep_N = ~ground_truth.crowd_N & (corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1)
-    columns = (ground_truth.image_N, ground_truth.category_N, corners_N4)
-    for image, category, corners in zip(*(column[keep_N].tolist() for column in columns), strict=True):
-        objects[image].append(_Target(category, tuple(corners)))
-    return objects
+    rows = np.flatnonzero(~ground_truth.crowd_N & (corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1))
+    rows = rows[np.argsort(ground_truth.image_N[rows], kind="stable")]
+    return ground_truth.image_N[rows], ground_truth.category_N[rows], corners_N4[rows]
+
+
+def _chosen(image_M: np.ndarray, corners_M4: np.ndarray, settings: CeilingSettings) -> np.ndarray:
+    """Return the rows that stand in the target texts, in their order."""
+    x1_M, y1_M, x2_M, y2_M = corners_M4.T
+    bounds = np.searchsorted(image_M, np.unique(image_M))
+    if settings.order == "top_left":
+        rows = np.lexsort((x1_M, y1_M, image_M))
+    elif settings.order == "size":
+        rows = np.lexsort((-(x2_M - x1_M) * (y2_M - y1_M), image_M))
+    else:
+        parts = np.split(np.arange(len(image_M)), bounds[1:])
+        numbered = [[_Place(n, (0.0, 0.0, 1.0, 1.0)) for n in part.tolist()] for part in parts]
+        ordered = [place.row for part in numbered for place in order_objects(part, settings.order)]
+        rows = np.array(ordered, np.int64)
+    if settings.max_objects is None:
+        return rows
+    place_M = np.arange(len(rows)) - np.repeat(bounds, np.diff(np.append(bounds, len(rows))))
+    return rows[place_M < settings.max_objects]
+
+
+class _Place(NamedTuple):
+    """A row that `order_objects` sorts."""
+
+    row: int
+    bbox: tuple[float, float, float, float]
 
 
 def _categories_read(ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid) -> np.ndarray:

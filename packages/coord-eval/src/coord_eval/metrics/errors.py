@@ -17,7 +17,6 @@ Shapes: B weightings, I images, D detections, N objects, K categories, E entries
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -171,17 +170,20 @@ def confusion(scored: Scored) -> dict[str, dict[str, int]]:
         `{true label: {predicted label: count}}`, without zeros.
     """
     names, (true_E, predicted_E, _) = _names(scored), _entries(scored)
-    table: dict[str, Counter[str]] = {}
-    for true, predicted in zip(true_E.tolist(), predicted_E.tolist(), strict=True):
-        table.setdefault(names[true], Counter())[names[predicted]] += 1
-    return {true: dict(row.most_common()) for true, row in sorted(table.items())}
+    first_K = _first_of_name(names)
+    codes = first_K[true_E] * len(names) + first_K[predicted_E]
+    codes_C, first_C, count_C = np.unique(codes, return_index=True, return_counts=True)
+    table: dict[str, dict[str, int]] = {}
+    for c in np.lexsort((first_C, -count_C)).tolist():
+        true, predicted = divmod(int(codes_C[c]), len(names))
+        table.setdefault(names[true], {})[names[predicted]] = int(count_C[c])
+    return dict(sorted(table.items()))
 
 
 def confused_shares(scored: Scored) -> Measure:
     """Prepare the share of a label's objects that were predicted as another, for the most frequent such pairs."""
     names, (true_E, predicted_E, image_E) = _names(scored), _entries(scored)
-    # Categories with the same name are one label here, as in the confusion matrix.
-    first_K = np.array([names.index(name) for name in names])
+    first_K = _first_of_name(names)
     true_E, predicted_E = first_K[true_E], first_K[predicted_E]
     pairs = confused_pairs(confusion(scored))
 
@@ -216,6 +218,12 @@ def confused_name(true: str, answered: str) -> str:
 
 def _names(scored: Scored) -> list[str]:
     return [*scored.truth.categories, UNKNOWN, BACKGROUND]
+
+
+def _first_of_name(names: list[str]) -> np.ndarray:
+    """Return for each label the first one of its name, since categories with the same name are one label."""
+    first = {name: k for k, name in reversed(list(enumerate(names)))}
+    return np.array([first[name] for name in names])
 
 
 def _entries(scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -19,6 +19,8 @@ from coord_codec.box_table import to_pixels
 from coord_codec.counts import counted
 from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
+from coord_codec.layouts import LAYOUTS
+from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.iou import box_iou
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
 from coord_eval.intake.answers import (
@@ -31,13 +33,17 @@ from coord_eval.intake.answers import (
     parse_all,
     silent,
 )
-from coord_eval.intake.ground_truth import load_ground_truth
+from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
+from coord_eval.intake.interpretations import RawNumbers, interpretations_by_fit, robust_line
 from coord_eval.intake.predictions import Prediction
 from coord_eval.intake.results import Results
+from coord_eval.intake.scale import RAW_SCALE
 from coord_eval.metrics.draws import interval
 from coord_eval.parse.answer import Answer, ParsedObject
 
 _F1_IOU = 0.5
+_LOW, _PLAUSIBLE, _FEWEST = 0.3, 0.4, 8
+"""A share or IoU below which other scales are tried, from which one is proposed, and the fewest answers for that."""
 _DECIMALS = 9
 """Decimals of an IoU that is compared with a threshold: areas of decimal sides are not exact in floating point."""
 _THOUSANDTHS = (1000.0, 1000.0)
@@ -252,7 +258,62 @@ def score_expression_files(
     images = [item.image for item in instances]
     sizes = [(float(width), float(height)) for width, height in lines.sizes_I2] if lines.sizes_known else None
     scores = score_expressions(boxes, answers, thresholds, images=images, sizes=sizes)
-    return replace(scores, notes=(*notes, *moved, *assumed_scale_notes(answers)))
+    found = _diagnosis(lines, texts, replace(options, scale=RAW_SCALE), scores)
+    return replace(scores, notes=(*notes, *moved, *assumed_scale_notes(answers), *found))
+
+
+def _diagnosis(
+    lines: GroundTruth, texts: Sequence[Prediction], options: AnswerSettings, scores: ExpressionScores
+) -> list[str]:
+    """Return a note on the scale or order in which the answered boxes, or points, would fit those of the phrases."""
+    is_point = options.geometry == "point"
+    own = scores.point_in_box if is_point else scores.mean_iou
+    single_I = np.bincount(lines.image_N, minlength=len(texts)) == 1
+    if own >= _LOW or single_I.sum() < _FEWEST:
+        return []
+    answers, _ = parse_all(lines, texts, range(len(texts)), options, keep_flat=True)
+    firsts = [(i, answers[i].objects[0]) for i in np.flatnonzero(single_I).tolist() if answers[i].objects]
+    usable = [(i, item) for i, item in firsts if item.is_box or (is_point and len(item.numbers) == 2)]
+    if len(usable) < _FEWEST:
+        return []
+    image_B = np.array([i for i, _ in usable], np.int64)
+    object_B = np.searchsorted(lines.image_N, image_B)
+    numbers_BC = np.array([item.numbers for _, item in usable], np.float64)
+    if is_point:
+        name, fit = _fitted_points(lines, image_B, object_B, numbers_BC)
+    else:
+        detections = Detections(
+            image_D=image_B,
+            category_D=lines.category_N[object_B],
+            boxes_D4=numbers_BC,
+            scores_D=np.ones(len(image_B)),
+            rank_D=np.zeros(len(image_B), np.int64),
+            unknown=(),
+        )
+        inputs_B2 = np.array([texts[i].input_size or (np.nan, np.nan) for i, _ in usable], np.float64)
+        order = usable[0][1].order
+        raw = RawNumbers(detections, numbers_BC, inputs_B2, order if order in LAYOUTS else "xyxy", "plain")
+        best = interpretations_by_fit(lines, raw)[0]
+        name, fit = best.text, best.fit
+    if fit < max(_PLAUSIBLE, 2 * own):
+        return []
+    return [f"diagnosis: {name} would give {'point in box' if is_point else 'mean IoU'} {fit:.3f}, not {own:.3f}"]
+
+
+def _fitted_points(
+    lines: GroundTruth, image_B: np.ndarray, object_B: np.ndarray, points_B2: np.ndarray
+) -> tuple[str, float]:
+    """Return the map of points, as fractions of the image, that fits the centres of the boxes, and how many it hits."""
+    size_B2 = lines.sizes_I2[image_B]
+    low_B2, side_B2 = (lines.boxes_N4[object_B][:, axes] / size_B2 for axes in (slice(0, 2), slice(2, 4)))
+    parts, inside_B = [], np.ones(len(image_B), bool)
+    for axis, name in enumerate("xy"):
+        unit_B = points_B2[:, axis] / size_B2[:, axis]
+        a, b = robust_line(unit_B, low_B2[:, axis] + side_B2[:, axis] / 2)
+        offset_B = a * unit_B + b - low_B2[:, axis]
+        inside_B &= (offset_B >= 0) & (offset_B <= side_B2[:, axis])
+        parts.append(f"{name} times {a:.3f}" + (f" {b:+.3f}" if abs(b) >= 5e-3 else ""))
+    return f"points as fractions of the image's size, {', '.join(parts)}", float(inside_B.mean())
 
 
 def _read_phrases(source: str | Path | Sequence[Instance]) -> list[Instance]:

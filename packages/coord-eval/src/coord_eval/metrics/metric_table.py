@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.registry import Registry
 from coord_eval.match.matching import Scored
 from coord_eval.metrics import breakdowns, coco, detection, errors
 from coord_eval.metrics.ceiling import ceiling_scores
@@ -292,8 +292,7 @@ _ROWS = (
 )
 
 
-_table: dict[str, Metric] = {row.name: row for row in _ROWS}
-METRICS: Mapping[str, Metric] = MappingProxyType(_table)
+METRICS: Registry[Metric] = Registry("metric", ((row.name, row) for row in _ROWS))
 """All metrics by name, in the order in which they are shown: the built-in ones, then those that were registered."""
 
 
@@ -315,32 +314,16 @@ def register_metric(metric: Metric) -> Metric:
         >>> row = Metric(name="missed", documentation="Share of objects without a box.", measure=missed)
         >>> register_metric(row).name
         'missed'
-        >>> unregister_metric("missed")
+        >>> METRICS.remove("missed")
     """
-    if metric.name in _table:
-        raise InputError(f"metric {metric.name}: a metric of this name exists; choose another name")
     if metric.place != "metrics":
         raise InputError(
             f"metric {metric.name}: place: expected 'metrics' for a registered one, found {metric.place!r}"
         )
     for figure in metric.figures:
-        if any(other.covers(figure.name) for row in _table.values() for other in row.figures):
+        if any(other.covers(figure.name) for row in METRICS.values() for other in row.figures):
             raise InputError(f"metric {metric.name}: a figure {figure.name!r} exists; choose another name")
-    _table[metric.name] = metric
-    return _table[metric.name]
-
-
-def unregister_metric(name: str) -> None:
-    """Take a registered metric away again.
-
-    Raises:
-        InputError: if there is none of this name, or it is built in
-    """
-    if name not in _table or any(row.name == name for row in _ROWS):
-        raise InputError(
-            f"metric {name}: expected a registered one, found {'a built-in' if name in _table else 'no'} one"
-        )
-    del _table[name]
+    return METRICS.add(metric.name, metric)
 
 
 def figure_of(name: str) -> Figure:
@@ -353,7 +336,7 @@ def figure_of(name: str) -> Figure:
         >>> figure_of("AP").goal
         'high'
     """
-    for row in _table.values():
+    for row in METRICS.values():
         for figure in row.figures:
             if figure.covers(name):
                 return figure
@@ -364,7 +347,7 @@ def figure_of(name: str) -> Figure:
 
 def headline(scored: Scored) -> Iterator[str]:
     """Yield the names of the figures that are shown first, out of about a hundred, also of those named by the data."""
-    for row in _table.values():
+    for row in METRICS.values():
         for figure in row.figures:
             if figure.headline and "*" in figure.name:
                 numbers = row.numbers(scored)(np.ones((1, len(scored.truth)), np.int32))

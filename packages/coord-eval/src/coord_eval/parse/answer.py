@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES
 from coord_codec.geometry import GeometryName
@@ -15,9 +15,15 @@ Order = Literal["xyxy", "yxyx", "xywh", "cxcywh", "xy"]
 Status = Literal["ok", "partial", "failed", "empty"]
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedObject:
-    """One object of an answer.
+class Confidence(NamedTuple):
+    """A confidence that a text states: its share in [0, 1] if read alone, and the number, None if it is per cent."""
+
+    share: float
+    number: float | None
+
+
+class ParsedObject(NamedTuple):
+    """One object of an answer; a tuple, since there may be millions of them.
 
     Attributes:
         desc: the description as written, without surrounding white space
@@ -34,11 +40,14 @@ class ParsedObject:
         geometry: a name of `coord_codec.GEOMETRIES`, as written; scores of boxes always use `box`
         points: the points in [0, 1] that draw a shape other than a box (`Geometry.outline`), else empty
         order: order of `bins`, an `Order` or `yx`; empty if a bin is not a single coordinate
-        score: confidence in [0, 1] that the answer itself states, None without one
+        score: confidence in [0, 1] that the answer itself states, None without one; a number above 1 read alone is per
+            cent
         coordinates: the numbers in [0, 1] of a shape other than a box, else empty
         scale: divisors `(x, y)` that made `numbers`, which stand in `order`, the coordinates in [0, 1]: a box in pixels
             is `numbers * side / scale`, exactly as written where the scale is the image's size. None for coordinate
             tokens, and for formats that compute their coordinates in another way
+        score_number: the confidence as the number written, whose unit is that of the set; None if it says per cent
+        place: the image, frame or time that the object names, as written; empty without one
     """
 
     desc: str
@@ -55,6 +64,8 @@ class ParsedObject:
     score: float | None = None
     coordinates: tuple[float, ...] = ()
     scale: tuple[float, float] | None = None
+    score_number: float | None = None
+    place: str = ""
 
     @property
     def numbers(self) -> tuple[float, ...]:
@@ -104,6 +115,9 @@ DROP_REASONS = {
     "withdrawn": "the part of a text before its final or corrected answer",
     "unread_label": "numbers beside words that do not name them for certain: a clause, several names, words left over",
     "unread_numbers": "numbers of which neither the format nor a word beside them says what they are",
+    "turned": "a box with an angle in a unit that is not known, or in an image of unknown proportions",
+    "other_unit": "a box whose record states another unit or order than that in which it is read",
+    "other_image": "an object that names another image or frame than that of the answer",
     "point": f"a point where boxes are expected; {POINT_ADVICE}",
     "unrecognised": "words or numbers in no known format",
     "ignored_label": "an object with a label that is not to be scored",
@@ -130,7 +144,7 @@ class Answer:
         objects: the objects in the order of the text, including repeats
         dropped: the dropped pieces in the order of the text
         status: `ok` (nothing dropped), `partial` (objects and drops), `failed` (text without an object), `empty` (no
-            text, or a list that is explicitly empty)
+            text, or a text that explicitly has no object: an empty list, `null`, `There is no dog.`)
         format: the format of the text, `none` if `auto` recognised none
         truncated: whether the text ends inside an object or inside its reasoning
         scale: divisors `(x, y)` of plain numbers, None if the format has its own scale
@@ -140,6 +154,7 @@ class Answer:
         start_count: number of start markers (or JSON records with coordinates) in the whole text
         repeats: number of objects with the description and numbers of an earlier object of the answer
         formats: the formats whose tokens the text contains, if there are several and `auto` chose among them
+        zeros: characters of each box of four zeros, which some models write where there is no object
     """
 
     objects: tuple[ParsedObject, ...]
@@ -153,6 +168,7 @@ class Answer:
     start_count: int = 0
     repeats: int = 0
     formats: tuple[str, ...] = ()
+    zeros: tuple[tuple[int, int], ...] = ()
 
     def __iter__(self) -> Iterator[ParsedObject]:
         return iter(self.objects)
@@ -179,6 +195,18 @@ def without_points(answer: Answer, geometry: str) -> Answer:
     if not GEOMETRIES[geometry].has_extent:
         return answer
     return without(answer, lambda item: item.geometry == "point", "point")
+
+
+def without_other_images(answer: Answer, names: Collection[str] = ()) -> Answer:
+    """Return an answer without the objects of other images, if its objects name several.
+
+    Args:
+        answer: the answer
+        names: names of the answer's own image; the objects of none of them count
+    """
+    if len({item.place for item in answer}) < 2:
+        return answer
+    return without(answer, lambda item: item.place not in names, "other_image")
 
 
 def corners(order: str, unit: Sequence[float]) -> list[float]:

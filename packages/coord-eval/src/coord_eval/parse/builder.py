@@ -11,10 +11,12 @@ from types import MappingProxyType
 
 from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, coord_tokens
 from coord_codec import Geometry as Kind
+from coord_codec.fields import names_of, rotated_corners
 from coord_eval.parse.answer import (
     OVERSHOOT,
     Answer,
     Completeness,
+    Confidence,
     Drop,
     Geometry,
     ParsedObject,
@@ -61,11 +63,12 @@ def _enclosing_box(kind: Kind, unit: Sequence[float]) -> tuple[float, float, flo
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Divisors of plain numbers: `x` for abscissas, `y` for ordinates."""
+    """Divisors of plain numbers: `x` for abscissas, `y` for ordinates; whether they are assumed, or an image's size."""
 
     x: float
     y: float
     assumed: bool = False
+    pixels: bool = False
 
 
 _FRACTIONS, _PERCENT = Scale(1.0, 1.0), Scale(100.0, 100.0)
@@ -76,8 +79,12 @@ def _is_small(item: ParsedObject) -> bool:
 
 
 _FOUR = rf"{NUMBER}(?:,\s?{NUMBER}){{3}}"
-_ROW = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
+ROW_IN_LABEL = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
 """Another object within a label, since a quote or bracket before it is missing."""
+
+
+_ANGLE = re.compile(rf"(?:{'|'.join(names_of('turn'))})[\"'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}({NUMBER})", re.IGNORECASE)
+"""An angle of a box."""
 
 
 @dataclass(slots=True)
@@ -90,6 +97,9 @@ class AnswerBuilder:
         geometry: geometry that numbers have if the text does not say it
         keep_flat: whether boxes without area are kept, for callers that replace the sides
         fractions: whether numbers are fractions, since other numbers of this text are
+        text: the whole text, whose largest angle tells degrees from radians
+        aspect: width of the image divided by its height, None if it is not known
+        places: records that name an image or a frame, `(start, end, name)`
     """
 
     format: str
@@ -97,17 +107,25 @@ class AnswerBuilder:
     geometry: Geometry = "box"
     keep_flat: bool = False
     fractions: bool = False
+    aspect: float | None = None
+    text: str = ""
+    places: list[tuple[int, int, str]] = field(default_factory=list)
     objects: list[ParsedObject] = field(default_factory=list)
     dropped: list[Drop] = field(default_factory=list)
     coord_count: int = 0
     start_count: int = 0
     truncated: bool = False
     explicit_empty: bool = False
+    zeros: list[tuple[int, int]] = field(default_factory=list)
     repeats: int = 0
     ones: bool = False
     numbers_read: bool = False
     read_scale: Scale | None = None
     _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
+
+    def largest_turn(self) -> float:
+        """Return the largest angle of a box that the text states, in its own unit."""
+        return max((abs(float(angle)) for angle in _ANGLE.findall(self.text)), default=0.0)
 
     def drop(self, reason: str, start: int, end: int) -> None:
         """Record the characters `[start, end)` as dropped."""
@@ -125,7 +143,7 @@ class AnswerBuilder:
         partial: bool = False,
         geometry: Geometry = "box",
         order: str = "xyxy",
-        score: float | None = None,
+        score: Confidence | None = None,
         scale: tuple[float, float] | None = None,
     ) -> None:
         """Add a box by its corners in [0, 1], or another shape by its numbers.
@@ -145,6 +163,10 @@ class AnswerBuilder:
                 return
             box = x1, y1, x2, y2 = _enclosing_box(kind, unit)
         if x1 >= x2 or y1 >= y2:
+            if not any(bins) and kind.is_box and not self.keep_flat:
+                self.zeros.append(span)
+                self.explicit_empty = True
+                return
             if (x1 == x2 or y1 == y2) and not self.keep_flat:
                 self.drop("no_area", *span)
                 return
@@ -152,7 +174,7 @@ class AnswerBuilder:
                 repairs = (*repairs, "swapped_corners")
                 box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
         desc = desc.strip()
-        if len(desc) > 12 and _ROW.search(desc):
+        if len(desc) > 12 and ROW_IN_LABEL.search(desc):
             self.drop("unread_numbers", *span)
         if not desc:
             repairs = (*repairs, "no_label")
@@ -162,8 +184,9 @@ class AnswerBuilder:
             self.repeats += 1
         else:
             seen.add(key)
-        placed = first_coord_index, start_index, repairs, geometry, points, order, score, coordinates, scale
-        self.objects.append(ParsedObject(desc, box, bins, span, state, *placed))
+        share, number = score or (None, None)
+        placed = first_coord_index, start_index, repairs, geometry, points, order, share, coordinates, scale
+        self.objects.append(ParsedObject(desc, box, bins, span, state, *placed, score_number=number))
 
     def add_numbers(
         self,
@@ -176,22 +199,23 @@ class AnswerBuilder:
         repairs: tuple[str, ...] = (),
         start_index: int | None = None,
         partial: bool = False,
-        score: float | None = None,
+        score: Confidence | None = None,
         unit: Sequence[float] = (),
         first_coord_index: int | None = None,
+        turn: float = 0.0,
     ) -> None:
         """Add a shape by its numbers; another number than its geometry has is a drop.
 
         Those of tokens and percentages, whose coordinates in [0, 1] are `unit`, need no scale. Without a scale from the
         caller, plain numbers in [0, 1] are fractions; others are divided by `own_scale` of the format, or by the
-        assumed scale.
+        assumed scale. A box that is turned clockwise by `turn` degrees about its centre becomes an oriented one.
         """
         count, kind = len(numbers), GEOMETRIES[geometry]
         order = order or shape_order(geometry)
         if not kind.reads(count):
             self.drop("wrong_arity", *span)
             return
-        if unit and first_coord_index is not None:
+        if unit and first_coord_index is not None and not turn:
             known = first_coord_index, start_index, repairs, partial, geometry, order, score
             self.add(desc, tuple(numbers), corners(order, unit), span, *known)
             return
@@ -215,13 +239,21 @@ class AnswerBuilder:
             self.numbers_read = True
         self.read_scale = scale
         sx, sy = scale.x, scale.y
-        if order == "xyxy" and count == 4:
+        if unit and first_coord_index is not None:
+            unit = corners(order, unit)
+        elif order == "xyxy" and count == 4:
             x1, y1, x2, y2 = numbers
             unit = (x1 / sx, y1 / sy, x2 / sx, y2 / sy)
         else:
             along_y = "x" if order[:1] == "y" else "y"
             scaled = [n / (sy if kind.number_at(i) == along_y else sx) for i, n in enumerate(numbers)]
             unit = corners(order, scaled)
+        if turn:
+            turned = self._turned(unit, turn)
+            if turned is None:
+                self.drop("turned", *span)
+                return
+            geometry, unit = "oriented", turned
         low, high = min(unit), max(unit)
         if not 0 <= low <= high <= 1:  # false for NaN too
             if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT) or any(map(math.isnan, unit)):
@@ -231,6 +263,16 @@ class AnswerBuilder:
             repairs = (*repairs, "clipped")
         placed = None, start_index, repairs, partial, geometry, order, score, (sx, sy)
         self.add(desc, tuple(numbers), unit, span, *placed)
+
+    def _turned(self, unit: Sequence[float], degrees: float) -> list[float] | None:
+        """Return the corners of a turned box, clipped to the image; None if the proportions are not known."""
+        if self.aspect is None or math.isnan(degrees):
+            return None
+        x1, y1, x2, y2 = unit
+        points = rotated_corners((x1 * self.aspect, y1, (x2 - x1) * self.aspect, y2 - y1), degrees)
+        turned = [c / self.aspect if i % 2 == 0 else c for i, c in enumerate(points)]
+        inside = 0 <= (x1 + x2) / 2 <= 1 and 0 <= (y1 + y2) / 2 <= 1
+        return [min(max(c, 0.0), 1.0) for c in turned] if inside else turned
 
     def add_values(
         self,
@@ -243,7 +285,8 @@ class AnswerBuilder:
         repairs: tuple[str, ...],
         start_index: int | None,
         partial: bool,
-        score: float | None = None,
+        score: Confidence | None = None,
+        turn: float = 0.0,
     ) -> None:
         """Add a shape by its coordinates: plain numbers, tokens or percentages, of which a shape has one kind."""
         unit = [value[1] for value in values if value[1] is not None]
@@ -251,11 +294,18 @@ class AnswerBuilder:
             self.drop("invalid_coordinate", *span)
             return
         numbers, index = [value[0] for value in values], values[0][2] if unit else None
-        placed = order, own_scale, repairs, start_index, partial, score, unit, index
+        placed = order, own_scale, repairs, start_index, partial, score, unit, index, turn
         self.add_numbers(desc, numbers, span, geometry, *placed)
+
+    def _placed(self, item: ParsedObject) -> ParsedObject:
+        """Return an object with the image that the innermost record around it names."""
+        around = [place for place in self.places if place[0] <= item.span[0] and item.span[1] <= place[1]]
+        return item._replace(place=max(around)[2]) if around else item
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""
+        if self.places:
+            self.objects = [self._placed(item) for item in self.objects]
         status: Status = "failed"
         if self.objects:
             status = "partial" if self.dropped else "ok"
@@ -273,6 +323,7 @@ class AnswerBuilder:
             coord_count=self.coord_count,
             start_count=self.start_count,
             repeats=self.repeats,
+            zeros=tuple(self.zeros),
         )
         orders = [item.order for item in self.objects]
         rarer = min(("xyxy", "yxyx"), key=orders.count)

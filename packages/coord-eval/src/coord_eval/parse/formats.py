@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from coord_codec import MARKERS, MarkerFamily
+from coord_codec import MARKERS, InputError, MarkerFamily
 from coord_codec.arguments import expect
+from coord_codec.registry import Registry
 from coord_eval.parse.answer import Order
 from coord_eval.parse.numbers import NUMBER, Kind
 
@@ -30,8 +31,9 @@ class TextFormat:
         needs: pieces of text of which an answer in this format contains at least one; empty for no such piece
         pattern: regular expression of the coordinates of one object. Its group `box` contains them, `label` (optional)
             the description; consecutive boxes share a label. A group `point` or `polygon` that matches states the
-            geometry. An optional group `end` is empty if the answer was cut off. A repetition must not match beyond the
-            start of the next object (`[^<]*`, not `.*`), so that parsing takes linear time.
+            geometry; a group `angle` is that of a box, in degrees. An optional group `end` is empty if the answer was
+            cut off. A repetition must not match beyond the start of the next object (`[^<]*`, not `.*`), so that
+            parsing takes linear time.
         label: `inside` the pattern, or `before` it: the text between the previous object and this one
         number: pattern of one coordinate, with its digits in group 1 if it has groups
         order: order of the coordinates: `xyxy`, `yxyx`, `xywh`, `cxcywh`, or `xy` for points
@@ -414,12 +416,14 @@ _ROWS = (
         opening=r"<\|det\|>",
         hint=r"<\|det\|>\s*[A-Za-z]",
     ),
-    # MiniGPT-v2 (Chen et al. 2023): hundredths in braces after the phrase.
+    # MiniGPT-v2 (Chen et al. 2023): hundredths in braces after the phrase; GeoChat
+    # (Kuckreja et al. 2024) adds an angle.
     TextFormat(
         name="minigpt",
         example="<p>cat</p> {<12><34><56><78>}",
         needs=("{<", "{ <"),
-        pattern=r"(?:<p>(?P<label>[^<]*)</p>\s*)?\{\s?(?P<box><[0-9]{1,4}>(?:<[0-9]{1,4}>|<delim>|[\s,])*)(?P<end>\}|)",
+        pattern=r"(?:<p>(?P<label>[^<]*)</p>\s*)?\{\s?(?P<box><[0-9]{1,4}>(?:<[0-9]{1,4}>|<delim>|[\s,])*)"
+        r"(?:\|\s?<(?P<angle>[0-9]{1,3})>\s?)?(?P<end>\}|)",
         number=_BIN,
         scale=100,
         bins=101,
@@ -487,7 +491,7 @@ _ROWS = (
         reader="lines",
     ),
 )
-FORMATS: dict[str, TextFormat] = {row.name: row for row in _ROWS}
+FORMATS: Registry[TextFormat] = Registry("answer format", ((row.name, row) for row in _ROWS))
 """Every format by name, in the order in which they are tried."""
 TABLE, LISTS = FORMATS["table"], FORMATS["lists"]
 """The formats that are tried only if no other one matches, since numbers without marks can mean anything."""
@@ -509,10 +513,9 @@ def register_format(row: TextFormat) -> TextFormat:
         >>> from coord_eval import parse_answer
         >>> parse_answer("cat @ 10|20|30|40;").objects[0].box
         (0.1, 0.2, 0.3, 0.4)
-        >>> del FORMATS["angle"]  # so that the examples below do not see it
+        >>> FORMATS.remove("angle")  # so that the examples below do not see it
     """
     expect("row", row, TextFormat)
-    if row.name in (*FORMATS, "auto", "none"):
-        raise ValueError(f"register_format: {row.name!r} is taken; choose another name")
-    FORMATS[row.name] = row
-    return row
+    if row.name in ("auto", "none"):
+        raise InputError(f"answer format {row.name!r}: expected another name, since this one has a meaning already")
+    return FORMATS.add(row.name, row)

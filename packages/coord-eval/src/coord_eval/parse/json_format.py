@@ -17,6 +17,7 @@ from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
 from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, Keys, Record, add_record, box_of_sides, sides_of
+from coord_eval.parse.refusals import NOTHING
 
 _NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -36,7 +37,7 @@ _TOKEN = rf"\s*({COORD_PATTERN})\s*"
 _SIDE = r"\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*"
 _FOUR = rf'"(?P<key>[^"\\\n]{{1,32}})"\s*:\s*\[(?:{",".join([_SIDE] * 4)}|{",".join([_TOKEN] * 4)})\]'
 _LABEL = r'"([^"\\\n]{1,32})"\s*:\s*"([^"\\\n{}<]*)"'
-_FAULTLESS = re.compile(rf"\{{\s*(?:{_LABEL}\s*,\s*)?{_FOUR}\s*(?:,\s*{_LABEL}\s*)?\}}")
+FAULTLESS = re.compile(rf"\{{\s*(?:{_LABEL}\s*,\s*)?{_FOUR}\s*(?:,\s*{_LABEL}\s*)?\}}")
 _MAX_OPEN = 1000
 """Maximum number of open records; a deeper one closes the outermost. Real answers have up to three."""
 _IN_STRING = re.compile(
@@ -57,8 +58,11 @@ _STRAY_QUOTE = re.compile(r"[\s{}\[\]:,;()]*[{}\[\]:,;()][\s{}\[\]:,;()]*|\s*[\[
 """What stands between two strings: a quote before it is missing, so that it looks like a string."""
 _OPEN_KEY = re.compile(r"(\w[\w -]{0,31}?)\s*(?=:\s*(?:[\[({0-9]|$)|[^\w\s]\W{0,9}[0-9]{1,9}\s*,)")
 """A key without its closing quote, and the beginning of its value."""
-_WORDS_FOR_NOTHING = frozenset(("null", "none", "nan", "undefined", "infinity"))
 _END_OF_ANSWER = re.compile(r"\s*(?:\Z|\}\s*\Z|```)")
+_NO_RECORDS = re.compile(
+    r"\[\]+[\]}]*$|^\[?\{(?:[\"'][^\"']{0,80}[\"']:(?:null|None|\[\]|[\"'](?:[Nn]one|null)[\"']),?)*\}\]?$"
+)
+"""The end of a list without records, within others; a record whose keys have no value."""
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 
@@ -78,7 +82,7 @@ class JsonParser:
         position, self.text = begin, text
         opening = text.find("{", begin)
         self.order_key = _key_of_prose(text[begin:opening]) if opening > begin + 16 else ""
-        faultless, lexeme, find = _FAULTLESS.match, _LEXEME.search, text.find
+        faultless, lexeme, find = FAULTLESS.match, _LEXEME.search, text.find
         while True:
             if not self.stack:
                 # Quotes and brackets outside records are prose: go on with the next record.
@@ -98,7 +102,7 @@ class JsonParser:
         self._finish(len(text))
         if not self.builder.objects and not self.builder.dropped:
             compact = re.sub(r"\s+|```(?:json)?", "", text[begin:])
-            self.builder.explicit_empty = compact.endswith(("[]", "[]}"))
+            self.builder.explicit_empty |= _NO_RECORDS.search(compact) is not None
 
     def _add_faultless(self, match: re.Match[str]) -> bool:
         """Add a record of a label and a box; return False if it is not as simple as that."""
@@ -178,10 +182,12 @@ class JsonParser:
             self._number(record, match, match.span())
         elif record.field is not None:
             word = match.group()
-            if self.keys[record.field.key].role == "label" and word.lower() not in _WORDS_FOR_NOTHING:
+            if self.keys[record.field.key].role == "label" and word.lower() not in NOTHING:
                 self._string(record, word)  # a value without quotes
             else:
                 record.field.invalid = True
+                if self.keys[record.field.key].role != "label":
+                    record.field.text = word
         elif record.key is None:
             record.pending, record.key_end = match.group(), -1
         return end
@@ -249,7 +255,7 @@ class JsonParser:
         elif (
             not record.depth
             and item.text is None
-            and (role in ("label", "score") or item.key in ("target", "shape_type"))
+            and (role in ("label", "score") or item.key in ("target", "shape_type") or self.keys.fact(item.key))
         ):
             item.text = value
         elif role in _NUMERIC:
@@ -279,6 +285,8 @@ class JsonParser:
                 self._number(record, part)
         if record.count == before:
             item.invalid = True
+            if value.strip().lower() in NOTHING:
+                item.text = value
 
     def _coordinate(self, record: _Open, token: str) -> None:
         unit = self.units.get(token)
@@ -321,8 +329,11 @@ class JsonParser:
                     item.sides = sides
                     return
                 if numbers:
-                    item.groups.append(numbers)
-                    item.groups.append([])
+                    item.groups += [numbers, []]
+                    turns = [f for f in record.fields if self.keys.fact(f.key) == "turn"]
+                    parent.record.fields += turns
+                    if self.keys[item.key].kind == "oriented" and len(numbers) == 4:
+                        item.key = "bbox" if turns else item.key
                     return
         names = [f.text for f in record.fields if self.keys[f.key].role == "label" and f.text]
         if item is not None and names and self.keys[item.key].role == "label" and not closed.record.has_children:

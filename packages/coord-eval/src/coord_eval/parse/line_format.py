@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from coord_codec.fields import names_of
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, is_quad, proper_boxes, read_groups
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
@@ -39,6 +40,7 @@ _FACTS = frozenset(
 )
 """Elements of Pascal VOC that are neither label nor shape."""
 _SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
+_FACT_NAMES = "|".join(sorted(names_of("turn", "place", "unit"), key=len, reverse=True))
 _COORDINATE = rf"{NUMBER}(?:{PERCENT})?"
 _VERB = (
     r"(?:\w{1,30}\.){0,3}(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|scroll"
@@ -56,6 +58,8 @@ _VALUE = re.compile(
         (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote))
     | (?<![\w.])(?P<side>(?P<side_name>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}(?P<number>{_COORDINATE})["']?
         (?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9]|[ \t]+(?!(?:{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=])[^\W\d]))
+    | (?<![\w.])(?P<fact>(?P<fact_name>{_FACT_NAMES})["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
+        (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$)))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+-]*)
     | (?P<bare>(?<![\w.%\u00b0-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
@@ -200,13 +204,15 @@ class LineParser:
                 case "call":
                     yield from self._call(match)
                 case "attribute":
-                    role = self.keys[match["name"]].role
+                    role = "label" if self.keys.fact(match["name"]) else self.keys[match["name"]].role
                     groups = self._groups(match, "value") if role in ("shape", "side", "score") else []
                     if groups or role == "label":
                         text = match["value"] if role == "label" else None
                         yield _Item(start, stop, Field(match["name"], groups, text, done=True))
                 case "side":
                     yield _Item(start, stop, Field(match["side_name"], self._groups(match, "number"), done=True))
+                case "fact":
+                    yield _Item(start, stop, Field(match["fact_name"], text=match["stated"], done=True))
                 case "block":
                     yield _Item(start, stop, Field("", self._groups(match, "block"), done=True))
                 case "run":
@@ -223,7 +229,7 @@ class LineParser:
         role = self.keys[name].role
         groups = self._groups(match, "content")
         is_list = len(groups) == 1 and len(groups[0]) == 4 and not any(map(str.isalpha, content))
-        if role == "label" or name in _FACTS or (name == "action" and not groups):
+        if role == "label" or name in _FACTS or self.keys.fact(name) or (name == "action" and not groups):
             yield _Item(start, end, Field(name, text=content, done=True))
         elif role in ("side", "score", "corner", "shape") and groups:
             yield _Item(start, end, Field(name, groups, content if role == "score" else None, done=True), marked=True)
@@ -289,11 +295,11 @@ class LineParser:
             alone = after.lstrip().startswith(("<", ">"))  # within an element
         if not alone and not after.lstrip().startswith(("]", ")")):
             return
-        (group,) = read_groups(self.text, start, end).groups
-        if self.order and len(group.values) in (5, 6) and not before:
-            yield _Item(start, end, Field("", [group.values[1:5]], done=True), f"{group.values[0][0]:g}")
-        elif len(group.values) == 4:
-            yield _Item(start, end, Field("", [group.values], done=True), loose=True)
+        values = [value for group in read_groups(self.text, start, end).groups for value in group.values]
+        if self.order and len(values) in (5, 6) and not before:
+            yield _Item(start, end, Field("", [values[1:5]], done=True), f"{values[0][0]:g}")
+        elif len(values) == 4:
+            yield _Item(start, end, Field("", [values], done=True), loose=True)
 
     def _lines(self, begin: int) -> list[_Line]:
         """Divide the text into lines of words and items; a value over several lines belongs to its first."""
@@ -375,7 +381,7 @@ class LineParser:
     def _read_beside(self, line: _Line, i: int) -> _Beside:
         """Read the words before an item, or after the last one, and set the key that they give it."""
         words, content, fields = line.words[i], list[Field](), list[Field]()
-        if i and (inner := _CONTENT.match(words)):
+        if i and ">" in words and (inner := _CONTENT.match(words)):
             content.append(Field("alt", text=inner[1], done=True))
             words = words[inner.end() :]
         words, score = _without_score(words)
@@ -464,6 +470,8 @@ class LineParser:
 
     def _fields_in(self, words: str, fields: list[Field], before_item: bool) -> str:
         """Move `label: cat` to fields, each with all that follows up to the next name; return what is left."""
+        if ":" not in words and "=" not in words:
+            return words
         kept: list[str] = []
         segments = list(filter(None, _PIECE.findall(words)))
         for number, segment in enumerate(segments):
@@ -555,13 +563,13 @@ def _says(label: Label) -> bool:
 
 def _is_pair(item: Field) -> bool:
     """Return whether a value is pairs of numbers without a name, each in its own bracket."""
-    return not item.key and bool(item.groups) and all(len(group) == 2 for group in item.groups)
+    return not item.key and bool(item.groups) and len(item.groups[0]) == len(item.groups[-1]) == 2
 
 
 def _without_score(words: str) -> tuple[str, Field | None]:
     """Return words without the confidences among them, and the first of these."""
     score: Field | None = None
-    for pattern in _SCORES:
+    for pattern in _SCORES if any(map(str.isdigit, words)) else ():
         if found := pattern.search(words):
             score = score or Field("score", text=f"{found[1]}{found[2]}", done=True)
             words = pattern.sub(" ", words)

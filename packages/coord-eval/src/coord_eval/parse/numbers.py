@@ -155,6 +155,11 @@ def split_shapes(
     if kind not in ("any", "box"):
         return [(kind, shape) for shape in _outlines(groups, kind)]
     lengths = {len(group) for group in groups}
+    if kind == "box" and lengths in ({2}, {8}) and sum(map(len, groups)) == 8:
+        corners = list(chain(*groups))
+        numbers = list(map(value, corners))
+        if is_quad(numbers) and not proper_boxes(numbers):  # the four corners of a turned box
+            return [("polygon" if requested == "polygon" else "oriented", corners)]
     if lengths == {2} and kind == "any" and len(groups) != 2:
         flat = list(chain(*groups))
         if len(groups) % 2 == 0 and proper_boxes(list(map(value, flat))):

@@ -19,7 +19,9 @@ from coord_eval.parse.json_format import JsonParser
 from coord_eval.parse.line_format import LineParser
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.pattern_format import PatternParser
+from coord_eval.parse.plain_answers import plain_answer
 from coord_eval.parse.record import Keys
+from coord_eval.parse.refusals import says_nothing
 from coord_eval.parse.table_format import TableParser
 from coord_eval.parse.unread import unread_numbers
 
@@ -42,6 +44,8 @@ _NEXT_TURN = re.compile(
 )
 _SPEAKS = ("ssistant", "SSISTANT", "nswer", "NSWER", "start_of_turn", "<|turn>", "/INST]", "esponse", "\nmodel")
 """What a text contains that has turns, or a final answer."""
+_UNUSUAL = re.compile("|".join(map(re.escape, (*_SPEAKS, "\u25c1", "&"))))
+"""What a label of a plain answer does not contain, since it may be a mark or an escape."""
 _THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
 
@@ -55,6 +59,7 @@ def parse_answer(
     keep_flat: bool = False,
     preferred: Sequence[str] = (),
     geometry: str = "box",
+    aspect: float | None = None,
 ) -> Answer:
     """Parse the objects of one answer.
 
@@ -74,7 +79,9 @@ def parse_answer(
         keep_flat: keep boxes without area, which are otherwise dropped, for callers that replace the sides
         preferred: formats of the whole set, the most frequent first; `auto` chooses the first of them that has objects
         geometry: geometry that the coordinates between markers describe, a name of `coord_codec.GEOMETRIES`; in JSON
-            the keys determine it, and those of oriented boxes and keypoints count only if named here
+            the keys determine it, and those of keypoints count only if named here
+        aspect: width of the image divided by its height, for boxes with an angle; that of `image_size` for pixels. A
+            box with an angle in an image of unknown proportions is a drop
 
     Raises:
         ValueError: for an unknown format or geometry or an invalid scale, never because of the text
@@ -100,7 +107,13 @@ def parse_answer(
         )
     if format != "auto" and not isinstance(format, MarkerFamily) and (type(format) is not str or format not in FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    parse = _Parse(text, resolved, grid, kind, keep_flat)
+    if aspect is None and image_size is not None:
+        aspect = image_size[0] / image_size[1]
+    if kind.is_box and not keep_flat and isinstance(format, str):
+        keys = _keys("box", "json", tuple(FORMATS))
+        if (plainly := plain_answer(text, format, resolved, token_units(grid), keys, _UNUSUAL)) is not None:
+            return plainly
+    parse = _Parse(text, resolved, grid, kind, keep_flat, aspect)
     if format != "auto":
         return parse.with_unread(parse.with_format(format))
     answer, names = parse.with_any_format(preferred)
@@ -111,11 +124,13 @@ def parse_answer(
 class _Parse:
     """One text, and what does not depend on the format."""
 
-    def __init__(self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool) -> None:
+    def __init__(
+        self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool, aspect: float | None
+    ) -> None:
         if "\\" in text or "&" in text or '""' in text:
             text = without_escapes(text)
         self.text, self.scale, self.kind, self.keep_flat = text, scale, kind, keep_flat
-        self.units = token_units(grid)
+        self.units, self.aspect = token_units(grid), aspect
         self.begin, self.end, self.thought = _answer_range(text)
         self.withdrawn: tuple[int, int] | None = None
         if not any(map(text.__contains__, _SPEAKS)):
@@ -141,7 +156,7 @@ class _Parse:
         elif not any(map(_is_match, answers)):
             # Numbers without marks can mean anything, so that these formats are tried last.
             for row in (TABLE, LISTS):
-                if row.name not in names and not any(answer.objects for answer in answers):
+                if row.name not in names and not any(answer.objects or _has_meaning(answer) for answer in answers):
                     answers.append(self.with_format(row.name))
         return _best(answers, preferred) if len(answers) > 1 else answers[0], names
 
@@ -151,6 +166,7 @@ class _Parse:
             drops = (Drop("withdrawn", self.withdrawn), *answer.dropped)
             answer = replace(answer, dropped=drops, status="partial" if answer.objects else "failed")
         spans = [item.span for item in answer.objects]
+        spans += answer.zeros
         if answer.dropped:
             spans += [drop.span for drop in answer.dropped]
         if not (left := unread_numbers(self.text, self.begin, self.end, spans)):
@@ -165,7 +181,7 @@ class _Parse:
                 for item in rest:
                     if (item.bins, item.order) not in known:  # else words about an object that is known
                         index = None if item.start_index is None else item.start_index + answer.start_count
-                        objects.append(replace(item, start_index=index, first_coord_index=None))
+                        objects.append(item._replace(start_index=index, first_coord_index=None))
                 left_out += [drop for drop in rest.dropped if drop.reason != "unrecognised"]
                 truncated |= rest.truncated
                 spans += [item.span for item in rest.objects] + [drop.span for drop in rest.dropped]
@@ -185,7 +201,8 @@ class _Parse:
         row = None if isinstance(name, MarkerFamily) else FORMATS.get(name)
         family = name if isinstance(name, MarkerFamily) else row and row.markers
         label = "json" if row and row.keys else name.name if isinstance(name, MarkerFamily) else name
-        builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat, fractions)
+        builder = AnswerBuilder(label, self.scale, self.kind.name, self.keep_flat, fractions, self.aspect)
+        builder.text = text
         # Token indices count the whole text, including its reasoning, like the lists of log-probabilities.
         builder.coord_count = self._tokens(0, begin)
         if end < len(text):
@@ -205,7 +222,9 @@ class _Parse:
             return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
         if not (builder.objects or builder.dropped or builder.explicit_empty):
             stripped = text[begin:].strip()
-            if stripped:
+            if says_nothing(stripped):
+                builder.explicit_empty = True
+            elif stripped:
                 start = text.index(stripped[0], begin)
                 builder.drop("unrecognised", start, start + len(stripped))
         builder.coord_count += self._tokens(end, len(self.text))
@@ -237,6 +256,11 @@ def _keys(geometry: str, name: str, state: tuple[str, ...]) -> Keys:
 def _is_match(answer: Answer) -> bool:
     """Return whether parsing with a format gave objects, faulty objects or an empty list."""
     return answer.status == "empty" or any(drop.reason != "unrecognised" for drop in answer.dropped) or bool(answer)
+
+
+def _has_meaning(answer: Answer) -> bool:
+    """Return whether an answer has boxes that are drops for what a field of theirs says."""
+    return any(drop.reason in ("turned", "other_unit", "out_of_range") for drop in answer.dropped)
 
 
 def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
@@ -306,7 +330,7 @@ def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | 
         sides = tuple(map(plain, image_size)) if isinstance(image_size, list | tuple) else ()
         if len(sides) != 2 or not all(type(side) in (int, float) and side > 0 for side in sides):
             raise ValueError(f"image_size: expected width and height for scale='pixels', found {image_size!r}")
-        return Scale(float(sides[0]), float(sides[1]))
+        return Scale(float(sides[0]), float(sides[1]), pixels=True)
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
         raise ValueError(f"scale: expected a positive number, 'pixels' or None, found {scale!r}")
     return Scale(scale, scale)

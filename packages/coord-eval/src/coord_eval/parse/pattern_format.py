@@ -39,6 +39,8 @@ class PatternParser:
         self.is_token = row.bins is not None or row.number.startswith("<")
         self.units = row.units
         self.percent = False
+        self.has_angle = "angle" in names
+        self.turn = 0.0
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -124,6 +126,7 @@ class PatternParser:
             return
         count = sum(map(len, groups))
         self.percent = "%" in written
+        self.turn = float(match["angle"] or 0) if self.has_angle else 0.0
         if self.percent and written.count("%") < count:
             builder.drop("invalid_coordinate", start, end)  # percentages and plain numbers in one shape
             return
@@ -154,7 +157,7 @@ class PatternParser:
             )
         else:
             unit = [self.units[int(k)] for k in values]
-            builder.add_numbers(*placed, partial, unit=unit, first_coord_index=index)
+            builder.add_numbers(*placed, partial, unit=unit, first_coord_index=index, turn=self.turn)
 
     def _drop_incomplete(self, cut: bool, start: int, end: int) -> None:
         self.builder.truncated |= cut

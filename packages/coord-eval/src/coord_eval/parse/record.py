@@ -5,6 +5,7 @@ Readers of JSON, tables and lines bring a record's fields in the order of the te
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,11 +14,13 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from coord_codec import GEOMETRIES
-from coord_eval.parse.answer import Geometry
+from coord_codec import GEOMETRIES, InputError
+from coord_codec.fields import Meaning, Order, Unit, check_unit, meaning_of, turn_of
+from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import FORMATS, TextFormat
 from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_value, split_shapes
+from coord_eval.parse.refusals import NOTHING
 
 LABEL_KEYS = (
     *("label", "desc", "description", "name", "category", "class", "ref", "text_content", "type", "tag", "mention"),
@@ -27,10 +30,10 @@ LABEL_KEYS = (
 )
 SCORE_KEYS = ("score", "confidence", "conf", "probability", "confidence_score", "置信度")
 SIDES = {
-    **dict.fromkeys(("x1", "xmin", "x_min", "left", "x0", "start_x"), "x1"),
-    **dict.fromkeys(("y1", "ymin", "y_min", "top", "y0", "start_y"), "y1"),
-    **dict.fromkeys(("x2", "xmax", "x_max", "right", "end_x"), "x2"),
-    **dict.fromkeys(("y2", "ymax", "y_max", "bottom", "end_y"), "y2"),
+    **dict.fromkeys(("x1", "xmin", "x_min", "min_x", "left", "x0", "start_x"), "x1"),
+    **dict.fromkeys(("y1", "ymin", "y_min", "min_y", "top", "y0", "start_y"), "y1"),
+    **dict.fromkeys(("x2", "xmax", "x_max", "max_x", "right", "end_x"), "x2"),
+    **dict.fromkeys(("y2", "ymax", "y_max", "max_y", "bottom", "end_y"), "y2"),
     **dict.fromkeys(("cx", "x_center", "center_x", "xc", "x_centre", "xcenter"), "cx"),
     **dict.fromkeys(("cy", "y_center", "center_y", "yc", "y_centre", "ycenter"), "cy"),
     **{"x": "x", "y": "y", "width": "w", "w": "w", "height": "h", "h": "h"},
@@ -90,9 +93,11 @@ ACTIONS = re.compile(
 _SQUEEZED = re.compile(r"[\s-]+")
 _SOME_BOX = re.compile(
     r"(?:[a-z0-9]{1,20}_)?(?:bbox|bounding_?box)"
-    r"(?:_(?!(?:format|type|mode|order|units?|count|id|colou?r|label|area|score|confidence)$)[a-z0-9]{1,20})?"
+    r"(?:_(?!(?:format|type|mode|order|units?|count|id|colou?r|label|area|score|confidence|angle|rotation|theta)$)[a-z0-9]{1,20})?"
 )
 """Keys of boxes that the table of formats does not name: `bbox_pixels`, `person_bbox`."""
+_SOME_LABEL = re.compile(r"[a-z0-9]{1,20}_(?:label|class|category)")
+"""Keys of labels that are not listed: `block_label`."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _NUMBERED = re.compile(r"_?[0-9]+$")
 _END_OF_STROKE = re.compile(r"(?:start|end)_")
@@ -144,8 +149,17 @@ class Keys:
             if name in self.known:
                 is_word = self.known[name].role == "shape" and name.isalpha() and name != "bbox"
                 return _OTHER if is_word and key != key.lower() and key != name else self.known[name]
+        if meaning_of(key) == "shape":  # four corners, or centre, size and angle
+            return FieldMeaning("shape", kind="polygon" if self.requested == "polygon" else "oriented")
         other = self.known["bbox"] if _SOME_BOX.fullmatch(lower) else _OTHER
+        if _SOME_LABEL.fullmatch(lower):
+            other = self.known["label"]
         return self.squeezed.get(lower.replace("_", ""), other)
+
+    def fact(self, key: str) -> Meaning:
+        """Return whether a key turns a box, places it in an image or states its unit; "" for other keys."""
+        meaning = meaning_of(key.removeprefix("bbox_")) if self[key].role in ("other", "list") else ""
+        return meaning if meaning in ("turn", "place", "unit") else ""
 
     def stem(self, key: str) -> str:
         """Return a key without its number, `start` or `end`, if repeating it begins another object; else ""."""
@@ -257,12 +271,23 @@ def box_of_sides(sides: Mapping[str, Value]) -> list[Value]:
     return []
 
 
+def stated_value(item: Field) -> float | str | None:
+    """Return the value of a field that is one number or one text."""
+    if item.text is not None:
+        return item.text
+    flat = [number for group in item.groups for number, _, _ in group]
+    return flat[0] if len(flat) == 1 else None
+
+
 def add_record(record: Record, builder: AnswerBuilder, keys: Keys, end: int, partial: bool = False) -> None:
     """Turn a closed or cut-off record into objects or drops.
 
     A key that repeats begins another object; labels go with the shapes of their part of the record.
     """
     span = (record.start, end)
+    for item in record.fields:
+        if keys.fact(item.key) == "place" and (stated := stated_value(item)) is not None:
+            builder.places.append((*span, f"{stated:g}" if isinstance(stated, float) else stated))
     parts = _parts(record.fields, keys)
     if partial and len(record.fields) > 1 and all(keys.label_of(item.key) and item.groups for item in record.fields):
         parts = [record.fields[:-1], record.fields[-1:]]  # {"cat": [1, 2, 3, 4], "dog": [5: each key is an object
@@ -303,15 +328,24 @@ class _Part:
         self.label_is_weak = False
         self.labels: list[str] = []
         self.is_call = any(item.key in _CALLS for item in fields)
-        self.score: float | None = None
+        self.score: Confidence | None = None
         self.shapes: list[tuple[Field, FieldMeaning]] = []
         self.others: list[Field] = []
         self.fields = fields
         self.repairs = record.repairs
         self.numbers = 0
+        self.turns: dict[str, float | str] = {}
+        self.units: dict[str, float | str] = {}
         for item in fields:
             meaning = keys[item.key]
             role = meaning.role
+            fact = keys.fact(item.key)
+            if fact and (stated := stated_value(item)) is not None:
+                if fact == "turn":
+                    self.turns[item.key] = stated
+                elif fact == "unit":
+                    self.units[item.key] = stated
+                continue
             if role == "label" and item.text and item.key == "type" and ACTIONS.fullmatch(item.text):
                 self.is_call = True
             elif item.texts and role in ("label", "labels"):
@@ -333,6 +367,9 @@ class _Part:
 
     def add(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool, quiet: bool) -> None:
         """Add the objects or drops of this part; `quiet` leaves out the drop of a part without coordinates."""
+        if self.shapes and not partial and all(_is_absent(item) for item, _ in self.shapes):
+            builder.explicit_empty = True  # {"label": "cat", "bbox": null}
+            return
         shapes = [(item, meaning) for item, meaning in self.shapes if any(item.groups) or item.invalid]
         for item in self.fields:
             if self.keys[item.key].role in ("side", "label", "score") and sum(map(len, item.groups)) > 1:
@@ -407,20 +444,21 @@ class _Part:
     ) -> None:
         groups = [group for group in item.groups if group]
         flat = [value for group in groups for value in group]
+        kind = "box" if self.turns and meaning.kind == "any" else meaning.kind
         tokens = sum(value[1] is not None for value in flat)
-        expected = GEOMETRIES["box" if meaning.kind == "any" else meaning.kind]
+        expected = GEOMETRIES["box" if kind == "any" else kind]
         is_whole = tokens and not item.invalid and expected.fixed and len(flat) == expected.least
         if not (item.done or is_whole) and (partial or not item.invalid):
             builder.drop("truncated" if partial else "stray_text", *span)
         elif len(flat) >= MAX_NUMBERS:
             builder.drop("wrong_arity", *span)
         elif item.invalid or tokens not in (0, len(flat)):
-            for _ in range(max(1, len(_shapes(item, meaning.kind, builder.geometry)))):
+            for _ in range(max(1, len(_shapes(item, kind, builder.geometry)))):
                 builder.drop("invalid_coordinate", *span)
         else:
             label = self.name if self.label is None or (self.label_is_weak and self.name) else self.label
             rectangle = any(other.key == "shape_type" and other.text == "rectangle" for other in self.fields)  # LabelMe
-            shapes = _shapes(item, "box" if rectangle else meaning.kind, builder.geometry)
+            shapes = _shapes(item, "box" if rectangle else kind, builder.geometry)
             labels = self.labels if len(self.labels) == len(shapes) else [label] * len(shapes)
             if labels is not self.labels and self.labels:
                 builder.drop("ambiguous", *span)  # which label belongs to which box
@@ -451,8 +489,64 @@ class _Part:
                     own_scale = None
                 else:
                     order = "yx"
-        placed = geometry, order, own_scale, self.repairs, builder.start_count - 1, partial, self.score
+        turn = 0.0
+        if geometry == "oriented" and len(group) == 5:  # centre, size and angle
+            self.turns = {"rotation": group[4][0]}
+            geometry, group, order = "box", group[:4], "cxcywh"
+        if geometry == "box" and self.turns:
+            turn = self._turn(builder)
+        if geometry == "oriented" and len(group) == 4 and self.turns:
+            builder.drop("turned", *span)  # which four numbers they are is not known
+            return
+        if self.units and _PERCENT.issuperset(str(value).lower() for value in self.units.values()):
+            group = [(number, number / 100, None) for number, _, _ in group]
+        elif geometry == "box" and self.units and not self._agrees(builder, order, group):
+            builder.drop("other_unit", *span)
+            return
+        placed = geometry, order, own_scale, self.repairs, builder.start_count - 1, partial, self.score, turn
         builder.add_values(label, group, span, *placed)
+
+    def _turn(self, builder: AnswerBuilder) -> float:
+        """Return the angle in degrees that the fields state, NaN if it, or its unit, is not known."""
+        angles: dict[str, float] = {}
+        for name, value in self.turns.items():
+            found = _ANGLE.fullmatch(value) if isinstance(value, str) else None
+            if found is not None:
+                unit = {"d": "angle_deg", "\u00b0": "angle_deg", "r": "angle_rad"}.get((found[2] or "")[:1].lower())
+                angles[unit or name] = float(found[1])
+            elif isinstance(value, float):
+                angles[name] = value
+            elif any(map(str.isdigit, value)):
+                return math.nan
+        try:
+            return turn_of(angles, builder.largest_turn)
+        except InputError:
+            return math.nan
+
+    def _agrees(self, builder: AnswerBuilder, order: str, group: Sequence[Value]) -> bool:
+        """Return whether numbers are read in the unit and order that the fields state."""
+        scale = builder.scale
+        small = all(number <= 1 for number, _, _ in group)
+        unit: Unit = "pixels" if scale.pixels or scale.x != 1000 else "thousandths"
+        stated = {name: _BOOLEANS.get(str(value).lower(), value) for name, value in self.units.items()}
+        try:
+            check_unit(stated, _ORDERS.get(order, "xyxy"), "fractions" if small else unit)
+        except InputError:
+            return False
+        return True
+
+
+_ANGLE = re.compile(rf"\s*({NUMBER})\s*(\u00b0|deg\w*|rad\w*)?\s*", re.IGNORECASE)
+_BOOLEANS = {"true": True, "false": False}
+_ORDERS: dict[str, Order] = {"xywh": "xywh", "cxcywh": "cxcywh"}
+_PERCENT = frozenset(("percent", "percentage", "%"))
+
+
+def _is_absent(item: Field) -> bool:
+    """Return whether the value of a shape says that there is none: `null`, `"none"` or an empty list."""
+    if any(item.groups):
+        return False
+    return (item.text or "").strip().lower() in NOTHING or (item.done and not item.invalid)
 
 
 def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:
@@ -465,7 +559,7 @@ def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry
 _STATED = re.compile(rf"({NUMBER})({PERCENT})?")
 
 
-def _score(item: Field) -> float | None:
+def _score(item: Field) -> Confidence | None:
     """Return a confidence, given as a share or in per cent."""
     if item.text is not None:
         found = _STATED.fullmatch(item.text.strip())
@@ -475,4 +569,4 @@ def _score(item: Field) -> float | None:
     if value is None:
         return None
     share = value[1] if value[1] is not None else value[0] / (100 if value[0] > 1 else 1)
-    return share if 0 <= share <= 1 else None
+    return Confidence(share, None if value[1] is not None else value[0]) if 0 <= share <= 1 else None

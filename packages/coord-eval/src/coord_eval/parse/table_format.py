@@ -72,7 +72,7 @@ class TableParser:
         roles = [keys[name].role for name in header]
         named = "label" in roles
         for name, role, cell in zip(header, roles, cells, strict=False):
-            if role == "label":
+            if role == "label" or (keys.fact(name) and cell):
                 record.fields.append(Field(name, text=cell, done=True))
             elif role in ("other", "list"):
                 # The first column of words names the objects if no column says that it does.

@@ -97,6 +97,8 @@ def read_label(words: str, phrase: bool = False, listed: bool = False) -> Label:
         repair, text = "label_trimmed", text[role.end() :]
     if lead and (place := _AT.search(text)):
         repair, text = "label_trimmed", text[: place.start()]  # - A man at [1, 2, 3, 4]
+    if text[:1] in "\"'" and text.count(text[:1]) == 1:
+        repair, text = "label_trimmed", text[1:]  # a quote that nothing closes
     colon = re.search(r"[:\uff1a]\W*$", text) is not None
     text = _bare(text)
     if "|" in text:  # cells of a table row: the one with words

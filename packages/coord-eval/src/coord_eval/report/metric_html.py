@@ -161,7 +161,7 @@ def score_curve(evaluation: Evaluation) -> str:
         drawn.axes.plot([best.value], [best.f1], marker="o", markersize=8, color=PALETTE[0])
         drawn.axes.set(ylim=(0, 1.02), xlabel="score threshold")
         if scores.min() >= 0 and scores.max() <= 1:
-            drawn.axes.set_xlim(-0.02, 1.02)
+            drawn.axes.set(xlim=(-0.02, 1.02))
     return figure(drawn.svg, caption + ("; bands: 95 % intervals over images" if evaluation.intervals else ""))
 
 
@@ -173,7 +173,8 @@ def reliability(evaluation: Evaluation) -> str:
     caption = f"reliability; expected calibration error {found['ece']:.3f}"
     with chart(caption, width=560, height=300) as drawn:
         drawn.axes.plot([0, 1], [0, 1], color=INK, linestyle="--", linewidth=1)
-        drawn.axes.plot(*zip(*(row[3:5] for row in found["bins"]), strict=True), marker="o", color=PALETTE[0])
+        scores, hits = zip(*(row[3:5] for row in found["bins"]), strict=True)
+        drawn.axes.plot(scores, hits, marker="o", color=PALETTE[0])
         drawn.axes.set(xlim=(-0.02, 1.02), ylim=(0, 1.02), xlabel="mean score", ylabel="share of hits at IoU .50")
     return figure(drawn.svg, caption)
 

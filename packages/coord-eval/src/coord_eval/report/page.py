@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
 from coord_eval.report.distributions import distribution_charts
 from coord_eval.report.findings import costly_errors, findings_html
 from coord_eval.report.images import choose_images, f1_of_images, images_html
-from coord_eval.report.plot import MatplotlibMissingError
 from coord_eval.report.shown import Shown, all_shown, shown_of
 
 
@@ -80,7 +79,7 @@ def _metric_sections(evaluation: Evaluation) -> list[str]:
     leading = {shown_of(row.name).section for row in METRICS.values() if any(f.headline for f in row.figures)}
     parts = []
     for title, rows in sorted(contents.items(), key=lambda item: item[0] not in leading):
-        pieces = [html for row in rows if row.html and (html := _shown(row.html, evaluation))]
+        pieces = [html for row in rows if row.html and (html := row.html(evaluation))]
         mains = [row.main(evaluation) for row in rows if row.main]
         if pieces:
             folded = title not in leading and not any("<figure" in html or "matrix" in html for html in pieces)
@@ -89,16 +88,8 @@ def _metric_sections(evaluation: Evaluation) -> list[str]:
 
 
 def _distributions(evaluation: Evaluation) -> str:
-    shown = _shown(distribution_charts, evaluation) if evaluation.has_boxes else ""
+    shown = distribution_charts(evaluation) if evaluation.has_boxes else ""
     return section("Where the boxes lie", shown, f"mean IoU {number(evaluation.mean_iou)}") if shown else ""
-
-
-def _shown(html: Callable[[Evaluation], str], evaluation: Evaluation) -> str:
-    """Return what the report shows of a metric; in place of a chart that cannot be drawn, the reason."""
-    try:
-        return html(evaluation)
-    except MatplotlibMissingError as missing:
-        return f"<p>{safe(missing)}</p>"
 
 
 def _intervals(evaluation: Evaluation) -> str:

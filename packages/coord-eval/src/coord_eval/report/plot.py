@@ -1,38 +1,248 @@
-"""Charts as static SVG text, drawn with matplotlib in the colours and fonts of the report.
+"""Charts as static SVG text, in the colours and fonts of the report.
 
-The output is deterministic: no date, no random ids, coordinates truncated to hundredths of a pixel. matplotlib is
-imported with the first chart, not by `import coord_eval`, and its global settings do not change.
+The output is deterministic: no date, no ids, coordinates in hundredths of a pixel. The few kinds of marks that pages
+need are drawn here, since loading a library of charts would take longer than scoring a small set.
 """
 
 from __future__ import annotations
 
-import io
-import re
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError
 from coord_codec.html import PALETTE, printable, safe
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_LINES = ("-", "--", ":", "-.")
-"""Line styles, the next one for each round of the palette."""
+_DASHES = {"-": "", "--": "6 3", ":": "1.5 3", "-.": "7 3 1.5 3"}
+"""Strokes and gaps of line styles, the next one for each round of the palette."""
 INK = "#5c6878"
 """Default colour of axes and text: the page's colour of secondary text."""
+_FONT = 11
+_LETTER = 6.1
+"""Mean width of a letter in pixels."""
+_ROW = 18
+_MARKERS = {
+    "s": ((-1, -1), (1, -1), (1, 1), (-1, 1)),
+    "^": ((-1, 1), (0, -1), (1, 1)),
+    "v": ((-1, -1), (1, -1), (0, 1)),
+    "D": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    "o": tuple((math.sin(a * math.pi / 8), math.cos(a * math.pi / 8)) for a in range(16)),
+}
+"""Corners of markers around the origin."""
+Points = list[tuple[float, float]]
 
 
-class MatplotlibMissingError(InputError):
-    """A chart was asked for and matplotlib, which draws it, is not installed."""
+@dataclass(frozen=True)
+class _Mark:
+    """Points [P, 2] in the unit of the data, and how they are drawn; `nan` divides a line."""
 
-    def __init__(self) -> None:
-        super().__init__("charts need matplotlib, which is not installed: pip install matplotlib")
+    points: np.ndarray
+    style: str
+    closed: bool = False
+    marker: str = ""
+    size: float = 0.0
+
+
+@dataclass
+class Panel:
+    """One panel of a chart: marks, limits and labels, with the names of matplotlib's methods.
+
+    Series take their colours from `PALETTE`, lines and areas independently, unless `color` is given.
+    """
+
+    ink: str = INK
+    _marks: list[_Mark] = field(default_factory=list)
+    _legend: list[tuple[str, str, bool]] = field(default_factory=list)
+    _settings: dict[str, Any] = field(default_factory=dict)
+    _lines: int = 0
+    _areas: int = 0
+
+    def plot(
+        self,
+        xs: Any,
+        ys: Any,
+        style: str = "",
+        *,
+        color: str = "",
+        label: str = "",
+        linestyle: str = "",
+        linewidth: float = 2,
+        marker: str | None = None,
+        markersize: float = 4.5,
+    ) -> None:
+        """Draw a line through points, with a marker at each; `style` or `linestyle` is `-`, `--`, `:` or `-.`."""
+        again, slot = divmod(self._lines, len(PALETTE))
+        if not color:
+            self._lines += 1
+        line = style or linestyle or list(_DASHES)[again % len(_DASHES) if not color else 0]
+        colour = color or PALETTE[slot]
+        drawn = _stroke(colour, linewidth, line)
+        points = np.column_stack([np.asarray(xs, np.float64), np.asarray(ys, np.float64)])
+        self._marks.append(_Mark(points, drawn))
+        if marker and marker in _MARKERS:
+            self._marks.append(_Mark(points, f"fill: {colour}", True, marker, markersize / 2))
+        self._name(label, drawn, is_area=False)
+
+    def fill_between(
+        self, xs: Any, low: Any, high: Any = 0, *, color: str = "", alpha: float = 1, label: str = ""
+    ) -> None:
+        """Fill the area between two lines."""
+        x = np.asarray(xs, np.float64)
+        sides = [np.broadcast_to(np.asarray(side, np.float64), x.shape) for side in (low, high)]
+        points = np.concatenate([np.column_stack([x, sides[0]]), np.column_stack([x, sides[1]])[::-1]])
+        self._area(points, color, alpha, label)
+
+    def stairs(
+        self,
+        values: Any,
+        edges: Any,
+        *,
+        color: str = "",
+        label: str | None = None,
+        fill: bool = False,
+        linewidth: float = 2,
+        linestyle: str = "-",
+    ) -> None:
+        """Draw values over the intervals between edges, filled or as an outline."""
+        heights = np.concatenate([[0.0], np.repeat(np.asarray(values, np.float64), 2), [0.0]])
+        points = np.column_stack([np.repeat(np.asarray(edges, np.float64), 2), heights])
+        if fill:
+            self._area(points, color, 1, label or "")
+        else:
+            self.plot(points[:, 0], points[:, 1], linestyle, color=color, label=label or "", linewidth=linewidth)
+
+    def bar(self, xs: Any, heights: Any, width: float = 0.8, *, color: str = "", label: str = "") -> None:
+        """Draw a bar from 0 at each place."""
+        colour = color or self._next_area()
+        for x, height in zip(xs, heights, strict=True):
+            self._area(_rectangle(x - width / 2, 0, x + width / 2, height), colour, 1, "")
+        self._name(label, _fill(colour, 1), is_area=True)
+
+    def barh(self, y: float, width: float, height: float = 0.8, *, left: float, color: str, alpha: float = 1) -> None:
+        """Draw one bar along x."""
+        self._area(_rectangle(left, y - height / 2, left + width, y + height / 2), color, alpha, "")
+
+    def hlines(self, y: float, low: float, high: float, *, colors: str, linewidth: float = 2) -> None:
+        """Draw one line along x."""
+        self._marks.append(_Mark(np.array([[low, y], [high, y]], np.float64), _stroke(colors, linewidth, "-")))
+
+    def vlines(self, x: float, low: float, high: float, *, colors: str, linewidth: float = 2) -> None:
+        """Draw one line along y."""
+        self._marks.append(_Mark(np.array([[x, low], [x, high]], np.float64), _stroke(colors, linewidth, "-")))
+
+    def axvline(self, x: float, *, color: str, linestyle: str = "-", linewidth: float = 1) -> None:
+        """Draw a line across the panel."""
+        self._marks.append(_Mark(np.array([[x, -np.inf], [x, np.inf]]), _stroke(color, linewidth, linestyle)))
+
+    def set(self, **settings: Any) -> None:
+        """Set `title`, `xlabel`, `ylabel`, the limits `xlim` and `ylim`, or the places `xticks` and `yticks`."""
+        self._settings |= settings
+
+    def set_yticks(self, places: Sequence[float], labels: Sequence[str]) -> None:
+        """Set the places along y and their labels, without lines across the panel."""
+        self._settings |= {"yticks": places, "ylabels": labels}
+
+    def _area(self, points: np.ndarray, color: str, alpha: float, label: str) -> None:
+        style = _fill(color or self._next_area(), alpha)
+        self._marks.append(_Mark(points, style, closed=True))
+        self._name(label, style, is_area=True)
+
+    def _next_area(self) -> str:
+        self._areas += 1
+        return PALETTE[(self._areas - 1) % len(PALETTE)]
+
+    def _name(self, label: str, style: str, *, is_area: bool) -> None:
+        if label:
+            self._legend.append((label, style, is_area))
+
+    def render(self, left: float, width: float, height: float) -> str:
+        """Return the elements of the panel, which begins at `left` and is so wide and high."""
+        x_low, x_high = self._limits("xlim", 0)
+        y_low, y_high = self._limits("ylim", 1)
+        labels = self._settings.get("ylabels")
+        y_ticks = self._settings.get("yticks", None)
+        y_ticks = _nice(y_low, y_high, max(int(height / 45), 2)) if y_ticks is None else list(y_ticks)
+        y_texts = _texts(y_ticks) if labels is None else [str(label) for label in labels]
+        x_ticks = self._settings.get("xticks", None)
+        x_ticks = _nice(x_low, x_high, max(int(width / 90), 2)) if x_ticks is None else list(x_ticks)
+
+        # Room for what stands around the marks
+        legend = self._legend_rows(width)
+        begin = left + 10 + _LETTER * max(map(len, y_texts), default=0) + _ROW * bool(self._settings.get("ylabel"))
+        end = left + width - 14
+        top = 8 + _ROW * bool(self._settings.get("title"))
+        below = 20 + _ROW * bool(self._settings.get("xlabel")) + _ROW * len(legend)
+        bottom = max(height - below, top + 1)
+
+        def place(points: np.ndarray) -> Points:
+            x = begin + (points[:, 0] - x_low) / (x_high - x_low) * (end - begin)
+            y = bottom - (points[:, 1] - y_low) / (y_high - y_low) * (bottom - top)
+            return list(zip(x.tolist(), np.clip(y, -height, 2 * height).tolist(), strict=True))
+
+        grid = [] if labels is not None else [place(np.array([[x_low, y], [x_high, y]])) for y in y_ticks]
+        parts = [_path(line, f"fill: none; stroke: {self.ink}; stroke-opacity: 0.2") for line in grid]
+        # An element of its own cuts off what lies beyond the limits.
+        frame = f'x="{_short(begin)}" y="{_short(top - 4)}" width="{_short(end - begin)}"'
+        view = f"{_short(begin)} {_short(top - 4)} {_short(end - begin)} {_short(bottom - top + 8)}"
+        parts.append(f'<svg {frame} height="{_short(bottom - top + 8)}" viewBox="{view}">')
+        for mark in self._marks:
+            points = place(mark.points)
+            if mark.marker:
+                for x, y in points:
+                    corners = [(x + mark.size * dx, y + mark.size * dy) for dx, dy in _MARKERS[mark.marker]]
+                    parts.append(_path(corners, mark.style, closed=True))
+            else:
+                parts.append(_path(points, mark.style, mark.closed))
+        parts.append("</svg>")
+        parts.append(_path([(begin, bottom), (end, bottom)], f"fill: none; stroke: {self.ink}"))
+        middle = (begin + end) / 2
+        if title := self._settings.get("title"):
+            parts.append(self._text(middle, top - 10, title, "middle", bold=True))
+        for tick, text in zip(x_ticks, _texts(x_ticks), strict=True):
+            ((x, _),) = place(np.array([[tick, y_low]], np.float64))
+            parts.append(self._text(x, bottom + 15, text, "middle"))
+        if label := self._settings.get("xlabel"):
+            parts.append(self._text(middle, bottom + 31, label, "middle"))
+        if label := self._settings.get("ylabel"):
+            turned = f'transform="rotate(-90 {_short(left + 12)} {_short((top + bottom) / 2)})"'
+            parts.append(self._text(left + 12, (top + bottom) / 2, label, "middle", turned))
+        for row, entries in enumerate(legend):
+            x, y = middle - sum(_entry(label) for label, _, _ in entries) / 2, height - _ROW * (len(legend) - row) + 9
+            for label, style, is_area in entries:
+                sample = _rectangle(x, y - 4, x + 20, y + 4) if is_area else np.array([[x, y], [x + 20, y]])
+                parts.append(_path([(a, b) for a, b in sample.tolist()], style, is_area))
+                parts.append(self._text(x + 26, y + 4, label, "start"))
+                x += _entry(label)
+        for tick, text in zip(y_ticks, y_texts, strict=True):
+            ((_, y),) = place(np.array([[x_low, tick]], np.float64))
+            parts.append(self._text(begin - 6, y + 4, text, "end"))
+        return "\n".join(parts)
+
+    def _limits(self, name: str, axis: int) -> tuple[float, float]:
+        if (given := self._settings.get(name)) is not None:
+            return float(given[0]), float(given[1])
+        values = np.concatenate([mark.points[:, axis] for mark in self._marks] or [np.zeros(0)])
+        values = values[np.isfinite(values)]
+        low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
+        margin = 0.05 * (high - low) or 0.5
+        starts_at_0 = low == 0 and axis == 1 and any(mark.closed and not mark.marker for mark in self._marks)
+        return (low if starts_at_0 else low - margin), high + margin
+
+    def _legend_rows(self, width: float) -> list[list[tuple[str, str, bool]]]:
+        rows: list[list[tuple[str, str, bool]]] = []
+        for entry in self._legend:
+            if not rows or sum(_entry(label) for label, _, _ in rows[-1]) + _entry(entry[0]) > width:
+                rows.append([])
+            rows[-1].append(entry)
+        return rows
+
+    def _text(self, x: float, y: float, text: object, anchor: str, more: str = "", *, bold: bool = False) -> str:
+        weight = ' font-weight="bold"' if bold else ""
+        place = f'x="{_short(x)}" y="{_short(y)}" text-anchor="{anchor}"'
+        return f'<text {place} font-size="{_FONT}" fill="{self.ink}"{weight} {more}>{safe(printable(str(text)))}</text>'
 
 
 @dataclass
@@ -40,26 +250,25 @@ class Chart:
     """Panels to draw in, and the finished SVG.
 
     Attributes:
-        panels: the matplotlib `Axes` of each panel, from left to right
+        panels: the panels, from left to right
         svg: an `<svg>` element; empty until the `with` block of `chart` ends
     """
 
-    panels: tuple[Axes, ...]
+    panels: tuple[Panel, ...]
     svg: str = ""
 
     @property
-    def axes(self) -> Axes:
+    def axes(self) -> Panel:
         """The first panel."""
         return self.panels[0]
 
 
 @contextmanager
 def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220, ink: str = INK) -> Iterator[Chart]:
-    """Draw on matplotlib axes and get an SVG element, for a page or a file of its own.
+    """Draw in panels and get an SVG element, for a page or a file of its own.
 
-    Series take their colours from `PALETTE`, lines and filled areas independently: set `color` if a panel has both.
-    After nine lines the line style changes. A panel whose series have a `label` gets a legend below it. Text is not
-    parsed as mathematics, and text from a model or a file is escaped.
+    After nine lines the line style changes. A panel whose series have a `label` gets a legend below it. Text from a
+    model or a file is escaped.
 
     Args:
         alt: description for screen readers
@@ -69,34 +278,24 @@ def chart(alt: str, *, panels: int = 1, width: float = 460, height: float = 220,
         ink: colour of axes and text. The default is for a page, whose style then sets the colours of a light or a
             dark theme; `"#888888"` is legible on both, for a file of its own
 
-    Raises:
-        MatplotlibMissingError: matplotlib is not installed
-
     Example:
         >>> with chart("F1 against score threshold") as drawn:
-        ...     line = drawn.axes.plot([0.1, 0.5, 0.9], [0.4, 0.7, 0.2], marker="o", label="F1")
-        ...     band = drawn.axes.fill_between([0.1, 0.5, 0.9], [0.3, 0.6, 0.1], [0.5, 0.8, 0.3], alpha=0.2)
+        ...     drawn.axes.plot([0.1, 0.5, 0.9], [0.4, 0.7, 0.2], marker="o", label="F1")
+        ...     drawn.axes.fill_between([0.1, 0.5, 0.9], [0.3, 0.6, 0.1], [0.5, 0.8, 0.3], alpha=0.2)
         >>> drawn.svg[:4]
         '<svg'
     """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MatplotlibMissingError from error
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(_style(ink))
-        figure = Figure(figsize=(width * panels / 72, height / 72), dpi=72, layout="constrained")
-        parts = figure.subfigures(1, panels, squeeze=False)[0]
-        drawn = Chart(tuple(part.subplots() for part in parts))
-        yield drawn
-        for part, axes in zip(parts, drawn.panels, strict=True):
-            handles, labels = axes.get_legend_handles_labels()
-            if handles:
-                fitting = int(width / (36 + 6.5 * max(map(len, labels))))
-                part.legend(handles, labels, loc="outside lower center", ncols=max(1, min(len(labels), fitting)))
-        drawn.svg = _themed(_svg(figure, alt)) if ink == INK else _svg(figure, alt)
+    drawn = Chart(tuple(Panel(ink) for _ in range(panels)))
+    yield drawn
+    parts = [panel.render(place * width, width, height) for place, panel in enumerate(drawn.panels)]
+    whole = f"{width * panels:g} {height:g}"
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {whole}" '
+        f'style="width:100%;max-width:{width * panels:g}px" role="img" aria-label="{safe(printable(alt))}" '
+        'font-family="system-ui, -apple-system, Roboto, sans-serif" stroke-linejoin="round">'
+    )
+    svg = "\n".join([opening, *parts, "</svg>"])
+    drawn.svg = _themed(svg) if ink == INK else svg
 
 
 def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str:
@@ -113,16 +312,15 @@ def forest_plot(rows: Mapping[str, tuple[float, float, float]], alt: str) -> str
     with chart(alt, width=420, height=60 + 26 * len(rows)) as drawn:
         for place, (value, low, high) in enumerate(rows.values()):
             colour = INK if low <= 0 <= high else PALETTE[0] if value > 0 else PALETTE[1]
-            drawn.axes.hlines(place, low, high, colors=colour, linewidth=2)
+            drawn.axes.hlines(place, low, high, colors=colour)
             drawn.axes.plot([value], [place], marker="o", markersize=7, color=colour)
-        drawn.axes.axvline(0, color=INK, linestyle="--", linewidth=1)
-        drawn.axes.locator_params(axis="x", nbins=4)  # labels of small differences are long
+        drawn.axes.axvline(0, color=INK, linestyle="--")
         drawn.axes.set_yticks(range(len(rows)), list(rows))
-        drawn.axes.set_ylim(len(rows) - 0.5, -0.5)
+        drawn.axes.set(ylim=(len(rows) - 0.5, -0.5))
     return drawn.svg
 
 
-def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]]) -> None:
+def box_rows(axes: Panel, samples: Mapping[str, Sequence[float]]) -> None:
     """Draw a horizontal box plot with one row for each sample, the first at the top.
 
     The line extends from the 5th to the 95th percentile and the box from the first to the third quartile; the thick
@@ -140,58 +338,57 @@ def box_rows(axes: Axes, samples: Mapping[str, Sequence[float]]) -> None:
             axes.barh(row, third - first, 0.5, left=first, color=colour, alpha=0.3)
             axes.vlines(median, row - 0.35, row + 0.35, colors=colour, linewidth=3)
     axes.set_yticks(range(len(samples)), list(samples))
-    axes.set_ylim(len(samples) - 0.5, -0.5)
-    axes.grid(visible=False)
+    axes.set(ylim=(len(samples) - 0.5, -0.5))
 
 
-def _style(ink: str) -> dict[Any, Any]:
-    from matplotlib.rcsetup import cycler
-
-    return {
-        "axes.prop_cycle": cycler(linestyle=_LINES) * cycler(color=PALETTE),
-        **dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "text.color"), ink),
-        **dict.fromkeys(("xtick.color", "ytick.color", "grid.color"), ink),
-        **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "axes.labelsize", "legend.fontsize"), 11),
-        **dict.fromkeys(("axes.spines.top", "axes.spines.right", "axes.spines.left"), False),
-        **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
-        **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none"),
-        "axes.titlesize": 12,
-        "axes.titleweight": "bold",
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "axes.axisbelow": True,
-        "grid.alpha": 0.2,
-        "lines.linewidth": 2,
-        "lines.markersize": 4.5,
-        "legend.frameon": False,
-        "text.parse_math": False,
-        "font.sans-serif": ["DejaVu Sans"],
-        "svg.fonttype": "none",
-        "svg.hashsalt": "coord_eval",
-    }
+def _nice(low: float, high: float, most: int) -> list[float]:
+    """Return at most about so many round places between two limits."""
+    span = abs(high - low)
+    raw = span / most
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * (1 - 1e-9))
+    first = math.ceil(min(low, high) / step - 1e-9)
+    last = math.floor(max(low, high) / step + 1e-9)
+    return [step * n for n in range(first, last + 1)]
 
 
-def _svg(figure: Figure, alt: str) -> str:
-    """Render to an element that can occur several times in one page, without declarations, group ids or style sheet."""
-    from matplotlib.text import Text
+def _texts(ticks: Sequence[float]) -> list[str]:
+    """Return numbers with as many decimals as all of them need."""
+    for decimals in range(7):
+        if all(abs(round(tick, decimals) - tick) <= 1e-9 * max(abs(tick), 1e-6) for tick in ticks):
+            return [f"{tick + 0.0:.{decimals}f}" for tick in ticks]
+    return [f"{tick:.3g}" for tick in ticks]
 
-    for text in figure.findobj(Text):
-        text.set_text(printable(text.get_text()))
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    svg = buffer.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r'<g id="[\w.]+"(/?)>', r"<g\1>", svg)
-    svg = re.sub(r"<[^>]+>", _short_tag, svg).replace("<g/>", "")
-    svg = re.sub(r"\s*\n\s*", "\n", svg)
-    width, height = figure.get_size_inches() * figure.dpi
-    opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" class="chart" '
-        f'viewBox="0 0 {width:g} {height:g}" style="width:100%;max-width:{width:g}px" role="img" '
-        f'aria-label="{safe(alt)}" font-family="system-ui, -apple-system, Roboto, sans-serif" '
-        'stroke-linejoin="round">'
-    )
-    return opening + svg[svg.index(">") + 1 :].strip()
+
+def _rectangle(x1: float, y1: float, x2: float, y2: float) -> np.ndarray:
+    return np.array([[x1, y1], [x2, y1], [x2, y2], [x1, y2]], np.float64)
+
+
+def _entry(label: str) -> float:
+    return 44 + _LETTER * len(label)
+
+
+def _stroke(colour: str, width: float, line: str) -> str:
+    dashes = f"; stroke-dasharray: {_DASHES[line]}" if _DASHES[line] else ""
+    return f"fill: none; stroke: {colour}; stroke-width: {width:g}{dashes}"
+
+
+def _fill(colour: str, alpha: float) -> str:
+    return f"fill: {colour}" + (f"; fill-opacity: {alpha:g}" if alpha < 1 else "")
+
+
+def _path(points: Points, style: str, closed: bool = False) -> str:
+    """Return a path, of which points that are no numbers are left out."""
+    moves, is_new = [], True
+    for x, y in points:
+        if math.isfinite(x) and math.isfinite(y):
+            moves.append(f"{'M' if is_new else 'L'} {_short(x)} {_short(y)}")
+        is_new = not (math.isfinite(x) and math.isfinite(y))
+    return f'<path d="{" ".join(moves)}{" Z" if closed else ""}" style="{style}"/>'
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def _themed(text: str) -> str:
@@ -199,10 +396,3 @@ def _themed(text: str) -> str:
     for place, colour in enumerate(PALETTE):
         text = text.replace(colour, f"var(--s{place},{colour})")
     return text.replace(INK, "currentColor")
-
-
-def _short_tag(match: re.Match[str]) -> str:
-    """Shorten one tag: two decimals for coordinates, no line breaks in paths, no fonts of its own."""
-    tag = re.sub(r"(\.\d\d)\d+", r"\1", match[0])
-    tag = re.sub(r" ?font-family: [^;\"]*;| transform=\"rotate\(-?0 [^\"]*\"", "", tag)
-    return re.sub(r"\s+", " ", tag).replace(' "', '"')

@@ -71,7 +71,7 @@ def apply_decisions(decisions: str | Path, ground_truth: str | Path, out: str | 
             "name the reviewed file, or review it again"
         )
     plan = _Plan(truth, chosen, str(decisions))
-    text = _coco(file, annotations, plan) if annotations.tables is not None else _instances(file, annotations, plan)
+    text = _coco(file, annotations, plan) if annotations.table is not None else _instances(file, annotations, plan)
     counts = Counter(item.decision for item in chosen.decisions)
     listed = {
         "ground_truth": {"file": file.path.name, "digest": chosen.ground_truth},
@@ -152,18 +152,17 @@ def _coco(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
             )
         return number[item.answer.desc]
 
-    tables = annotations.tables
-    assert tables is not None
     rows = []
-    for n, (record, row) in enumerate(zip(document["annotations"], tables.annotations, strict=True)):
+    columns = document["annotations"], plan.truth.image_N.tolist(), plan.truth.category_N.tolist()
+    for n, (record, image, category) in enumerate(zip(*columns, strict=True)):
         item = plan.of_row.get(n)
         if item is None:
             rows.append(record)
             continue
-        name = annotations.categories[row.category].name
+        name = plan.truth.categories[category]
         before = {"id": record.get("id"), "desc": name, "bbox": record.get("bbox")}
         if item.decision == "delete":
-            plan.tell(item, row.image, before, None)
+            plan.tell(item, image, before, None)
             continue
         changed, dropped = dict(record), []
         if item.decision in ("name", "answer"):
@@ -171,16 +170,16 @@ def _coco(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
             name = item.answer.desc
         if item.decision in ("box", "answer"):
             dropped = [key for key in _OF_OLD_BOX if changed.pop(key, None) is not None]
-            changed |= _coco_box(plan.inside(item, row.image))
+            changed |= _coco_box(plan.inside(item, image))
         after = {"id": record.get("id"), "desc": name, "bbox": changed.get("bbox")}
-        plan.tell(item, row.image, before, after, dropped)
+        plan.tell(item, image, before, after, dropped)
         rows.append(changed)
     ids = [record.get("id") for record in document["annotations"]]
     free = max((value for value in ids if isinstance(value, int)), default=0) + 1
     for image, items in sorted(plan.added.items()):
         for item in items:
             box = _coco_box(plan.inside(item, image))
-            made = {"id": free, "image_id": tables.images[image].id, "category_id": category_of(item), **box}
+            made = {"id": free, "image_id": plan.truth.image_ids[image], "category_id": category_of(item), **box}
             plan.tell(item, image, None, {"id": free, "desc": item.answer.desc, "bbox": box["bbox"]})
             rows.append({**made, "iscrowd": 0})
             free += 1

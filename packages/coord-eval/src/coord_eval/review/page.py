@@ -92,6 +92,7 @@ def review_page(
         told.append(f"the {len(shown)} most probable of {len(review.findings)} suspicions are shown; the file has all")
     sure = sum(finding.probability >= 0.5 for finding in review.findings)
     expected = sum(item.probability for item in review.judged)
+    alone = ", by answers alone" if review.rests_on["likelihoods"] is None else ""
     kinds = Counter(finding.kind for finding in review.findings)
     rows = [(kind, KINDS[kind], kinds[kind], _expected(review, kind)) for kind in KINDS if kinds[kind]]
     images = len({finding.image_id for finding in review.findings})
@@ -102,7 +103,7 @@ def review_page(
                 ("Labels judged", f"{len(review.judged):,}", counted(len(review.truth), "image")),
                 ("Suspicions", f"{len(review.findings):,}", f"in {counted(images, 'image')}"),
                 ("Of at least 50 %", f"{sure:,}", "look at these first"),
-                ("Expected wrong labels", f"{expected:.1f}", "sum of the probabilities"),
+                ("Expected wrong labels", f"{expected:.1f}", f"sum of the probabilities{alone}"),
             ]
         ),
         notes(review.notes),

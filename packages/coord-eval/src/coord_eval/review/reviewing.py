@@ -127,6 +127,8 @@ def review(
     found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprise is not None, goes_on_d)
     builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
     judged, findings = builder.judged(), builder.findings(least)
+    if records is None and len(detections):
+        notes.append(_by_answers_alone(compared, found, ~truth.crowd_N))
     if crowds := int(truth.crowd_N.sum()):
         notes.append(f"{counted(crowds, 'crowd region is', 'crowd regions are')} not judged")
     rests_on: dict[str, Any] = {
@@ -141,6 +143,20 @@ def review(
         "rates": found.rates,
     }
     return Review(tuple(findings), tuple(judged), tuple(notes), rests_on, truth, collected.detections)
+
+
+def _by_answers_alone(compared: Compared, found: Probabilities, judged_N: np.ndarray) -> str:
+    """Return what the number of labels that are expected to be wrong rests on, where nobody asked about the labels."""
+    unanswered_N = (compared.partner_N < 0) & (compared.rival_N < 0) & judged_N
+    wrong_N = found.kind_NK.sum(axis=1)
+    expected, of_unanswered = float(wrong_N.sum()), float(wrong_N[unanswered_N].sum())
+    labels = counted(int(unanswered_N.sum()), "label")
+    return (
+        f"these labels are judged by answers alone: of the {expected:.1f} that are expected to be wrong "
+        f"{of_unanswered:.1f} are among {labels} that no answer is near, and an object "
+        "that the model misses looks the same; only likelihoods of the labels tell them apart (the trainer's command "
+        "review, uv run apps/trainer review MODEL ANNOTATIONS, computes them)"
+    )
 
 
 class _Builder:

@@ -19,7 +19,7 @@ from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
 from coord_eval.intake.ground_truth import GroundTruth, columns_of
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
 from coord_eval.match.matching import IOU_THRESHOLDS, Scored
-from coord_eval.parse.answer import Answer
+from coord_eval.parse.answer import Answer, without_other_images
 from coord_eval.parse.parser import parse_answer, plain
 
 Truth = str | Instance | Sequence[Object | Mapping[str, Any]]
@@ -87,7 +87,7 @@ def judge(
     def parse(text: Any, place: str, size: Any) -> Answer:
         if not isinstance(text, str):
             raise InputError(f"{place}: expected text, found {type(text).__name__}")
-        return parse_answer(text, format, scale=scale, image_size=size, grid=grid)
+        return without_other_images(parse_answer(text, format, scale=scale, image_size=size, grid=grid))
 
     # Ground truth: the answers of one group share theirs, which is then read once
     known: dict[Any, _Objects] = {}

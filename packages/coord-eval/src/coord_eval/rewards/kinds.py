@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
-from coord_codec import InputError
+from coord_codec.registry import Registry
 from coord_eval.rewards import measures
 from coord_eval.rewards.judged import JudgedAnswers
 
@@ -26,7 +25,7 @@ class Reward:
             with any boxes can have it
 
     Example:
-        >>> from coord_eval.rewards import Reward, box_reward, register_reward, unregister_reward
+        >>> from coord_eval.rewards import Reward, box_reward, REWARDS, register_reward
         >>> def found(judged):
         ...     return (judged.hits_IT[:, 0] > 0).astype(float)
         >>> row = Reward(name="found", documentation="One hit at IoU .5.", partial="none", measure=found)
@@ -34,7 +33,7 @@ class Reward:
         'found'
         >>> box_reward(["a cat: nowhere"], [[{"desc": "cat", "bbox": [0, 0, 1, 1]}]], kind="found")
         [0.0]
-        >>> unregister_reward("found")
+        >>> REWARDS.remove("found")
     """
 
     name: str
@@ -95,8 +94,7 @@ _ROWS = (
         sees_boxes=False,
     ),
 )
-_table: dict[str, Reward] = {row.name: row for row in _ROWS}
-REWARDS: Mapping[str, Reward] = MappingProxyType(_table)
+REWARDS: Registry[Reward] = Registry("reward", ((row.name, row) for row in _ROWS))
 """All kinds of reward by name: the built-in ones, then those that were registered."""
 
 
@@ -106,25 +104,10 @@ def register_reward(reward: Reward) -> Reward:
     Raises:
         InputError: if there is one of this name
     """
-    if reward.name in _table:
-        raise InputError(f"reward {reward.name}: a reward of this name exists; choose another name")
-    _table[reward.name] = reward
-    return reward
-
-
-def unregister_reward(name: str) -> None:
-    """Take a registered reward away again.
-
-    Raises:
-        InputError: if there is none of this name, or it is built in
-    """
-    if name not in _table or any(row.name == name for row in _ROWS):
-        found = "a built-in" if name in _table else "no"
-        raise InputError(f"reward {name}: expected a registered one, found {found} one")
-    del _table[name]
+    return REWARDS.add(reward.name, reward)
 
 
 def reward_table() -> str:
     """Return the table of the guide in Markdown."""
-    rows = [f"| `{row.name}` | {row.documentation} | {row.partial} |" for row in _table.values()]
+    rows = [f"| `{row.name}` | {row.documentation} | {row.partial} |" for row in REWARDS.values()]
     return "\n".join(["| kind | what it is | partial credit |", "|---|---|---|", *rows])

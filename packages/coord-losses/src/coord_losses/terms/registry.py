@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 
 from torch import Tensor
 
+from coord_codec.registry import Registry
 from coord_losses.terms.weights import TermWeights
 
 Need = Literal["text_rows", "coord_rows", "gate", "coord_logits", "expectation", "box", "margin"]
@@ -84,7 +85,7 @@ class Term:
         return INPUTS[self.needs[0]].element
 
 
-_TERMS: dict[str, Term] = {}
+_TERMS: Registry[Term] = Registry("term")
 
 
 def registered_terms() -> Mapping[str, Term]:
@@ -195,8 +196,6 @@ def register_term(
         raise ValueError(
             f"term {name!r} is only measured and can have no weight: leave out weight_field, default_weight"
         )
-    if name in _TERMS and not replace:
-        raise ValueError(f"there is a term {name!r} already; choose another name, or pass replace=True to replace it")
     term = Term(
         name=name,
         function=function,
@@ -214,8 +213,7 @@ def register_term(
         formula=_first_line(function) if formula is None else formula,
         source=source,
     )
-    _TERMS[name] = term
-    return term
+    return _TERMS.add(name, term, replace=replace)
 
 
 def _first_line(function: Callable[..., Tensor]) -> str:

@@ -1,0 +1,190 @@
+"""What changes a box is read or said, whatever the format: angles, places, units, percentages; no object is no drop."""
+
+import json
+import math
+
+import pytest
+
+from coord_codec.fields import meaning_of, names_of
+from coord_eval import parse_answer
+from coord_eval.parse.answer import without_other_images
+from coord_eval.rewards import box_reward
+
+BOX = (400, 450, 600, 550)
+FORMS = {
+    "json": '[{{"label": "ship", "bbox_2d": [{row}], "{name}": {value}}}]',
+    "json, first": '[{{"{name}": {value}, "bbox_2d": [{row}], "label": "ship"}}]',
+    "json of sides": '[{{"label": "ship", "x1": 400, "y1": 450, "x2": 600, "y2": 550, "{name}": {value}}}]',
+    "json in text": '[{{"label": "ship", "bbox_2d": [{row}], "{name}": "{value}"}}]',
+    "yaml": "- label: ship\n  bbox: [{row}]\n  {name}: {value}",
+    "line": "ship: [{row}], {name}: {value}",
+    "line of sides": "ship: x1=400, y1=450, x2=600, y2=550, {name}={value}",
+    "csv": "label,x1,y1,x2,y2,{name}\nship,{row},{value}",
+    "markdown": "| label | bbox | {name} |\n|---|---|---|\n| ship | [{row}] | {value} |",
+    "elements": "<object><name>ship</name><{name}>{value}</{name}><bndbox><xmin>400</xmin><ymin>450</ymin>"
+    "<xmax>600</xmax><ymax>550</ymax></bndbox></object>",
+    "attributes": '<object label="ship" bbox="{row}" {name}="{value}"/>',
+}
+
+
+def written(form, name, value):
+    return FORMS[form].format(name=name, value=value, row=",".join(map(str, BOX)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_angle_beside_a_box_turns_it_or_drops_it(form):
+    for name in names_of("turn"):
+        degrees = 30 if "rad" not in name else 0.5235987755982988
+        text = written(form, name, degrees)
+        (item,) = parse_answer(text, scale=1000, aspect=2.0)
+        assert (item.desc, item.geometry) == ("ship", "oriented"), text
+        xs = [x * 2000 for x, _ in item.points]
+        ys = [y * 1000 for _, y in item.points]
+        cos, sin = math.cos(math.pi / 6), math.sin(math.pi / 6)
+        assert max(xs) - min(xs) == pytest.approx(400 * cos + 100 * sin, abs=0.01), text
+        assert max(ys) - min(ys) == pytest.approx(400 * sin + 100 * cos, abs=0.01), text
+        unknown = parse_answer(text, scale=1000)  # the proportions of the image
+        assert ([drop.reason for drop in unknown.dropped], len(unknown)) == (["turned"], 0), text
+        (upright,) = parse_answer(written(form, name, 0), scale=1000)
+        assert upright.geometry == "box"
+
+
+def test_angle_whose_unit_is_unknown_is_a_drop_and_the_others_of_the_answer_tell_it():
+    one = '{{"bbox_2d": [400, 450, 600, 550], "label": "ship", "angle": {}}}'
+    assert [drop.reason for drop in parse_answer(one.format(2), aspect=1.0).dropped] == ["turned"]
+    assert [item.geometry for item in parse_answer(f"[{one.format(2)}, {one.format(40)}]", aspect=1.0)] == [
+        "oriented"
+    ] * 2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_objects_that_name_several_images_are_no_objects_of_one(form):
+    for name in names_of("place"):
+        if form == "csv":
+            text = f"{written(form, name, 1)}\nship,{','.join(map(str, BOX))},2"
+        elif form == "markdown":
+            text = f"{written(form, name, 1)}\n| ship | [{','.join(map(str, BOX))}] | 2 |"
+        else:
+            text = f"{written(form, name, 1)}\n{written(form, name, 2)}"
+        answer = parse_answer(text, scale=1000)
+        assert {item.place for item in answer} == {"1", "2"}, text
+        kept = without_other_images(answer, {"2"})
+        assert ([item.place for item in kept], [drop.reason for drop in kept.dropped]) == (["2"], ["other_image"])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_unit_that_a_record_states_is_that_in_which_it_is_read(form):
+    for value, reasons in (("pixels", ["other_unit"]), ("percent", ["out_of_range"])):
+        answer = parse_answer(written(form, "unit", f'"{value}"' if form.startswith("json") else value), scale=1000)
+        if form != "json in text":
+            assert ([drop.reason for drop in answer.dropped], len(answer)) == (reasons, 0), (form, value)
+
+
+QUAD = [100, 200, 300, 250, 280, 400, 80, 350]
+
+
+@pytest.mark.parametrize("geometry", ["box", "oriented", "polygon"])
+@pytest.mark.parametrize("name", [*names_of("shape"), "bbox_2d"])
+def test_quadrangle_is_read_below_each_of_its_keys(name, geometry):
+    pairs = [QUAD[i : i + 2] for i in range(0, 8, 2)]
+    for value in (QUAD, pairs):
+        (item,) = parse_answer(json.dumps([{"label": "ship", name: value}]), scale=1000, geometry=geometry)
+        assert (item.desc, item.box) == ("ship", (0.08, 0.2, 0.3, 0.4))
+        assert item.geometry in ("oriented", "polygon")
+
+
+@pytest.mark.parametrize("name", [name for name in names_of("shape") if name not in ("quad", "quadrilateral")])
+def test_centre_size_and_angle_below_each_of_their_keys(name):
+    for value in ([500, 500, 200, 100, 90], {"cx": 500, "cy": 500, "w": 200, "h": 100, "angle": 90}):
+        (item,) = parse_answer(json.dumps([{"label": "ship", name: value}]), scale=1000, aspect=1.0)
+        assert (item.desc, item.box) == ("ship", pytest.approx((0.45, 0.4, 0.55, 0.6)))
+
+
+NUMBERS = {
+    "json": '[{{"bbox_2d": [{}, {}, {}, {}], "label": "a"}}]',
+    "json in text": '[{{"bbox_2d": "{} {} {} {}", "label": "a"}}]',
+    "json texts": '[{{"bbox_2d": ["{}", "{}", "{}", "{}"], "label": "a"}}]',
+    "json of sides": '[{{"x1": {}, "y1": {}, "x2": {}, "y2": {}, "label": "a"}}]',
+    "list": "a: [{}, {}, {}, {}]",
+    "row": "a,{},{},{},{}",
+    "line of sides": "a: x1={}, y1={}, x2={}, y2={}",
+    "csv": "label,x1,y1,x2,y2\na,{},{},{},{}",
+    "elements": "<object><name>a</name><x1>{}</x1><y1>{}</y1><x2>{}</x2><y2>{}</y2></object>",
+    "tag": "a <bbox>{} {} {} {}</bbox>",
+    "qwen": "<|object_ref_start|>a<|object_ref_end|><|box_start|>({},{}),({},{})<|box_end|>",
+    "obj": "<obj_start>a({},{}),({},{})<obj_end>",
+    "internvl": "<ref>a</ref><box>[[{}, {}, {}, {}]]</box>",
+    "deepseekvl2": "<|ref|>a<|/ref|><|det|>[[{}, {}, {}, {}]]<|/det|>",
+}
+
+
+@pytest.mark.parametrize("form", NUMBERS)
+def test_numbers_mean_the_same_in_every_format(form):
+    for numbers in ((".1", ".2", ".5", ".6"), ("0.1", "0.2", "0.5", "0.6"), ("10%", "20%", "50%", "60%")):
+        for scale in (None, 1000) if "%" in numbers[0] else (None, 1):
+            (item,) = parse_answer(NUMBERS[form].format(*numbers), scale=scale)
+            assert (item.desc, item.box) == ("a", pytest.approx((0.1, 0.2, 0.5, 0.6))), (numbers, scale)
+    (item,) = parse_answer(NUMBERS[form].format("100.5", "200", "500", "600.25"), scale=1000)
+    assert item.box == pytest.approx((0.1005, 0.2, 0.5, 0.60025))
+
+
+@pytest.mark.parametrize("form", NUMBERS)
+def test_percentages_and_numbers_in_one_box_are_a_drop(form):
+    answer = parse_answer(NUMBERS[form].format("10%", "20%", "500", "600"), scale=1000)
+    assert len(answer) == 0 and answer.dropped
+
+
+NOTHING = [
+    *("[]", "null", "None", "none.", "{}", "[null]", '{"objects": null}', '{"dog": []}', "```json\nnull\n```"),
+    *("There is no dog in the image.", "There are no dogs.", "No dog.", "No objects detected.", "Not found"),
+    *("I cannot find a dog in this image.", "The image does not contain a dog.", "I don't see any dog here."),
+    *(
+        "The dog is not visible.",
+        "There isn't a dog here.",
+        "dog: none",
+        "Sorry, no matches.",
+        "\u6ca1\u6709\u72d7\u3002",
+    ),
+    *('{"bbox_2d": null, "label": "dog"}', '[{"bbox_2d": [], "label": "dog"}]', '{"bbox_2d": "none", "label": "dog"}'),
+    *('{"bbox_2d": [null, null, null, null], "label": "dog"}', "<ref>dog</ref><box>none</box>", "<box>none</box>"),
+    *('{"frames": [{"frame": 1, "objects": []}, {"frame": 2, "objects": []}]}', "<think>hm</think>None"),
+    *("[0, 0, 0, 0]", "dog: [0, 0, 0, 0]", '[{"bbox_2d": [0, 0, 0, 0], "label": "dog"}]', "(0,0),(0,0)"),
+]
+
+
+@pytest.mark.parametrize("text", NOTHING)
+def test_answer_without_an_object_is_one_thing_however_it_is_said(text):
+    answer = parse_answer(text)
+    assert (answer.status, answer.objects, answer.dropped) == ("empty", (), ())
+    assert box_reward([text], [[]]) == [1.0]
+    assert box_reward([text], [[{"desc": "dog", "bbox": [0.1, 0.1, 0.3, 0.3]}]]) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["I cannot see the image.", "I am sorry, I cannot give coordinates.", "A dog.", "There is no cat, but a dog."],
+)
+def test_answer_that_says_something_else_is_not_empty(text):
+    assert [drop.reason for drop in parse_answer(text).dropped] == ["unrecognised"]
+
+
+def test_object_that_is_absent_beside_others_is_no_drop():
+    answer = parse_answer('[{"bbox_2d": [1, 2, 30, 40], "label": "cat"}, {"bbox_2d": null, "label": "dog"}]')
+    assert ([item.desc for item in answer], answer.status) == (["cat"], "ok")
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ('[{"bounding_box": {"min_x": 100, "min_y": 200, "max_x": 300, "max_y": 400}, "label": "bus"}]', "bus"),
+        ('[{"bounding_box": {"minX": 100, "minY": 200, "maxX": 300, "maxY": 400}, "label": "bus"}]', "bus"),
+        ('[{"block_bbox": [100, 200, 300, 400], "block_label": "text"}]', "text"),
+    ],
+)
+def test_keys_in_use_are_known(text, label):
+    (item,) = parse_answer(text, scale=1000)
+    assert (item.desc, item.box) == (label, (0.1, 0.2, 0.3, 0.4))
+
+
+def test_fields_of_the_table_have_one_meaning():
+    assert all(meaning_of(name) == "turn" for name in names_of("turn"))
