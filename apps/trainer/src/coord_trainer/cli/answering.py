@@ -201,36 +201,6 @@ def calibrate(
 
 
 @app.command()
-def slots(
-    model: Checkpoint,
-    annotations: Annotated[Path, typer.Argument(help="Annotated images, for example those of the training.")],
-    overrides: Overrides = None,
-    *,
-    images: Annotated[Path | None, typer.Option(help="The folder of the images of the annotations.")] = None,
-    config: ConfigFile = None,
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 600,
-    batch: Annotated[int, typer.Option(min=1, help="Images of a step.")] = 16,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial embeddings and the order of the images.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the draft embeddings that the model has.")] = False,
-    strict: Strict = False,
-) -> None:
-    """Train embeddings that draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
-
-    They are kept in the model's folder (coord_drafts), and exports bring them along.
-
-    Example: uv run apps/trainer slots runs/a train.json --images train
-    """
-    from coord_trainer.detect.arguments import read_settings
-
-    resolved = read_settings(config, overrides or [])
-    load_libraries()
-    from coord_trainer.detect.drafts import drafts_of_model
-
-    for line in drafts_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
-        say(line)
-
-
-@app.command()
 def grammar(
     model: Checkpoint,
     form: Annotated[
