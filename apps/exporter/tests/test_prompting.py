@@ -1,14 +1,12 @@
 """coordexp.json in OUT: whose it is, what contradicts it, and the image processor that follows it."""
 
 import json
-import shutil
 
 import pytest
-import torch
 from safetensors.torch import save_file
 from tiny_checkpoint import EMBED, coord_vocab, make_adapter, merge_in, read_all, read_json, refused
 
-from coord_adapter import Drafts, read_drafts, save_drafts, weights_digest
+from coord_adapter import weights_digest
 from coord_codec import CoordVocab
 
 
@@ -28,17 +26,6 @@ def test_card_of_the_adapter_comes_along_and_the_bases_does_not(files):
     report = merge_in(files, files / "plain")
     assert not (files / "plain" / "coordexp.json").exists()
     assert any("the base's is left out" in warning for warning in report.warnings)
-
-
-def test_drafts_of_the_adapter_come_along_and_the_bases_do_not(files):
-    """Drafts are trained for the weights that they lie beside."""
-    for folder, value in (("base", 1.0), ("adapter", 2.0)):
-        save_drafts(files / folder, Drafts(torch.full((3, 4), value)))
-    merge_in(files, files / "out")
-    assert torch.equal(read_drafts(files / "out").rows, torch.full((3, 4), 2.0))
-    shutil.rmtree(files / "adapter" / "coord_drafts")
-    merge_in(files, files / "plain")
-    assert read_drafts(files / "plain") is None
 
 
 def test_fingerprint_of_a_card_is_checked_without_offsets_and_against_them(files, bases):

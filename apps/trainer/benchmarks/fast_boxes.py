@@ -1,28 +1,25 @@
 """Measures passes a box and boxes per second of `evaluation.speed`, in processor time, against plain decoding.
 
-    uv run python apps/trainer/benchmarks/fast_boxes.py runs/first-run [1 16 64] [--images 500] [--drafts FOLDER]...
+    uv run python apps/trainer/benchmarks/fast_boxes.py runs/first-run [1 16 64] [--images 500]
 
 Each batch of held-out images is answered in every way, one after the other, so that all ways meet the same load of the
 machine. `passes` are calls of the language model behind the prompt, times the batch size, a box; `decoding` leaves out
-what a prompt costs (image processor, vision tower, prompt, first token). Without `--drafts` those in the model's folder
-are used.
+what a prompt costs (image processor, vision tower, prompt, first token).
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 import typer
 
-from coord_adapter import read_drafts
 from coord_trainer.answers.generate import answer_images
 from coord_trainer.answers.score import headline, score_predictions
-from coord_trainer.answers.speed import of_checkpoint
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
 from coord_trainer.config.run_config import load_run_config
@@ -36,7 +33,6 @@ class Way:
     """One way of answering, and what it took."""
 
     name: str
-    checkpoint: Any
     speed: str
     seconds: float = 0.0
     passes: int = 0
@@ -47,15 +43,11 @@ def main(
     run: Annotated[Path, typer.Argument(help="a run folder on generated shapes")],
     batches: Annotated[list[int] | None, typer.Argument(help="batch sizes")] = None,
     images: Annotated[int, typer.Option(help="held-out images of the run")] = 500,
-    drafts: Annotated[list[Path] | None, typer.Option(help="a folder with draft embeddings; may be repeated")] = None,
     threads: Annotated[int, typer.Option(help="threads of torch")] = 1,
     grammar: Annotated[str, typer.Option(help="none, markers or names")] = "none",
-    drafted_rows: Annotated[int | None, typer.Option(help="most answers of a pass with draft embeddings")] = None,
 ) -> None:
     """Print a table for each batch size."""
     torch.set_num_threads(threads)
-    if drafted_rows is not None:
-        of_checkpoint.DRAFTED_ROWS_ON_A_CPU = dict.fromkeys(("exact", "fast"), drafted_rows)
     folder = locate_model(run)
     words = ["evaluation.speed=exact", f"evaluation.decoding=[{{grammar: {grammar}}}]"]
     config = as_trained(load_run_config(run / "config.yaml", words, trains=False), folder)
@@ -65,8 +57,6 @@ def main(
     loaded = open_checkpoint(folder, config)
     limit = token_limit(config, loaded.processor.tokenizer, heldout.words)
     names = set(heldout.words) if grammar == "names" else None
-    plain = replace(loaded, drafts_SH=None)
-    drafted = [loaded] if not drafts else [replace(loaded, drafts_SH=read_drafts(place).rows) for place in drafts]
     calls = [0]
 
     def count(module: Any, given: Any) -> None:
@@ -76,14 +66,10 @@ def main(
 
     def ask(way: Way, batch: Sequence[Any], tokens: int) -> list[dict[str, Any]]:
         decoding = config.evaluation.decoding[0]
-        return answer_images(way.checkpoint, batch, config.data, decoding, tokens, names, speed=way.speed)
+        return answer_images(loaded, batch, config.data, decoding, tokens, names, speed=way.speed)
 
     for size in batches or [1, 16, 64]:
-        ways = [Way("plain", plain, "plain"), Way("exact, no drafts", plain, "exact")]
-        for number, checkpoint in enumerate(drafted):
-            if checkpoint.drafts_SH is not None:
-                ways += [Way(f"exact, drafts {number}", checkpoint, "exact"), Way(f"fast {number}", checkpoint, "fast")]
-        prompt = Way("prompt", plain, "plain")
+        ways, prompt = [Way("plain", "plain"), Way("exact", "exact")], Way("prompt", "plain")
         for way in ways:
             ask(way, opened[:size], limit)  # warm-up
         for start in range(0, len(opened), size):

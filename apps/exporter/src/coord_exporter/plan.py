@@ -118,8 +118,8 @@ def _refuse_combined(base: StoredCheckpoint, adapter: Adapter, unknown: list[str
     layers = {f"{name}.weight" for name, _ in empty_model(base).named_modules()}
     if combined := sorted(layers.intersection(unknown)):
         raise InputError(
-            f"{adapter.file.path}: {combined[0]} is one matrix in transformers' model and several tensors in "
-            f"{base.folder}, so that its LoRA cannot be merged exactly; leave it out of target_modules"
+            f"{adapter.file.path}: {combined[0]} is one matrix in transformers' model and joined or split in the "
+            f"files of {base.folder}, so that its LoRA cannot be merged exactly; leave it out of target_modules"
         )
 
 

@@ -1,10 +1,9 @@
-"""Brings coordexp.json and draft embeddings to OUT: how the model was asked in training, what drafts its answers."""
+"""Brings coordexp.json to OUT: how the model was asked in training."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from coord_adapter import DRAFTS_FILE
 from coord_codec import CoordGrid
 from coord_codec.files import InputError
 from coord_exporter.adapter import Adapter
@@ -15,7 +14,7 @@ _PROCESSORS = ("processor_config.json", "preprocessor_config.json")
 
 
 def bring_card(adapter: Adapter, companions: dict[str, Path]) -> tuple[list[str], dict[str, dict]]:
-    """Copy the adapter's card and draft embeddings to OUT, instead of the base's, which predate the adapter's training.
+    """Copy the adapter's card to OUT, instead of the base's, which predates the adapter's training.
 
     Image processors of OUT get the pixel limits of training, so that images are resized as in training.
 
@@ -30,8 +29,6 @@ def bring_card(adapter: Adapter, companions: dict[str, Path]) -> tuple[list[str]
         InputError: for a card of another format or coordinate grid
     """
     folder, card = adapter.folder, adapter.card
-    if (folder / DRAFTS_FILE).is_file():
-        companions[DRAFTS_FILE] = folder / DRAFTS_FILE
     _check(folder / CARD_FILE, card)
     if card:
         companions[CARD_FILE] = folder / CARD_FILE

@@ -26,6 +26,7 @@ from coord_trainer.console import first_rank_first, is_first, refuse_differences
 from coord_trainer.data.load import RunData, load_data, source_configs
 from coord_trainer.inspection.report import check_before_training, explain_unusable
 from coord_trainer.model.tiny import base_checkpoint
+from coord_trainer.requirements import refuse_other_versions
 from coord_trainer.training_stage import train_model
 from coord_trainer.views.registry import check_views
 from coord_trainer.views.view import Question
@@ -69,6 +70,7 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
     """
     with Run(config, folder) as run:
         # Check: what needs neither data nor model.
+        refuse_other_versions()
         refuse_loose_tasks()
         for line in settings_without_effect(config):
             say(f"note: {line}")

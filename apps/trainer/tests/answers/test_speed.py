@@ -1,6 +1,5 @@
 """Drafted answers equal those of plain decoding: tokens, ends and probabilities."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -67,11 +66,8 @@ def test_exact_equals_plain_alone_and_in_padded_batches(markers, grammar, limit,
     asked += (NAMES if grammar == "names" else None,)
     expected = answer_images(opened, images, *asked)
     assert len({answer["text"] for answer in expected}) > 1
-    rows = opened.model.get_input_embeddings().weight.detach()
-    with_drafts = replace(opened, drafts_SH=rows[[40, 50, 60]] * 1.5)  # which draft anything
     assert_equal(answer_images(opened, images, *asked, speed="exact"), expected)
-    assert_equal(answer_images(with_drafts, images, *asked, speed="exact"), expected)
-    assert_equal(answer_images(with_drafts, images[2:3], *asked, speed="exact"), expected[2:3])
+    assert_equal(answer_images(opened, images[2:3], *asked, speed="exact"), expected[2:3])
 
 
 def _places(passes):
@@ -105,8 +101,7 @@ def test_passes_of_fixed_shapes_answer_as_generate_does(markers, grammar, opened
     assert _places(fixed.passes[0]) == buffers
     assert len({shape[2:] for shape in shapes if len(shape) == 4}) == 1  # tokens of a pass, positions it reads
     assert {shape[0] for shape in shapes if len(shape) == 4} <= {1, 2, 4}
-    drafting = replace(opened, drafts_SH=opened.model.get_input_embeddings().weight.detach()[[40, 50, 60]] * 1.5)
-    assert_equal(answer_images(drafting, *asked, speed="exact"), expected)
+    assert_equal(answer_images(replace(opened), *asked, speed="exact"), expected)
 
 
 @torch.inference_mode()
@@ -131,23 +126,6 @@ def test_buffers_keep_nothing_of_other_rows_and_batches(opened):
     for batch, padding in (((small, large), 0), ((large, small), 60), ((small,), 0)):
         alone = after(Passes(opened.model, pad), batch[-1])
         torch.testing.assert_close(after(buffers, *batch, padding=padding), alone, rtol=1e-3, atol=1e-4)
-
-
-def test_drafts_do_without_large_batches_on_a_cpu_and_it_is_said(opened, images, monkeypatch, capsys):
-    """Until enough answers have ended: then they draft for the rest."""
-    monkeypatch.setattr(of_checkpoint, "DRAFTED_ROWS_ON_A_CPU", {"exact": 2, "fast": 3})
-    asked = (images, tiny_config(data={"max_objects": 3}).data, Decoding(grammar="markers"), 60)
-    rows = opened.model.get_input_embeddings().weight.detach()
-    drafting = replace(opened, drafts_SH=rows[[40, 50, 60]] * 1.5, drafted=Counter())
-    assert_equal(answer_images(drafting, *asked, speed="exact"), answer_images(opened, *asked))
-    counts = dict(drafting.drafted)
-    assert 0 < counts["without drafts"] <= counts["passes"]
-    of_checkpoint.report_drafts(drafting)
-    assert f"left out of {counts['without drafts']} of {counts['passes']} passes" in capsys.readouterr().out
-    answer_images(drafting, images[:2], *asked[1:], speed="exact")
-    of_checkpoint.report_drafts(drafting)
-    assert "draft embeddings" not in capsys.readouterr().out
-    assert "up to 3 answers" in of_checkpoint.speed_of_answers(drafting, tiny_config(evaluation={"speed": "fast"}))
 
 
 def test_eager_attention_takes_a_mask_of_its_own(opened, images):
@@ -182,23 +160,18 @@ def test_forced_tokens_draft_all_of_an_answer_but_names_and_coordinates(data, sh
     words = {i for o in objects for i in tokenizer(o["desc"], add_special_tokens=False)["input_ids"]}
     vocab = CoordVocab.from_tokenizer(tokenizer)
     forced, place, at, drafted = ForcedTokens.for_tokenizer(tokenizer, section, vocab), Place(), 0, set()
-    begun = []
     while at < len(ids):
-        coordinates = [token for token in ids[at:] if token in vocab.ids][: forced.sides - place.sides]
-        guess, begins = forced.draft(place, coordinates if place.sides else ())
+        guess = forced.draft(place)
         same = next((n for n, pair in enumerate(zip(guess, ids[at:], strict=False)) if pair[0] != pair[1]), len(guess))
         drafted |= set(range(at, at + min(same, len(ids) - at)))
-        if begins and same == len(guess) and ids[at + same : at + same + 1] and ids[at + same] in vocab.ids:
-            begun.append(at + same)
         for token in ids[at : at + same + 1]:
             place = forced.step(place, token)
         at += same + 1
-    first = [i for i, token in enumerate(ids) if token in vocab.ids][:: forced.sides]
-    assert begun == first  # where drafts are of use
+    coordinates = {i for i, token in enumerate(ids) if token in vocab.ids}
     behind = set(range(len(ids))) - drafted
     # A name may go on, so that what ends it is not drafted; nor is the end of the last object, with none behind it.
-    assert {ids[i] for i in behind} <= words | {ids[i] for i in first} | {ids[-1], *forced.before[:1]}
-    assert behind >= set(first)
+    others = words | {ids[i] for i in coordinates} | {ids[-1], *forced.before[:1]}
+    assert behind >= coordinates and {ids[i] for i in behind} <= others
 
 
 def test_forced_tokens_complete_a_name_of_which_there_is_one(opened):
@@ -209,26 +182,20 @@ def test_forced_tokens_complete_a_name_of_which_there_is_one(opened):
     place = Place()
     for token in (*forced.head, red):
         place = forced.step(place, token)
-    assert forced.draft(place) == (rest, True)
+    assert forced.draft(place) == rest
 
 
 @pytest.mark.parametrize(
-    ("tolerance", "drafts", "likeliest", "expected"),
+    ("drafts", "likeliest", "expected"),
     [
-        (0, [12, 13, 14], [12, 13, 14, 1], [12, 13, 14, 1]),
-        (0, [12, 13, 14], [12, 15, 14, 1], [12, 15]),
-        (2, [12, 13, 14], [12, 15, 14, 1], [12, 15, 14, 1]),
-        (2, [12, 13, 14], [12, 16, 14, 1], [12, 16]),
-        (9, [12, 1, 14], [12, 2, 14, 1], [12, 2]),  # only coordinates may differ
-        (9, [1, 2, 0], [1, 5, 0, 1], [1, 5]),  # 5 ends the answer
+        ([12, 13, 14], [12, 13, 14, 1], [12, 13, 14, 1]),
+        ([12, 13, 14], [12, 15, 14, 1], [12, 15]),
+        ([1, 2, 0], [1, 5, 0, 1], [1, 5]),  # 5 ends the answer
     ],
 )
-def test_drafts_are_accepted_up_to_the_first_that_differs_by_more_than_the_tolerance(
-    tolerance, drafts, likeliest, expected
-):
-    vocab = CoordVocab(10)
-    forced = ForcedTokens((0,), (), (), (1, 0), 4, vocab)
-    verifier = _Verifier(forced, Rules(5, 9, tolerance), None, 1)
+def test_drafts_are_accepted_up_to_the_first_that_differs(drafts, likeliest, expected):
+    forced = ForcedTokens((0,), (), (), (1, 0), 4, CoordVocab(10))
+    verifier = _Verifier(forced, Rules(5, 9), None, 1)
     row = _Row(0, drafted=drafts)
     logits = torch.nn.functional.one_hot(torch.tensor([likeliest]), 1010).float()
     verifier.verify([row], logits)
@@ -244,33 +211,22 @@ class Rising:
         return torch.stack([torch.arange(size, device=device) > max([0, *tokens[-1:]]) for _, tokens in answers])
 
 
-@pytest.mark.parametrize(("tolerance", "expected"), [(0, [14]), (2, [14, 15, 16, 17])])
-def test_grammar_restricts_what_follows_the_token_that_was_taken_and_not_its_draft(tolerance, expected):
-    verifier = _Verifier(ForcedTokens.none(CoordVocab(10)), Rules(5, 9, tolerance), Rising(), 1)
+def test_grammar_restricts_what_follows_a_draft():
+    verifier = _Verifier(ForcedTokens.none(CoordVocab(10)), Rules(5, 9), Rising(), 1)
     row = _Row(0, drafted=[12, 15, 14])
     logits = torch.zeros(1, 4, 1010)
-    for depth, likeliest in enumerate([[14], [13, 15], [12, 16], [17]]):  # 13 and 14 may follow 12, but not 14
+    for depth, likeliest in enumerate([[12], [13], [12, 16], [17]]):
         logits[0, depth, likeliest] = torch.tensor([3.0, 2.0])[: len(likeliest)]
     verifier.verify([row], logits)
-    assert row.tokens == expected and row.accepted == len(expected) - 1
-
-
-def test_rejected_draft_is_followed_by_what_its_pass_found_behind_it():
-    vocab = CoordVocab(10)
-    forced = ForcedTokens((0,), (), (), (1, 0), 4, vocab)
-    verifier = _Verifier(forced, Rules(5, 99), None, 1)
-    row = _Row(0, tokens=[0, 2, 11], place=Place("side", sides=1), drafted=[12, 13, 14, 1, 0])
-    verifier.verify([row], torch.nn.functional.one_hot(torch.tensor([[20, 33, 44, 1, 0, 5]]), 1010).float())
-    assert row.tokens == [0, 2, 11, 20]
-    verifier.draft([row], 3)
-    assert row.drafted == [33, 44, 1, 0] and not row.asks
+    assert row.tokens == [12, 13]
+    row.drafted = [12]  # below 13: it may not follow
+    verifier.verify([row], logits[:, 2:])
+    assert row.tokens == [12, 13, 16]
 
 
 def test_speeds_that_a_model_cannot_have_are_refused_by_name(opened):
-    config = tiny_config(evaluation={"speed": "fast"})
-    with pytest.raises(InputError, match=r"evaluation\.speed is fast but the model has no draft embeddings"):
-        check_speed(opened, config)
-    check_speed(replace(opened, drafts_SH=torch.zeros(3, 32)), config)
+    config = tiny_config(evaluation={"speed": "exact"})
+    check_speed(opened, config)
     other = type("Model", (), {"config": type("Config", (), {"model_type": "qwen3_5"})})
     with pytest.raises(InputError, match=r"the model is a Qwen3.5: the state of its gated-delta layers"):
         check_speed(replace(opened, model=other), config)

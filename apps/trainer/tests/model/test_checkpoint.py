@@ -14,7 +14,7 @@ from transformers import AutoModelForImageTextToText
 from coord_adapter import weights_digest
 from coord_codec import CoordVocab, InputError
 from coord_trainer.model.card import make_card
-from coord_trainer.model.checkpoint import offset_ids, open_checkpoint
+from coord_trainer.model.checkpoint import offset_ids, open_checkpoint, refuse_random_head
 
 
 @pytest.mark.parametrize("content", [None, b"\x08\x00"], ids=["missing", "truncated"])
@@ -106,3 +106,26 @@ def test_rows_that_are_no_coordinates_are_told(capsys, ids, markers, count, told
         assert "coord_offset" not in said.out + said.err
     else:
         assert re.search(told, (said.out + said.err).replace("\n", " "))
+
+
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize(("top", "inner", "tied"), [(True, True, True), (False, True, False), (None, True, False)])
+def test_head_that_transformers_fills_with_random_values_is_refused(tiny_model, tmp_path, top, inner, tied, stored):
+    """Qwen3-VL is tied by the key at the top alone."""
+    folder = shutil.copytree(tiny_model, tmp_path / "base")
+    config = json.loads((folder / "config.json").read_text())
+    config["tie_word_embeddings"], config["text_config"]["tie_word_embeddings"] = top, inner
+    if top is None:
+        del config["tie_word_embeddings"]
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("lm_head.weight", None)
+    embed = next(tensor for name, tensor in tensors.items() if name.endswith("embed_tokens.weight"))
+    head = {"lm_head.weight": embed.clone()} if stored else {}
+    save_file(tensors | head, folder / "model.safetensors", metadata={"format": "pt"})
+    model = AutoModelForImageTextToText.from_pretrained(folder)
+    if tied or stored:
+        refuse_random_head(model, folder)
+        return
+    with pytest.raises(InputError, match=r"config\.json: tie_word_embeddings .* lm_head\.weight is not stored"):
+        refuse_random_head(model, folder)

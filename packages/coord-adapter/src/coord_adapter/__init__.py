@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from coord_adapter.drafts import DRAFTS_FILE, Drafts, read_drafts, save_drafts
 from coord_adapter.format import MODULE_NAME, SavedOffsets, read_offsets
 from coord_adapter.initial_rows import new_token_rows, smooth_rows, smooth_rows_2d
 from coord_adapter.weights import weights_digest
@@ -21,12 +20,10 @@ if TYPE_CHECKING:
     from coord_adapter.tables import CoordOffsetAdapter
 
 __all__ = [
-    "DRAFTS_FILE",
     "MODULE_NAME",
     "ActiveOffsets",
     "CoordOffsetAdapter",
     "CoordOffsetConfig",
-    "Drafts",
     "IdRange",
     "InputError",
     "SavedOffsets",
@@ -40,12 +37,10 @@ __all__ = [
     "new_token_rows",
     "offset_parameters",
     "param_group_names",
-    "read_drafts",
     "read_offsets",
     "reattach_coord_offset_hooks",
     "register_param_groups",
     "save_as_trainable_tokens",
-    "save_drafts",
     "smooth_rows",
     "smooth_rows_2d",
     "weights_digest",

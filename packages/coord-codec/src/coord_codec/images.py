@@ -20,7 +20,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from io import BytesIO
 from typing import TYPE_CHECKING
@@ -56,12 +56,14 @@ class ImageFacts:
         stored_size: width and height before the EXIF orientation is applied
         notes: what decoding changes: orientation, bit depth, transparency, further frames
         orientation: EXIF orientation, 1 for an image that is stored upright
+        value_range: least and largest value of an image of more than 8 bits that was decoded
     """
 
     size: tuple[int, int]
     stored_size: tuple[int, int]
     notes: tuple[str, ...] = ()
     orientation: int = 1
+    value_range: tuple[float, float] | None = None
 
 
 def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFacts:
@@ -101,6 +103,9 @@ def facts_and_image(
         facts = _facts(stored) if plain is None else ImageFacts(plain, plain)
         _reduce(stored, at_most, facts.orientation, "L" if grey else "RGB")
         stored.load()  # here, where errors of decoders are told
+        if stored.mode[:1] in "IF":
+            values = np.nan_to_num(np.asarray(stored), posinf=0, neginf=0)
+            facts = replace(facts, value_range=(float(values.min()), float(values.max())))
         upright = stored if plain is not None else ImageOps.exif_transpose(stored)
         return facts, upright if grey and plain is not None and upright.mode == "L" else to_rgb(upright)
 

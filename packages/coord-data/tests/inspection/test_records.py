@@ -3,10 +3,12 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from PIL import Image
 from planted import JSONL, DataSource, edit_records, examine, told
 
+import coord_data
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_data import load_annotated
 
@@ -190,3 +192,37 @@ def test_box_that_contradicts_the_outline_or_area_beside_it_is_a_finding(tmp_pat
     assert counted == {NOT_AROUND: 1, AREA_TOO_LARGE: 1}
     findings = {f.code: f.count for f in examine(DataSource(tmp_path / "a.json")).findings}
     assert findings["box_and_outline"] == findings["box_and_area"] == 1
+
+
+@pytest.mark.parametrize(("high", "is_told"), [(4095, True), (65535, False)], ids=["12 bits", "16 bits"])
+def test_deep_images_that_nearly_become_uniform_are_named_with_their_range(tmp_path, high, is_told):
+    for n in range(6):
+        pixels = np.random.default_rng(n).integers(0, high + 1, (40, 50)).astype(np.uint16)
+        pixels[0, :2] = 0, high
+        Image.fromarray(pixels).save(tmp_path / f"{n}.png")
+    Image.new("RGB", (50, 40), "black").save(tmp_path / "6.png")
+    objects = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.7]}]
+    lines = (json.dumps({"image": f"{n}.png", "objects": objects}) + "\n" for n in range(7))
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    found = {f.code: f for f in coord_data.examine(tmp_path / "a.jsonl")}
+    assert ("deep_images" in found) == is_told
+    if is_told:
+        told_of = found["deep_images"]
+        assert (told_of.severity, told_of.count) == ("error", 6) and f"{high}" in told_of.evidence + told_of.fix
+
+
+@pytest.mark.parametrize(
+    ("folders", "is_told"), [("train valid test", True), ("train training", False), ("a b", False)]
+)
+def test_splits_that_are_read_together_are_named(tmp_path, folders, is_told):
+    lines = []
+    for folder in folders.split():
+        (tmp_path / folder / "images").mkdir(parents=True)
+        pixels = np.random.default_rng(len(lines)).integers(0, 255, (40, 50, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / folder / "images" / "0.png")
+        objects = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.7]}]
+        lines.append(json.dumps({"image": f"{folder}/images/0.png", "objects": objects}) + "\n")
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    found = {f.code: f for f in coord_data.examine(tmp_path / "a.jsonl")}
+    assert ("splits_together" in found) == is_told
+    assert not is_told or (found["splits_together"].severity, found["splits_together"].count) == ("warning", 3)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from coord_adapter import DRAFTS_FILE
 from coord_codec.files import InputError, write_text
 from coord_exporter.checkpoint.read import CARD_FILE, INDEX_FILE, RECORD_FILE, StoredCheckpoint, read_object
 from coord_exporter.checkpoint.recipe import Recipe
@@ -167,8 +166,8 @@ def copy_companions(companions: dict[str, Path], stage: Path) -> None:
 
 
 def adapter_companions(folder: Path) -> dict[str, Path]:
-    """List the files of an adapter's folder that say how to ask it: card, tokenizer, processor, draft embeddings."""
-    names = (CARD_FILE, DRAFTS_FILE, *(name for kind in _KINDS.values() for names in kind for name in names))
+    """List the files of an adapter's folder that say how to ask it: card, tokenizer, processor."""
+    names = (CARD_FILE, *(name for kind in _KINDS.values() for names in kind for name in names))
     return {name: folder / name for name in names if (folder / name).is_file()}
 
 

@@ -105,7 +105,7 @@ class AnsweringModel:
             min_score: boxes with a lower score are left out
             precision: the precision of the boxes that are kept, which a calibrated model turns into a least score
             recall: their recall, likewise; at most one of the three
-            speed: `exact` or `fast` instead of that of the configuration; see `evaluation.speed`
+            speed: `exact` instead of that of the configuration; see `evaluation.speed`
             calibrated: whether scores are those of the calibration that the model has, if any
 
         Raises:

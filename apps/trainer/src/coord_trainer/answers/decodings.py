@@ -14,7 +14,7 @@ from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.local import LocalEngine
 from coord_trainer.answers.records import answer_into, sources_of, with_objects
 from coord_trainer.answers.resumable_file import Record, begin, discard, is_answered, json_line, make_folder
-from coord_trainer.answers.speed.of_checkpoint import check_speed, speed_of_answers
+from coord_trainer.answers.speed.of_checkpoint import check_speed
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import weight_files
 from coord_trainer.config.decoding import Decoding, prediction_files
@@ -108,7 +108,6 @@ def depends_on(
         "system": opened.system,
         "dtype": config.model.dtype,
         "answers": config.data.model_dump(mode="json", include=_ANSWER_SETTINGS),
-        "speed": speed_of_answers(opened, config),
         "views": [list(section.views), question.labels, question.class_prompt] if section.views else [],
     }
 

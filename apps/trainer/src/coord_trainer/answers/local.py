@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from coord_trainer.answers.generate import answer_images
-from coord_trainer.answers.speed.of_checkpoint import report_drafts
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.model.checkpoint import LoadedCheckpoint
 
@@ -51,7 +50,3 @@ class LocalEngine:
             )
         except torch.OutOfMemoryError as error:
             raise MemoryError(str(error)) from error
-
-    def report(self) -> None:
-        """Print what the user has to know about how the answers were generated."""
-        report_drafts(self.checkpoint)

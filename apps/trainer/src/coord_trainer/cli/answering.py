@@ -106,6 +106,9 @@ def predict(
     export: Annotated[
         list[Form] | None, typer.Option(help="Also write annotations for a labelling tool; may be repeated.")
     ] = None,
+    image_prefix: Annotated[
+        str, typer.Option(help="What stands before each path in tasks of Label Studio, /data/local-files/?d=photos/.")
+    ] = "",
     label: Annotated[
         list[str] | None, typer.Option(help="An allowed label; all others are excluded; may be repeated.")
     ] = None,
@@ -160,6 +163,7 @@ def predict(
         concurrency=concurrency or 8 * max(len(endpoint or ()), 1),
         timeout=timeout or 300.0,
         exports=tuple(dict.fromkeys(form.value for form in export or ())),
+        image_prefix=image_prefix,
         labels=labels,
         server=grammar,
         force=force,
@@ -198,36 +202,6 @@ def calibrate(
     for line in calibration_lines(calibration) if calibration is not None else ():
         say(line)
     say(f"written into the {CARD_FILE} of {model}")
-
-
-@app.command()
-def slots(
-    model: Checkpoint,
-    annotations: Annotated[Path, typer.Argument(help="Annotated images, for example those of the training.")],
-    overrides: Overrides = None,
-    *,
-    images: Annotated[Path | None, typer.Option(help="The folder of the images of the annotations.")] = None,
-    config: ConfigFile = None,
-    steps: Annotated[int, typer.Option(min=1, help="Optimizer steps.")] = 600,
-    batch: Annotated[int, typer.Option(min=1, help="Images of a step.")] = 16,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the initial embeddings and the order of the images.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the draft embeddings that the model has.")] = False,
-    strict: Strict = False,
-) -> None:
-    """Train embeddings that draft the coordinates of answers, on a model that stays as it is; see --speed of predict.
-
-    They are kept in the model's folder (coord_drafts), and exports bring them along.
-
-    Example: uv run apps/trainer slots runs/a train.json --images train
-    """
-    from coord_trainer.detect.arguments import read_settings
-
-    resolved = read_settings(config, overrides or [])
-    load_libraries()
-    from coord_trainer.detect.drafts import drafts_of_model
-
-    for line in drafts_of_model(model, annotations, images, resolved, steps, batch, seed, force, strict):
-        say(line)
 
 
 @app.command()

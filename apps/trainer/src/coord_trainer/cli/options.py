@@ -47,10 +47,10 @@ Views = Annotated[
     ),
 ]
 Speed = Annotated[
-    Literal["plain", "exact", "fast"] | None,
+    Literal["plain", "exact"] | None,
     typer.Option(
-        help="exact drafts several tokens and verifies them in one pass, with the same answers; fast also accepts "
-        "coordinates that are close to their draft, and needs draft embeddings (command slots)."
+        help="exact drafts the tokens that answers leave no choice in and verifies them in one pass, with the same "
+        "answers."
     ),
 ]
 MinScore = Annotated[float | None, typer.Option(help="Leave out boxes with a lower score; 0 keeps all.")]

@@ -281,11 +281,10 @@ class EvaluationSection(Section):
         "`mirror`, `scale:1.25` (a factor), `tiles:640x640` or `tiles:auto` (overlapping tiles), `classes` (a question "
         "for each known label), or views of your own; each multiplies the time",
     )
-    speed: Literal["plain", "exact", "fast"] = Field(
+    speed: Literal["plain", "exact"] = Field(
         "plain",
-        description="plain generates a token in each pass through the model; exact drafts several and verifies them in "
-        "one pass, with the answers of plain; fast also accepts a drafted coordinate that is a few bins from the "
-        "likeliest, and needs draft embeddings (command `slots`)",
+        description="plain generates a token in each pass through the model; exact drafts the tokens that answers "
+        "leave no choice in (speculative decoding) and verifies them in one pass, with the answers of plain",
     )
     ap_steps: PositiveInt | None = Field(
         None, description="steps between two measurements of AP during training; never when not given"

@@ -78,7 +78,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             min_score: boxes with a lower score are left out
             precision: the precision of the boxes that are kept, of a calibrated model
             recall: their recall, likewise; at most one of the three
-            speed: `exact` or `fast` in place of that of the configuration; see `evaluation.speed`
+            speed: `exact` in place of that of the configuration; see `evaluation.speed`
             calibrated: whether scores are those of the calibration that the model has, if any
             name: the model's name on the servers
             folder: the folder of the served model, whose `coordexp.json` has prompt, names and calibration

@@ -95,11 +95,6 @@ def session_settings(detector: AnsweringModel, server: str | None = None) -> dic
     urls = getattr(engine, "urls", ())
     served = bool(urls)
     decoding = config.evaluation.decoding[0].name
-    speed = "plain"
-    if config.evaluation.speed == "fast":  # the other speeds have the same answers
-        from coord_trainer.answers.speed.of_checkpoint import speed_of_answers
-
-        speed = speed_of_answers(engine.checkpoint, config)
     return {
         "model": engine.name if served else str(Path(engine.name).resolve()),
         "weights": None if served else weight_files(Path(engine.name)),
@@ -116,7 +111,6 @@ def session_settings(detector: AnsweringModel, server: str | None = None) -> dic
         "views": [*finish.views, *(finish.question.labels if "classes" in finish.views else ())],
         "calibration": finish.calibration and finish.calibration.rests_on,
         "min_score": finish.threshold.value,
-        "speed": speed,
     }
 
 

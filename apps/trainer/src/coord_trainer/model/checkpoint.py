@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from coord_adapter import MODULE_NAME, load_adapter, offset_parameters, read_drafts
+from coord_adapter import MODULE_NAME, load_adapter, offset_parameters
 from coord_codec import CoordVocab, InputError
 from coord_codec.files import read_json
 from coord_trainer.config.run_config import RunConfig
@@ -27,20 +26,50 @@ from coord_trainer.model.patch_embedding import multiply_patches
 from coord_trainer.model.prompt import end_answers_as_asked, prompt_text
 
 
+def refuse_random_head(model: Any, folder: Path) -> None:
+    """Refuse a model whose head is neither stored nor tied: transformers has just filled it with random values.
+
+    Args:
+        model: as loaded from the folder
+        folder: its checkpoint
+
+    Raises:
+        InputError: naming the key and the file
+    """
+    head = model.get_output_embeddings()
+    if head is None or head.weight is model.get_input_embeddings().weight:
+        return
+    name = next(name for name, module in model.named_modules() if module is head).rpartition(".")[2] + ".weight"
+    stored = _stored_names(folder)
+    if stored and not any(other.endswith(name) for other in stored):
+        raise InputError(
+            f"{folder / 'config.json'}: tie_word_embeddings does not tie the head of {type(model).__name__} to its "
+            f"embedding, and {name} is not stored, so that training would start from random values and every later "
+            "load from others; set it to true at the top and in text_config if the model was trained tied, else fetch "
+            "the missing weights"
+        )
+
+
+def _stored_names(folder: Path) -> set[str]:
+    """Return the names of all tensors in a checkpoint's files; empty if it has none on this machine."""
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        with safe_open(single, "pt") as file:
+            return set(file.keys())
+    return set(read_json(index)["weight_map"]) if index.is_file() else set()
+
+
 @dataclass(frozen=True)
 class LoadedCheckpoint:
-    """A model ready for inference, with its processor, coordinate tokens, system message and draft embeddings.
+    """A model ready for inference, with its processor, coordinate tokens and system message.
 
-    `drafted` counts the passes of drafted answers until they are reported; `passes` keeps buffers and recorded passes
-    from one batch to the next.
+    `passes` keeps buffers and recorded passes from one batch to the next.
     """
 
     model: Any
     processor: Any
     vocab: CoordVocab | None
     system: str | None = None
-    drafts_SH: torch.Tensor | None = None
-    drafted: Counter[str] = field(default_factory=Counter, compare=False)
     passes: list[Any] = field(default_factory=list, init=False, compare=False, repr=False)
 
 
@@ -98,12 +127,7 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
     multiply_patches(model)
     device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"  # one per rank
     system = card.system if card is not None else system_text(config)
-    drafts_SH = None
-    if config.evaluation.speed != "plain" and vocab is not None and config.data.shape.fixed:
-        size = model.config.get_text_config().hidden_size
-        drafts = read_drafts(path, count=config.data.shape.least - 1, hidden_size=size, fingerprint=fingerprint)
-        drafts_SH = None if drafts is None else drafts.rows.to(device)
-    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system, drafts_SH)
+    return LoadedCheckpoint(model.eval().to(device), processor, vocab, system)
 
 
 def _vocabulary(config: RunConfig, tokenizer: Any) -> tuple[CoordVocab | None, str | None]:

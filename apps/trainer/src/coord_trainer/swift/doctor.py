@@ -21,6 +21,7 @@ from coord_codec.counts import counted
 from coord_trainer.config.swift_arguments import argument_table
 from coord_trainer.console import say
 from coord_trainer.families.registry import FAMILIES
+from coord_trainer.requirements import refuse_other_versions
 
 _SHOWN = ("torch", "transformers", "peft", "ms-swift", "deepspeed", "accelerate", "datasets")
 _NAME = re.compile(
@@ -111,6 +112,7 @@ def examine() -> None:
     say(f"flash-attn: {flash}")
     verdicts = [(seam.name, seam.problem(), seam.without) for seam in read_seams()]
     verdicts.append(("every argument that `training:` may name", _unknown_arguments(), "a config key is refused"))
+    refuse_other_versions()
     broken = 0
     for name, problem, without in verdicts:
         broken += problem is not None

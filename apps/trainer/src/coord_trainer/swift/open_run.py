@@ -33,7 +33,7 @@ from coord_trainer.families.family import Family
 from coord_trainer.families.registry import family_of
 from coord_trainer.model.attention import attend_by_sample
 from coord_trainer.model.card import MOST_NAMES, ModelCard, make_card, system_text
-from coord_trainer.model.checkpoint import offset_ids, report_quantised, set_pixels
+from coord_trainer.model.checkpoint import offset_ids, refuse_random_head, report_quantised, set_pixels
 from coord_trainer.model.named_parts import check_named_parts
 from coord_trainer.model.patch_embedding import multiply_patches
 from coord_trainer.model.prompt import check_prompt, end_answers_as_asked, prompt_settings, prompt_text
@@ -275,6 +275,7 @@ def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, withou
     # Model: its forward pass computes the same, faster.
     check_named_parts(config.training, pipeline.model)
     _check_parts(family, pipeline.model)
+    refuse_random_head(pipeline.model, stored)
     if config.training.get("quant_bits") and not without_weights:
         report_quantised(pipeline.model)
     multiply_patches(pipeline.model)
@@ -346,11 +347,6 @@ def _refuse_impossible(config: RunConfig, family: Family) -> None:
     if by_lora and (reason := family.cannot.get("merger")):
         raise InputError(f"training.aligner_lr: the merger of {family.name} is not trained by LoRA: {reason}")
     check_speed_of_family(config, family)
-    if config.evaluation.speed == "fast":
-        raise InputError(
-            "evaluation.speed is fast but a model that is trained has no draft embeddings yet: use exact, then train "
-            "them (uv run apps/trainer slots) and evaluate with --speed fast"
-        )
 
 
 def _check_parts(family: Family, model: Any) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Set
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 
@@ -21,6 +22,11 @@ from coord_data.records import Records
 USUAL_CROWDS = 0.1
 """Share of crowd regions that is no finding."""
 
+LEAST_SPAN = 32
+"""Number of grey levels of 256 below which an image of more than 8 bits is reported."""
+_SPLITS = dict.fromkeys(("train", "training"), "train") | dict.fromkeys(("val", "valid", "validation"), "val")
+_SPLITS |= dict.fromkeys(("test", "testing"), "test")
+
 
 def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Finding]:
     """Report image files that are missing, damaged or outside the image folder."""
@@ -34,6 +40,41 @@ def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Fi
     hint = where_it_is(missing_name, annotations) if missing_name is not None else ""
     fix = f"check --images, or replace the files{hint and f'; the first is found with --images{hint}'}"
     return [Finding("unreadable_image", severity, message, evidence, len(faults), fix)]
+
+
+def deep_images(looks: Looks) -> list[Finding]:
+    """Report images of more than 8 bits that nearly become uniform when they are scaled to 8 bits.
+
+    12-bit data in a file of 16 bits take up a sixteenth of its scale, thermal images often a few values of it.
+    """
+    is_deep_I = np.isfinite(looks.ranges).all(axis=1) & (looks.slots >= 0)
+    if not is_deep_I.any():
+        return []
+    grey = np.asarray(looks.grey_K[looks.slots[is_deep_I]])
+    span_D = grey.max(axis=1).astype(np.int64) - grey.min(axis=1)
+    if not (count := int((span_D < LEAST_SPAN).sum())):
+        return []
+    low, high = looks.ranges[is_deep_I][:, 0].min(), looks.ranges[is_deep_I][:, 1].max()
+    message = f"{count} of {counted(len(span_D), 'image')} of more than 8 bits nearly become uniform in 8 bits, which "
+    message += "training and prediction use"
+    evidence = f"values of the set: {low:g} to {high:g}; the {counted(count, 'image')} have at most "
+    evidence += f"{span_D[span_D < LEAST_SPAN].max() + 1} of 256 grey levels"
+    fix = f"write 8-bit images for training and prediction alike: (value - {low:g}) * 255 / {high - low:g}"
+    return [Finding("deep_images", by_share(count, len(looks)), message, evidence, count, fix)]
+
+
+def splits_together(raw: RawBoxes) -> list[Finding]:
+    """Report images of several splits that were read as one set."""
+    counts: Counter[str] = Counter()
+    for name, folder_count in Counter(os.path.dirname(file) for file in raw.files).items():  # noqa: PTH120
+        splits = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part.lower() in _SPLITS]
+        counts.update({splits[0].lower(): folder_count} if splits else {})
+    if len({_SPLITS[name] for name in counts}) < 2:
+        return []
+    evidence = ", ".join(f"{count} of {name}" for name, count in counts.items())
+    message = f"images of {len(counts)} splits are read as one set: a model would be trained on what it is tested with"
+    fix = "name the annotations of one split; --heldout names those of another"
+    return [Finding("splits_together", "warning", message, evidence, counts.total(), fix)]
 
 
 def stated_sizes(raw: RawBoxes, files: Looks, explained: Set[int], unit: str, boxes_fit: bool) -> list[Finding]:

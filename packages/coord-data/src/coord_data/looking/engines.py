@@ -102,7 +102,7 @@ def _on_ray(
         # A cluster's address comes from RAY_ADDRESS; without one Ray starts on this machine.
         own = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, logging_level="ERROR", **own)
-    task = ray.remote(max_retries=_RETRIES, num_cpus=1)(work)
+    task = ray.remote(max_retries=_RETRIES, num_cpus=1)(lambda job: work(job))  # noqa: PLW0108 - Ray takes no partial function
     at_once = 2 * (workers or int(ray.cluster_resources().get("CPU", 1)))
     waiting: deque[tuple[_Job, Any]] = deque()
     try:

@@ -99,7 +99,7 @@ def _decoded(path: str, keep: bool, stamp: tuple[int, int]) -> tuple[ImageFile, 
     hashed, grey = grey_values(image)
     digest = hashlib.sha256(content).hexdigest()
     of_header = (facts.orientation, facts.stored_size, facts.notes)
-    return ImageFile(facts.size, None, *of_header, digest, None, grey, small, stamp), hashed
+    return ImageFile(facts.size, None, *of_header, digest, None, grey, small, stamp, facts.value_range), hashed
 
 
 def _thumbnail(content: bytes, image: Image.Image, size: tuple[int, int]) -> Image.Image:

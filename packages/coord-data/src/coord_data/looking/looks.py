@@ -195,6 +195,11 @@ class Looks(Sequence[ImageFile]):
         return np.stack([self._numbers("bytes"), self._numbers("modified")], axis=1)
 
     @cached_property
+    def ranges(self) -> np.ndarray:
+        """Least and largest value of each image of more than 8 bits; NaN for any other."""
+        return np.stack([self.table[name].fill_null(np.nan).to_numpy() for name in ("low", "high")], axis=1)
+
+    @cached_property
     def faults(self) -> dict[int, str]:
         """Why images cannot be used, by position."""
         known = np.flatnonzero(self.table["fault"].is_valid().to_numpy())

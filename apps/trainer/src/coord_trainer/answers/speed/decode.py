@@ -5,11 +5,10 @@ plain decoding would have computed, as long as all tokens before are right. So d
 first that is not the likeliest (under the grammar, if there is one), in whose place the likeliest is taken: the answer
 is that of plain greedy decoding, token for token, up to ties within the rounding error of the logits.
 
-Three things draft: the forced tokens of answers (markers, punctuation, names with one continuation), the draft
-embeddings of the model, which answer with coordinates 2 to n of a shape while the first is not known yet, and behind a
-rejected coordinate the coordinates that the verifying pass itself found likeliest.
+The forced tokens of answers draft: markers, punctuation, names with one continuation. This is speculative decoding
+(Leviathan et al. 2023, https://arxiv.org/abs/2211.17192) without a draft model.
 
-Shapes: B rows, W tokens of a pass, N places of tokens, V vocabulary, S draft embeddings, H hidden size.
+Shapes: B rows, W tokens of a pass, N places of tokens, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,21 +34,15 @@ class Grammar(Protocol):
 
 @dataclass(frozen=True)
 class Rules:
-    """When answers end and which drafted tokens are accepted.
+    """When answers end.
 
     Attributes:
         end_id: the token that ends an answer
         max_new_tokens: the longest answer
-        tolerance: a drafted coordinate is also accepted, as the likeliest one, if the likeliest is at most this many
-            bins away from it, although the coordinates behind it were verified with the draft in its place; 0 accepts
-            only equal ones
-        drafted_rows: the most answers of a pass with draft embeddings; None for any number
     """
 
     end_id: int
     max_new_tokens: int
-    tolerance: int = 0
-    drafted_rows: int | None = None
 
 
 @dataclass
@@ -58,9 +51,6 @@ class _Row:
     tokens: list[int] = field(default_factory=list)
     place: Place = field(default_factory=Place)
     drafted: list[int] = field(default_factory=list)
-    asks: bool = False
-    """Whether the draft embeddings follow the drafted tokens in the pass."""
-    accepted: int = 0
     done: bool = False
 
 
@@ -72,48 +62,34 @@ class Decoded:
         answers: the tokens of each, with the end if it was reached
         statistics: of each token, by name; see `StepRecorder`
         passes: number of forward passes behind the prompt
-        without_drafts: those in which the draft embeddings were left out for `Rules.drafted_rows`
     """
 
     answers: list[list[int]]
     statistics: list[dict[str, list[Any]]]
     passes: int
-    without_drafts: int = 0
 
 
-def decode(
-    passes: Passes,
-    inputs: Any,
-    forced: ForcedTokens,
-    rules: Rules,
-    grammar: Grammar | None = None,
-    drafts_SH: torch.Tensor | None = None,
-) -> Decoded:
+def decode(passes: Passes, inputs: Any, forced: ForcedTokens, rules: Rules, grammar: Grammar | None = None) -> Decoded:
     """Return the greedy answers to a batch of prompts.
 
     Args:
         passes: of the model, those of an earlier batch or new ones
         inputs: of the prompts, padded on the left
         forced: the forced tokens of the answers
-        rules: when answers end and which drafted tokens are accepted
+        rules: when answers end
         grammar: restricts the answers; None for none
-        drafts_SH: the draft embeddings; None drafts no coordinates from them
     """
-    first, _ = forced.draft(Place())
-    widest = 2 * LONGEST_DRAFT + (0 if drafts_SH is None else len(drafts_SH))
-    passes.begin(inputs, first, rules.max_new_tokens + widest)
+    first = forced.draft(Place())
+    passes.begin(inputs, first, rules.max_new_tokens + LONGEST_DRAFT)
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
     verifier = _Verifier(forced, rules, grammar, len(rows))
     present, logits_BWV = rows, passes.logits_BWV
-    without_drafts = 0
     while True:
         verifier.verify(present, logits_BWV)
         if all(row.done for row in present):
             break
         active = [place for place, row in enumerate(present) if not row.done]
-        pays = rules.drafted_rows is None or len(active) <= rules.drafted_rows
-        without_drafts += drafts_SH is not None and not pays
-        verifier.draft(present, len(drafts_SH) if drafts_SH is not None and pays else 0)
+        verifier.draft(present)
         if 2 * len(active) <= len(present):  # a pass costs as much for answers that have ended
             if passes.fixed_shapes:  # halves, so that few numbers of rows are captured
                 ended = [place for place, row in enumerate(present) if row.done]
@@ -122,9 +98,8 @@ def decode(
             present = [present[place] for place in active]
         starts = [passes.prompt_length + len(row.tokens) - 1 for row in present]
         tokens = [[row.tokens[-1], *row.drafted] for row in present]
-        asked = drafts_SH if any(row.asks for row in present) else None
-        logits_BWV = passes(starts, tokens, asked, forced.stride)
-    return Decoded([row.tokens for row in rows], verifier.read(), passes.count, without_drafts)
+        logits_BWV = passes(starts, tokens)
+    return Decoded([row.tokens for row in rows], verifier.read(), passes.count)
 
 
 class _Verifier:
@@ -133,84 +108,49 @@ class _Verifier:
         self._owners: list[int] = []
         self._recorded: list[dict[str, torch.Tensor]] = []
         self._answers = answers
-        self._coordinates: list[list[int]] = []
-        """The likeliest coordinate at each place of the pass last verified [B, W]."""
 
     def verify(self, rows: Sequence[_Row], logits_BWV: torch.Tensor) -> None:
         """Extend each answer by its accepted drafted tokens and the token behind them.
 
         What may follow each draft is found out while the device still works on the pass, and the likeliest tokens are
-        read at once; with a grammar again behind a draft that was accepted in place of another token.
+        read at once.
         """
-        ids = self._forced.vocab.ids
-        coord_BW = logits_BWV[..., ids.start : ids.stop].argmax(dim=2)
-        going = [(at, row, 0) for at, row in enumerate(rows) if not row.done]
-        while going:
-            places, answers = [], []
-            for at, row, first in going:
-                for depth in range(first, 1 + len(row.drafted)):
-                    places.append((at, depth))
-                    answers.append((row.number, [*row.tokens, *row.drafted[first:depth]]))
-            at_N, depth_N = moved(places, logits_BWV.device).T
-            raw_NV, allowed_NV = logits_BWV[at_N, depth_N], None
-            if self._grammar is not None:
-                allowed_NV = self._grammar.allowed(answers, raw_NV.shape[1], raw_NV.device)
-            likeliest_N = _under(allowed_NV, raw_NV).argmax(dim=1)
-            read = torch.cat([coord_BW.flatten(), likeliest_N]).cpu()
-            self._coordinates = read[: coord_BW.numel()].view(coord_BW.shape).tolist()
-            likeliest = read[coord_BW.numel() :].tolist()
-            number_of, taken, still = {place: number for number, place in enumerate(places)}, [], []
-            for at, row, first in going:
-                for depth in range(first, 1 + len(row.drafted)):
-                    token = likeliest[number_of[at, depth]]
-                    taken.append((number_of[at, depth], token))
-                    self._extend(row, token, depth)
-                    if row.done or depth == len(row.drafted) or not self._accepts(row.drafted[depth], token):
-                        break
-                    if self._grammar is not None and token != row.drafted[depth]:
-                        still.append((at, row, depth + 1))
-                        break
-            number_N, token_N = moved(taken, logits_BWV.device).T
-            raw_NV = raw_NV[number_N].float()
-            scored_NV = _under(None if allowed_NV is None else allowed_NV[number_N], raw_NV)
-            self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
-            going = still
+        places, answers = [], []
+        for at, row in enumerate(rows):
+            for depth in range(0 if row.done else 1 + len(row.drafted)):
+                places.append((at, depth))
+                answers.append((row.number, [*row.tokens, *row.drafted[:depth]]))
+        if not places:
+            return
+        at_N, depth_N = moved(places, logits_BWV.device).T
+        raw_NV, allowed_NV = logits_BWV[at_N, depth_N], None
+        if self._grammar is not None:
+            allowed_NV = self._grammar.allowed(answers, raw_NV.shape[1], raw_NV.device)
+        likeliest = dict(zip(places, _under(allowed_NV, raw_NV).argmax(dim=1).tolist(), strict=True))
+        number_of, taken = {place: number for number, place in enumerate(places)}, []
+        for at, row in enumerate(rows):
+            for depth in range(0 if row.done else 1 + len(row.drafted)):
+                token = likeliest[at, depth]
+                taken.append((number_of[at, depth], token))
+                self._extend(row, token)
+                if row.done or depth == len(row.drafted) or row.drafted[depth] != token:
+                    break
+        number_N, token_N = moved(taken, logits_BWV.device).T
+        raw_NV = raw_NV[number_N].float()
+        scored_NV = _under(None if allowed_NV is None else allowed_NV[number_N], raw_NV)
+        self._recorded.append(token_statistics(raw_NV, scored_NV, token_N, self._forced.vocab))
 
-    def _extend(self, row: _Row, token: int, accepted: int) -> None:
+    def _extend(self, row: _Row, token: int) -> None:
         self._owners.append(row.number)
         row.tokens.append(token)
         row.place = self._forced.step(row.place, token)
-        row.accepted = accepted
         row.done = token == self._rules.end_id or len(row.tokens) >= self._rules.max_new_tokens
 
-    def _accepts(self, drafted: int, likeliest: int) -> bool:
-        if drafted == likeliest:
-            return True
-        coordinates = self._forced.vocab.ids
-        both = drafted in coordinates and likeliest in coordinates
-        return both and abs(drafted - likeliest) <= self._rules.tolerance
-
-    def draft(self, rows: Sequence[_Row], drafts: int) -> None:
-        """Set the drafted tokens of the next pass.
-
-        Args:
-            rows: of the pass
-            drafts: number of draft embeddings of the model
-        """
-        vocab = self._forced.vocab
-        for row, likeliest in zip(rows, self._coordinates, strict=True):
-            if row.done:
-                continue
-            where: Sequence[int] = ()
-            if row.place.sides and row.place.part in ("side", "between"):
-                if row.asks and row.accepted == len(row.drafted) and row.place.sides == 1:
-                    where = [1 + len(row.drafted) + draft for draft in range(drafts)]
-                else:
-                    # A rejected draft is at `accepted`; the pass has also found what follows each one behind it.
-                    behind = range(row.accepted + 1, len(row.drafted))
-                    where = [depth for depth in behind if row.drafted[depth] in vocab.ids]
-            row.drafted, begins = self._forced.draft(row.place, [vocab.first_id + likeliest[depth] for depth in where])
-            row.asks = bool(drafts) and begins
+    def draft(self, rows: Sequence[_Row]) -> None:
+        """Set the drafted tokens of the next pass."""
+        for row in rows:
+            if not row.done:
+                row.drafted = self._forced.draft(row.place)
 
     def read(self) -> list[dict[str, list[Any]]]:
         """Return the statistics of each answer by token, read from the device at once."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,11 +97,6 @@ class ForcedTokens:
         """Return those of answers of which nothing is known: nothing is drafted."""
         return cls((), (), (), (), None, vocab)
 
-    @property
-    def stride(self) -> int:
-        """Number of tokens from one coordinate to the next."""
-        return 1 + len(self.between)
-
     def step(self, place: Place, token: int) -> Place:
         """Return the place behind one more token."""
         if token in self.vocab.ids:
@@ -116,28 +111,13 @@ class ForcedTokens:
             return self._settled(replace(place, at=place.at + 1))
         return Place("name") if self.head and token == self.head[-1] else Place("lost")
 
-    def draft(self, place: Place, coordinates: Sequence[int] = ()) -> tuple[list[int], bool]:
-        """Return the tokens that are likely to follow a place, and whether a first coordinate may follow those.
-
-        Args:
-            place: where the answer stands
-            coordinates: the likely next coordinates of the present shape, as token ids
-        """
+    def draft(self, place: Place) -> list[int]:
+        """Return the tokens that follow a place without a choice."""
         drafted: list[int] = []
-        left = list(coordinates)
-        while len(drafted) < LONGEST_DRAFT:
-            token = left.pop(0) if place.part == "side" and left else self._fixed(place)
-            if token is None:
-                break
+        while len(drafted) < LONGEST_DRAFT and (token := self._fixed(place)) is not None:
             drafted.append(token)
             place = self.step(place, token)
-        return drafted, self._may_begin(place)
-
-    def _may_begin(self, place: Place) -> bool:
-        if place.part == "side":
-            return place.sides == 0
-        complete = self.names is None or not self.names.left(place.name)
-        return place.part == "name" and bool(place.name) and not self.before and complete
+        return drafted
 
     def _fixed(self, place: Place) -> int | None:
         """Return the forced token at a place; None if there is a choice."""

@@ -3,8 +3,7 @@
 On a GPU a pass over few tokens costs as long as launching its operations takes. So there the passes have fixed shapes,
 over buffers that keep their place, and those of each shape are captured as a CUDA graph.
 
-Shapes: B rows, T tokens of the padded prompt, W tokens of a pass, S positions of the cache or draft embeddings,
-V vocabulary, H hidden size.
+Shapes: B rows, T tokens of the padded prompt, W tokens of a pass, S positions of the cache, V vocabulary.
 """
 
 from __future__ import annotations
@@ -74,67 +73,41 @@ class Passes:
         self._attended_BS[:rows] = True
         self._attended_BS[:rows, : self.prompt_length] = attended_BT
 
-    def __call__(
-        self, starts: list[int], tokens: Sequence[Sequence[int]], drafts_SH: torch.Tensor | None = None, stride: int = 1
-    ) -> torch.Tensor:
+    def __call__(self, starts: list[int], tokens: Sequence[Sequence[int]]) -> torch.Tensor:
         """Return the logits [B, W, V] of one pass; behind a row's own tokens they mean nothing.
 
         Args:
             starts: number of tokens that each row keeps of the earlier passes, the prompt included
             tokens: of each row
-            drafts_SH: draft embeddings that follow the tokens of each row
-            stride: number of tokens from one coordinate to the next; draft embedding s has the position from which the
-                coordinate s + 2 is predicted
         """
         self.count += 1
         width = max(map(len, tokens))
         if self.fixed_shapes:
             width = _fixed_width(width)
-        rows = [
-            [start, len(row), *row, *[self._pad] * (width - len(row))]
-            for start, row in zip(starts, tokens, strict=True)
-        ]
+        rows = [[start, *row, *[self._pad] * (width - len(row))] for start, row in zip(starts, tokens, strict=True)]
         given_BG = torch.tensor(rows, device=self._shift_B.device)  # one copy to the device
         if self.fixed_shapes:
-            return (self._captured or self._pass)(given_BG, drafts_SH, stride=stride)
-        length = max(starts) + width + (0 if drafts_SH is None else len(drafts_SH))
-        place = slice(starts[0], length) if len(set(starts)) == 1 else None
-        return self._pass(given_BG, drafts_SH, stride, place, length)
+            return (self._captured or self._pass)(given_BG)
+        place = slice(starts[0], starts[0] + width) if len(set(starts)) == 1 else None
+        return self._pass(given_BG, place, max(starts) + width)
 
-    def _pass(
-        self,
-        given_BG: torch.Tensor,
-        drafts_SH: torch.Tensor | None,
-        stride: int,
-        place: slice | None = None,
-        length: int | None = None,
-    ) -> torch.Tensor:
+    def _pass(self, given_BG: torch.Tensor, place: slice | None = None, length: int | None = None) -> torch.Tensor:
         """Run a pass, all of whose shapes follow from those of its arguments and which reads nothing back.
 
         Args:
-            given_BG: of each row the number of tokens that it keeps, the number of its own tokens, these and padding
-            drafts_SH: see `__call__`
-            stride: see `__call__`
+            given_BG: of each row the number of tokens that it keeps, its own tokens and padding
             place: where all rows write, if they write at the same positions
             length: number of positions that the pass reads; None for all
         """
-        start_B1, lengths_B1, ids_BW = given_BG[:, :1], given_BG[:, 1:2], given_BG[:, 2:]
+        start_B1, ids_BW = given_BG[:, :1], given_BG[:, 1:]
         (rows, width), device = ids_BW.shape, ids_BW.device
         assert self._cache is not None
-        given: dict[str, Any] = {"input_ids": ids_BW}
-        if drafts_SH is not None:
-            embedded_BWH = self.model.get_input_embeddings()(ids_BW)
-            given = {"inputs_embeds": _with_drafts(embedded_BWH, lengths_B1, drafts_SH)}
-            width += len(drafts_SH)
         at_BW = start_B1 + torch.arange(width, device=device)
         length = length or self._cache.capacity
         self._cache.begin(at_BW if place is None else place, length)
         position_BW = at_BW + self._shift_B[:rows, None]
-        if stride > 1:
-            draft_BW = torch.arange(width, device=device) - lengths_B1
-            position_BW = position_BW + draft_BW.add(1).clamp(min=0).mul(stride - 1)
+        given: dict[str, Any] = {"input_ids": ids_BW, "attention_mask": self._mask(at_BW, length)}
         given["position_ids"] = position_BW if self._axes is None else position_BW.expand(self._axes, -1, -1)
-        given["attention_mask"] = self._mask(at_BW, length)
         return self.model(**given, past_key_values=self._cache, use_cache=True).logits
 
     def keep(self, rows: list[int]) -> None:
@@ -186,17 +159,6 @@ def attention_mask(model: Any, attended_BWS: torch.Tensor) -> torch.Tensor:
 
 def _plain(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def _with_drafts(embedded_BWH: torch.Tensor, lengths_B1: torch.Tensor, drafts_SH: torch.Tensor) -> torch.Tensor:
-    """Return embeddings with the draft embeddings behind each row's own tokens."""
-    rows, width, hidden = embedded_BWH.shape
-    result_BWH = embedded_BWH.new_zeros(rows, width + len(drafts_SH), hidden)
-    result_BWH[:, :width] = embedded_BWH
-    places_BS = lengths_B1 + torch.arange(len(drafts_SH), device=lengths_B1.device)
-    rows_B1 = torch.arange(rows, device=lengths_B1.device)[:, None]
-    result_BWH[rows_B1, places_BS] = drafts_SH.to(embedded_BWH)
-    return result_BWH
 
 
 def followed_by(inputs: Mapping[str, Any], answers: Sequence[Sequence[int]]) -> dict[str, Any]:
