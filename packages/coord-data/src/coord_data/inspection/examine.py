@@ -26,6 +26,7 @@ from coord_data.inspection.turned import examine_turned
 from coord_data.looking.looks import Looks
 from coord_data.raw_boxes import RawBoxes
 from coord_data.records import Records
+from coord_data.remote import local_path
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -138,7 +139,7 @@ def examine(
         >>> [(finding.code, finding.severity, finding.count) for finding in examine(folder / "a.jsonl")]
         [('duplicates', 'error', 1), ('no_evidence', 'note', 2)]
     """
-    source = Path(data) if isinstance(data, str) else data
+    source = local_path(data) if isinstance(data, str) else data
     found = examination_of(source, rules, heldout=heldout, training=training, max_objects=max_objects)
     return list(found.findings)
 

@@ -87,7 +87,7 @@ def with_one_unit(answers: Sequence[Answer]) -> tuple[list[Answer], list[str]]:
     notes = [stated + (f", although {shares} of them lie between 0 and 1" if shares else "")]
 
     def in_unit(item: ParsedObject) -> ParsedObject:
-        return item if item.score_number is None else replace(item, score=item.score_number / unit)
+        return item if item.score_number is None else item._replace(score=item.score_number / unit)
 
     return [replace(answer, objects=tuple(map(in_unit, answer))) for answer in answers], notes
 

@@ -22,9 +22,8 @@ class Confidence(NamedTuple):
     number: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedObject:
-    """One object of an answer.
+class ParsedObject(NamedTuple):
+    """One object of an answer; a tuple, since there may be millions of them.
 
     Attributes:
         desc: the description as written, without surrounding white space
@@ -164,7 +163,6 @@ class Answer:
     format: str
     truncated: bool = False
     scale: tuple[float, float] | None = None
-    score_number: float | None = None
     scale_assumed: bool = False
     coord_count: int = 0
     start_count: int = 0

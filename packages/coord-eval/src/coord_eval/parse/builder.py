@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -79,7 +79,7 @@ def _is_small(item: ParsedObject) -> bool:
 
 
 _FOUR = rf"{NUMBER}(?:,\s?{NUMBER}){{3}}"
-_ROW = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
+ROW_IN_LABEL = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
 """Another object within a label, since a quote or bracket before it is missing."""
 
 
@@ -174,7 +174,7 @@ class AnswerBuilder:
                 repairs = (*repairs, "swapped_corners")
                 box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
         desc = desc.strip()
-        if len(desc) > 12 and _ROW.search(desc):
+        if len(desc) > 12 and ROW_IN_LABEL.search(desc):
             self.drop("unread_numbers", *span)
         if not desc:
             repairs = (*repairs, "no_label")
@@ -300,7 +300,7 @@ class AnswerBuilder:
     def _placed(self, item: ParsedObject) -> ParsedObject:
         """Return an object with the image that the innermost record around it names."""
         around = [place for place in self.places if place[0] <= item.span[0] and item.span[1] <= place[1]]
-        return replace(item, place=max(around)[2]) if around else item
+        return item._replace(place=max(around)[2]) if around else item
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""
