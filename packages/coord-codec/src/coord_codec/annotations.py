@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, overload
 from coord_codec.arguments import expect
 from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.shapes import in_place_of
-from coord_codec.coco.tables import Category, ImageId, categories_named, is_coco
+from coord_codec.coco.tables import LISTS, Category, ImageId, categories_named, is_coco
 from coord_codec.counts import counted
 from coord_codec.files import BACKSLASHES, InputError, name_on_disk
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.json_file import JsonFile, parsed_line
+from coord_codec.json_stream import stream_lists
 from coord_codec.records import (
     Instance,
     Object,
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
 
 _GRID = CoordGrid()
 
+_LARGE = 1 << 24
+"""Bytes from which on a COCO file is read in parts."""
+_PART = 1 << 14
+_TOP = frozenset({"info", "licenses", "images", "annotations", "categories", "type"})
+"""Keys of a COCO file."""
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 """Function that returns width and height in pixels for an image's file name, or None if they are unknown."""
 
@@ -154,8 +160,12 @@ def read_annotations(
     if isinstance(source, Mapping):
         annotations = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
     elif isinstance(source, JsonFile):
-        root, records = root or source.path.parent, records_in(source)
-        if records is None:
+        root = root or source.path.parent
+        content = None if kind else _read_in_parts(source, image_size, on_bad_box, root)
+        records = None if content else records_in(source)
+        if content is not None:
+            annotations = _of_content(content, on_bad_box)
+        elif records is None:
             annotations = _from_coco(source.document, str(source.path), image_size, on_bad_box, kind, root)
         else:
             annotations = _collect(records, on_bad_box, kind, root)
@@ -223,11 +233,51 @@ def _from_coco(
     except ModuleNotFoundError as error:
         message = f"{source}: COCO JSON is read by {error.name}, which is not installed: install coord-codec[images]"
         raise InputError(message) from None
-    content = read_coco(document, source, image_size, on_bad_box, kind, root)
+    return _of_content(read_coco(document, source, image_size, on_bad_box, kind, root), on_bad_box)
+
+
+def _of_content(content: CocoContent, on_bad_box: OnBadBox | None) -> AnnotationSet:
     kept_ids = {image.id for image in content.images}
     table = used_in_training(content.table, kept_ids) if on_bad_box else content.table
     instances = _OnFirstUse(content, bool(on_bad_box))
     return AnnotationSet(instances, content.problems, content.categories, content.notes, None, table)
+
+
+def _read_in_parts(
+    file: JsonFile, image_size: ImageSize | None, on_bad_box: OnBadBox | None, root: Path
+) -> CocoContent | None:
+    """Return the content of a large COCO file, of which no part is kept; None for others and for faulty ones."""
+    if not file.path.is_file() or file.path.stat().st_size < _LARGE:
+        return None
+    from coord_codec.coco.columns import AnnotationColumns  # which needs NumPy
+    from coord_codec.coco.document import content_of
+    from coord_codec.coco.reader import CocoReader
+
+    columns, lists, part = AnnotationColumns(), {name: list[Any]() for name in LISTS}, list[Any]()
+    found = set[str]()
+    try:
+        for key, position, value in stream_lists(file.path):
+            if key not in _TOP:
+                return None
+            if position == 0 and key in found:
+                return None  # of a key that occurs twice the last one counts
+            if key in lists and (position >= 0 or value is None):
+                found.add(key)
+            if position >= 0 and key == "annotations":
+                part.append(value)
+                if len(part) == _PART:
+                    columns.add(part)
+                    part = []
+            elif position >= 0 and key in lists:
+                lists[key].append(value)
+    except InputError:  # reading it whole says what is wrong
+        return None
+    if found != set(LISTS):
+        return None
+    columns.add(part)
+    further = columns.other.values()
+    reader = CocoReader(lists["categories"], lists["images"], str(file.path), image_size, root, further)
+    return content_of(columns, reader, on_bad_box)
 
 
 class _OnFirstUse(Sequence[Instance]):
