@@ -141,33 +141,3 @@ def test_refused_objects_are_named_by_their_position_in_the_record():
     found = read_annotations([with_box(THIN, SWAPPED, GOOD_BOX, THIN)], on_bad_box="drop_box")
     assert [problem.field for problem in found.problems] == [f"objects[{n}].bbox" for n in (1, 0, 3)]
     assert len(found.instances[0].objects) == 1
-
-
-@pytest.mark.parametrize("change", [{}, {"note": 1}, {"annotations": []}, {"images": {}}], ids=str)
-def test_a_large_coco_file_read_in_parts_is_that_read_whole(monkeypatch, tmp_path, change):
-    """Also with faulty rows, an unknown key and lists that are none, which are read whole."""
-    from coord_codec import annotations
-
-    rows = [{"id": n, "image_id": n % 4, "category_id": 1 + n % 2, "bbox": [n, 2, 30.5, 40]} for n in range(9)]
-    rows[3]["bbox"] = [1, 2, -3, 4]
-    document = {
-        "info": {"year": 2026},
-        "images": [{"id": n, "file_name": f"{n}.jpg", "width": 100, "height": 80} for n in range(3)],
-        "annotations": rows,
-        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}],
-        **change,
-    }
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(document))
-    found = []
-    for large in (1 << 60, 0):
-        monkeypatch.setattr(annotations, "_LARGE", large)
-        monkeypatch.setattr(annotations, "_PART", 2)
-        try:
-            read = read_annotations(path)
-            table = read.table
-            columns = [] if table is None else [table.boxes_N4.tolist(), table.image_N.tolist(), table.flags_N.tolist()]
-            found.append((columns, read.instances, list(map(str, read.problems)), read.notes, read.categories))
-        except ValueError as error:
-            found.append(str(error))
-    assert found[0] == found[1]

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, overload
 from coord_codec.arguments import expect
 from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.shapes import in_place_of
-from coord_codec.coco.tables import LISTS, Category, ImageId, categories_named, is_coco
+from coord_codec.coco.tables import Category, ImageId, categories_named, is_coco
 from coord_codec.counts import counted
 from coord_codec.files import BACKSLASHES, InputError, name_on_disk
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.json_file import JsonFile, parsed_line
-from coord_codec.json_stream import stream_lists
 from coord_codec.records import (
     Instance,
     Object,
@@ -37,15 +36,10 @@ from coord_codec.records import (
 
 if TYPE_CHECKING:
     from coord_codec.box_table import BoxTable
-    from coord_codec.coco.document import CocoContent
+    from coord_codec.coco.document import CocoContent, CocoLists
 
 _GRID = CoordGrid()
 
-_LARGE = 1 << 24
-"""Bytes from which on a COCO file is read in parts."""
-_PART = 1 << 14
-_TOP = frozenset({"info", "licenses", "images", "annotations", "categories", "type"})
-"""Keys of a COCO file."""
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 """Function that returns width and height in pixels for an image's file name, or None if they are unknown."""
 
@@ -160,13 +154,11 @@ def read_annotations(
     if isinstance(source, Mapping):
         annotations = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
     elif isinstance(source, JsonFile):
-        root = root or source.path.parent
-        content = None if kind else _read_in_parts(source, image_size, on_bad_box, root)
-        records = None if content else records_in(source)
-        if content is not None:
-            annotations = _of_content(content, on_bad_box)
-        elif records is None:
-            annotations = _from_coco(source.document, str(source.path), image_size, on_bad_box, kind, root)
+        root, lists = root or source.path.parent, _streamed(source, whole=kind is not None)
+        records = None if lists is not None else records_in(source)
+        if records is None:
+            document = source.document if lists is None else lists
+            annotations = _from_coco(document, str(source.path), image_size, on_bad_box, kind, root)
         else:
             annotations = _collect(records, on_bad_box, kind, root)
     else:
@@ -218,66 +210,39 @@ def _is_list(file: JsonFile, first_line: bytes) -> bool:
         return False
 
 
+def _streamed(file: JsonFile, whole: bool) -> CocoLists | None:
+    """Return the lists of COCO JSON that was not parsed before; None for anything else, which is read as a whole."""
+    if "document" in file.__dict__ or not file.path.is_file() or file.path.suffix == ".jsonl":
+        return None
+    try:
+        from coord_codec.coco.document import stream_coco
+
+        lists = stream_coco(file, whole)
+    except (ModuleNotFoundError, InputError):
+        return None
+    return lists if lists.images and lists.categories and lists.annotations.count else None
+
+
 def _from_coco(
-    document: Mapping[str, Any],
+    document: Mapping[str, Any] | CocoLists,
     source: str,
     image_size: ImageSize | None,
     on_bad_box: OnBadBox | None,
     kind: Geometry | None,
     root: Path | None,
 ) -> AnnotationSet:
-    if not is_coco(document):
+    if isinstance(document, Mapping) and not is_coco(document):
         raise InputError(f"{source}: {EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
     try:
         from coord_codec.coco.document import read_coco
     except ModuleNotFoundError as error:
         message = f"{source}: COCO JSON is read by {error.name}, which is not installed: install coord-codec[images]"
         raise InputError(message) from None
-    return _of_content(read_coco(document, source, image_size, on_bad_box, kind, root), on_bad_box)
-
-
-def _of_content(content: CocoContent, on_bad_box: OnBadBox | None) -> AnnotationSet:
+    content = read_coco(document, source, image_size, on_bad_box, kind, root)
     kept_ids = {image.id for image in content.images}
     table = used_in_training(content.table, kept_ids) if on_bad_box else content.table
     instances = _OnFirstUse(content, bool(on_bad_box))
     return AnnotationSet(instances, content.problems, content.categories, content.notes, None, table)
-
-
-def _read_in_parts(
-    file: JsonFile, image_size: ImageSize | None, on_bad_box: OnBadBox | None, root: Path
-) -> CocoContent | None:
-    """Return the content of a large COCO file, of which no part is kept; None for others and for faulty ones."""
-    if not file.path.is_file() or file.path.stat().st_size < _LARGE:
-        return None
-    from coord_codec.coco.columns import AnnotationColumns  # which needs NumPy
-    from coord_codec.coco.document import content_of
-    from coord_codec.coco.reader import CocoReader
-
-    columns, lists, part = AnnotationColumns(), {name: list[Any]() for name in LISTS}, list[Any]()
-    found = set[str]()
-    try:
-        for key, position, value in stream_lists(file.path):
-            if key not in _TOP:
-                return None
-            if position == 0 and key in found:
-                return None  # of a key that occurs twice the last one counts
-            if key in lists and (position >= 0 or value is None):
-                found.add(key)
-            if position >= 0 and key == "annotations":
-                part.append(value)
-                if len(part) == _PART:
-                    columns.add(part)
-                    part = []
-            elif position >= 0 and key in lists:
-                lists[key].append(value)
-    except InputError:  # reading it whole says what is wrong
-        return None
-    if found != set(LISTS):
-        return None
-    columns.add(part)
-    further = columns.other.values()
-    reader = CocoReader(lists["categories"], lists["images"], str(file.path), image_size, root, further)
-    return content_of(columns, reader, on_bad_box)
 
 
 class _OnFirstUse(Sequence[Instance]):

@@ -23,7 +23,7 @@ def steps_of(kind):
 @pytest.mark.parametrize(("kind", "step_D"), [case for kind in KINDS for case in steps_of(kind)])
 def test_move_of_any_kind_is_told_and_undone_by_its_command(kind, step_D):
     boxes_N4 = np.array([[0.3, 0.4, 0.5, 0.7], [0.2, 0.2, 0.6, 0.5]])
-    offset = Offset(kind.code, tuple(step_D.tolist()), float(step_D[0]), 0.1, 0.2, 9.0, lambda b: kind.move(b, step_D))
+    offset = Offset(kind, tuple(step_D.tolist()), float(step_D[0]), 0.1, 0.2, 9.0)
     finding, changes = geometry._offset_finding(offset, np.array([640.0, 480.0]), 2)
     assert finding.code in {kind.code, "too_large", "too_small"}
     size_N2 = np.array([[640.0, 480.0]] * 2)
@@ -58,9 +58,9 @@ def test_photographs_whose_boxes_lie_too_low_are_named(tmp_path):
     assert result.exit_code == 1 and '"shifted"' in (tmp_path / "o" / "findings.json").read_text()
 
 
-@pytest.mark.parametrize(("x", "y", "words"), [(3, 0, "3 px to the left"), (0, 3, "3 px above"), (0, -3, "3 px below")])
+@pytest.mark.parametrize(("x", "y", "words"), [(3, 0, "to the left of"), (0, 3, "above"), (0, -3, "below")])
 def test_shift_along_one_side_is_told_without_the_other(x, y, words):
-    assert shifted(Shift(x, y, in_pixels=True)) == f"the boxes lie about {words} of their objects"
+    assert shifted(Shift(x, y, in_pixels=True)) == f"the boxes lie about 3 px {words} their objects"
 
 
 def random_corners(rng, count):

@@ -18,10 +18,10 @@ from coord_data.formats.yolo import HeldOut
 from coord_data.image_file import ImageFolder
 from coord_data.image_set import ImageSet, gather_evidence
 from coord_data.inspection import duplicates, names, records
-from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
+from coord_data.inspection.numbers.without_pixels import findings_without_pixels
 from coord_data.inspection.turned import examine_turned
 from coord_data.looking.looks import Looks
 from coord_data.raw_boxes import RawBoxes
@@ -160,7 +160,7 @@ def examination_of(
     findings = [*records.unreadable_images(raw, files, evidence.named), *records.no_boxes(annotations, raw)]
     findings += [*records.deep_images(files), *records.splits_together(raw)]
     findings += records.crowds(annotations)
-    findings += shifted_classes(raw.class_numbers)
+    findings += findings_without_pixels(evidence)
     unit, boxes_fit, explained, turned = "", False, False, set[int]()
     if len(raw):
         sizes_I2 = np.where(files.sizes > 0, files.sizes, raw.stated_I2)
