@@ -124,10 +124,11 @@ def _labelstudio_voc(written: Written) -> None:
 
 def _turned(written: Written) -> None:
     (around,) = written.boxes("labelstudio_turned_coco")["a.jpg"]
-    assert around == pytest.approx(("cat", 37.5, 20, 75.98, 49.32))  # about the first corner, as Label Studio turns
+    assert around == ("cat", 37.5, 20, 75.98, 49.32)  # 40, 20, 75.98, 52.32 lies around it
     unturned = ("cat", 50, 20, 80, 40)
     assert written.boxes("labelstudio_turned_yolo")["a.jpg"] == [unturned]
     assert written.boxes("labelstudio_turned_voc")["a.jpg"] == [unturned]
+    assert written.boxes("labelstudio_turned_obb")["a.jpg"] == [("cat", 40, 20, 75.98, 52.32)]
 
 
 def _json_min(written: Written) -> None:
@@ -228,8 +229,9 @@ ROWS = (
     ),
     Row(
         "label-studio-sdk",
-        "one rotated rectangle: COCO has the box around it, YOLO and VOC the unturned one without its angle",
-        "read as written, nothing tells the angle: export COCO",
+        "one rotated rectangle, three boxes: COCO turns it in percent, and the box is another one unless the image is "
+        "square; YOLO and VOC have the unturned one without its angle; only YOLO OBB has its corners",
+        "read as written, nothing tells the angle: export YOLO OBB",
         _turned,
     ),
     Row("label-studio-sdk", "JSON_MIN", "refused by name", _json_min),

@@ -27,6 +27,10 @@ MASK = np.zeros((80, 100), bool)
 """A dog from (10, 20) to (40, 60) with a hole."""
 MASK[20:60, 10:40] = True
 MASK[30:50, 20:30] = False
+LABELS = (
+    '<View><Image name="image" value="$image"/><RectangleLabels name="label" toName="image">'
+    '<Label value="cat"/><Label value="dog"/></RectangleLabels></View>'
+)
 OUTLINE = [10, 20, 40, 20, 40, 60, 10, 60]
 
 
@@ -213,11 +217,7 @@ def imgann_csv(root: Path, out: Path) -> None:
 def labelstudio(root: Path, out: Path, form: str, tasks: str = "tasks.json") -> None:
     from label_studio_sdk.converter import Converter
 
-    config = (
-        '<View><Image name="image" value="$image"/><RectangleLabels name="label" toName="image">'
-        '<Label value="cat"/><Label value="dog"/></RectangleLabels></View>'
-    )
-    converter = Converter(config, str(out), download_resources=False)
+    converter = Converter(LABELS, str(out), download_resources=False)
     write = getattr(converter, f"convert_to_{form}")
     write(str(root / tasks), str(out), is_dir=False)
 
@@ -237,11 +237,7 @@ def labelstudio_voc(root: Path, out: Path) -> None:
 def labelstudio_json_min(root: Path, out: Path) -> None:
     from label_studio_sdk.converter import Converter
 
-    config = (
-        '<View><Image name="image" value="$image"/><RectangleLabels name="label" toName="image">'
-        '<Label value="cat"/><Label value="dog"/></RectangleLabels></View>'
-    )
-    Converter(config, str(out)).convert_to_json_min(str(root / "tasks.json"), str(out), is_dir=False)
+    Converter(LABELS, str(out)).convert_to_json_min(str(root / "tasks.json"), str(out), is_dir=False)
 
 
 def labelstudio_turned_coco(root: Path, out: Path) -> None:
@@ -250,6 +246,14 @@ def labelstudio_turned_coco(root: Path, out: Path) -> None:
 
 def labelstudio_turned_yolo(root: Path, out: Path) -> None:
     labelstudio(root, out, "yolo", "turned.json")
+
+
+def labelstudio_turned_obb(root: Path, out: Path) -> None:
+    from label_studio_sdk.converter import Converter
+
+    Converter(LABELS, str(out), download_resources=False).convert_to_yolo(
+        str(root / "turned.json"), str(out), is_dir=False, is_obb=True
+    )
 
 
 def labelstudio_turned_voc(root: Path, out: Path) -> None:

@@ -55,6 +55,14 @@ def test_angle_is_not_applied_to_the_box_around_an_outline():
         assert np.array(record.objects[0].bbox) * [200, 100, 200, 100] == pytest.approx((x1, y1, x2, y2))
 
 
+@pytest.mark.parametrize("degrees", [8, 30, 60])
+def test_oriented_box_turned_a_little_is_read(degrees):
+    rows = [{"bbox": [60, 30, 60, 20], "rbbox": [90, 40, 60, 20, degrees]}]
+    (record,) = read_annotations(coco(*rows)).instances
+    box = np.array(record.objects[0].bbox) * [200, 100, 200, 100]
+    assert box == pytest.approx(turned_box(60, 30, 60, 20, degrees))
+
+
 @pytest.mark.parametrize("value", [[90, 40, 60, 20, 30], rotated_corners((60, 30, 60, 20), 30)])
 def test_oriented_box_beside_an_unturned_one_is_read(value):
     outline = outline_beside({"rbbox": value}, (60, 30, 120, 50))

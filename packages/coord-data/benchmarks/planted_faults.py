@@ -11,7 +11,7 @@ import json
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -310,7 +310,7 @@ def resample(draft: Draft, maps: EdgeMaps, chosen: np.ndarray) -> tuple[Draft, E
     return draft.subset(chosen), EdgeMaps(*places, maps.down, maps.across)
 
 
-def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
+def measure(name: str, draft: Draft, subsets: int, clean: int, sizes: Sequence[int]) -> list[str]:
     """Return the rows of the table for one set."""
     rng = np.random.default_rng(0)
     cases = {f"{code} (JSONL)": (False, plant, code) for code, plant in JSONL.items()}
@@ -318,7 +318,7 @@ def measure(name: str, draft: Draft, subsets: int, clean: int) -> list[str]:
     if any(image.width != image.height for image in draft.images.values()):
         cases["padded, fractions (JSONL)"] = (False, lambda d: padded(d, 1.0), "padded")
         cases["padded, 640 pixels (COCO)"] = (True, lambda d: padded(d, 640.0), "padded")
-    columns = [n for n in (10, 30, 100) if n <= len(draft.images)]
+    columns = [n for n in sizes if n <= len(draft.images)]
     named: dict[str, list[str]] = {case: [] for case in cases}
     all_maps = EdgeMaps.of(draft.images.values())
     wolf, notes = [], []
@@ -388,6 +388,7 @@ def main(
     anywhere: Annotated[
         int, typer.Option(help="Subsets whose boxes are moved to random places, in place of faults.")
     ] = 0,
+    sizes: Annotated[list[int], typer.Option(help="Numbers of images of a subset.")] = [10, 30, 100],  # noqa: B006
     pairs: Annotated[bool, typer.Option(help="Plant two faults at a time, in subsets of 30 images.")] = False,
 ) -> None:
     """Print a table: fault, share of subsets in which exactly that fault is named, by number of images."""
@@ -399,7 +400,7 @@ def main(
         if anywhere:
             rows = measure_anywhere(word, draft, anywhere)
         else:
-            rows = measure_pairs(word, draft, subsets) if pairs else measure(word, draft, subsets, clean)
+            rows = measure_pairs(word, draft, subsets) if pairs else measure(word, draft, subsets, clean, sizes)
         print(*rows, sep="\n")
         print(f"{time.perf_counter() - began:.0f} s", flush=True)
 

@@ -85,12 +85,24 @@ def test_one_answer_without_probabilities_does_not_change_how_the_others_are_sco
 def test_answers_that_nothing_reads_and_dropped_pieces_are_told(tmp_path, capsys):
     engine = Scripted()
     flat = TEXT.replace("<|coord_750|>", "<|coord_250|>")
-    engine.script = [{"text": "I see no way to say.\nReally."}, {"text": TEXT + flat}, {"text": ""}]
+    engine.script = [{"text": "I see a way to say.\nReally."}, {"text": TEXT + flat}, {"text": ""}]
     make_images(tmp_path / "photos", a=(40, 20), b=(40, 20), c=(40, 20))
     finish(detector(engine), tmp_path, (str(tmp_path / "photos"),))
     told = capsys.readouterr().out
-    assert "1 answer contains text that no format parses; the first, a.png: 'I see no way to say.\\nReally.'" in told
+    assert "1 answer contains text that no format parses; the first, a.png: 'I see a way to say.\\nReally.'" in told
     assert "1 piece of an answer is no box: 1 no_area" in told
+
+
+def test_scores_stand_beside_the_boxes_of_the_page(tmp_path):
+    engine = Scripted()
+    long = "a very long description of a cat"
+    texts = [TEXT, TEXT.replace("cat", long)]
+    engine.script = [{"text": text, "coord_logprobs": [-0.5] * 4} for text in texts]
+    make_images(tmp_path / "photos", a=(400, 200), b=(400, 200))
+    finish(detector(engine, "evaluation.decoding.boxes=tokens"), tmp_path, (str(tmp_path / "photos"),), draw=True)
+    scores = [r["objects"][0]["score"] for r in map(json.loads, (tmp_path / "out/predictions.jsonl").open())]
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert f">cat {scores[0]:.2f}</text>" in page and f">{long[:21]}… {scores[1]:.2f}</text>" in page
 
 
 def test_threshold_stands_on_the_page_and_in_boxes_json(tmp_path, capsys):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_NOUNS = re.compile(r"\b(annotation|box|image|label|line|object|outline|path|point|prediction|record)(e?s)\b")
+_NOUNS = re.compile(r"\b(annotation|area|box|image|label|line|object|outline|path|point|prediction|record)(e?s)\b")
+
+_SINGULAR = {"are": "is", "have": "has", "were": "was", "their": "its", "state": "states"}
+"""Words that follow a noun in the plural, and in the singular."""
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -25,13 +28,18 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def counted_note(count: int, note: str) -> str:
-    """Return a number with the note that it counts, written for several; its first noun becomes singular for 1.
+    """Return a number with the note that it counts, written for several; its first noun and verb are those of 1.
 
     Example:
-        >>> counted_note(1, "boxes of zero area"), counted_note(2, "truncated objects, kept")
-        ('1 box of zero area', '2 truncated objects, kept')
+        >>> counted_note(1, "boxes that are not around their outline"), counted_note(2, "truncated objects, kept")
+        ('1 box that is not around its outline', '2 truncated objects, kept')
     """
-    return f"{count:,} {_NOUNS.sub(lambda noun: noun[1], note, count=1) if count == 1 else note}"
+    if count != 1:
+        return f"{count:,} {note}"
+    single = _NOUNS.sub(lambda noun: noun[1], note, count=1)
+    for plural, singular in _SINGULAR.items() if single != note else ():
+        single = re.sub(rf"\b{plural}\b", singular, single, count=1)
+    return f"1 {single}"
 
 
 def fixed(value: float, decimals: int, sign: str = "") -> str:

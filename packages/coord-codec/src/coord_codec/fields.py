@@ -45,8 +45,8 @@ _SECONDS = 1e6
 """Times from this number on, and those in text, say when an object was labelled."""
 _FULL_TURN = 2 * math.pi
 _MOST_DEGREES = 1e6
-_SAME_BOX = 0.7
-"""IoU from which a box is that around the shape that its object states besides."""
+_SAME_BOX = 0.01
+"""How far a side of a box may lie from that around the shape of its object, as a share of its longer side."""
 _ORDERS = {"xyxy": "xyxy", "ltrb": "xyxy", "xywh": "xywh", "ltwh": "xywh", "cxcywh": "cxcywh", "xcycwh": "cxcywh"}
 _UNITS = {
     **dict.fromkeys(("pixel", "pixels", "px", "abs", "absolute", "real"), "pixels"),
@@ -195,7 +195,9 @@ def outline_beside(record: Mapping[Any, Any], corners_xyxy: Sequence[float]) -> 
         else:
             raise InputError(f"{name}: expected four corners, or centre, size and angle, found {value!r:.80}")
         box = (min(outline[::2]), min(outline[1::2]), max(outline[::2]), max(outline[1::2]))
-        return None if _iou(box, corners_xyxy) >= _SAME_BOX else outline
+        slack = _SAME_BOX * max(box[2] - box[0], box[3] - box[1]) + float(max(box) > 2)  # a pixel, where it is pixels
+        is_around = all(abs(a - b) <= slack for a, b in zip(box, corners_xyxy, strict=True))
+        return None if is_around else outline
     return None
 
 
@@ -206,13 +208,6 @@ def _flat(value: Any) -> list[float]:
     flat = [number for item in value for number in (item if isinstance(item, (list, tuple)) else (item,))]
     are_numbers = all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in flat)
     return [float(number) for number in flat] if are_numbers else []
-
-
-def _iou(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the intersection over union of two boxes of x1, y1, x2, y2."""
-    common = max(min(a[2], b[2]) - max(a[0], b[0]), 0.0) * max(min(a[3], b[3]) - max(a[1], b[1]), 0.0)
-    union = (a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - common
-    return common / union if union > 0 else 0.0
 
 
 def rotated_corners(bbox_xywh: Sequence[float], degrees: float) -> list[float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from coord_codec import InputError
+from coord_codec.arguments import expect
 from coord_codec.files import read_json
 from coord_codec.html import fragment, notes, table
 from coord_data.formats.coco import SUMMARY
@@ -18,6 +19,7 @@ from coord_data.image_set import ImageSet, load_annotated
 from coord_data.inspection.examine import MAX_OBJECTS, Examination, evidence_of
 from coord_data.inspection.find_data import examine_named, find_data
 from coord_data.preparation import prepare as write_prepared
+from coord_data.remote import image_folder, local_path
 from coord_data.rules import ReadingRules
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ def inspect(
     """
     path, folder = _found(annotations, images)
     read_by = _rules(images=folder, **rules)
-    held = None if heldout is None else evidence_of(Path(heldout), read_by.model_copy(update={"images": None}))
+    held = None if heldout is None else evidence_of(local_path(heldout), read_by.model_copy(update={"images": None}))
     return examine_named(open_source(path, read_by.format), read_by, held, max_objects)
 
 
@@ -114,12 +116,13 @@ def prepare(
         InputError: the annotations are invalid, have no box, or `out` exists.
     """
     named = [sources] if isinstance(sources, str) or not isinstance(sources, Sequence) else sources
-    paths = [Path(source) if isinstance(source, str) else source for source in named]
+    paths = [local_path(source) if isinstance(source, str) else source for source in named]
     rules = {name: options.pop(name) for name in list(options) if name in ReadingRules.model_fields}
     if data is None:
-        data = _rules(images=Path(images) if images is not None else None, **rules)
+        data = _rules(images=image_folder(images) if images is not None else None, **rules)
     elif rules or images is not None:
         raise InputError(f"data: it has all rules; put {next(iter(rules), 'images')} into it")
+    expect("out", out, str, Path)
     place = Path(out)
     if place.exists():
         raise InputError(f"out: {place} exists already; choose another name or move it away")
@@ -130,7 +133,7 @@ def prepare(
 
 
 def _found(annotations: str | Path, images: str | Path | None) -> tuple[Path, Path | None]:
-    return find_data(Path(annotations), Path(images) if images is not None else None)
+    return find_data(local_path(annotations), image_folder(images) if images is not None else None)
 
 
 def _rules(**values: Any) -> ReadingRules:

@@ -29,7 +29,35 @@ Strict = Annotated[
     ),
 ]
 """Option to stop at any bad record."""
-_Images = Annotated[Path | None, typer.Option(help="The folder that image paths are relative to.")]
+
+
+def _place(named: str) -> Path:
+    """Return the path of what a user named, also by its address."""
+    if "://" not in named:
+        return Path(named)
+    from coord_data.remote import local_path
+
+    return local_path(named)
+
+
+def _image_place(named: str) -> Path:
+    """Return the folder of images that a user named, also as an archive or by its address."""
+    if "://" not in named and not named.endswith((".tar", ".parquet")):
+        return Path(named)
+    from coord_data.remote import image_folder
+
+    return image_folder(named)
+
+
+_Images = Annotated[
+    Path | None,
+    typer.Option(
+        parser=_image_place,
+        metavar="PATH",
+        help="The folder that image paths are relative to, or its address (s3://..., https://...); or a tar or Parquet "
+        "file of images.",
+    ),
+]
 _Format = Annotated[
     str, typer.Option(parser=format_name, metavar="NAME", help="The format of the annotations; auto detects it.")
 ]
@@ -99,6 +127,7 @@ def prepare(
     sources: Annotated[
         list[Path],
         typer.Argument(
+            parser=_place,
             metavar="SRC...",
             help="Files or folders of annotations; the last one may be the folder of their images.",
             show_default=False,
@@ -163,7 +192,12 @@ def prepare(
 def inspect(
     data: Annotated[
         Path,
-        typer.Argument(metavar="DATA", help="The annotations, or a folder written by `prepare`.", show_default=False),
+        typer.Argument(
+            parser=_place,
+            metavar="DATA",
+            help="The annotations, or a folder written by `prepare`; a path or an address.",
+            show_default=False,
+        ),
     ],
     images: _Images = None,
     out: Annotated[Path, typer.Option(help="The folder of findings.json and inspect.html.")] = Path("runs/inspect"),

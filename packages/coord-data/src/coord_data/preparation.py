@@ -24,6 +24,7 @@ from coord_data.formats.registry import open_source
 from coord_data.image_file import ImageFolder
 from coord_data.image_paths import image_files, is_hidden
 from coord_data.image_set import ImageSet, load_annotated
+from coord_data.inspection.numbers.without_pixels import REREAD, findings_without_pixels
 from coord_data.looking.looks import Looks, merge
 from coord_data.output_folder import output_folder
 from coord_data.records import Records
@@ -81,6 +82,8 @@ def prepare(
     ]
     faults = [problem for loaded in sets for problem in loaded.problems]
     facts = _facts(sets, folder, faults)
+    if data.read_as is not None:
+        facts[REREAD] = str(data.read_as)
     records = _records(sets, folder)
     instances: Sequence[Instance] = records
     if not records.class_counts and not any(map(phrase_of, records)):  # phrases may have no answer
@@ -216,9 +219,15 @@ def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) ->
         "images": os.path.relpath(os.path.commonpath([(s.base or s.root).resolve() for s in sets]), folder),
         "sources": [{"path": loaded.name, "digest": loaded.digest} for loaded in sets],
         "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
-        "told": [*(line for loaded in sets for line in loaded.notes), *_note_shared(sets)],
+        "told": [*(line for loaded in sets for line in loaded.notes), *_note_shared(sets), *_findings(sets)],
         "problems": len(faults),
     }
+
+
+def _findings(sets: Sequence[ImageSet]) -> list[str]:
+    """Return what the inspection finds of the annotations alone; those of many images are only inspected."""
+    known = (loaded.evidence for loaded in sets if loaded.evidence is not None)
+    return [str(finding) for evidence in known for finding in findings_without_pixels(evidence)]
 
 
 def _note_shared(sets: Sequence[ImageSet]) -> list[str]:

@@ -122,12 +122,20 @@ _ROTATED = {180: 3, 90: 6, 270: 8}
 """Orientation, numbered as in EXIF, that undoes a rotation by so many degrees."""
 _DIRECTIONS = {"moved-left": (1, 0), "moved-right": (-1, 0), "moved-up": (0, 1), "moved-down": (0, -1)}
 """What has been done to the boxes, and the direction in which it is undone."""
+
+
+def _within(moved_N4: np.ndarray, boxes_N4: np.ndarray) -> np.ndarray:
+    """Return boxes that end at the border of their image where they were inside it: their objects do."""
+    inside_N4 = (boxes_N4 >= 0) & (boxes_N4 <= 1)
+    return np.where(inside_N4, moved_N4.clip(0, 1), moved_N4)
+
+
 _UNDO: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "mirrored": lambda boxes_N4, _: TURNS[2](boxes_N4),
     "upside-down": lambda boxes_N4, _: TURNS[4](boxes_N4),
     "rotated": lambda boxes_N4, degrees: TURNS[_ROTATED[int(degrees)]](boxes_N4),
     "scaled": lambda boxes_N4, factor: boxes_N4 / factor,
-    "enlarged": lambda boxes_N4, factor: inflate(boxes_N4, 1 / factor),
+    "enlarged": lambda boxes_N4, factor: _within(inflate(boxes_N4, 1 / factor), boxes_N4),
 }
 
 

@@ -199,3 +199,23 @@ def test_object_that_labelme_marks_as_deleted_is_left_out(folder):
     found = read_source(folder, folder).annotations
     assert [item.desc for instance in found.instances for item in instance.objects] == ["cat"]
     assert sum(count for note, count in found.notes.items() if "deleted" in note) == 1
+
+
+def test_yolo_obb_is_named_with_its_geometry(folder):
+    corners = "0.3 0.2 0.5 0.4 0.4 0.5 0.2 0.3"
+    write(folder, {"data.yaml": "train: images\nnames: [ship]\n", "labels/a.txt": f"0 {corners}\n", "images/x": ""})
+    (folder / "a.jpg").rename(folder / "images/a.jpg")
+    found = read_source(folder / "data.yaml").annotations
+    assert any("--geometry oriented" in note for note in found.notes)
+    (record,) = read_source(folder / "data.yaml", geometry="oriented").annotations.instances
+    vertices = sorted(record.objects[0].geometry.coordinates)
+    assert vertices == pytest.approx(sorted(map(float, corners.split())))
+    write(folder, {"labels/a.txt": "0 0.3 0.2 0.5 0.4 0.4 0.7 0.2 0.3\n"})
+    assert not any("oriented" in note for note in read_source(folder / "data.yaml").annotations.notes)
+
+
+@pytest.mark.parametrize("iscrowd", [2, -1, "1"])
+def test_iscrowd_of_another_value_is_a_problem(folder, iscrowd):
+    write(folder, {"a.json": coco(["a.jpg"], ROW, ROW | {"iscrowd": iscrowd})})
+    (problem,) = read_source(folder / "a.json", on_bad_box="drop_box").annotations.problems
+    assert problem.field == "iscrowd" and "annotations[1]" in problem.where

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from planted import COCO, SHARED_DATA, Draft, shapes, told_of_boxes, told_reading
 
-from coord_data.inspection.numbers import geometry, scan
+from coord_data.formats.registry import open_source
+from coord_data.inspection.numbers import geometry, offsets, scan
 from coord_data.inspection.numbers.differences import shifted
+from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.meaning import Shift, is_impossible, is_tiny
 from coord_data.inspection.numbers.offsets import KINDS, Offset
 from coord_data.read_as import ReadAs
+from coord_data.reading import read_by
+from coord_data.rules import ReadingRules
 
 
 def steps_of(kind):
@@ -23,7 +27,7 @@ def steps_of(kind):
 @pytest.mark.parametrize(("kind", "step_D"), [case for kind in KINDS for case in steps_of(kind)])
 def test_move_of_any_kind_is_told_and_undone_by_its_command(kind, step_D):
     boxes_N4 = np.array([[0.3, 0.4, 0.5, 0.7], [0.2, 0.2, 0.6, 0.5]])
-    offset = Offset(kind.code, tuple(step_D.tolist()), float(step_D[0]), 0.1, 0.2, 9.0, lambda b: kind.move(b, step_D))
+    offset = Offset(kind, tuple(step_D.tolist()), float(step_D[0]), 0.1, 0.2, 9.0)
     finding, changes = geometry._offset_finding(offset, np.array([640.0, 480.0]), 2)
     assert finding.code in {kind.code, "too_large", "too_small"}
     size_N2 = np.array([[640.0, 480.0]] * 2)
@@ -58,9 +62,9 @@ def test_photographs_whose_boxes_lie_too_low_are_named(tmp_path):
     assert result.exit_code == 1 and '"shifted"' in (tmp_path / "o" / "findings.json").read_text()
 
 
-@pytest.mark.parametrize(("x", "y", "words"), [(3, 0, "3 px to the left"), (0, 3, "3 px above"), (0, -3, "3 px below")])
+@pytest.mark.parametrize(("x", "y", "words"), [(3, 0, "to the left of"), (0, 3, "above"), (0, -3, "below")])
 def test_shift_along_one_side_is_told_without_the_other(x, y, words):
-    assert shifted(Shift(x, y, in_pixels=True)) == f"the boxes lie about {words} of their objects"
+    assert shifted(Shift(x, y, in_pixels=True)) == f"the boxes lie about 3 px {words} their objects"
 
 
 def random_corners(rng, count):
@@ -100,3 +104,23 @@ def test_some_stray_boxes_hide_no_fault_of_the_others(name, share):
     strayed: Draft = replace(planted, corners=tuple(map(with_strays, planted.corners)))
     found, _ = told_of_boxes(strayed)
     assert {code for code, finding in found.items() if finding.severity == "error"} == {name.partition(",")[0]}
+
+
+def test_keypoint_on_the_left_or_the_upper_edge_is_labelled(tmp_path):
+    """Without visibility a point at 0, 0 is not labelled, one on a single edge is."""
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    next(iter(shapes(1).images.values())).save(tmp_path / "images" / "a.png")
+    (tmp_path / "data.yaml").write_text("train: images\nnames: [cat]\nkpt_shape: [3, 2]\nflip_idx: [0, 1, 2]\n")
+    (tmp_path / "labels" / "a.txt").write_text("0 .5 .5 1 1 0 .5 .5 0 0 0\n")
+    evidence = read_by(open_source(tmp_path / "data.yaml"), ReadingRules(geometry="keypoints"))
+    (instance,) = evidence.annotations.instances
+    assert instance.targets[0].geometry.visibility == (2, 2, 0)
+
+
+def test_step_is_refined_along_both_axes():
+    draft = shapes(40)
+    raw, maps = draft.raw(), EdgeMaps.of(draft.images.values())
+    sample, wrong = Sample(maps, np.arange(len(raw)), raw.image_N), np.tile([0.03, 0.04], 2)
+    step_D = offsets._refined(KINDS[1], np.array([-0.018, -0.028]), raw.numbers_N4 + wrong, sample)
+    np.testing.assert_allclose(step_D, [-0.03, -0.04], atol=0.006)

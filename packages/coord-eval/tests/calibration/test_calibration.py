@@ -180,3 +180,18 @@ def test_fit_knots_joins_runs_of_equal_values_at_the_mean_score_of_their_boxes()
     (first, value), last = fit_knots(score_D, hit_D, 0.5, 0.0)
     assert (first, value) == (pytest.approx((0.1 * 40 + 0.2 * 20) / 60), pytest.approx(2 / 3))
     assert last == (pytest.approx(0.9), 1.0)
+
+
+@pytest.mark.slow
+def test_boxes_in_crowd_regions_are_no_misses_of_the_fit():
+    """A box in a crowd region is neither right nor wrong, so the fit is that of the set without it."""
+    truth, results = generated(60)
+    plain = fit_calibration(score(truth, results), resamples=2)
+    crowd = {"id": len(truth["annotations"]), "image_id": 0, "category_id": 0, "bbox": [0, 60, 700, 40], "iscrowd": 1}
+    truth["annotations"].append({**crowd, "area": 28000})
+    inside = [{"image_id": 0, "category_id": 0, "bbox": [9.0 * n, 65, 20, 20], "score": 0.99} for n in range(60)]
+    crowded = fit_calibration(score(truth, results + inside), resamples=2)
+    assert crowded.knots == plain.knots
+    assert {n: crowded.rests_on[n] for n in ("boxes", "hits", "misses")} == {
+        n: plain.rests_on[n] for n in ("boxes", "hits", "misses")
+    }

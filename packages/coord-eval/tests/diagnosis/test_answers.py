@@ -5,10 +5,11 @@ import random
 import re
 from itertools import pairwise
 
+import numpy as np
 import pytest
-from coco_builder import generated_set
+from coco_builder import coco, generated_set
 
-from coord_eval import score
+from coord_eval import Detections, load_ground_truth, score
 from coord_eval.cli.main import main
 from coord_eval.diagnosis import diagnose, smart_resize
 
@@ -315,3 +316,16 @@ def test_diagnosis_is_proposed_where_ap_is_low_and_another_interpretation_fits(c
     (told,) = [note for note in evaluation.notes if note.startswith("diagnosis")]
     assert "--diagnose shows" in told and "yxhw" in told
     assert not any(note.startswith("diagnosis") for note in score(coco_set, results, diagnose=False).notes)
+
+
+def test_few_boxes_of_very_many_images_are_looked_at():
+    """The images whose input size is tried are some of those with boxes, wherever these are."""
+    from coord_eval.intake.interpretations import RawNumbers, interpretations_by_fit
+
+    images = {i: f"{i}.jpg" for i in range(2000)}
+    truth = load_ground_truth(coco(*((i, 1, [10, 10, 40, 40]) for i in (3, 5, 11)), images=images))
+    numbers_B4 = np.array([[10.0, 10, 50, 50]] * 3)
+    none_B = np.zeros(3, np.int64)
+    boxes = Detections(np.array([3, 5, 11]), none_B, numbers_B4, np.ones(3), none_B)
+    raw = RawNumbers(boxes, numbers_B4, np.full((3, 2), np.nan), "xyxy", "plain")
+    assert interpretations_by_fit(truth, raw)[0].fit == pytest.approx(1)

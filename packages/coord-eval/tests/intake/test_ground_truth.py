@@ -135,7 +135,7 @@ def test_facts_that_are_stated_twice_are_compared(one_cat, tmp_path):
         return [note for note in score(record, [], image_root=tmp_path).notes if "empty" not in note]
 
     assert notes() == []
-    assert "boxes that are not those around their segmentation" in notes(bbox=[x, y, w / 2, h / 2])[0]
+    assert "boxes that are not around their segmentation" in notes(bbox=[x, y, w / 2, h / 2])[0]
     assert "states an area" in notes(area=w * h * 3)[0] and "states an area" in notes(area=0.1)[0]
     image = pytest.importorskip("PIL.Image")
     image.new("RGB", (50, 80)).save(tmp_path / one_cat["images"][0]["file_name"])

@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from coco_builder import coco
 
 from coord_codec import Instance, encode_target
 from coord_eval import InputError, score
@@ -147,3 +148,25 @@ def test_stated_confidences_rank_boxes_of_a_cut_answer_by_its_mean_and_an_answer
     assert found.score_source == "stated"
     assert found.detections.scores_D.tolist() == pytest.approx([0.8, 0.4, 0.6, 0.0, 0.1, 0.2])
     assert any(note.startswith("2 of 6 boxes state no confidence") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("confidences", "expected"),
+    [
+        ((1, 95, 40), [0.01, 0.95, 0.4]),
+        ((1, 5, 4), [0.2, 1.0, 0.8]),
+        ((1, 0.95, 0.4), [1.0, 0.95, 0.4]),
+        (("1%", "95%", "40%"), [0.01, 0.95, 0.4]),
+    ],
+)
+def test_the_unit_of_confidences_belongs_to_the_set(confidences, expected):
+    """A 1 beside 95 is one per cent, in whichever answer either stands."""
+    truth = coco(*((i, 1, [10, 10, 40, 40]) for i in (1, 2, 3)), images=(1, 2, 3))
+    item = {"bbox_2d": [100, 100, 500, 500], "label": "cat"}
+    answers = [
+        {"image_id": i, "text": json.dumps([{**item, "confidence": value}])} for i, value in enumerate(confidences, 1)
+    ]
+    evaluation = score(truth, answers, scale=1000)
+    assert evaluation.score_source == "stated"
+    assert evaluation.detections.scores_D.tolist() == pytest.approx(expected)
+    assert any("unit" in note for note in evaluation.notes) == (confidences in ((1, 95, 40), (1, 5, 4)))

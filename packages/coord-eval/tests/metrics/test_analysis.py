@@ -201,3 +201,14 @@ def test_error_costs_equal_tidecv(noisy_results, case):
     kinds = ("label", "localisation", "label_and_localisation", "duplicate")
     found = [100 * share * evaluation.analysis["errors"][kind]["cost"] for kind in kinds]
     assert found == pytest.approx(costs, abs=1e-6)
+
+
+@pytest.mark.parametrize(("side", "sizes"), [(32, {"APs", "APm"}), (96, {"APm", "APl"}), (31, {"APs"}), (97, {"APl"})])
+def test_an_object_on_the_border_of_two_areas(side, sizes):
+    """COCO counts it in both ranges, the breakdown by size in the upper one alone."""
+    truth = coco((1, 1, [10, 10, side, side]), size=(200, 200))
+    evaluation = score(truth, [{"image_id": 1, "category_id": 1, "bbox": [10, 10, side, side], "score": 1.0}])
+    assert {key for key in ("APs", "APm", "APl") if evaluation.coco[key] >= 0} == sizes
+    counted = {name: row["objects"] for name, row in evaluation.analysis["by_size"].items()}
+    upper = {"small": side < 32, "medium": 32 <= side < 96, "large": side >= 96}
+    assert counted == {name: int(is_own) for name, is_own in upper.items()}

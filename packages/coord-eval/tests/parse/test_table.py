@@ -76,6 +76,7 @@ SENTENCES = [
     "The stool is at (120, 210, 305, 420); it is brown.",
     "\u56fe\u4e2d\u6709\u4e00\u53ea\u732b,\u8fb9\u754c\u6846\u4e3a [120, 230, 560, 780]\u3002",
     "Der Hund liegt bei [120, 230, 560, 780].",
+    "The mug stands at [120 230 560 780].",
 ]
 
 

@@ -115,6 +115,10 @@ _ARGUMENTS = {
 }
 
 
+KEYS = ("boxes", "scores", "labels", "masks", "predictions")
+"""Keys of the dictionaries that transformers and other libraries return, by which their readers recognise one."""
+
+
 class NamesTheCall:
     """Base of classes whose missing attributes are explained; `CALLS` has what does it for each name."""
 

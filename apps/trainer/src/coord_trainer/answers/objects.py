@@ -21,7 +21,7 @@ from coord_codec.html import PALETTE, label_slots
 from coord_codec.images import data_url
 from coord_eval.labelling import DetectedObject, coco_results, one_line, places_of
 from coord_trainer.answers.finish import Finish
-from coord_trainer.answers.guesses import OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
+from coord_trainer.answers.guesses import KEYS, OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
 from coord_trainer.answers.image_input import open_image
 
 if TYPE_CHECKING:
@@ -101,6 +101,11 @@ class ImageDetections(NamesTheCall, Sequence[DetectedObject]):
     def __getitem__(self, index: Any) -> Any:
         refuse_key(index)
         return self.objects[index]
+
+    def __contains__(self, item: object) -> bool:
+        if item in KEYS:
+            refuse_key(item)
+        return item in self.objects
 
     def __iter__(self) -> Iterator[DetectedObject]:
         return iter(self.objects)

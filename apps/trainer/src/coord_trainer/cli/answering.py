@@ -106,6 +106,9 @@ def predict(
     export: Annotated[
         list[Form] | None, typer.Option(help="Also write annotations for a labelling tool; may be repeated.")
     ] = None,
+    image_prefix: Annotated[
+        str, typer.Option(help="What stands before each path in tasks of Label Studio, /data/local-files/?d=photos/.")
+    ] = "",
     label: Annotated[
         list[str] | None, typer.Option(help="An allowed label; all others are excluded; may be repeated.")
     ] = None,
@@ -160,6 +163,7 @@ def predict(
         concurrency=concurrency or 8 * max(len(endpoint or ()), 1),
         timeout=timeout or 300.0,
         exports=tuple(dict.fromkeys(form.value for form in export or ())),
+        image_prefix=image_prefix,
         labels=labels,
         server=grammar,
         force=force,

@@ -26,14 +26,19 @@ from coord_trainer.families.registry import FAMILIES
 
 def source_configs(config: RunConfig) -> list[tuple[str, RunConfig]]:
     """Return the name of each annotated source and a configuration with that source only."""
-    data = config.data
-    if not data.sources:
-        return [("train", config)]
     return [
-        (name, config.model_copy(update={"data": data.of_source(source)}))
-        for name, source in zip(_names(data.sources), data.sources, strict=True)
-        if source.annotations is not None
+        (name, config.model_copy(update={"data": section}))
+        for name, section, source in _sources(config.data)
+        if source is None or source.annotations is not None
     ]
+
+
+def _sources(data: DataSection) -> list[tuple[str, DataSection, SourceConfig | None]]:
+    """Return name and section of each source, and its entry in `data.sources`; None for `data.annotations`."""
+    if not data.sources:
+        return [("train", data, None)]
+    rows = zip(_names(data.sources), data.sources, strict=True)
+    return [(name, data.of_source(source), source) for name, source in rows]
 
 
 def rules_of(config: RunConfig) -> DataSection:
@@ -54,33 +59,23 @@ def load_training(config: RunConfig) -> Mixture:
     Raises:
         InputError: the input is invalid; the message names the source.
     """
-    data, scored = rules_of(config), config.evaluation.images == "train"
-    if data.annotations is not None:
-        images = load_annotated(data.annotations, data, name="train", scored=scored)
-        return Mixture.of([_images_source("train", images, data)], config.run.seed)
-    names = _names(data.sources)
-    sources = [_load(source, name, data, scored) for source, name in zip(data.sources, names, strict=True)]
-    return Mixture.of(sources, config.run.seed)
+    scored = config.evaluation.images == "train"
+    return Mixture.of([_load(*source, scored) for source in _sources(rules_of(config))], config.run.seed)
 
 
-def _load(source: SourceConfig, name: str, data: DataSection, scored: bool) -> MixtureSource:
-    section = data.of_source(source)
-    if source.conversations is not None:
+def _load(name: str, section: DataSection, source: SourceConfig | None, scored: bool) -> MixtureSource:
+    """Load a source: conversations, or the first `limit` images with a note on how many of them are not mirrored."""
+    weight = None if source is None else source.weight
+    if source is not None and source.conversations is not None:
         outside = section.allow_outside
-        conversations = load_conversations(source.conversations, source.images, name, data.strict, outside)
-        return MixtureSource(name, conversations, section, source.weight)
-    images = load_annotated(source.path, section.model_copy(update={"strict": data.strict}), name=name, scored=scored)
-    return _images_source(name, images, section, source.weight)
-
-
-def _images_source(name: str, images: ImageSet, section: DataSection, weight: float | None = None) -> MixtureSource:
-    """Return the first `limit` images of a source, with a note on how many of them are not mirrored."""
-    selected = images.first(section.limit)
-    with_sides = sum(map(refers_to_sides, selected.instances)) if section.augment.flip else 0
+        conversations = load_conversations(source.conversations, source.images, name, section.strict, outside)
+        return MixtureSource(name, conversations, section, weight)
+    images = load_annotated(section.annotations, section, name=name, scored=scored).first(section.limit)
+    with_sides = sum(map(refers_to_sides, images.instances)) if section.augment.flip else 0
     if with_sides:
         note = f"{counted(with_sides, 'record contains', 'records contain')} left or right, not mirrored (augment.flip)"
-        selected = replace(selected, notes=(*selected.notes, note))
-    return MixtureSource(name, selected, section, weight)
+        images = replace(images, notes=(*images.notes, note))
+    return MixtureSource(name, images, section, weight)
 
 
 def _names(sources: Sequence[SourceConfig]) -> list[str]:

@@ -15,7 +15,7 @@ from coord_codec.html.boxes import MAX_SIDE
 from coord_codec.images import data_url
 from coord_eval import ImageError, decode_image, parse_answer
 from coord_eval.html import answer_key, coloured_answer
-from coord_eval.labelling import DetectedObject, places_of
+from coord_eval.labelling import DetectedObject, one_line, places_of
 from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.detect.image_sources import Sources
 from coord_trainer.detect.session import DRAWN, PAGE, Answered
@@ -23,6 +23,8 @@ from coord_trainer.detect.written import write_tracked
 
 SHOWN = 200
 """Most images on the page; all of them are drawn."""
+_LONGEST = 22
+"""Most characters of a label beside its score; the tooltip has all."""
 
 
 def draw_answers(
@@ -84,6 +86,12 @@ def draw_answers(
     return answered.folder / PAGE
 
 
+def _caption(item: DetectedObject) -> str:
+    """Return what is written beside a box: its label, shortened, and its score, which no shortening cuts off."""
+    label = one_line(item.label)
+    return f"{label if len(label) <= _LONGEST else f'{label[: _LONGEST - 1]}…'} {item.score:.2f}"
+
+
 def _card(name: str, detections: ImageDetections, link: str, slots: Mapping[str, int]) -> Card:
     assert detections.image is not None
     thumbnail = detections.image.copy()
@@ -91,7 +99,7 @@ def _card(name: str, detections: ImageDetections, link: str, slots: Mapping[str,
     width, height = detections.size
     drawn = [
         Drawn(
-            item.label,
+            _caption(item),
             tuple(v / side for v, side in zip(item.box, (width, height) * 2, strict=True)),
             tip=f"{item.label}, score {item.score:.3g}",
             slot=slots[item.label],

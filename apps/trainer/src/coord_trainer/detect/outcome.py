@@ -114,7 +114,7 @@ def _write_results(request: Request, sources: Sources, records: list[dict[str, A
         )
     write_text(request.out / RESULTS, json.dumps(results) + "\n")
     for name in dict.fromkeys((*request.exports, *exports_in(request.out))):  # so that all of them agree
-        say(f"{name}: {write_export(name, records, request.out, categories)}")
+        say(f"{name}: {write_export(name, records, request.out, categories, request.image_prefix)}")
 
 
 def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str, Any]]:

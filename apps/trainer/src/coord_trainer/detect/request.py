@@ -21,6 +21,7 @@ class Request:
         concurrency: number of concurrent requests to all servers together
         timeout: seconds that one request may take
         exports: export formats to write as well
+        image_prefix: what stands before the path of each image in tasks of Label Studio
         labels: the only labels allowed in answers; empty for no limit
         server: `vllm` or `sglang`, whose request fields for a grammar are used; None for no grammar
         force: whether to discard earlier answers
@@ -38,6 +39,7 @@ class Request:
     concurrency: int = 8
     timeout: float = 300.0
     exports: tuple[str, ...] = ()
+    image_prefix: str = ""
     labels: tuple[str, ...] = ()
     server: str | None = None
     force: bool = False

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from coord_codec.files import InputError, read_json, write_text
-from coord_eval.labelling import EXPORTS, Records, coco_annotations
+from coord_eval.labelling import EXPORTS, Records, coco_annotations, labelstudio_tasks
 from coord_trainer.console import say
 
 _DIGESTS = ".written.json"
@@ -41,7 +41,9 @@ def write_tracked(folder: Path, make: Callable[[Path], Path]) -> Path:
     return place
 
 
-def write_export(name: str, records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:
+def write_export(
+    name: str, records: Records, folder: Path, categories: Mapping[str, int] | None = None, image_prefix: str = ""
+) -> Path:
     """Write records in the format of a labelling tool; returns the file or folder.
 
     Args:
@@ -49,9 +51,14 @@ def write_export(name: str, records: Records, folder: Path, categories: Mapping[
         records: records of predictions.jsonl; those without `objects` are left out
         folder: the output folder; an earlier export that a user has changed is moved aside
         categories: category ids by label for the COCO export
+        image_prefix: what stands before the path of each image in tasks of Label Studio
     """
     answered = [record for record in records if "objects" in record]
-    make = partial(coco_annotations, categories=categories) if name == "coco" else EXPORTS[name]
+    own = {
+        "coco": partial(coco_annotations, categories=categories),
+        "labelstudio": partial(labelstudio_tasks, prefix=image_prefix),
+    }
+    make = own.get(name, EXPORTS[name])
     return write_tracked(folder, partial(make, answered))
 
 

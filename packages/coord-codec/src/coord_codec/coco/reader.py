@@ -18,7 +18,7 @@ from coord_codec.fields import DELETED, OF_COCO, check_unit, is_deleted, largest
 from coord_codec.files import InputError, finite_numbers, identifier
 from coord_codec.records import Problem
 
-NOT_AROUND = "boxes that are not those around their segmentation"
+NOT_AROUND = "boxes that are not around their segmentation"
 _SAME_BOX = 0.7
 """IoU from which a box is that around its outlines, which annotators draw a little inside or outside it."""
 AREA_TOO_LARGE = "areas that are larger than their box"

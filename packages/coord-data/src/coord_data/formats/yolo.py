@@ -18,6 +18,7 @@ empty label file states that its image has no objects.
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,6 +47,9 @@ from coord_data.source import Source
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")
 _OUTLINES = "polygons or rotated boxes, read as the box around them"
+_ORIENTED = "rows of four corners (YOLO OBB), read as the box around them; --geometry oriented reads them as they are"
+_SAME_MIDDLE = 2e-3
+"""Twice the distance of two middles that are one: labels have few decimals."""
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
 _TRACKED = "labels with a sixth and a seventh number, a confidence and a track id, which are not read"
@@ -302,12 +306,19 @@ def _object(values: list[float], classes: Classes, stated: RawObject) -> RawObje
         return _centred(stated, values[1:5])
     if len(values) >= 7 and len(values) % 2:
         outline = values[1:]
-        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_OUTLINES,))
+        note = _ORIENTED if len(outline) == 8 and _is_parallelogram(outline) else _OUTLINES
+        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(note,))
     expected = "expected class, centre and size (5 numbers) or a polygon (an odd count of numbers)"
     if len(values) > 5 and len(values) % 3 == 2:
         points = (len(values) - 5) // 3
         expected += f", or {points} keypoints, which need kpt_shape: [{points}, 3] in data.yaml"
     raise InputError(f"{expected}, found {len(values)} numbers")
+
+
+def _is_parallelogram(outline: Sequence[float]) -> bool:
+    """Return whether both diagonals of four corners have the same middle, as those of a rotated rectangle have."""
+    first, second = ((outline[at] + outline[at + 4], outline[at + 1] + outline[at + 5]) for at in (0, 2))
+    return math.dist(first, second) < _SAME_MIDDLE
 
 
 def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:

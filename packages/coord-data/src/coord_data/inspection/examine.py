@@ -18,14 +18,15 @@ from coord_data.formats.yolo import HeldOut
 from coord_data.image_file import ImageFolder
 from coord_data.image_set import ImageSet, gather_evidence
 from coord_data.inspection import duplicates, names, records
-from coord_data.inspection.numbers.class_numbers import shifted_classes
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
+from coord_data.inspection.numbers.without_pixels import findings_without_pixels
 from coord_data.inspection.turned import examine_turned
 from coord_data.looking.looks import Looks
 from coord_data.raw_boxes import RawBoxes
 from coord_data.records import Records
+from coord_data.remote import local_path
 from coord_data.rules import ReadingRules
 from coord_data.source import Source
 
@@ -138,7 +139,7 @@ def examine(
         >>> [(finding.code, finding.severity, finding.count) for finding in examine(folder / "a.jsonl")]
         [('duplicates', 'error', 1), ('no_evidence', 'note', 2)]
     """
-    source = Path(data) if isinstance(data, str) else data
+    source = local_path(data) if isinstance(data, str) else data
     found = examination_of(source, rules, heldout=heldout, training=training, max_objects=max_objects)
     return list(found.findings)
 
@@ -159,7 +160,7 @@ def examination_of(
     findings = [*records.unreadable_images(raw, files, evidence.named), *records.no_boxes(annotations, raw)]
     findings += [*records.deep_images(files), *records.splits_together(raw)]
     findings += records.crowds(annotations)
-    findings += shifted_classes(raw.class_numbers)
+    findings += findings_without_pixels(evidence)
     unit, boxes_fit, explained, turned = "", False, False, set[int]()
     if len(raw):
         sizes_I2 = np.where(files.sizes > 0, files.sizes, raw.stated_I2)

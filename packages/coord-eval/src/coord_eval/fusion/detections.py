@@ -157,5 +157,5 @@ def fusion_note(rule: FusionRule, counts: dict[str, Any]) -> str:
     if counts.get("cut"):
         parts.append(f"{counts['joined']} of {counts['cut']} that the edge of a tile cuts were joined")
     if dropped:
-        parts.append(f"{dropped} without area were dropped")
+        parts.append(counted(dropped, "without area was dropped", "without area were dropped"))
     return ", ".join(parts)

@@ -58,7 +58,7 @@ def with_boxes_from(source: str, answer: Answer, prediction: Prediction) -> Answ
     for item, (x1, y1, x2, y2) in zip(answer.objects, boxes, strict=True):
         box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
         if box[0] < box[2] and box[1] < box[3]:
-            objects.append(replace(item, box=box, scale=None))
+            objects.append(item._replace(box=box, scale=None))
         else:
             dropped.append(Drop("no_area", item.span))
     dropped.sort(key=lambda drop: drop.span)

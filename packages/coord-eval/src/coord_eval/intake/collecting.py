@@ -37,7 +37,7 @@ from coord_eval.intake.joining import (
     join,
 )
 from coord_eval.intake.predictions import Loaded, Prediction, StatedObject
-from coord_eval.intake.ranking import choose_source, object_scores
+from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
 from coord_eval.intake.results import Key, Results
 from coord_eval.parse.answer import Answer, ParsedObject, corners
 
@@ -107,6 +107,8 @@ def collect(
     images, joined = join(ground_truth, ((p.image_id, p.image, p.where, (p.label, p.tile)) for p in predictions))
     matcher = labels.matcher(ground_truth.categories)
     answers, notes_of_parsing = parse_all(ground_truth, predictions, images, settings, progress)
+    answers, notes_on_unit = with_one_unit(answers)
+    notes_of_parsing += notes_on_unit
     collected = collect_answers(
         ground_truth, predictions, answers, images=images, joined=joined, labels=matcher, score_source=score_source
     )

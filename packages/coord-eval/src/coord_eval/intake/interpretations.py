@@ -98,6 +98,7 @@ class RawNumbers:
 
 def interpretations_by_fit(truth: GroundTruth, raw: RawNumbers, fitted: bool = True) -> list[Interpretation]:
     """Return the interpretations of the numbers, best first; a `fitted` map must be better than all others."""
+    truth = truth.take(np.isin(truth.image_N, raw.detections.image_D))  # few answers of a large set are looked at
     found = [*_interpretations(truth, raw), *(_affine_maps(truth, raw) if fitted else ())]
     ranked = sorted(found, key=lambda candidate: -candidate.fit)
     # A fitted map that is hardly better is one of the others with rounded parameters.
@@ -144,7 +145,7 @@ def _divisors(truth: GroundTruth, raw: RawNumbers) -> Iterator[tuple[str, str, n
     yield "in pixels of the image", "--scale pixels", size_B2
     if np.isfinite(raw.input_B2).all():
         yield "in pixels of the model's input", "--scale input_pixels", raw.input_B2
-    few_B = _few_images(truth, raw.detections.image_D)
+    few_B = _few_images(raw.detections.image_D)
     fit_of_few, size_b2 = BestIou(truth, raw.detections.image_D[few_B]), size_B2[few_B]
     read_b4 = LAYOUTS[raw.order](raw.numbers_B4[few_B])
     side = max(COMMON_SQUARES, key=lambda side: fit_of_few(read_b4 / side))
@@ -168,7 +169,7 @@ def _padded(truth: GroundTruth, raw: RawNumbers, fit: BestIou) -> Iterator[Inter
     if not truth.sizes_known or not np.isfinite(size_B2).all():
         return
     share_B2 = size_B2 / size_B2.max(axis=1, keepdims=True)
-    few_B = _few_images(truth, image_B)
+    few_B = _few_images(image_B)
     fit_of_few = BestIou(truth, image_B[few_B])
     advice = "the model saw padded images: take the border off the boxes"
     for where, low_B2 in (("in the centre", (1 - share_B2) / 2), ("at the top left", np.zeros_like(share_B2))):
@@ -186,9 +187,10 @@ def _padded(truth: GroundTruth, raw: RawNumbers, fit: BestIou) -> Iterator[Inter
             yield Interpretation(name, unit_B4, fit(unit_B4), advice)
 
 
-def _few_images(truth: GroundTruth, image_B: np.ndarray) -> np.ndarray:
-    """Return which boxes lie in the images on which common input sizes are tried."""
-    return np.isin(image_B, np.arange(0, len(truth.sizes_I2), -(-len(truth.sizes_I2) // _IMAGES)))
+def _few_images(image_B: np.ndarray) -> np.ndarray:
+    """Return which boxes lie in the images on which common input sizes are tried: some of those that have boxes."""
+    images = np.unique(image_B)
+    return np.isin(image_B, images[:: -(-len(images) // _IMAGES) or 1])
 
 
 def _affine(

@@ -137,7 +137,7 @@ def with_prompt_label(answer: Answer, label: str | None) -> Answer:
             return item
         repairs = tuple(repair for repair in item.repairs if repair != "no_label")
         state = "complete" if item.completeness == "repaired" and not repairs else item.completeness
-        return replace(item, desc=label, repairs=repairs, completeness=state)
+        return item._replace(desc=label, repairs=repairs, completeness=state)
 
     return replace(answer, objects=tuple(map(named, answer)))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from coord_codec import InputError
 from coord_codec.counts import counted
@@ -65,6 +66,30 @@ def choose_source(
             f"{problems[0]}"
         )
     return "constant", notes or ["no token probabilities: all boxes have the same score"]
+
+
+def with_one_unit(answers: Sequence[Answer]) -> tuple[list[Answer], list[str]]:
+    """Return the answers with stated confidences in the unit of the whole set, and a note on it.
+
+    A single number does not tell its unit: beside 95 a 1 is one per cent, and beside 5 a fifth. So all numbers of a set
+    are divided by 100, 10 or 5, the least that none of them exceeds, if one of them is above 1.
+    """
+    numbers = [item.score_number for answer in answers for item in answer if item.score_number is not None]
+    most = max(numbers, default=0.0)
+    if most <= 1:
+        return list(answers), []
+    unit = next((unit for unit in (5.0, 10.0) if most <= unit), 100.0)
+    stated = (
+        f"confidences from {min(numbers):g} to {most:g} are divided by {unit:g}: the unit is taken to be that of all "
+        f"{counted(len(numbers), 'number')}"
+    )
+    shares = sum(0 < number < 1 for number in numbers)
+    notes = [stated + (f", although {shares} of them lie between 0 and 1" if shares else "")]
+
+    def in_unit(item: ParsedObject) -> ParsedObject:
+        return item if item.score_number is None else item._replace(score=item.score_number / unit)
+
+    return [replace(answer, objects=tuple(map(in_unit, answer))) for answer in answers], notes
 
 
 def _unstated(answers: Sequence[Answer]) -> str:

@@ -8,6 +8,7 @@ from coord_eval.labelling.formats import (
     coco_results,
     fiftyone_samples,
     labelstudio_prediction,
+    labelstudio_tasks,
 )
 from coord_eval.labelling.objects import DetectedObject, one_line
 
@@ -19,6 +20,7 @@ __all__ = [
     "coco_results",
     "fiftyone_samples",
     "labelstudio_prediction",
+    "labelstudio_tasks",
     "one_line",
     "places_of",
 ]

@@ -166,10 +166,17 @@ def _voc(records: Records, folder: Path) -> Path:
     return folder / "voc"
 
 
-def _labelstudio(records: Records, folder: Path) -> Path:
-    """Write tasks with predictions for the import of Label Studio."""
+def labelstudio_tasks(records: Records, folder: Path, prefix: str = "") -> Path:
+    """Write tasks with predictions for the import of Label Studio.
+
+    Args:
+        records: records of predictions.jsonl with `objects`
+        folder: the folder of `labelstudio.json`
+        prefix: what stands before the path of each image, such as `/data/local-files/?d=photos/`, from which Label
+            Studio loads it: it knows no paths of this machine
+    """
     tasks = [
-        {"data": {"image": record["image"]}, "predictions": [labelstudio_prediction(record, "coordexp")]}
+        {"data": {"image": f"{prefix}{record['image']}"}, "predictions": [labelstudio_prediction(record, "coordexp")]}
         for record in records
     ]
     return _json(folder / "labelstudio.json", tasks)
@@ -291,7 +298,7 @@ EXPORTS: Mapping[str, Callable[[Records, Path], Path]] = {
     "coco": coco_annotations,
     "yolo": _yolo,
     "voc": _voc,
-    "labelstudio": _labelstudio,
+    "labelstudio": labelstudio_tasks,
     "fiftyone": lambda records, folder: _json(folder / "fiftyone.json", fiftyone_samples(records)),
     "cvat": _cvat,
 }

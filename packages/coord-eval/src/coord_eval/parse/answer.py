@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES
 from coord_codec.geometry import GeometryName
@@ -15,9 +15,15 @@ Order = Literal["xyxy", "yxyx", "xywh", "cxcywh", "xy"]
 Status = Literal["ok", "partial", "failed", "empty"]
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedObject:
-    """One object of an answer.
+class Confidence(NamedTuple):
+    """A confidence that a text states: its share in [0, 1] if read alone, and the number, None if it is per cent."""
+
+    share: float
+    number: float | None
+
+
+class ParsedObject(NamedTuple):
+    """One object of an answer; a tuple, since there may be millions of them.
 
     Attributes:
         desc: the description as written, without surrounding white space
@@ -34,11 +40,13 @@ class ParsedObject:
         geometry: a name of `coord_codec.GEOMETRIES`, as written; scores of boxes always use `box`
         points: the points in [0, 1] that draw a shape other than a box (`Geometry.outline`), else empty
         order: order of `bins`, an `Order` or `yx`; empty if a bin is not a single coordinate
-        score: confidence in [0, 1] that the answer itself states, None without one
+        score: confidence in [0, 1] that the answer itself states, None without one; a number above 1 read alone is per
+            cent
         coordinates: the numbers in [0, 1] of a shape other than a box, else empty
         scale: divisors `(x, y)` that made `numbers`, which stand in `order`, the coordinates in [0, 1]: a box in pixels
             is `numbers * side / scale`, exactly as written where the scale is the image's size. None for coordinate
             tokens, and for formats that compute their coordinates in another way
+        score_number: the confidence as the number written, whose unit is that of the set; None if it says per cent
         place: the image, frame or time that the object names, as written; empty without one
     """
 
@@ -56,6 +64,7 @@ class ParsedObject:
     score: float | None = None
     coordinates: tuple[float, ...] = ()
     scale: tuple[float, float] | None = None
+    score_number: float | None = None
     place: str = ""
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -16,6 +16,7 @@ from coord_eval.parse.answer import (
     OVERSHOOT,
     Answer,
     Completeness,
+    Confidence,
     Drop,
     Geometry,
     ParsedObject,
@@ -78,7 +79,7 @@ def _is_small(item: ParsedObject) -> bool:
 
 
 _FOUR = rf"{NUMBER}(?:,\s?{NUMBER}){{3}}"
-_ROW = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
+ROW_IN_LABEL = re.compile(rf"[=:,|]\W{{0,4}}{_FOUR}|{_FOUR}(?![0-9.\s]*[\])])")
 """Another object within a label, since a quote or bracket before it is missing."""
 
 
@@ -142,7 +143,7 @@ class AnswerBuilder:
         partial: bool = False,
         geometry: Geometry = "box",
         order: str = "xyxy",
-        score: float | None = None,
+        score: Confidence | None = None,
         scale: tuple[float, float] | None = None,
     ) -> None:
         """Add a box by its corners in [0, 1], or another shape by its numbers.
@@ -173,7 +174,7 @@ class AnswerBuilder:
                 repairs = (*repairs, "swapped_corners")
                 box = (min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
         desc = desc.strip()
-        if len(desc) > 12 and _ROW.search(desc):
+        if len(desc) > 12 and ROW_IN_LABEL.search(desc):
             self.drop("unread_numbers", *span)
         if not desc:
             repairs = (*repairs, "no_label")
@@ -183,8 +184,9 @@ class AnswerBuilder:
             self.repeats += 1
         else:
             seen.add(key)
-        placed = first_coord_index, start_index, repairs, geometry, points, order, score, coordinates, scale
-        self.objects.append(ParsedObject(desc, box, bins, span, state, *placed))
+        share, number = score or (None, None)
+        placed = first_coord_index, start_index, repairs, geometry, points, order, share, coordinates, scale
+        self.objects.append(ParsedObject(desc, box, bins, span, state, *placed, score_number=number))
 
     def add_numbers(
         self,
@@ -197,7 +199,7 @@ class AnswerBuilder:
         repairs: tuple[str, ...] = (),
         start_index: int | None = None,
         partial: bool = False,
-        score: float | None = None,
+        score: Confidence | None = None,
         unit: Sequence[float] = (),
         first_coord_index: int | None = None,
         turn: float = 0.0,
@@ -283,7 +285,7 @@ class AnswerBuilder:
         repairs: tuple[str, ...],
         start_index: int | None,
         partial: bool,
-        score: float | None = None,
+        score: Confidence | None = None,
         turn: float = 0.0,
     ) -> None:
         """Add a shape by its coordinates: plain numbers, tokens or percentages, of which a shape has one kind."""
@@ -298,7 +300,7 @@ class AnswerBuilder:
     def _placed(self, item: ParsedObject) -> ParsedObject:
         """Return an object with the image that the innermost record around it names."""
         around = [place for place in self.places if place[0] <= item.span[0] and item.span[1] <= place[1]]
-        return replace(item, place=max(around)[2]) if around else item
+        return item._replace(place=max(around)[2]) if around else item
 
     def build(self, text: str) -> Answer:
         """Return the finished answer."""

@@ -37,7 +37,7 @@ _TOKEN = rf"\s*({COORD_PATTERN})\s*"
 _SIDE = r"\s*(-?[0-9]{1,9}(?:\.[0-9]{1,9})?)\s*"
 _FOUR = rf'"(?P<key>[^"\\\n]{{1,32}})"\s*:\s*\[(?:{",".join([_SIDE] * 4)}|{",".join([_TOKEN] * 4)})\]'
 _LABEL = r'"([^"\\\n]{1,32})"\s*:\s*"([^"\\\n{}<]*)"'
-_FAULTLESS = re.compile(rf"\{{\s*(?:{_LABEL}\s*,\s*)?{_FOUR}\s*(?:,\s*{_LABEL}\s*)?\}}")
+FAULTLESS = re.compile(rf"\{{\s*(?:{_LABEL}\s*,\s*)?{_FOUR}\s*(?:,\s*{_LABEL}\s*)?\}}")
 _MAX_OPEN = 1000
 """Maximum number of open records; a deeper one closes the outermost. Real answers have up to three."""
 _IN_STRING = re.compile(
@@ -82,7 +82,7 @@ class JsonParser:
         position, self.text = begin, text
         opening = text.find("{", begin)
         self.order_key = _key_of_prose(text[begin:opening]) if opening > begin + 16 else ""
-        faultless, lexeme, find = _FAULTLESS.match, _LEXEME.search, text.find
+        faultless, lexeme, find = FAULTLESS.match, _LEXEME.search, text.find
         while True:
             if not self.stack:
                 # Quotes and brackets outside records are prose: go on with the next record.

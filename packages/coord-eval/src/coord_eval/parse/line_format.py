@@ -381,7 +381,7 @@ class LineParser:
     def _read_beside(self, line: _Line, i: int) -> _Beside:
         """Read the words before an item, or after the last one, and set the key that they give it."""
         words, content, fields = line.words[i], list[Field](), list[Field]()
-        if i and (inner := _CONTENT.match(words)):
+        if i and ">" in words and (inner := _CONTENT.match(words)):
             content.append(Field("alt", text=inner[1], done=True))
             words = words[inner.end() :]
         words, score = _without_score(words)
@@ -470,6 +470,8 @@ class LineParser:
 
     def _fields_in(self, words: str, fields: list[Field], before_item: bool) -> str:
         """Move `label: cat` to fields, each with all that follows up to the next name; return what is left."""
+        if ":" not in words and "=" not in words:
+            return words
         kept: list[str] = []
         segments = list(filter(None, _PIECE.findall(words)))
         for number, segment in enumerate(segments):
@@ -567,7 +569,7 @@ def _is_pair(item: Field) -> bool:
 def _without_score(words: str) -> tuple[str, Field | None]:
     """Return words without the confidences among them, and the first of these."""
     score: Field | None = None
-    for pattern in _SCORES:
+    for pattern in _SCORES if any(map(str.isdigit, words)) else ():
         if found := pattern.search(words):
             score = score or Field("score", text=f"{found[1]}{found[2]}", done=True)
             words = pattern.sub(" ", words)

@@ -29,20 +29,24 @@ def _bracket(step: int) -> re.Pattern[str]:
     return re.compile(rf"\(\s*{numbers}\s*\)")
 
 
+def well_formed(tokens: tuple[str, ...]) -> str:
+    """Return the pattern of a well-formed box in these markers: its description, four tokens, or four numbers."""
+    start, *middle, end = [re.escape(token) for token in tokens]
+    desc = r"[^<]*" if middle else r"[^<(]*"
+    inside = rf"(?:{rf'({COORD_PATTERN})' * 4}|{_PLAIN_PAIR},{_PLAIN_PAIR})"
+    return rf"{start}({desc}){''.join(middle)}{inside}{end}"
+
+
 @lru_cache(maxsize=8)
 def _lexer(tokens: tuple[str, ...], boxes: bool) -> re.Pattern[str]:
-    marks = [re.escape(token) for token in tokens]
-    if len(marks) == 2:
-        (start, end), middle, desc = marks, "", r"[^<(]*"
-        rest = rf"(?P<start>{start})|(?P<end>{end})"
-    else:
-        start, ref_end, box_start, end = marks
-        middle, desc = ref_end + box_start, "[^<]*"
+    start, *middle, end = [re.escape(token) for token in tokens]
+    rest = rf"(?P<start>{start})|(?P<end>{end})"
+    if middle:
+        ref_end, box_start = middle
         rest = rf"(?P<start>{start})|(?P<ref_end>{ref_end})|(?P<box_start>{box_start})|(?P<end>{end})"
     # The first alternative matches a well-formed object in one step; nearly all objects of a good model are.
-    inside = rf"(?:{rf'({COORD_PATTERN})' * 4}|{_PLAIN_PAIR},{_PLAIN_PAIR})"
-    well_formed = rf"(?P<well_formed>{start}({desc}){middle}{inside}{end})"
-    return re.compile((rf"{well_formed}|" if boxes else "") + rf"{rest}|(?P<coord>{COORD_PATTERN})")
+    whole = rf"(?P<well_formed>{well_formed(tokens)})|" if boxes else ""
+    return re.compile(whole + rf"{rest}|(?P<coord>{COORD_PATTERN})")
 
 
 @dataclass(slots=True)

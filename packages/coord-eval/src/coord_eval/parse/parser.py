@@ -19,6 +19,7 @@ from coord_eval.parse.json_format import JsonParser
 from coord_eval.parse.line_format import LineParser
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.pattern_format import PatternParser
+from coord_eval.parse.plain_answers import plain_answer
 from coord_eval.parse.record import Keys
 from coord_eval.parse.refusals import says_nothing
 from coord_eval.parse.table_format import TableParser
@@ -43,6 +44,8 @@ _NEXT_TURN = re.compile(
 )
 _SPEAKS = ("ssistant", "SSISTANT", "nswer", "NSWER", "start_of_turn", "<|turn>", "/INST]", "esponse", "\nmodel")
 """What a text contains that has turns, or a final answer."""
+_UNUSUAL = re.compile("|".join(map(re.escape, (*_SPEAKS, "\u25c1", "&"))))
+"""What a label of a plain answer does not contain, since it may be a mark or an escape."""
 _THOUGHT_MARK = re.compile(r"[<\u25c1](/?)(?:think(?:ing)?|thought|reasoning)[>\u25b7]", re.IGNORECASE)
 
 
@@ -104,8 +107,13 @@ def parse_answer(
         )
     if format != "auto" and not isinstance(format, MarkerFamily) and (type(format) is not str or format not in FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    if aspect is None and image_size is not None:
-        aspect = image_size[0] / image_size[1]
+    sides = list(map(plain, image_size)) if isinstance(image_size, list | tuple) else []
+    if aspect is None and len(sides) == 2 and all(type(side) in (int, float) and side > 0 for side in sides):
+        aspect = sides[0] / sides[1]
+    if kind.is_box and not keep_flat and isinstance(format, str):
+        keys = _keys("box", "json", tuple(FORMATS))
+        if (plainly := plain_answer(text, format, resolved, token_units(grid), keys, _UNUSUAL)) is not None:
+            return plainly
     parse = _Parse(text, resolved, grid, kind, keep_flat, aspect)
     if format != "auto":
         return parse.with_unread(parse.with_format(format))
@@ -174,7 +182,7 @@ class _Parse:
                 for item in rest:
                     if (item.bins, item.order) not in known:  # else words about an object that is known
                         index = None if item.start_index is None else item.start_index + answer.start_count
-                        objects.append(replace(item, start_index=index, first_coord_index=None))
+                        objects.append(item._replace(start_index=index, first_coord_index=None))
                 left_out += [drop for drop in rest.dropped if drop.reason != "unrecognised"]
                 truncated |= rest.truncated
                 spans += [item.span for item in rest.objects] + [drop.span for drop in rest.dropped]

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES, InputError
 from coord_codec.fields import Meaning, Order, Unit, check_unit, meaning_of, turn_of
-from coord_eval.parse.answer import Geometry
+from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import FORMATS, TextFormat
 from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_value, split_shapes
@@ -328,7 +328,7 @@ class _Part:
         self.label_is_weak = False
         self.labels: list[str] = []
         self.is_call = any(item.key in _CALLS for item in fields)
-        self.score: float | None = None
+        self.score: Confidence | None = None
         self.shapes: list[tuple[Field, FieldMeaning]] = []
         self.others: list[Field] = []
         self.fields = fields
@@ -559,7 +559,7 @@ def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry
 _STATED = re.compile(rf"({NUMBER})({PERCENT})?")
 
 
-def _score(item: Field) -> float | None:
+def _score(item: Field) -> Confidence | None:
     """Return a confidence, given as a share or in per cent."""
     if item.text is not None:
         found = _STATED.fullmatch(item.text.strip())
@@ -569,4 +569,4 @@ def _score(item: Field) -> float | None:
     if value is None:
         return None
     share = value[1] if value[1] is not None else value[0] / (100 if value[0] > 1 else 1)
-    return share if 0 <= share <= 1 else None
+    return Confidence(share, None if value[1] is not None else value[0]) if 0 <= share <= 1 else None

@@ -84,7 +84,7 @@ def shifted(shift: Shift) -> str:
     sides = {"moved-left": "to the left", "moved-right": "to the right", "moved-up": "above", "moved-down": "below"}
     form = "{:.0f} px {}" if shift.in_pixels else "{:.1%} of the image {}"
     offsets = " and ".join(form.format(change.value, sides[change.name]) for change in shift.changes)
-    return f"the boxes lie about {offsets} of their objects"
+    return f"the boxes lie about {offsets} {'their' if shift.y else 'of their'} objects"
 
 
 def _grid(raw: RawBoxes, meaning: Meaning) -> str:

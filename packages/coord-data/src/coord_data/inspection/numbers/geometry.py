@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 import numpy as np
 
 from coord_codec.counts import counted, fixed
 from coord_data.finding import Finding, Severity
+from coord_data.inspection.numbers.background import Background, gain_beside
 from coord_data.inspection.numbers.differences import command, differences, reading_of, shifted
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample
 from coord_data.inspection.numbers.find_meaning import IMPOSSIBLE, candidate_placements, declared_meaning, find_meaning
-from coord_data.inspection.numbers.meaning import Meaning, Shift
+from coord_data.inspection.numbers.meaning import PLAUSIBLE, Meaning, Shift
 from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_data.inspection.numbers.offsets import Offset, find_offsets
 from coord_data.inspection.numbers.shuffle import find_pairs
+from coord_data.inspection.numbers.trial import boxes_lost, kept_inside
 from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import Change, ReadAs
 
@@ -37,12 +40,21 @@ def examine_geometry(
         raw, findings = in_one_meaning(raw, own, sizes_I2, sample)
         own = declared_meaning(raw, sizes_I2, sample) if findings else own
     meaning, certain = find_meaning(own, raw, sizes_I2, sample)
+    background = None
+    if meaning is not own and own.inside >= PLAUSIBLE:  # the pixels alone speak against the stated numbers
+        background = gain_beside(own.boxes_N4, meaning.boxes_N4, sample)
+        if background.explains:
+            meaning, certain, background = own, own.z >= SIGNIFICANT, None
     reading = reading_of(raw, own, meaning)
-    of_meaning = _differences(raw, own, meaning, certain) if meaning is not own else []
+    of_meaning = _differences(raw, own, meaning, certain, background) if meaning is not own else []
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
-    offsets = find_offsets(meaning.boxes_N4, sample, excluded) if certain or findings or of_meaning else []
+    moved_N4 = meaning.boxes_N4
+    offsets = []
+    for offset in find_offsets(moved_N4, sample, excluded) if certain or findings or of_meaning else []:
+        offsets.append(kept_inside(offset, moved_N4))
+        moved_N4 = offsets[-1].move(moved_N4)
     of_offsets = [_offset_finding(offset, np.nanmedian(sizes_I2, axis=0), len(raw)) for offset in offsets]
-    findings += _with_command(reading, of_meaning, of_offsets)
+    findings += _with_command(reading, of_meaning, of_offsets, partial(_tried, raw=raw, own=own, sizes_I2=sizes_I2))
     if certain or offsets or not may_be_shuffled:
         return findings, meaning
     shuffle_findings = _shuffle_findings(own, raw, sizes_I2, sample)
@@ -50,20 +62,35 @@ def examine_geometry(
 
 
 def _with_command(
-    reading: ReadAs, of_meaning: Sequence[Finding], of_offsets: Sequence[tuple[Finding, tuple[Change, ...]]]
+    reading: ReadAs,
+    of_meaning: Sequence[Finding],
+    of_offsets: Sequence[tuple[Finding, tuple[Change, ...]]],
+    tried: Callable[[ReadAs], str],
 ) -> list[Finding]:
     """Return the findings with the command that corrects all of them at once.
 
     Of what is only a note, such as a margin that annotators left, the command of that note alone takes care.
+
+    Args:
+        reading: the reading of the meaning
+        of_meaning: findings about order and unit
+        of_offsets: findings about small errors, with what has been done to the boxes
+        tried: returns the command of a reading, if it holds
     """
     faulty = [changes for finding, changes in of_offsets if finding.severity != "note"]
     corrected = replace(reading, changes=(*reading.changes, *chain(*faulty)))
     of_copies = dict.fromkeys(("padded", "resized"), ", or use the copies and their sizes")
-    findings = [replace(found, fix=command(corrected) + of_copies.get(found.code, "")) for found in of_meaning]
+    findings = [replace(found, fix=tried(corrected) + of_copies.get(found.code, "")) for found in of_meaning]
     for finding, changes in of_offsets:
         own = changes if finding.severity == "note" else ()
-        findings.append(replace(finding, fix=command(replace(corrected, changes=(*corrected.changes, *own)))))
+        findings.append(replace(finding, fix=tried(replace(corrected, changes=(*corrected.changes, *own)))))
     return findings
+
+
+def _tried(reading: ReadAs, raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray) -> str:
+    """Return the command of a reading, unless boxes that lie in their images as stated would leave them."""
+    lost = boxes_lost(reading, raw, own.boxes_N4, sizes_I2) if own.inside >= PLAUSIBLE else ""
+    return f"look at the page; no command, since {lost} ({reading})" if lost else command(reading)
 
 
 def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
@@ -113,19 +140,38 @@ def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Findi
             severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
             code, message = "too_large", f"boxes are about {stated - 1:.0%} larger than their objects"
     evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
-    return Finding(code, severity, message, f"{evidence}, z {fixed(offset.z, 1)}", count, ""), changes
+    evidence += f", z {fixed(offset.z, 1)}{_compared(offset.background)}"
+    if severity == "error":
+        severity = _severity(offset.background)
+    return Finding(code, severity, message, evidence, count, ""), changes
 
 
-def _differences(raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool) -> list[Finding]:
+def _severity(background: Background | None) -> Severity:
+    """Return `warning` for boxes inside their images that fit better corrected, if the background may explain it."""
+    return "error" if background is None or background.is_ruled_out else "warning"
+
+
+def _compared(background: Background | None) -> str:
+    return "" if background is None else f"; {background.words}"
+
+
+def _differences(
+    raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool, background: Background | None
+) -> list[Finding]:
     """Return the findings about order, unit and orientation, without the command."""
     evidence = (
         f"{own.inside:.0%} of the boxes lie inside their images as stated, {meaning.inside:.0%} corrected; edges at "
         f"their sides: z {fixed(own.z, 1)} as stated, {fixed(meaning.z, 1)} corrected, "
         f"{counted(len(meaning.evidence_I), 'image')}"
     )
+    if meaning.copy and meaning.as_good:
+        evidence += "; copies of {:.4g} to {:.4g} fit as well".format(*meaning.as_good)
     if not certain:
         evidence += "; inferred from the range of the numbers, not confirmed by the pixels: look at the page first"
-    return [Finding(code, "error", message, evidence, len(raw), "") for code, message in differences(raw, own, meaning)]
+    evidence, severity = evidence + _compared(background), _severity(background)
+    return [
+        Finding(code, severity, message, evidence, len(raw), "") for code, message in differences(raw, own, meaning)
+    ]
 
 
 def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> list[Finding]:

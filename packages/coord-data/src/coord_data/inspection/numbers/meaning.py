@@ -74,6 +74,7 @@ class Meaning:
         turn: orientation (numbered as in EXIF) by which the boxes are rotated against the images, 1 for none
         copy: resized copies of the images in whose pixels the numbers are
         shift: correction of the position of all boxes
+        as_good: smallest and largest value of the copy that fit as well; None if it is the only usual one
     """
 
     layout: str
@@ -84,6 +85,7 @@ class Meaning:
     turn: int = 1
     copy: Copy | None = None
     shift: Shift | None = None
+    as_good: tuple[float, float] | None = None
 
     @property
     def boxes_N4(self) -> np.ndarray:  # noqa: N802

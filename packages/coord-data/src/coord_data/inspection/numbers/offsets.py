@@ -7,12 +7,14 @@ other positions would favour boxes that are too small, whose sides cut through t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from coord_data.inspection.numbers.background import Background, gain_beside
+from coord_data.inspection.numbers.best_size import best_onset, finite_mean, in_best_size
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
 from coord_data.read_as import inflate
 
@@ -20,7 +22,6 @@ _SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves ar
 _AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well
 _APART = 8  # pixels of the thumbnail between two sides from which their edges can be separated
 _ROUNDS = 3
-_TRIED_SIZES = (0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
 _LEAST_ONSET = 0.02  # smallest onset of the moved boxes, in ranks
 
 
@@ -69,22 +70,31 @@ class Offset:
     """A move of all boxes after which they fit better.
 
     Attributes:
-        code: code of one of `KINDS`
+        kind: the kind of move
         step: the factor, or the shifts of x and y as fractions of the image; see `Kind.steps_KD`
         least: the smallest factor that fits equally well, for the kinds that have one
         before: mean onset of the unchanged boxes
         after: mean onset of the moved boxes
         z: significance of the difference, over images
-        move: moves boxes [N, 4] so
+        background: what boxes beside the objects gain by this move; None if that was not asked
     """
 
-    code: str
+    kind: Kind
     step: tuple[float, ...]
     least: float
     before: float
     after: float
     z: float
-    move: Callable[[np.ndarray], np.ndarray] = field(repr=False)
+    background: Background | None = None
+
+    @property
+    def code(self) -> str:
+        """Code of the kind."""
+        return self.kind.code
+
+    def move(self, boxes_N4: np.ndarray) -> np.ndarray:
+        """Return boxes after the move."""
+        return self.kind.move(boxes_N4, np.array(self.step))
 
 
 def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> Offset | None:
@@ -92,7 +102,7 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
     if sample.says_nothing:
         return None
     before_I = sample.onset(boxes_N4)
-    before = _mean(before_I)
+    before = finite_mean(before_I)
     offsets = []
     sides_n2 = (boxes_N4[sample.rows_n, 2:] - boxes_N4[sample.rows_n, :2]) * sample.size_n2
     shorter_side = float(np.median(sides_n2.min(axis=1))) if len(sides_n2) else 0.0
@@ -113,52 +123,53 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
             for k in np.flatnonzero(z_K >= _SIGNIFICANT).tolist()
             if kind is not TIGHTNESS or steps_KD[k, 0] < 1 or fits_enlarged(steps_KD[k])
         ]
-        best = max(better, key=lambda k: _mean(onset_KI[k]), default=None)
+        best = max(better, key=lambda k: finite_mean(onset_KI[k]), default=None)
         if best is None or not kind.is_reported(steps_KD[best]):
             continue
-        after = _mean(onset_KI[best])
+        after = finite_mean(onset_KI[best])
         if after < max(kind.gain * before, _LEAST_ONSET):
             continue
         step_D = _refined(kind, steps_KD[best], boxes_N4, sample)
-        if not kind.is_reported(step_D):
+        if not kind.is_reported(step_D) or not _is_better_at_any_size(kind, step_D, boxes_N4, sample):
             continue
         factors_K = steps_KD[:, 0]
         low, high = sorted((kind.neutral, float(factors_K[best])))
         between = np.flatnonzero((low < factors_K) & (factors_K < high)).tolist()
         as_good = [k for k in between if z_value(onset_KI[best] - onset_KI[k]) < _AS_GOOD]
         least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
-        move = partial(_moved, kind=kind, step_D=step_D)
-        offsets.append(Offset(kind.code, tuple(step_D.tolist()), least, before, after, float(z_K[best]), move))
+        offsets.append(Offset(kind, tuple(step_D.tolist()), least, before, after, float(z_K[best])))
     offsets = [offset for offset in offsets if z_value(sample.evidence(offset.move(boxes_N4))) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
 
 
 def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] = ()) -> list[Offset]:
-    """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded."""
+    """Return the moves after which the boxes fit better, largest gain first; at most one of each kind not excluded.
+
+    Moves by which boxes beside the objects gain as much are left out.
+    """
     offsets: list[Offset] = []
+    tried = set(excluded)
     sample = sample.subsample(1500)
     boxes_N4, sample = boxes_N4[sample.rows_n], sample.alone
-    for _ in range(_ROUNDS):
-        kinds = [kind for kind in KINDS if kind.code not in {*excluded, *(offset.code for offset in offsets)}]
-        offset = find_offset(boxes_N4, sample, kinds)
+    while len(offsets) < _ROUNDS:
+        offset = find_offset(boxes_N4, sample, [kind for kind in KINDS if kind.code not in tried])
         if offset is None:
             break
-        offsets.append(offset)
-        boxes_N4 = offset.move(boxes_N4)
+        tried.add(offset.code)
+        moved_N4 = offset.move(boxes_N4)
+        background = gain_beside(boxes_N4, moved_N4, sample, in_stated_size=offset.kind is TIGHTNESS)
+        if not background.explains:
+            offsets.append(replace(offset, background=background))
+            boxes_N4 = moved_N4
     return offsets
 
 
-def _moved(boxes_N4: np.ndarray, kind: Kind, step_D: np.ndarray) -> np.ndarray:
-    return kind.move(boxes_N4, step_D)
-
-
-def best_onset(boxes_N4: np.ndarray, sample: Sample) -> float:
-    """Return the largest mean onset of the boxes over several box sizes.
-
-    Otherwise a wrong move that places some sides of too large or too small boxes on edges would seem to fit better
-    than the right one.
-    """
-    return max(map(_mean, sample.onset(np.stack([inflate(boxes_N4, size) for size in (1.0, *_TRIED_SIZES)]))))
+def _is_better_at_any_size(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> bool:
+    """Return whether moved boxes fit better than the stated ones even if both have the size that fits them best."""
+    if kind is TIGHTNESS:
+        return True
+    (_, moved_I), (_, stated_I) = (in_best_size(b, sample) for b in (kind.move(boxes_N4, step_D), boxes_N4))
+    return z_value(moved_I - stated_I) >= _AS_GOOD
 
 
 def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
@@ -168,8 +179,3 @@ def _refined(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sampl
         nearby_KD[:, axis] += np.linspace(-kind.reach, kind.reach, 13)
         step_D = max(nearby_KD, key=lambda near_D: best_onset(kind.move(boxes_N4, near_D), sample))
     return np.where(abs(step_D - kind.neutral) < kind.least, kind.neutral, step_D)
-
-
-def _mean(values_I: np.ndarray) -> float:
-    finite = values_I[np.isfinite(values_I)]
-    return float(finite.mean()) if len(finite) else -1.0

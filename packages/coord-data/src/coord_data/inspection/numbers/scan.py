@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
 from coord_codec.layouts import LAYOUTS, TURNS
+from coord_data.inspection.numbers.best_size import best_onset, finite_mean, in_best_size
 from coord_data.inspection.numbers.edges import Sample, is_inside, is_inside_along, z_value
 from coord_data.inspection.numbers.meaning import (
     AS_GOOD,
@@ -29,16 +30,16 @@ from coord_data.inspection.numbers.meaning import (
     read_corners,
     turned,
 )
-from coord_data.inspection.numbers.offsets import best_onset
 from coord_data.raw_boxes import RawBoxes
 from coord_data.read_as import KINDS, OF_ONE_SIZE, Copy, Kind, inflate
 
 SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""
 _SCANNED = 300  # boxes on which candidates are tried
-_USUAL_SIZES = (224, 256, 300, 320, 384, 416, 448, 512, 600, 608, 640, 672, 736, 768, 800, 896, 960, 1024, 1280, 1333)
+_USUAL_SIZES = (300, 500, 600, 800, 1000, 1333)  # beside multiples of 32, and after these of 16
 _USUAL_FACTORS = (1 / 3, 2 / 3, *(k / 20 for k in range(4, 20)), *(k / 4 for k in range(5, 17)))
-_NEAR = 0.01  # relative difference up to which a value is rounded to a usual one
+_ROUNDED = 0.002  # distance up to which boxes leave their image by rounding, as a fraction of it
+_NEAR = 0.01  # change of a shift up to which boxes that stay inside matter more, as a fraction of the image
 _CLOSE = np.linspace(0.95, 1.05, 41)  # refinement of the value, since contrast prefers boxes that are too small
 _STRAY = 0.01  # share of boxes that may leave the image on each side after a shift, and how far
 _STEP, _STEPS = 0.005, 40  # smallest step of shifts, as a fraction of the image, and largest number of steps
@@ -98,23 +99,53 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, ti
         return None
     _, layout, kind, near = max(candidates)
 
-    def fit_closely(value: float) -> float:
-        if is_impossible(corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)):
-            return -np.inf
-        return best_onset(TURNS[turn](corners_of_copy(compared, layout, Copy(kind, value), sizes_I2)), subsample)
-
-    value = max((near * _CLOSE).tolist(), key=fit_closely)
+    values = [*(near * _CLOSE).tolist(), *(v for v in _usual_values(kind) if abs(v / near - 1) <= _CLOSE[-1] - 1)]
+    close = _close_values(raw, layout, kind, values, sizes_I2)
+    if not close:
+        return None
+    onsets = {}
+    for tried in close:
+        compared_n4 = corners_of_copy(compared, layout, Copy(kind, tried), sizes_I2)
+        _, onsets[tried] = in_best_size(TURNS[turn](compared_n4), subsample)
+    value = max(close, key=lambda v: finite_mean(onsets[v]))
 
     def on_all_boxes(value: float) -> Meaning:
         meaning = read_as_copy(raw, layout, Copy(kind, value), sizes_I2, sample)
         return meaning if turn == 1 else turned(meaning, turn, sample)
 
-    usual_values = _USUAL_FACTORS if kind == "times" else _USUAL_SIZES
-    best, usual = on_all_boxes(value), float(min(usual_values, key=lambda v: abs(np.log(v / value))))
-    if abs(usual / value - 1) < _NEAR:
-        rounded = on_all_boxes(usual)
-        return rounded if best.above(fitted(rounded, sample)) < AS_GOOD else best
-    return best
+    best = on_all_boxes(value)
+    as_good = [v for v in close if z_value(onsets[value] - onsets[v]) < AS_GOOD]
+    most_inside = max(close[v] for v in as_good)
+    usual = [v for v in as_good if v in _usual_values(kind) and close[v] == most_inside]
+    for rounded in map(on_all_boxes, sorted(usual, key=lambda v: (_rank(kind, v), abs(v / value - 1)))[:1]):
+        if best.above(fitted(rounded, sample)) < AS_GOOD:
+            return rounded if len(usual) == 1 else replace(rounded, as_good=(min(usual), max(usual)))
+    all_inside = min((v for v in as_good if close[v] == most_inside), key=lambda v: abs(v / value - 1))
+    best = best if all_inside == value else on_all_boxes(all_inside)
+    return replace(best, as_good=(min(as_good), max(as_good)))
+
+
+def _close_values(
+    raw: RawBoxes, layout: str, kind: Kind, values: Sequence[float], sizes_I2: np.ndarray
+) -> dict[float, int]:
+    """Return the values of a copy that are possible, each with the number of boxes that lie inside their images."""
+    close = {}
+    for value in values:
+        corners_N4 = corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)
+        if not is_impossible(corners_N4):
+            close[value] = int(is_inside(corners_N4, _ROUNDED).sum())
+    return close
+
+
+@lru_cache
+def _usual_values(kind: Kind) -> frozenset[float]:
+    """Return the values that copies usually have."""
+    return frozenset(_USUAL_FACTORS if kind == "times" else map(float, (*_USUAL_SIZES, *range(64, 4097, 16))))
+
+
+def _rank(kind: Kind, value: float) -> bool:
+    """Return whether a value is less usual than others: no multiple of 32, and not in use with well-known models."""
+    return kind != "times" and bool(value % 32) and value not in _USUAL_SIZES
 
 
 def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
@@ -149,7 +180,10 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         for k, axis in enumerate("xyxy"):
             near = getattr(best, axis) + side[k % 2] * _NEARBY
             best = max((replace(best, **{axis: value}) for value in near.tolist()), key=fit_closely)
-        x, y = (float(v) if abs(v) >= _LEAST_SHIFT * s else 0.0 for v, s in zip((best.x, best.y), side, strict=True))
+        inside_N = is_inside(own_N4, 0.0)
+        room_N4 = np.concatenate([-own_N4[:, :2], 1 - own_N4[:, 2:]], axis=1) * np.tile(unit_N2, 2)
+        step = _kept_inside(np.array([best.x, best.y]), room_N4[inside_N], side)
+        x, y = (float(v) if abs(v) >= _LEAST_SHIFT * s else 0.0 for v, s in zip(step, side, strict=True))
         if not x and not y:
             continue
         best = Shift(x, y, in_pixels)
@@ -158,6 +192,20 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         inside, evidence_I = float(is_inside(boxes_N4).mean()), sample.evidence(boxes_N4)
         candidates.append(replace(own, lay_out=lay_out, inside=inside, evidence_I=evidence_I, shift=best))
     return max(candidates, key=lambda meaning: best_onset(meaning.boxes_N4, sample), default=None)
+
+
+def _kept_inside(step: np.ndarray, room_M4: np.ndarray, side: np.ndarray) -> np.ndarray:
+    """Return the step nearest to one that leaves boxes inside their images, if it differs by less than is measured.
+
+    Args:
+        step: shift of x and y
+        room_M4: largest steps to the left, up, to the right and down of the boxes that are inside
+        side: width and height of a typical image in the unit of the step
+    """
+    if not len(room_M4):
+        return step
+    near: np.ndarray = np.minimum(np.maximum(step, room_M4[:, :2].max(axis=0)), room_M4[:, 2:].min(axis=0))
+    return near if (np.abs(near - step) <= _NEAR * side).all() else step
 
 
 def _are_possible(

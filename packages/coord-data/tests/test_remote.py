@@ -1,0 +1,125 @@
+"""Annotations and images at addresses and in archives are read as if they lay on this machine."""
+
+import io
+import json
+import tarfile
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from coord_codec import InputError
+from coord_data.cli import app
+from coord_data.remote import image_folder, local_path
+
+fsspec = pytest.importorskip("fsspec", reason="needs the extra coord-data[remote]")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def contents():
+    """Annotations and images by their path."""
+    files = {}
+    for n in range(4):
+        buffer = io.BytesIO()
+        pixels = np.random.default_rng(n).integers(0, 255, (30, 40, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(buffer, "PNG")
+        files[f"images/{n}.png"] = buffer.getvalue()
+    objects = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.7]}]
+    lines = (json.dumps({"image": f"{n}.png", "objects": objects}) + "\n" for n in range(4))
+    return files | {"a.jsonl": "".join(lines).encode()}
+
+
+@pytest.fixture
+def local(contents, tmp_path):
+    for name, content in contents.items():
+        (tmp_path / "local" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "local" / name).write_bytes(content)
+    return tmp_path / "local"
+
+
+@pytest.fixture
+def memory(contents):
+    system = fsspec.filesystem("memory")
+    for name, content in contents.items():
+        system.pipe(f"/bucket/{name}", content)
+    yield "memory://bucket"
+    system.rm("/bucket", recursive=True)
+
+
+@pytest.fixture
+def web(local):
+    handler = partial(SimpleHTTPRequestHandler, directory=str(local))
+    handler.log_message = lambda *_: None
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def findings(data, images, out):
+    done = CliRunner().invoke(app, ["inspect", data, "--images", images, "--out", str(out)])
+    assert done.exit_code in (0, 1), (done.output, done.exception)
+    return json.loads((out / "findings.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["memory", "web"])
+def test_findings_are_those_of_local_files(kind, request, local, tmp_path):
+    if kind == "web":
+        pytest.importorskip("aiohttp", reason="needs the extra coord-data[remote]")
+    address = request.getfixturevalue(kind)
+    found = findings(f"{address}/a.jsonl", f"{address}/images", tmp_path / "far")
+    assert found == findings(str(local / "a.jsonl"), str(local / "images"), tmp_path / "near") and found
+
+
+def test_only_what_has_changed_is_copied_again(memory, contents, caplog):
+    caplog.set_level("INFO", "coord_data")
+    folder = local_path(f"{memory}/images")
+    assert {path.name for path in folder.glob("*.png")} == {f"{n}.png" for n in range(4)}
+    fsspec.filesystem("memory").pipe("/bucket/images/2.png", contents["images/3.png"])
+    caplog.clear()
+    assert local_path(f"{memory}/images") == folder and "1 file copied" in caplog.text
+    assert (folder / "2.png").read_bytes() == contents["images/3.png"]
+
+
+@pytest.mark.parametrize("address", ["memory://none/at-all", "nosuch://a/b", "http://127.0.0.1:9/a.json"])
+def test_address_without_anything_is_refused_in_a_sentence(address):
+    with pytest.raises(InputError, match=address):
+        local_path(address)
+
+
+def test_images_of_a_tar_and_of_a_parquet_file_are_those_of_their_folder(contents, local, tmp_path):
+    images = {name.partition("/")[2]: content for name, content in contents.items() if name.endswith(".png")}
+    with tarfile.open(tmp_path / "shard.tar", "w") as archive:
+        for name, content in [*images.items(), ("0.cls", b"7")]:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    rows = [{"bytes": content, "path": name} for name, content in images.items()]
+    pa.parquet.write_table(pa.table({"label": [1, 2, 3, 4], "image": rows}), tmp_path / "shard.parquet")
+    near = findings(str(local / "a.jsonl"), str(local / "images"), tmp_path / "near")
+    for suffix in ("tar", "parquet"):
+        found = findings(str(local / "a.jsonl"), str(tmp_path / f"shard.{suffix}"), tmp_path / suffix)
+        assert found == near, suffix
+        unpacked = image_folder(tmp_path / f"shard.{suffix}")
+        assert {path.name: path.read_bytes() for path in unpacked.glob("*.png")} == images
+
+
+def test_name_that_leads_out_of_the_folder_is_refused(contents, tmp_path):
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        member = tarfile.TarInfo("../../b.png")
+        member.size = len(contents["images/0.png"])
+        archive.addfile(member, io.BytesIO(contents["images/0.png"]))
+    with pytest.raises(InputError, match=r"b\.png"):
+        image_folder(tmp_path / "a.tar")
+    assert not list(tmp_path.rglob("b.png"))
