@@ -124,7 +124,7 @@ def test_detector_answers_on_the_device_as_the_run_did(runs, detector):
     folder, answers = runs[1][0].folder, runs[1][2]
     paths = [folder / "data" / answer["image"] for answer in answers]
     with SimulatedDevice() as device:
-        found = detector.detect(paths)
+        found = list(detector.predict(paths, progress=False))
     assert not device.mismatches
     assert [one.text for one in found] == [answer["text"] for answer in answers]
 
@@ -159,7 +159,7 @@ def test_calibration_is_fitted_to_the_scores_of_the_device(runs, monkeypatch):
 def test_baking_on_the_device_leaves_the_logits(detector):
     from coord_adapter import bake_offsets
 
-    model = detector.engine.checkpoint.model
+    model = detector.model.engine.checkpoint.model
     ids = on_device(torch.arange(12)[None])
     with SimulatedDevice() as device, torch.no_grad():
         before = model(input_ids=ids).logits

@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 from PIL import Image
 
+from coord_trainer import Detector
 from coord_trainer.answers import generate
 from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.checkpoints import locate_model
@@ -78,7 +79,7 @@ def main(
 
 
 def _answers(detector: AnsweringModel, images: Sequence[Image.Image], size: int) -> list:
-    return [found for i in range(0, len(images), size) for found in detector.detect(images[i : i + size])]
+    return list(Detector(detector).predict(list(images), batch=size, progress=False))
 
 
 def _served(model: Path, endpoint: str, name: str, concurrency: int) -> AnsweringModel:

@@ -186,8 +186,8 @@ def test_where_a_file_is_cut_into_blocks_and_parts_makes_no_difference(tmp_path,
     assert any("iscrowd: expected 0 or 1, found 2" in str(problem) for problem in wanted.problems)
     for block, part in ((1, 1), (7, 3), (16, 4), (1 << 20, 5), (1 << 20, 41)):
         monkeypatch.setattr("coord_codec.json_stream._BLOCK", block)
-        monkeypatch.setattr("coord_codec.coco.columns._PART", part)
-        monkeypatch.setattr("coord_data.stream.coco._PART", part)
+        monkeypatch.setattr("coord_codec.coco.columns.PART", part)
+        monkeypatch.setattr("coord_codec.coco.document.PART", part)
         found = read_by(path, rules).annotations
         assert dumped(found.instances) == dumped(wanted.instances)
         assert (found.problems, found.notes) == (wanted.problems, wanted.notes)

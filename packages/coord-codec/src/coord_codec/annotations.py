@@ -36,7 +36,7 @@ from coord_codec.records import (
 
 if TYPE_CHECKING:
     from coord_codec.box_table import BoxTable
-    from coord_codec.coco.document import CocoContent
+    from coord_codec.coco.document import CocoContent, CocoLists
 
 _GRID = CoordGrid()
 
@@ -154,9 +154,11 @@ def read_annotations(
     if isinstance(source, Mapping):
         annotations = _from_coco(source, "annotations", image_size, on_bad_box, kind, root)
     elif isinstance(source, JsonFile):
-        root, records = root or source.path.parent, records_in(source)
+        root, lists = root or source.path.parent, _streamed(source, whole=kind is not None)
+        records = None if lists is not None else records_in(source)
         if records is None:
-            annotations = _from_coco(source.document, str(source.path), image_size, on_bad_box, kind, root)
+            document = source.document if lists is None else lists
+            annotations = _from_coco(document, str(source.path), image_size, on_bad_box, kind, root)
         else:
             annotations = _collect(records, on_bad_box, kind, root)
     else:
@@ -208,15 +210,28 @@ def _is_list(file: JsonFile, first_line: bytes) -> bool:
         return False
 
 
+def _streamed(file: JsonFile, whole: bool) -> CocoLists | None:
+    """Return the lists of COCO JSON that was not parsed before; None for anything else, which is read as a whole."""
+    if "document" in file.__dict__ or not file.path.is_file() or file.path.suffix == ".jsonl":
+        return None
+    try:
+        from coord_codec.coco.document import stream_coco
+
+        lists = stream_coco(file, whole)
+    except (ModuleNotFoundError, InputError):
+        return None
+    return lists if lists.images and lists.categories and lists.annotations.count else None
+
+
 def _from_coco(
-    document: Mapping[str, Any],
+    document: Mapping[str, Any] | CocoLists,
     source: str,
     image_size: ImageSize | None,
     on_bad_box: OnBadBox | None,
     kind: Geometry | None,
     root: Path | None,
 ) -> AnnotationSet:
-    if not is_coco(document):
+    if isinstance(document, Mapping) and not is_coco(document):
         raise InputError(f"{source}: {EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
     try:
         from coord_codec.coco.document import read_coco

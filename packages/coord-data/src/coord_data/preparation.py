@@ -24,7 +24,7 @@ from coord_data.formats.registry import open_source
 from coord_data.image_file import ImageFolder
 from coord_data.image_paths import image_files, is_hidden
 from coord_data.image_set import ImageSet, load_annotated
-from coord_data.inspection.numbers.without_pixels import findings_without_pixels
+from coord_data.inspection.numbers.without_pixels import REREAD, findings_without_pixels
 from coord_data.looking.looks import Looks, merge
 from coord_data.output_folder import output_folder
 from coord_data.records import Records
@@ -82,6 +82,8 @@ def prepare(
     ]
     faults = [problem for loaded in sets for problem in loaded.problems]
     facts = _facts(sets, folder, faults)
+    if data.read_as is not None:
+        facts[REREAD] = str(data.read_as)
     records = _records(sets, folder)
     instances: Sequence[Instance] = records
     if not records.class_counts and not any(map(phrase_of, records)):  # phrases may have no answer

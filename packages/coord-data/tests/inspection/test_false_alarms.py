@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from planted import COCO, shapes, told, told_of_boxes, told_reading
 
+from coord_data.inspection.examine import examination_of
 from coord_data.inspection.numbers.background import gain_beside
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.offsets import KINDS, Offset
@@ -61,7 +62,7 @@ def test_boxes_beside_the_pieces_of_a_board_gain_by_a_step_to_its_squares_and_th
     assert background.is_ruled_out and background.gain > 2 * background.beside
 
 
-SIZES = (416, 512, 600, 640, 1000)
+SIZES = (416, 512, 600, 640)
 
 
 @pytest.mark.drawn(2)
@@ -112,6 +113,10 @@ def test_command_loses_no_box(tmp_path, name):
     prepare([source.annotations], tmp_path / "out", rules)
     summary = json.loads((tmp_path / "out" / "instances.summary.json").read_text())
     assert summary["boxes"] == len(found.raw) and summary["problems"] == 0
+    again = examination_of(tmp_path / "out")
+    assert summary["read_as"] == str(reading)
+    assert str(reading) in next(f.message for f in again.findings if f.code == "reread")
+    assert not any(f.severity == "error" for f in again.findings)
 
 
 def coco_of(folder, **more):

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 from planted import COCO, SHARED_DATA, Draft, shapes, told_of_boxes, told_reading
 
-from coord_data.inspection.numbers import geometry, scan
+from coord_data.formats.registry import open_source
+from coord_data.inspection.numbers import geometry, offsets, scan
 from coord_data.inspection.numbers.differences import shifted
+from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.meaning import Shift, is_impossible, is_tiny
 from coord_data.inspection.numbers.offsets import KINDS, Offset
 from coord_data.read_as import ReadAs
+from coord_data.reading import read_by
+from coord_data.rules import ReadingRules
 
 
 def steps_of(kind):
@@ -100,3 +104,23 @@ def test_some_stray_boxes_hide_no_fault_of_the_others(name, share):
     strayed: Draft = replace(planted, corners=tuple(map(with_strays, planted.corners)))
     found, _ = told_of_boxes(strayed)
     assert {code for code, finding in found.items() if finding.severity == "error"} == {name.partition(",")[0]}
+
+
+def test_keypoint_on_the_left_or_the_upper_edge_is_labelled(tmp_path):
+    """Without visibility a point at 0, 0 is not labelled, one on a single edge is."""
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    next(iter(shapes(1).images.values())).save(tmp_path / "images" / "a.png")
+    (tmp_path / "data.yaml").write_text("train: images\nnames: [cat]\nkpt_shape: [3, 2]\nflip_idx: [0, 1, 2]\n")
+    (tmp_path / "labels" / "a.txt").write_text("0 .5 .5 1 1 0 .5 .5 0 0 0\n")
+    evidence = read_by(open_source(tmp_path / "data.yaml"), ReadingRules(geometry="keypoints"))
+    (instance,) = evidence.annotations.instances
+    assert instance.targets[0].geometry.visibility == (2, 2, 0)
+
+
+def test_step_is_refined_along_both_axes():
+    draft = shapes(40)
+    raw, maps = draft.raw(), EdgeMaps.of(draft.images.values())
+    sample, wrong = Sample(maps, np.arange(len(raw)), raw.image_N), np.tile([0.03, 0.04], 2)
+    step_D = offsets._refined(KINDS[1], np.array([-0.018, -0.028]), raw.numbers_N4 + wrong, sample)
+    np.testing.assert_allclose(step_D, [-0.03, -0.04], atol=0.006)

@@ -82,3 +82,11 @@ def test_parse_names_an_answer_without_an_image_id_by_its_image(tmp_path, capsys
     (tmp_path / "p.jsonl").write_text('{"image_id": null, "image": "b.jpg", "text": "[]"}\n')
     assert main(["parse", str(tmp_path / "p.jsonl")]) == 0
     assert capsys.readouterr().out.startswith("b.jpg: empty")
+
+
+def test_json_of_an_answer_names_the_fields_of_its_objects(tmp_path, capsys):
+    file = tmp_path / "a.txt"
+    file.write_text('[{"bbox_2d": [1, 2, 30, 40], "label": "cat"}]')
+    assert main(["parse", str(file), "--scale", "1000", "--json"]) == 0
+    (item,) = json.loads(capsys.readouterr().out)["objects"]
+    assert (item["desc"], item["box"], item["scale"]) == ("cat", [0.001, 0.002, 0.03, 0.04], [1000, 1000])

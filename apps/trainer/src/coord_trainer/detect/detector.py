@@ -115,6 +115,7 @@ class Detector(NamesTheCall, metaclass=ClassNamesTheCall):
             ready = AnsweringModel.load(model, config, names, labels, **asked)
         self.model = ready.with_threshold(**threshold)
         card = read_card(ready.folder) if ready.folder is not None else None
+        names = sorted(names) if isinstance(names, set | frozenset) else names
         self._ids = ClassIds(names or (card.names if card is not None else ready.names))
 
     @classmethod

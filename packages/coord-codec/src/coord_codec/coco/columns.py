@@ -19,7 +19,7 @@ from coord_codec.coco.tables import ImageId
 from coord_codec.fields import not_read, states_more
 
 _NUMBER = frozenset({int, float})
-_PART = 1 << 14
+PART = 1 << 14
 """Number of rows that become numbers at once."""
 _INT64 = np.iinfo(np.int64)
 
@@ -31,12 +31,13 @@ class AnnotationColumns:
         whole: keep each row as it is, since its shape is asked for
 
     Attributes:
+        count: number of rows
         other: the rows that are no plain numbers, by their position
         notes: counts of what plain rows have besides
     """
 
     def __init__(self, whole: bool = False) -> None:
-        self._whole, self._count = whole, 0
+        self._whole, self.count = whole, 0
         self._ints: list[np.ndarray] = []
         self._floats: list[np.ndarray] = []
         self.other: dict[int, Any] = {}
@@ -44,11 +45,11 @@ class AnnotationColumns:
 
     def add(self, records: Sequence[Any]) -> None:
         """Add rows of the list."""
-        for start in range(0, len(records), _PART):
-            self._add(records[start : start + _PART])
+        for start in range(0, len(records), PART):
+            self._add(records[start : start + PART])
 
     def _add(self, records: Sequence[Any]) -> None:
-        first, self._count = self._count, self._count + len(records)
+        first, self.count = self.count, self.count + len(records)
         positions = [] if self._whole else [n for n, record in enumerate(records) if _is_plain(record)]
         try:
             ints_N4, floats_N5 = _numbers_of([records[n] for n in positions])

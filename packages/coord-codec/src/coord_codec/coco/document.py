@@ -14,7 +14,7 @@ import numpy as np
 
 from coord_codec.box_table import BoxFlag, BoxTable
 from coord_codec.boxes import OnBadBox, SmallBoxError
-from coord_codec.coco.columns import AnnotationColumns, record_of
+from coord_codec.coco.columns import PART, AnnotationColumns, record_of
 from coord_codec.coco.reader import CROWDS, ZERO_AREA, Annotation, CocoReader
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
 from coord_codec.coco.shapes import coco_shape
@@ -22,6 +22,8 @@ from coord_codec.coco.tables import Category, CocoImage
 from coord_codec.files import InputError
 from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
+from coord_codec.json_file import JsonFile
+from coord_codec.json_stream import stream_lists
 from coord_codec.placing import CLIPPED, place
 from coord_codec.records import UNCERTAIN, Instance, Object, Problem
 
@@ -96,20 +98,70 @@ class CocoContent:
             yield Instance.model_construct(image=image.file_name, **values, objects=own)
 
 
+@dataclass
+class CocoLists:
+    """The lists of a COCO file.
+
+    Attributes:
+        annotations: the list of annotations
+        images: the list of images
+        categories: the list of categories
+        keys: the keys of the document
+    """
+
+    annotations: AnnotationColumns
+    images: list[Any] = field(default_factory=list)
+    categories: list[Any] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+
+
+def stream_coco(file: JsonFile, whole: bool, image_row: Callable[[Any], Any] | None = None) -> CocoLists:
+    """Return the lists of a file, of which some thousand annotations are in memory at a time.
+
+    Args:
+        file: the file
+        whole: see `AnnotationColumns`
+        image_row: changes each row of the list of images; None to leave them as they are
+
+    Raises:
+        InputError: the file cannot be read, or is not a JSON object
+    """
+    lists, waiting = CocoLists(AnnotationColumns(whole)), list[Any]()
+    with file.open() as content:
+        for key, position, row in stream_lists(file.path, content):
+            lists.keys.add(key)
+            if position < 0:
+                continue
+            if key == "annotations":
+                waiting.append(row)
+                if len(waiting) == PART:
+                    lists.annotations.add(waiting)
+                    waiting = []
+            elif key == "images":
+                lists.images.append(row if image_row is None else image_row(row))
+            elif key == "categories":
+                lists.categories.append(row)
+    lists.annotations.add(waiting)
+    return lists
+
+
 def read_coco(
-    document: Mapping[str, Any],
+    document: Mapping[str, Any] | CocoLists,
     source: str,
     image_size: Callable[[str], tuple[int, int] | None] | None = None,
     on_bad_box: OnBadBox | None = None,
     geometry: Geometry | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> CocoContent:
-    """Return the content of a COCO document; see `read_annotations`."""
-    annotations = AnnotationColumns(whole=geometry is not None)
-    annotations.add(document["annotations"])
-    further = annotations.other.values()
-    reader = CocoReader(document["categories"], document["images"], source, image_size, folder, further)
-    return content_of(annotations, reader, on_bad_box, geometry)
+    """Return the content of a COCO document in memory, or of the lists of a file; see `read_annotations`."""
+    if isinstance(document, CocoLists):
+        lists = document
+    else:
+        lists = CocoLists(AnnotationColumns(geometry is not None), document["images"], document["categories"])
+        lists.annotations.add(document["annotations"])
+    further = lists.annotations.other.values()
+    reader = CocoReader(lists.categories, lists.images, source, image_size, folder, further)
+    return content_of(lists.annotations, reader, on_bad_box, geometry)
 
 
 def content_of(

@@ -18,21 +18,16 @@ import pyarrow as pa
 from coord_codec import InputError
 from coord_codec.annotations import EXPECTED
 from coord_codec.box_table import BoxFlag
-from coord_codec.coco.columns import AnnotationColumns
-from coord_codec.coco.document import content_of
+from coord_codec.coco.document import content_of, stream_coco
 from coord_codec.coco.reader import CocoReader, numbered
 from coord_codec.coco.tables import LISTS
 from coord_codec.geometry import geometry_of
-from coord_codec.json_stream import stream_lists
 from coord_codec.records import UNCERTAIN
 from coord_data.image_paths import found_here
 from coord_data.object_rules import ObjectRules
 from coord_data.records import batch_of_columns
 from coord_data.source import Source
 from coord_data.stream.lines import PART
-
-_PART = 1 << 14
-"""Number of annotations that become columns at a time."""
 
 
 class CocoRecords:
@@ -64,21 +59,11 @@ class CocoRecords:
     ) -> None:
         self.source, self.folder = source, folder
         kind = geometry_of(rules.geometry)
-        annotations = AnnotationColumns(whole=not kind.is_box)
-        lists: dict[str, list[Any]] = {name: [] for name in LISTS}
-        keys = set()
-        with source.open() as file:
-            for key, position, row in stream_lists(source.path, file):
-                keys.add(key)
-                if key in lists and position >= 0:
-                    lists[key].append(image_row(row) if image_row is not None and key == "images" else row)
-                    if key == "annotations" and len(lists[key]) == _PART:
-                        annotations.add(lists[key])
-                        lists[key] = []
-        annotations.add(lists["annotations"])
-        if not keys.issuperset(LISTS):
-            raise InputError(f"{source.path}: {EXPECTED}, found an object with the keys {sorted(keys)[:8]}")
-        images, notes = lists["images"], Counter[str]()
+        lists = stream_coco(source, whole=not kind.is_box, image_row=image_row)
+        annotations = lists.annotations
+        if not lists.keys.issuperset(LISTS):
+            raise InputError(f"{source.path}: {EXPECTED}, found an object with the keys {sorted(lists.keys)[:8]}")
+        images, notes = lists.images, Counter[str]()
         names = [row["file_name"] for row in images if isinstance(row, dict) and isinstance(row.get("file_name"), str)]
         here = found_here(names, folder)
         for row in images if here else ():
@@ -88,10 +73,8 @@ class CocoRecords:
                 notes.update(found.notes)
         drawn = [images[i * len(images) // PART] for i in range(PART)] if len(images) > PART else images
         ids = {numbered(image["id"]) for image in drawn if isinstance(image, dict) and _has_id(image)}
-        self._part = {"images": drawn, "annotations": annotations.of_images(ids), "categories": lists["categories"]}
-        reader = CocoReader(
-            lists["categories"], images, str(source.path), image_size, folder, annotations.other.values()
-        )
+        self._part = {"images": drawn, "annotations": annotations.of_images(ids), "categories": lists.categories}
+        reader = CocoReader(lists.categories, images, str(source.path), image_size, folder, annotations.other.values())
         reader.notes.update(notes)
         self._content = content_of(annotations, reader, rules.on_bad_box, None if kind.is_box else kind)
         self.problems, self.notes = list(self._content.problems), Counter(self._content.notes)

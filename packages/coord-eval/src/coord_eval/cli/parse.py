@@ -14,7 +14,7 @@ import typer
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_json_lines, read_text
 from coord_eval.cli import options
-from coord_eval.parse.answer import DROP_REASONS, Answer, without_points
+from coord_eval.parse.answer import DROP_REASONS, Answer, without_other_images, without_points
 
 EXAMPLES_OF_PARSE = """\b
 examples:
@@ -47,9 +47,10 @@ def parse(
             answer = parse_answer(text, format, scale=scale, image_size=image_size, geometry=geometry)
         except ValueError as error:
             raise InputError(str(error)) from error
-        answer = without_points(answer, geometry)
+        answer = without_other_images(without_points(answer, geometry))
         if as_json:
-            print(json.dumps({"answer": name, **asdict(answer)}))
+            objects = [item._asdict() for item in answer]
+            print(json.dumps({"answer": name, **asdict(answer), "objects": objects}))
         else:
             print("\n".join(_answer_lines(name, answer, text)))
 

@@ -11,7 +11,7 @@ from coord_eval.intake.box_sources import with_boxes_from
 from coord_eval.intake.joining import without_labels
 from coord_eval.intake.predictions import Prediction, from_records
 from coord_eval.intake.ranking import choose_source, object_scores
-from coord_eval.parse.answer import without_points
+from coord_eval.parse.answer import without_other_images, without_points
 from coord_eval.parse.parser import parse_answer
 
 
@@ -77,7 +77,7 @@ def scored_objects(
     answer = parse_answer(
         prediction.text, format, scale=scale, grid=grid, keep_flat=boxes != "tokens", geometry=geometry
     )
-    answer = without_labels(without_points(answer, geometry), ignored_labels)
+    answer = without_labels(without_other_images(without_points(answer, geometry)), ignored_labels)
     if boxes != "tokens":
         answer = with_boxes_from(boxes, answer, prediction)
     source, _ = choose_source(score_source, [answer], [prediction])

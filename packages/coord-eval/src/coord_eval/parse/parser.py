@@ -107,8 +107,9 @@ def parse_answer(
         )
     if format != "auto" and not isinstance(format, MarkerFamily) and (type(format) is not str or format not in FORMATS):
         raise ValueError(f"format: expected auto, {', '.join(FORMATS)} or a MarkerFamily, found {format!r}")
-    if aspect is None and image_size is not None:
-        aspect = image_size[0] / image_size[1]
+    sides = list(map(plain, image_size)) if isinstance(image_size, list | tuple) else []
+    if aspect is None and len(sides) == 2 and all(type(side) in (int, float) and side > 0 for side in sides):
+        aspect = sides[0] / sides[1]
     if kind.is_box and not keep_flat and isinstance(format, str):
         keys = _keys("box", "json", tuple(FORMATS))
         if (plainly := plain_answer(text, format, resolved, token_units(grid), keys, _UNUSUAL)) is not None:

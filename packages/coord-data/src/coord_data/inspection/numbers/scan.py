@@ -120,6 +120,8 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, ti
     for rounded in map(on_all_boxes, sorted(usual, key=lambda v: (_rank(kind, v), abs(v / value - 1)))[:1]):
         if best.above(fitted(rounded, sample)) < AS_GOOD:
             return rounded if len(usual) == 1 else replace(rounded, as_good=(min(usual), max(usual)))
+    all_inside = min((v for v in as_good if close[v] == most_inside), key=lambda v: abs(v / value - 1))
+    best = best if all_inside == value else on_all_boxes(all_inside)
     return replace(best, as_good=(min(as_good), max(as_good)))
 
 

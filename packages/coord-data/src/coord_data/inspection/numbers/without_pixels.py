@@ -5,15 +5,22 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from coord_codec import AnnotationSet
 from coord_codec.counts import counted
+from coord_codec.files import read_json
 from coord_data.finding import Finding
 from coord_data.formats.annotation_format import Evidence
+from coord_data.formats.coco import SUMMARY
 from coord_data.inspection.numbers.class_numbers import shifted_classes
 
 _CONFIDENCE = re.compile(r"\bwith a sixth number\b|\b(?:field|columns?)\b.*\b(?:score|scores|confidence|conf|prob)\b")
 """What readers note of a field or column that they do not read, where it is a confidence."""
+
+
+REREAD = "read_as"
+"""Key of a summary with the reading that replaced the boxes when they were prepared."""
 
 
 def findings_without_pixels(evidence: Evidence) -> list[Finding]:
@@ -38,6 +45,7 @@ def findings_without_pixels(evidence: Evidence) -> list[Finding]:
         *shifted_classes(evidence.raw.class_numbers),
         *_same_names(annotations),
         *_predictions(notes, annotations.notes, len(evidence.raw)),
+        *_reread(evidence.named, len(evidence.raw)),
     ]
 
 
@@ -67,3 +75,14 @@ def _predictions(notes: Sequence[str], counts: Mapping[str, int], boxes: int) ->
     evidence = f"{count} {found}" if found in counts else found
     fix = "use annotations that people made or checked; if these are, remove the confidences"
     return [Finding("predictions", "warning", message, evidence, count, fix)]
+
+
+def _reread(named: Path, boxes: int) -> list[Finding]:
+    """Report prepared boxes that are not as their source states them."""
+    prepared = [named.with_suffix(SUMMARY)] if named.suffix == ".jsonl" else sorted(named.glob(f"*{SUMMARY}"))
+    for file in prepared:
+        summary = read_json(file) if file.is_file() else None
+        if isinstance(summary, Mapping) and summary.get(REREAD):
+            message = f"the boxes were read as {summary[REREAD]} when they were prepared, unlike their source"
+            return [Finding("reread", "note", message, file.name, boxes, "look at the page")]
+    return []
