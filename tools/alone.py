@@ -1,10 +1,11 @@
 """Tries each member alone in a new environment, installed from wheels as its README says.
 
-    uv run python tools/alone.py [MEMBER ... | --changed] [--python 3.10] [--lowest] [--tests] [--wheels DIR]
+    uv run python tools/alone.py [MEMBER ... | --changed] [--python 3.10] [--lowest | --newest] [--tests] [--wheels DIR]
 
 It installs the packages that the README's line names from newly built wheels, the rest from the index, imports every
-module, runs the program and, of a library, the README's Python. `--lowest` takes the lowest requirements, and `--tests`
-runs the tests of libraries with their group `test`. `--changed` tries the members that differ from the last common
+module, runs the program and, of a library, the README's Python. `--lowest` takes the lowest requirements, `--newest`
+the newest releases that they allow instead of those of the lock, and `--tests` runs the tests of members with a group
+`test`. `--changed` tries the members that differ from the last common
 commit with the branch main, on main itself from the commit before. `--wheels` takes the wheels of a folder, built
 before, in place of new ones. The exit code is 1 if anything failed.
 """
@@ -67,7 +68,7 @@ def try_member(
 
     def install(*what: object) -> None:
         resolution = ["--resolution", "lowest-direct"] if options.lowest else []
-        if not resolution and options.python == running_python():
+        if not (options.lowest or options.newest) and options.python == running_python():
             resolution = ["--constraint", ROOT / "requirements.lock"]
         run("uv", "pip", "install", "--quiet", "--no-config", "--python", python, *resolution, *what)
 
@@ -82,9 +83,15 @@ def try_member(
         subprocess.run([python.parent / program, "--help"], cwd=place, check=True, stdout=subprocess.DEVNULL)
     if folder.parent.name == "packages":
         run(python, "-W", "ignore", "-c", blocks(folder / "README.md", "python"))
-        if options.tests:
-            install("--group", f"{folder / 'pyproject.toml'}:test")
-            run(python, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", folder / "tests")
+    if options.tests and "test" in project["groups"]:
+        install("--group", f"{folder / 'pyproject.toml'}:test")
+        run(python, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", folder / "tests")
+
+
+def read_project(folder: Path) -> dict[str, Any]:
+    """Return the table `project` of a member, with the names of its dependency groups as `groups`."""
+    content = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
+    return content["project"] | {"groups": sorted(content.get("dependency-groups", {}))}
 
 
 def running_python() -> str:
@@ -120,17 +127,14 @@ def changed_members(projects: dict[Path, dict[str, Any]]) -> set[str]:
 def main() -> int:
     """Build all wheels and try members one after the other."""
     folders = sorted([*ROOT.glob("packages/*"), *ROOT.glob("apps/*")], reverse=True)
-    projects = {
-        folder: tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
-        for folder in folders
-        if (folder / "pyproject.toml").exists()
-    }
+    projects = {folder: read_project(folder) for folder in folders if (folder / "pyproject.toml").exists()}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("members", nargs="*", metavar="MEMBER", help="members to try; all if none is named")
     parser.add_argument("--changed", action="store_true", help="try the members that have changed")
     parser.add_argument("--python", default=running_python(), help="version of Python")
     parser.add_argument("--lowest", action="store_true", help="take the lowest requirements")
-    parser.add_argument("--tests", action="store_true", help="run the tests of libraries too")
+    parser.add_argument("--newest", action="store_true", help="take the newest releases, not those of the lock")
+    parser.add_argument("--tests", action="store_true", help="run the tests of members with a group test too")
     parser.add_argument("--wheels", type=Path, help="folder of wheels to take")
     options = parser.parse_args()
     if unknown := set(options.members) - {project["name"] for project in projects.values()}:

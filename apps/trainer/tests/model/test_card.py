@@ -1,6 +1,7 @@
 """How a checkpoint wants to be asked: the card, and a configuration that follows or contradicts it."""
 
 import json
+import re
 
 import pytest
 
@@ -56,6 +57,7 @@ def test_card_of_a_run_is_read_as_it_was_written(folder):
         "base": None,
         "scored": "heldout",
         "names": [],
+        "image_processor": None,
         "calibrations": {},
     }
     assert read_card(folder) == make_card(trained(), SIZES, FINGERPRINT)
@@ -197,3 +199,13 @@ def test_system_message_is_read_as_ms_swift_reads_it(tmp_path):
         assert system_text(asked(training={"system": given})) == text
     with pytest.raises(InputError, match="nowhere"):
         system_text(asked(training={"system": "nowhere.txt"}))
+
+
+def test_other_software_for_pixels_is_told_and_the_same_is_not():
+    card = make_card(trained(), SIZES, FINGERPRINT).model_copy(update={"image_processor": "Fast"})
+    assert card.other_pixels("Fast") is None
+    older = card.model_copy(update={"versions": card.versions | {"pillow": "9.0.0", "peft": "0.1"}})
+    assert re.search(r"trained with pillow 9\.0\.0 \(now ", older.other_pixels("Fast"))
+    assert "peft" not in older.other_pixels("Fast")
+    assert "image processor Fast (now Slow)" in card.other_pixels("Slow")
+    assert card.model_copy(update={"image_processor": None, "versions": {}}).other_pixels("Slow") is None

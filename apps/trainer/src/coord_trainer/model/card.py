@@ -30,6 +30,8 @@ _EXPORT = "export.json"
 """The record of a checkpoint that `coord-exporter` wrote; it names the weights of the adapter."""
 
 _PACKAGES = ("coord-trainer", "coord-codec", "coord-adapter", "transformers", "peft", "ms-swift", "torch")
+_OF_PIXELS = ("transformers", "pillow", "torchvision")
+"""Packages whose versions make other pixels of an image: in resizing, and behind what is transparent."""
 
 
 class _Part(BaseModel):
@@ -73,6 +75,7 @@ class ModelCard(_Part):
         fingerprint: of coordinate tokens and markers; None without coordinate tokens
         base: `coord_adapter.weights_digest` of the base that an adapter was trained on; None for a whole model
         versions: of the packages that wrote the checkpoint
+        image_processor: the class of the image processor, which names its backend; None if it is not known
         scored: the images that the run scores, as `evaluation.images` names them; None if it is not known
         names: labels of the training in the order of their class ids; none of an open vocabulary, of more than
             `MOST_NAMES`
@@ -99,9 +102,24 @@ class ModelCard(_Part):
     fingerprint: str | None = None
     base: str | None = None
     versions: dict[str, str] = {}
+    image_processor: str | None = None
     scored: Literal["heldout", "train", "none"] | None = None
     names: tuple[str, ...] = ()
     calibrations: dict[str, dict[str, Any]] = {}
+
+    def other_pixels(self, image_processor: str) -> str | None:
+        """Return a sentence about software that may make other pixels of an image than in training; None without any.
+
+        Args:
+            image_processor: the class of the image processor in use
+        """
+        found = {name: installed for name in _OF_PIXELS if (installed := installed_version(name))}
+        now = {name: found[name] for name in found.keys() & self.versions.keys()} | {"image processor": image_processor}
+        then = self.versions | {"image processor": self.image_processor or image_processor}
+        differing = [f"{name} {then[name]} (now {now[name]})" for name in sorted(now) if then[name] != now[name]]
+        if not differing:
+            return None
+        return f"trained with {', '.join(differing)}: resized images and transparent pixels may differ a little"
 
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder, atomically."""
@@ -225,7 +243,11 @@ def make_card(
         scored=config.evaluation.images,
         grid=GridSize(bins=grid.bins, scale=grid.scale),
         fingerprint=fingerprint if tokens else None,
-        versions={name: installed for name in _PACKAGES if (installed := installed_version(name))},
+        versions={
+            name: installed
+            for name in dict.fromkeys((*_PACKAGES, *_OF_PIXELS))
+            if (installed := installed_version(name))
+        },
     )
 
 

@@ -100,6 +100,8 @@ def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:
             if adapter is not None:
                 card.check_base(Path(source))
             card.check_rendered_prompt(prompt_text(processor, card.system, card.prompt), Path(source))
+            if (note := card.other_pixels(type(processor.image_processor).__name__)) is not None:
+                say(f"note: {path}: {note}")
         model = AutoModelForImageTextToText.from_pretrained(
             source,
             dtype=getattr(torch, config.model.dtype),

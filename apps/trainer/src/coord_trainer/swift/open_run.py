@@ -116,7 +116,10 @@ class OpenRun:
         card = make_card(self.config, dict(processor.image_processor.size), fingerprint, rendered, settings)
         arguments = self.pipeline.args
         return card.model_copy(
-            update={"base": weights_digest(arguments.model) if arguments.tuner_type == "lora" else None}
+            update={
+                "base": weights_digest(arguments.model) if arguments.tuner_type == "lora" else None,
+                "image_processor": type(processor.image_processor).__name__,
+            }
         )
 
     @property
