@@ -13,17 +13,17 @@ from chromium import BROWSER, Chromium
 from PIL import Image
 
 from coord_codec import Instance
-from coord_codec.html import safe
+from coord_codec.pages import safe
 from coord_data.cli import app as data_app
 from coord_eval import compare, oracle_predictions, parse_answer, score
 from coord_eval.labelling import DetectedObject
 from coord_eval.review import apply_decisions, review
+from coord_trainer.answers.detect.demo import build_demo, launch_demo
+from coord_trainer.answers.detect.gallery import draw_answers
+from coord_trainer.answers.detect.session import Answered
 from coord_trainer.answers.finish import Threshold
 from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.config.run_config import RunConfig, load_run_config
-from coord_trainer.detect.demo import build_demo, launch_demo
-from coord_trainer.detect.gallery import draw_answers
-from coord_trainer.detect.session import Answered
 
 pytestmark = [
     pytest.mark.browser,

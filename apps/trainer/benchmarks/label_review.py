@@ -163,8 +163,8 @@ def judge(
 ) -> None:
     """Plant faults into images that a model was not trained on, and review them with and without likelihoods."""
     from coord_trainer.answers.answering_model import AnsweringModel
-    from coord_trainer.detect.image_sources import find_sources
-    from coord_trainer.detect.session import answer_sources
+    from coord_trainer.answers.detect.image_sources import find_sources
+    from coord_trainer.answers.detect.session import answer_sources
     from coord_trainer.review.forcing import Forcing
     from coord_trainer.review.judging import Record
     from coord_trainer.review.judging import judge as judge_labels
@@ -436,7 +436,7 @@ def folds(
     model: Path, seeds: str = "50", images: int = 300, steps: int = 250, count: int = 2, out: Out = Path("runs/folds")
 ) -> None:
     """Review records by a model that has never seen them, by one trained on them, faults included, and by folds."""
-    from coord_trainer.detect.image_sources import find_sources
+    from coord_trainer.answers.detect.image_sources import find_sources
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
     asked = load_run_config(None, ["evaluation.batch_size=50"], trains=False)
@@ -473,7 +473,7 @@ def photographs(
     out: Out = Path("runs/photographs"),
 ) -> None:
     """Review annotated images with planted faults by folds that are trained from random weights."""
-    from coord_trainer.detect.image_sources import find_sources
+    from coord_trainer.answers.detect.image_sources import find_sources
     from coord_trainer.review.command import ReviewRequest, review_annotations
 
     clean = [

@@ -210,7 +210,7 @@ try:
 except SystemExit:
     pass
 assert "numpy" not in sys.modules, "help imports NumPy"
-import coord_data.inspection.report, coord_data.inspection.examine, coord_data.preparation
+import coord_data.inspection.report, coord_data.inspection.examine, coord_data.preparing.preparation
 heavy = {"torch", "transformers", "swift", "matplotlib", "coord_eval", "coord_trainer", "coord_losses"}
 assert not heavy & sys.modules.keys(), heavy & sys.modules.keys()
 """

@@ -15,7 +15,7 @@ import yaml
 from coord_codec import InputError, RunError
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_eval import Evaluation, compare
 from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.resumable_file import make_folder

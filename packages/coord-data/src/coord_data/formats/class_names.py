@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from coord_codec.files import InputError
-from coord_data.image_paths import is_hidden
-from coord_data.source import Source
+from coord_data.looking.image_paths import is_hidden
+from coord_data.reading.source import Source
 
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names", "darknet.labels", "obj.data")
 DATA_FILES = (".yaml", ".yml", ".data")

@@ -40,9 +40,9 @@ from coord_data.formats.label_files import (
     labels_without_image,
 )
 from coord_data.formats.poses import SLACK, are_poses, begin_with_boxes
-from coord_data.image_paths import image_files
-from coord_data.raw import RawImage, RawObject, Reading, around, number
-from coord_data.source import Source
+from coord_data.looking.image_paths import image_files
+from coord_data.reading.raw import RawImage, RawObject, Reading, around, number
+from coord_data.reading.source import Source
 
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")

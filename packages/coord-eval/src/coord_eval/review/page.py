@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from coord_codec.counts import counted
-from coord_codec.html import Card, Drawn, gallery, image_svg, notes, page, safe, section, table, tiles
-from coord_codec.html.boxes import MAX_SIDE
+from coord_codec.pages import Card, Drawn, gallery, image_svg, notes, page, safe, section, table, tiles
+from coord_codec.pages.boxes import MAX_SIDE
 from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.report.overlay import drawn_size, shown_name
 from coord_eval.report.photograph import decoded, scaled
