@@ -158,7 +158,7 @@ def test_importing_a_package_loads_no_more_than_it_promises():
 @pytest.mark.slow
 def test_records_of_large_files_import_all_of_arrow_that_they_use():
     """Training on large files reads them before any library that imports `pyarrow.compute` too."""
-    code = "import coord_data.stored.records as records; print(records.pa.compute.__name__)"
+    code = "import coord_data.records as records; print(records.pa.compute.__name__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "pyarrow.compute\n", done.stderr
 

@@ -115,7 +115,7 @@ def memory():
 
 def shared(records):
     """Return the resident megabytes of the mapped records, and this process's share while another one reads them."""
-    read = "import sys; from coord_data.stored.records import Records; r = Records.open(sys.argv[1]); list(map(id, r))"
+    read = "import sys; from coord_data.records import Records; r = Records.open(sys.argv[1]); list(map(id, r))"
     words = [sys.executable, "-c", f"{read}; print(flush=True); input()", str(records.path)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         other.stdout.readline()

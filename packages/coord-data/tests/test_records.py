@@ -9,7 +9,7 @@ import pytest
 
 from coord_codec import Instance
 from coord_codec.instance_file import instance_line
-from coord_data.stored.records import Records, batch_of, write_records
+from coord_data.records import Records, batch_of, write_records
 from coord_trainer.data.lengths import Lengths, longer_than
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}

@@ -9,11 +9,11 @@ from PIL import Image
 from coord_codec import InputError, read_annotations
 from coord_data.looking import processes
 from coord_data.looking.look import is_outside, look_at
+from coord_data.reading import cache as stored
 from coord_data.reading.image_set import load_annotated
 from coord_data.reading.read import read_by
 from coord_data.reading.rules import ReadingRules
-from coord_data.stored import cache as stored
-from coord_data.stored.records import Records
+from coord_data.records import Records
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
 
@@ -197,7 +197,7 @@ def test_where_a_file_is_cut_into_blocks_and_parts_makes_no_difference(tmp_path,
 
 def test_part_of_many_images_is_evenly_spaced_and_unchanged(path, coco, many, monkeypatch):
     for kind in ("lines", "coco"):
-        monkeypatch.setattr(f"coord_data.stored.stream.{kind}.PART", 3)
+        monkeypatch.setattr(f"coord_data.stream.{kind}.PART", 3)
     assert load_annotated(path).part.text.splitlines() == path.read_text().splitlines()[::2]
     (path.parent / "a.json").write_text(json.dumps(coco))
     part = json.loads(load_annotated(path.parent / "a.json", ReadingRules(on_bad_box="drop_box")).part.text)

@@ -268,7 +268,7 @@ def test_note_that_a_user_has_changed_is_no_note(tmp_path, note):
 
 
 def test_export_of_a_call_that_was_killed_before_its_note_is_no_users(tmp_path, monkeypatch, capsys):
-    from coord_trainer.detect import written
+    from coord_trainer.answers.detect import written
 
     write_export("voc", RECORDS, tmp_path)
     notes = []

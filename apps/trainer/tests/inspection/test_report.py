@@ -143,7 +143,7 @@ def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys,
     from coord_trainer.inspection import report
 
     monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
-    monkeypatch.setattr(f"coord_data.stored.stream.{'coco' if coco else 'lines'}.PART", 40)
+    monkeypatch.setattr(f"coord_data.stream.{'coco' if coco else 'lines'}.PART", 40)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"])):
         source = plant(replace(clean, coco=coco)).write(tmp_path / name)

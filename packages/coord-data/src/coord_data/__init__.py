@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from coord_data.looking.look import look_at
     from coord_data.looking.looks import ImageFile
     from coord_data.reading.image_set import ImageSet, gather_evidence, load_annotated
-    from coord_data.reading.raw import RawImage, RawObject, Reading
     from coord_data.reading.rules import ReadingRules
-    from coord_data.reading.source import Source
+    from coord_data.sources.raw import RawImage, RawObject, Reading
+    from coord_data.sources.source import Source
 
 # Modules are imported on first use, so that a command line shows its help and refuses a typing error at once.
 _MODULES = {
-    "coord_data.reading.raw": ("RawImage", "RawObject", "Reading"),
+    "coord_data.sources.raw": ("RawImage", "RawObject", "Reading"),
     "coord_data.formats.registry": ("format_table", "open_source", "register_reader"),
     "coord_data.formats.annotation_format": ("AnnotationFormat", "Evidence", "Example"),
     "coord_data.looking.look": ("look_at",),
@@ -30,7 +30,7 @@ _MODULES = {
     "coord_data.finding": ("Finding",),
     "coord_data.api": ("inspect", "load", "prepare"),
     "coord_data.reading.rules": ("ReadingRules",),
-    "coord_data.reading.source": ("Source",),
+    "coord_data.sources.source": ("Source",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

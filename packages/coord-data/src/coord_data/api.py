@@ -23,7 +23,7 @@ from coord_data.reading.rules import ReadingRules
 from coord_data.remote import image_folder, local_path
 
 if TYPE_CHECKING:
-    from coord_data.reading.source import Source
+    from coord_data.sources.source import Source
 
 
 @dataclass(frozen=True)

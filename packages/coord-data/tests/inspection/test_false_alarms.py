@@ -16,8 +16,8 @@ from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.offsets import KINDS, Offset
 from coord_data.inspection.numbers.trial import boxes_lost, kept_inside
 from coord_data.preparing.preparation import prepare
-from coord_data.reading.read_as import ReadAs
 from coord_data.reading.rules import ReadingRules
+from coord_data.sources.read_as import ReadAs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

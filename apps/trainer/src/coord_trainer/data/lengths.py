@@ -9,7 +9,7 @@ import numpy as np
 
 from coord_codec import InputError, Instance
 from coord_codec.counts import counted
-from coord_data.stored.records import Records
+from coord_data.records import Records
 
 
 @dataclass(frozen=True)

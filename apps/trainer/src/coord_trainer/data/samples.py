@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from coord_codec import Instance, SequenceLayout, find_layout
 from coord_data.looking.processes import in_processes
-from coord_data.stored.records import Records
+from coord_data.records import Records
 from coord_trainer.console import world_size
 from coord_trainer.data.augment import augment
 from coord_trainer.data.mixture import Mixture

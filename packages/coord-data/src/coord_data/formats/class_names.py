@@ -10,7 +10,7 @@ import yaml
 
 from coord_codec.files import InputError
 from coord_data.looking.image_paths import is_hidden
-from coord_data.reading.source import Source
+from coord_data.sources.source import Source
 
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names", "darknet.labels", "obj.data")
 DATA_FILES = (".yaml", ".yml", ".data")

@@ -13,12 +13,12 @@ from coord_codec.annotations import records_in, used_in_training
 from coord_codec.files import read_json
 from coord_codec.records import raise_for_refused
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
-from coord_data.reading.source import Source
+from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
-    from coord_data.reading.object_rules import ObjectRules
-    from coord_data.stored.stream.coco import CocoRecords
-    from coord_data.stored.stream.lines import LineRecords
+    from coord_data.sources.object_rules import ObjectRules
+    from coord_data.stream.coco import CocoRecords
+    from coord_data.stream.lines import LineRecords
 
 _BATCH = 4096
 """Number of records that are converted at a time."""
@@ -33,9 +33,9 @@ def is_json(source: Source) -> bool:
 
 def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | None = None) -> Evidence:
     """Read COCO JSON or instance records; `image_row` changes the rows of the images of a COCO file."""
-    from coord_data.inspection.raw_boxes import raw_of_coco, raw_of_records
     from coord_data.looking.image_file import ImageFolder
-    from coord_data.stored.records import Records
+    from coord_data.records import Records
+    from coord_data.sources.raw_boxes import raw_of_coco, raw_of_records
 
     folder = ImageFolder(rules.images or source.path.parent, decode=not has_many(source))
     found = records_of(source, rules, folder.size, image_row)
@@ -61,10 +61,10 @@ def records_of(
     Raises:
         InputError: the file cannot be read, or is neither.
     """
-    from coord_data.reading.read_as import ReadAs
-    from coord_data.reading.reread import reread_source
-    from coord_data.stored.stream.coco import CocoRecords
-    from coord_data.stored.stream.lines import LineRecords
+    from coord_data.sources.read_as import ReadAs
+    from coord_data.sources.reread import reread_source
+    from coord_data.stream.coco import CocoRecords
+    from coord_data.stream.lines import LineRecords
 
     root = rules.images or source.path.parent
     if rules.read_as is not None:

@@ -36,7 +36,7 @@ from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
 from coord_data.looking.image_paths import Found, ImageIndex, find_root
-from coord_data.reading.raw import (
+from coord_data.sources.raw import (
     BAD_SIZE,
     RawImage,
     RawObject,
@@ -48,7 +48,7 @@ from coord_data.reading.raw import (
     is_number,
     number,
 )
-from coord_data.reading.source import Source
+from coord_data.sources.source import Source
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
 _LABEL = ("class_name", "category_name", "label_name", "label", "class", "category", "name", "object")

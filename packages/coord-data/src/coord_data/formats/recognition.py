@@ -12,7 +12,7 @@ from coord_codec.counts import counted
 from coord_data.formats import tools
 from coord_data.formats.annotation_format import FORMATS, AnnotationFormat
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, is_hidden
-from coord_data.reading.source import Source
+from coord_data.sources.source import Source
 
 _FOLDERS = 16
 """Number of subfolders that are searched in a folder without annotations."""

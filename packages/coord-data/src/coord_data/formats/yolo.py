@@ -41,8 +41,8 @@ from coord_data.formats.label_files import (
 )
 from coord_data.formats.poses import SLACK, are_poses, begin_with_boxes
 from coord_data.looking.image_paths import image_files
-from coord_data.reading.raw import RawImage, RawObject, Reading, around, number
-from coord_data.reading.source import Source
+from coord_data.sources.raw import RawImage, RawObject, Reading, around, number
+from coord_data.sources.source import Source
 
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")

@@ -20,15 +20,15 @@ from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
 from coord_data.inspection.numbers.without_pixels import findings_without_pixels
-from coord_data.inspection.raw_boxes import RawBoxes
 from coord_data.inspection.turned import examine_turned
 from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.looks import Looks
 from coord_data.reading.image_set import ImageSet, gather_evidence
 from coord_data.reading.rules import ReadingRules
-from coord_data.reading.source import Source
+from coord_data.records import Records
 from coord_data.remote import local_path
-from coord_data.stored.records import Records
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.source import Source
 
 Data = Path | Source | ImageSet | Evidence
 """A data set to examine: its annotations, or what has been read of it."""

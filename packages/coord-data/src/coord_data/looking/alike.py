@@ -15,7 +15,7 @@ import numpy as np
 from coord_codec import Instance, Object
 from coord_data.looking.hashes import FIELDS, neighbour_range
 from coord_data.looking.looks import Looks
-from coord_data.stored.records import Records
+from coord_data.records import Records
 
 NEAR_BITS = 4
 """Maximum of differing bits of 64. A copy of another size or quality differs in 0 to 4, unrelated photographs in 32."""

@@ -29,8 +29,8 @@ from coord_data.preparing.output_folder import output_folder
 from coord_data.preparing.selection import DropDuplicates, Dropped, drawn, split_by_content, without_duplicates
 from coord_data.reading.image_set import ImageSet, load_annotated
 from coord_data.reading.rules import ReadingRules
-from coord_data.reading.source import Source
-from coord_data.stored.records import Records
+from coord_data.records import Records
+from coord_data.sources.source import Source
 
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5

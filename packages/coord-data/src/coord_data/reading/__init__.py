@@ -1,1 +1,1 @@
-"""How annotations are read: the source, its rows, the rules, and the set that comes out."""
+"""How annotations are read: the rules, the classes, and the checked set of images that comes out."""

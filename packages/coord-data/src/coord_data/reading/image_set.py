@@ -27,12 +27,12 @@ from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.coco import base_of, has_many
 from coord_data.formats.registry import open_source
 from coord_data.looking.image_file import FULL_CHECK_LIMIT, MISSING, ImageFolder, problem_of, where_it_is
+from coord_data.reading.cache import kept_records
 from coord_data.reading.classes import absent_classes, class_categories, table_of_classes, usable
 from coord_data.reading.read import read_by
 from coord_data.reading.rules import ReadingRules
-from coord_data.reading.source import Source
-from coord_data.stored.cache import kept_records
-from coord_data.stored.records import Records
+from coord_data.records import Records
+from coord_data.sources.source import Source
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from coord_codec.geometry import geometry_of
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.registry import FORMATS, open_source
 from coord_data.reading.rules import ReadingRules
-from coord_data.reading.source import Source
+from coord_data.sources.source import Source
 
 
 def read_source(path: Path | Source, images: Path | None = None, format: str = "auto", **rules: Any) -> Evidence:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from coord_data.reading.object_rules import ObjectRules
+from coord_data.sources.object_rules import ObjectRules
 
 
 def format_name(value: str) -> str:

@@ -20,10 +20,10 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.json_file import parsed_line
-from coord_data.inspection.raw_boxes import as_centres, has_four_numbers, numbers_of
-from coord_data.reading.raw import RawImage, Reading
-from coord_data.reading.read_as import ReadAs
-from coord_data.reading.source import Source
+from coord_data.sources.raw import RawImage, Reading
+from coord_data.sources.raw_boxes import as_centres, has_four_numbers, numbers_of
+from coord_data.sources.read_as import ReadAs
+from coord_data.sources.source import Source
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 _Size = tuple[float, float]

@@ -28,12 +28,12 @@ from coord_data.formats.coco import records_of
 from coord_data.looking.engines import run_jobs
 from coord_data.looking.image_file import ImageFolder, look_inside, problem_of
 from coord_data.reading.classes import OTHER
-from coord_data.reading.object_rules import ObjectRules
 from coord_data.reading.rules import ReadingRules
-from coord_data.reading.source import Source
-from coord_data.stored.records import Records, images_of_batch, of_classes, write_records
-from coord_data.stored.stream.coco import CocoRecords
-from coord_data.stored.stream.lines import LineRecords
+from coord_data.records import Records, images_of_batch, of_classes, write_records
+from coord_data.sources.object_rules import ObjectRules
+from coord_data.sources.source import Source
+from coord_data.stream.coco import CocoRecords
+from coord_data.stream.lines import LineRecords
 
 _LOG = logging.getLogger(__name__)
 _PIECE = 512

@@ -16,9 +16,9 @@ import numpy as np
 
 from coord_codec import AnnotationSet, BoxFlag, BoxTable, InputError, Object
 from coord_codec.files import finite_numbers
-from coord_data.reading.raw import RawObject, Reading, as_list
-from coord_data.reading.source import Source
-from coord_data.stored.records import Records
+from coord_data.records import Records
+from coord_data.sources.raw import RawObject, Reading, as_list
+from coord_data.sources.source import Source
 
 SAMPLE = 300
 """Number of images whose pixels are compared with their boxes."""

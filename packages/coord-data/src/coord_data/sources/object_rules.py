@@ -21,7 +21,7 @@ def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _reading(value: str) -> str:
-    from coord_data.reading.read_as import ReadAs  # which loads NumPy
+    from coord_data.sources.read_as import ReadAs  # which loads NumPy
 
     return str(ReadAs.parse(value))
 

@@ -1,1 +1,0 @@
-"""Records of any number on disk: Arrow files that ranks map into memory, and the cache of checked records."""
