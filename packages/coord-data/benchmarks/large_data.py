@@ -85,6 +85,27 @@ def load(path, scored):
     print(json.dumps({"records": len(found)} | {k: round(v, 2) for k, v in figures.items()}), flush=True)
 
 
+def beside_parsing(path, what):
+    """Measure in this process one of: parsing a COCO file by orjson, reading its table, preparing it."""
+    import orjson
+
+    from coord_codec import read_annotations
+    from coord_data.preparation import prepare
+    from coord_data.rules import ReadingRules
+
+    content = Path(path).read_bytes() if what == "orjson" else b""
+    before = spent()
+    if what == "orjson":
+        orjson.loads(content)
+    elif what == "table":
+        assert len(read_annotations(path).table)
+    else:
+        with tempfile.TemporaryDirectory() as scratch:
+            prepare([Path(path)], Path(scratch) / "out", ReadingRules())
+    seconds = float((spent() - before)[0])
+    print(json.dumps({"what": what, "seconds": round(seconds, 2)} | memory()), flush=True)
+
+
 def memory():
     """Return the resident megabytes of this process, now and at its peak."""
     status = Path("/proc/self/status").read_text()
@@ -119,14 +140,24 @@ def main():
     parser.add_argument(
         "--scored", action="store_true", help="keep the pixel boxes of a COCO file in memory, as where it is scored"
     )
+    parser.add_argument("--beside-orjson", action="store_true", help="read and prepare a COCO file beside orjson.loads")
     parser.add_argument("--load", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.measure:
+        beside_parsing(options.load, options.measure)
+        return
     if options.load:
         load(options.load, options.scored)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        path = write(Path(scratch) / "data", options.records, coco=options.format == "coco")
+        path = write(Path(scratch) / "data", options.records, coco=options.format == "coco" or options.beside_orjson)
         environment = os.environ | {"XDG_CACHE_HOME": f"{scratch}/cache"}
+        for what in ("orjson", "table", "prepare") if options.beside_orjson else ():
+            words = [sys.executable, __file__, "--load", str(path), "--measure", what]
+            subprocess.run(words, env=environment, check=True)
+        if options.beside_orjson:
+            return
         for _ in range(options.again + 1):
             words = [sys.executable, __file__, "--load", str(path), *["--scored"] * options.scored]
             subprocess.run(words, env=environment, check=True)
