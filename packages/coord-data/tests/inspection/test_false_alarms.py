@@ -14,7 +14,7 @@ from coord_data.inspection.examine import examination_of
 from coord_data.inspection.numbers.background import gain_beside
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.offsets import KINDS, Offset
-from coord_data.inspection.numbers.trial import boxes_lost, kept_inside
+from coord_data.inspection.numbers.trial import kept_inside, objection_to
 from coord_data.preparing.preparation import prepare
 from coord_data.reading.rules import ReadingRules
 from coord_data.sources.read_as import ReadAs
@@ -81,9 +81,9 @@ def test_command_that_moves_boxes_out_of_their_images_is_not_printed():
     draft = replace(shapes(20), coco=True)
     raw = draft.raw()
     own_N4 = np.concatenate(draft.corners)
-    assert boxes_lost(ReadAs.parse("moved-left:0.1%"), raw, own_N4, raw.stated_I2) == ""
+    assert objection_to(ReadAs.parse("moved-left:0.1%"), raw, own_N4, raw.stated_I2) == ""
     beyond = int((own_N4[:, 2] + 0.2 > 1 + 1 / 96).sum())
-    assert boxes_lost(ReadAs.parse("moved-left:20%"), raw, own_N4, raw.stated_I2).startswith(f"{beyond} box")
+    assert objection_to(ReadAs.parse("moved-left:20%"), raw, own_N4, raw.stated_I2).startswith(f"{beyond} box")
 
 
 def test_step_that_keeps_all_boxes_inside_is_preferred_where_it_is_near():
