@@ -80,6 +80,7 @@ def _with_command(
         of_offsets: findings about small errors, with what has been done to the boxes
         tried: returns the command of a reading, if it holds
     """
+
     def proposed(finding: Finding, reading: ReadAs, besides: str = "") -> Finding:
         return replace(finding, fix=tried(reading) + besides, read_as=str(reading))
 

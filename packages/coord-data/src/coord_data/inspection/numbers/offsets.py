@@ -86,7 +86,7 @@ class Offset:
     before: float
     after: float
     z: float
-    z_of_groups: float
+    z_of_groups: float = 0.0
     background: Background | None = None
 
     @property
