@@ -36,7 +36,7 @@ def texts(path: Path):
 def carry_out(stage: Stage, path: Path) -> None:
     """Carry out a stage on an instance file, in this process."""
     if stage in (Stage.read, Stage.again):
-        from coord_data.image_set import load_annotated
+        from coord_data.reading.image_set import load_annotated
 
         load_annotated(path)
     elif stage == Stage.inspect:

@@ -11,8 +11,8 @@ import pytest
 from environment import versions
 
 from coord_data import examine, gather_evidence
-from coord_data.reading import read_source
-from coord_data.rules import ReadingRules
+from coord_data.reading.read import read_source
+from coord_data.reading.rules import ReadingRules
 
 SIZE = (100, 80)
 TRUTH = {"a.jpg": [("cat", 10, 20, 40, 60), ("dog", 70, 60, 100, 80)], "b.jpg": [("dog", 0, 0, 20, 30)], "c.jpg": []}

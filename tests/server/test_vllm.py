@@ -23,9 +23,9 @@ IMAGES = 40
 
 def predict(model, folder, *words, **options):
     """Answer images by the command's function, and return the records by image."""
+    from coord_trainer.answers.detect.command import answer_request
+    from coord_trainer.answers.served.request import Request
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.command import answer_request
-    from coord_trainer.detect.request import Request
 
     sources = options.pop("sources", None) or (str(folder.parent / "images"),)
     config = load_run_config(None, list(words), trains=False)

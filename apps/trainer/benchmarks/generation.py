@@ -83,8 +83,8 @@ def _answers(detector: AnsweringModel, images: Sequence[Image.Image], size: int)
 
 
 def _served(model: Path, endpoint: str, name: str, concurrency: int) -> AnsweringModel:
+    from coord_trainer.answers.served.endpoint import EndpointEngine
     from coord_trainer.answers.token_limit import token_limit_without_tokenizer
-    from coord_trainer.detect.endpoint import EndpointEngine
 
     config = as_trained(load_run_config(None, [], trains=False), locate_model(model))
     data = config.data

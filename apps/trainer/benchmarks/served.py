@@ -22,9 +22,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from coord_trainer.answers.detect.command import answer_request
+from coord_trainer.answers.served.request import Request
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.detect.command import answer_request
-from coord_trainer.detect.request import Request
 
 
 def server_of(reply_of, bodies: list[bytes]) -> ThreadingHTTPServer:

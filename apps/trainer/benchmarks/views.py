@@ -21,7 +21,7 @@ import typer
 from PIL import Image
 
 from coord_codec import read_instances
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 from coord_eval import Evaluation, score
 from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.finish import FUSED, Finish, read_options

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from coord_codec import InputError
-from coord_codec.exit_codes import _terminated_as_interrupted, exit_codes
+from coord_codec.commands.exit_codes import _terminated_as_interrupted, exit_codes
 from coord_codec.files import RunError
 
 

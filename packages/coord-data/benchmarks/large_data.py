@@ -75,7 +75,7 @@ def spent():
 
 def load(path, scored):
     """Load as training does, in this process; prints seconds and resident megabytes."""
-    from coord_data.image_set import load_annotated
+    from coord_data.reading.image_set import load_annotated
 
     imported = spent()
     found = load_annotated(Path(path), scored=scored)
@@ -90,8 +90,8 @@ def beside_parsing(path, what):
     import orjson
 
     from coord_codec import read_annotations
-    from coord_data.preparation import prepare
-    from coord_data.rules import ReadingRules
+    from coord_data.preparing.preparation import prepare
+    from coord_data.reading.rules import ReadingRules
 
     content = Path(path).read_bytes() if what == "orjson" else b""
     before = spent()

@@ -23,9 +23,9 @@ from PIL import Image, ImageDraw
 from coord_codec.layouts import swap_axes
 from coord_data.inspection.numbers.edges import SIDE, EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
-from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import inflate
-from coord_data.rules import ReadingRules
+from coord_data.reading.rules import ReadingRules
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.read_as import inflate
 
 
 def _sized(b):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coord_data import alike
-from coord_data.alike import near_duplicates
+from coord_data.looking import alike
+from coord_data.looking.alike import near_duplicates
 from coord_data.looking.hashes import grey_values, perceptual_hashes
 
 

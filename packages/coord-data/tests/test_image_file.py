@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from coord_data.image_file import ImageFolder
+from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.look import is_outside, look_at
 
 

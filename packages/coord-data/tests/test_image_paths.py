@@ -2,7 +2,7 @@
 
 import pytest
 
-from coord_data.image_paths import SIMILAR, ImageIndex
+from coord_data.looking.image_paths import SIMILAR, ImageIndex
 
 CASES = {
     "another folder's image": (["cam2/0.jpg"], [("cam1/0.jpg",)], ["0.jpg lies in another folder"]),

@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import coord_data.image_set, coord_data.inspection.examine, coord_data.preparation
+import coord_data.reading.image_set, coord_data.inspection.examine, coord_data.preparing.preparation
 from coord_data import ReadingRules, cli, examine, load_annotated, open_source, prepare
 
 place, images = Path(sys.argv[1]), Path(sys.argv[1]) / "images"

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError, read_instances
-from coord_data.image_set import load_annotated
-from coord_data.preparation import prepare
-from coord_data.rules import ReadingRules
+from coord_data.preparing.preparation import prepare
+from coord_data.reading.image_set import load_annotated
+from coord_data.reading.rules import ReadingRules
 
 RNG = np.random.default_rng(5)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from coord_codec import RunError
-from coord_data import processes
-from coord_data.processes import in_processes
+from coord_data.looking import processes
+from coord_data.looking.processes import in_processes
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ _RUN = """
 import os, sys, time
 from functools import partial
 from pathlib import Path
-from coord_data import processes
+from coord_data.looking import processes
 
 processes._cores = lambda: 2
 

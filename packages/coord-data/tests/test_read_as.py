@@ -5,7 +5,7 @@ import pytest
 
 from coord_codec import InputError
 from coord_codec.layouts import TURNS
-from coord_data.read_as import PER_IMAGE, Change, Copy, ReadAs
+from coord_data.sources.read_as import PER_IMAGE, Change, Copy, ReadAs
 
 BOXES = np.array([[0.1, 0.2, 0.4, 0.9], [0.5, 0.05, 0.8, 0.3]])
 SIZE, STATED = np.array([[640.0, 480.0]] * 2), np.array([[320.0, 200.0]] * 2)

@@ -7,12 +7,13 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError, read_annotations
-from coord_data import processes, stored
-from coord_data.image_set import load_annotated
+from coord_data.looking import processes
 from coord_data.looking.look import is_outside, look_at
-from coord_data.reading import read_by
+from coord_data.reading import cache as stored
+from coord_data.reading.image_set import load_annotated
+from coord_data.reading.read import read_by
+from coord_data.reading.rules import ReadingRules
 from coord_data.records import Records
-from coord_data.rules import ReadingRules
 
 BOX = {"desc": "cat", "bbox": [0.1, 0.1, 0.5, 0.5]}
 
@@ -40,7 +41,7 @@ def path(tmp_path, monkeypatch):
 @pytest.fixture
 def many(monkeypatch):
     """Every file counts as one with many images."""
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
 
 
 def dumped(instances):
@@ -49,7 +50,7 @@ def dumped(instances):
 
 def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
     small = load_annotated(path)
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
     found = load_annotated(path)
     assert isinstance(found.instances, Records)
     assert dumped(found.instances) == dumped(small.instances) and len(found) == 5
@@ -64,7 +65,7 @@ def test_large_file_is_the_same_set_as_a_small_one(path, monkeypatch):
 
 def test_image_with_longer_sides_than_the_rules_allow_is_left_out_of_large_and_small_files(path, monkeypatch):
     for large in (False, True):
-        monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1 if large else 5000)
+        monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1 if large else 5000)
         kept = {ratio: load_annotated(path, ReadingRules(max_side_ratio=ratio)) for ratio in (2.3, None)}
         assert [i.width for i in kept[2.3].instances] == [w for w in (i.width for i in kept[None].instances) if w <= 46]
         assert any("exceeds max_side_ratio=2.3" in str(problem) for problem in kept[2.3].problems)
@@ -79,7 +80,7 @@ def test_class_list_takes_the_same_objects_of_a_large_file(path, monkeypatch):
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     data = ReadingRules(classes=["a1", "a2", "a9"])
     small = load_annotated(path, data)
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
     found = load_annotated(path, data)
     assert dumped(found.instances) == dumped(small.instances) and found.target_counts.tolist() == [0, 4, 0, 0, 0]
     assert dict(found.annotations.notes) == dict(small.annotations.notes)
@@ -163,7 +164,7 @@ def test_coco_file_is_read_as_by_objects(tmp_path, coco, monkeypatch, on_bad_box
     assert found.problems == wanted.problems and len(found.problems) > 3
     assert (found.notes, found.categories, found.table) == (wanted.notes, wanted.categories, wanted.table)
     few = load_annotated(tmp_path / "a.json", rules)
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
     many = load_annotated(tmp_path / "a.json", rules, scored=True)
     again = load_annotated(tmp_path / "a.json", rules)
     assert isinstance(many.instances, Records) and not isinstance(few.instances, Records)
@@ -262,7 +263,7 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
     document = coco | {"annotations": [a for a in coco["annotations"] if a in (5, None) or a["id"] % 7 in (0, 1, 2, 6)]}
     (tmp_path / "a.json").write_text(json.dumps(document | {"categories": coco["categories"][:2]}))
     wanted = [load_annotated(file) for file in (path, tmp_path / "a.json")]
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
     monkeypatch.setattr(stored, "_PIECE", 1)
     monkeypatch.setattr(processes.os, "sched_getaffinity", lambda _: {0, 1})
     forked = []
@@ -282,13 +283,13 @@ def test_checks_shared_out_to_processes_find_the_same(tmp_path, coco, path, monk
 def test_large_coco_file_without_annotations_is_the_same_set(tmp_path, coco, monkeypatch, annotations):
     (tmp_path / "a.json").write_text(json.dumps(coco | {"annotations": annotations}))
     wanted = load_annotated(tmp_path / "a.json").problems
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
     assert load_annotated(tmp_path / "a.json").problems == wanted
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_images_of_several_records_are_said_unless_they_ask_for_phrases(path, monkeypatch, size):
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1 if size == "large" else 5000)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1 if size == "large" else 5000)
     one, phrase = {"image": "0.png", "objects": [BOX]}, {"image": "2.png", "query": "the cat", "objects": [BOX]}
     path.write_text("".join(json.dumps(line) + "\n" for line in [one, one, {**one, "image": "1.png"}, phrase, phrase]))
     found = load_annotated(path, ReadingRules(strict=True))

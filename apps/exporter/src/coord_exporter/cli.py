@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from coord_codec.commands.exit_codes import exit_codes
 from coord_codec.counts import counted
-from coord_codec.exit_codes import exit_codes
 from coord_codec.files import InputError
 from coord_exporter.convert import from_peft, to_peft
 from coord_exporter.expand import expand_vocab

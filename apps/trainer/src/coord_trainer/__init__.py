@@ -26,7 +26,7 @@ __all__ = [
 # Imported at the first use of a name: swift alone takes many seconds, and a configuration does not need it.
 _MODULES = {
     "CoordGrammar": "answers.grammar.markers",
-    "Detector": "detect.detector",
+    "Detector": "answers.detect.detector",
     "RunConfig": "config.run_config",
     "Family": "families.family",
     "Look": "views.view",

@@ -22,9 +22,9 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from coord_codec import InputError, RunError
+from coord_codec.commands.plugins import plugin_digests
 from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
-from coord_codec.plugins import plugin_digests
 from coord_trainer.checkpoints import fault_of, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig, changed_settings, flat_settings, read_yaml
 from coord_trainer.console import is_first, rank, say, world_size

@@ -12,9 +12,9 @@ import torch
 
 from coord_codec import InputError
 from coord_codec.counts import counted
-from coord_codec.html import fragment, notes
+from coord_codec.pages import fragment, notes
 from coord_data.finding import Finding, write_findings
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
 from coord_trainer.answers.decodings import predict_images
@@ -32,7 +32,7 @@ from coord_trainer.views.registry import check_views
 from coord_trainer.views.view import Question
 
 if TYPE_CHECKING:
-    from coord_trainer.detect.detector import Detector
+    from coord_trainer.answers.detect.detector import Detector
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Result:
     @property
     def detector(self) -> Detector:
         """The detector of the checkpoint, loaded from disk."""
-        from coord_trainer.detect.detector import Detector
+        from coord_trainer.answers.detect.detector import Detector
 
         return Detector(self.checkpoint)
 

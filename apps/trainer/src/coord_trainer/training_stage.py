@@ -10,7 +10,7 @@ from typing import Any
 from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_codec.files import read_json_lines
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_trainer.answers.during_training import AnswerSchedule, SubsetScorer
 from coord_trainer.checkpoints import best_by_ap, is_finished, newest_complete, steps_of
 from coord_trainer.config.run_config import RunConfig

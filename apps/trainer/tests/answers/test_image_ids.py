@@ -8,8 +8,8 @@ from PIL import Image
 from tiny_run import tiny_config
 
 from coord_codec import encode_target
-from coord_data.image_set import load_annotated
-from coord_data.rules import ReadingRules
+from coord_data.reading.image_set import load_annotated
+from coord_data.reading.rules import ReadingRules
 from coord_trainer.answers.records import prediction_records, sources_of
 from coord_trainer.answers.score import score_decoding, score_predictions
 from coord_trainer.config.decoding import Decoding

@@ -9,8 +9,8 @@ from tiny_run import tiny_config
 
 from coord_codec import InputError
 from coord_codec.counts import counted
-from coord_data.image_set import load_annotated
-from coord_data.rules import ReadingRules
+from coord_data.reading.image_set import load_annotated
+from coord_data.reading.rules import ReadingRules
 from coord_eval import load_ground_truth
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.load import load_data, report_sets

@@ -10,8 +10,8 @@ from mixed_sources import CAT, DOG, TALK, write_sources
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.image_set import load_annotated
-from coord_data.rules import ReadingRules
+from coord_data.reading.image_set import load_annotated
+from coord_data.reading.rules import ReadingRules
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.load import load_data, load_training

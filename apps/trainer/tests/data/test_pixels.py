@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coord_data.image_set import load_annotated
-from coord_data.rules import ReadingRules
+from coord_data.reading.image_set import load_annotated
+from coord_data.reading.rules import ReadingRules
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples
 from coord_trainer.data.targets import TargetWriter

@@ -22,7 +22,7 @@ def coco(tmp_path):
 _SLOW = """
 import sys, time
 from coord_trainer import cli
-from coord_data import preparation
+from coord_data.preparing import preparation
 
 written = preparation.write_instances
 preparation.write_instances = lambda *given: (written(*given), print("written", flush=True), time.sleep(60))

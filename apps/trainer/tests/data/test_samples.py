@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from coord_codec import Instance, RunError, read_annotations
-from coord_data import processes
-from coord_data.image_set import ImageSet, load_annotated
-from coord_data.rules import ReadingRules
+from coord_data.looking import processes
+from coord_data.reading.image_set import ImageSet, load_annotated
+from coord_data.reading.rules import ReadingRules
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.mixture import Mixture
 from coord_trainer.data.samples import Samples, WholeRounds

@@ -37,8 +37,8 @@ def test_shape_boxes_use_the_whole_grid_of_bins():
 
 
 def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
-    from coord_data.image_set import load_annotated
-    from coord_data.rules import ReadingRules
+    from coord_data.reading.image_set import load_annotated
+    from coord_data.reading.rules import ReadingRules
     from coord_trainer.config.run_config import check_run_config
     from coord_trainer.data.shapes import draw_sets
 

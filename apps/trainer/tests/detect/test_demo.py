@@ -11,8 +11,8 @@ from tiny_run import tiny_config
 from coord_codec import InputError
 from coord_trainer import Detector
 from coord_trainer.answers.answering_model import AnsweringModel
+from coord_trainer.answers.detect.demo import build_demo, serve_demo
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.detect.demo import build_demo, serve_demo
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from fakes import SETTINGS, TEXT, BusyEngine, RuleEngine, answer, lines, make_images
 
 from coord_trainer.answers import resumable_file
-from coord_trainer.detect import session
-from coord_trainer.detect.image_sources import find_sources
+from coord_trainer.answers.detect import session
+from coord_trainer.answers.detect.image_sources import find_sources
 
 
 def test_every_image_is_answered_in_pixels_and_alike_sizes_share_a_batch(tmp_path, sources):

@@ -11,7 +11,7 @@ from PIL import Image
 from planted import COCO, JSONL, centred, shapes
 from yolo_files import write_yolo
 
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 
 
 @pytest.fixture(scope="module")
@@ -139,10 +139,10 @@ def _set(digest):
 
 @pytest.mark.parametrize("coco", [True, False])
 def test_training_looks_at_an_even_part_of_a_large_file(clean, tmp_path, capsys, monkeypatch, coco):
-    from coord_data.image_set import load_annotated
+    from coord_data.reading.image_set import load_annotated
     from coord_trainer.inspection import report
 
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1)
     monkeypatch.setattr(f"coord_data.stream.{'coco' if coco else 'lines'}.PART", 40)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     for name, plant in (("clean", lambda d: d), ("mirrored", COCO["mirrored"])):

@@ -18,12 +18,12 @@ from coord_eval.calibration.calibration import Calibration
 from coord_eval.metrics.thresholds import ThresholdCurve
 from coord_trainer import Detector
 from coord_trainer.answers.answering_model import AnsweringModel
+from coord_trainer.answers.detect.calibrate import Seen, refuse_trained_images, write_calibration
+from coord_trainer.answers.detect.image_sources import find_sources
 from coord_trainer.answers.finish import Finish
 from coord_trainer.answers.records import prediction_records
 from coord_trainer.checkpoints import is_complete, mark_complete
 from coord_trainer.config.run_config import load_run_config
-from coord_trainer.detect.calibrate import Seen, refuse_trained_images, write_calibration
-from coord_trainer.detect.image_sources import find_sources
 from coord_trainer.model.card import CARD_FILE, calibration_key, make_card, read_card
 from coord_trainer.views.asking import looks_of
 from coord_trainer.views.mirror import Mirror

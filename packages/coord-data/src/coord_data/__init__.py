@@ -10,27 +10,27 @@ if TYPE_CHECKING:
     from coord_data.finding import Finding
     from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
     from coord_data.formats.registry import format_table, open_source, register_reader
-    from coord_data.image_set import ImageSet, gather_evidence, load_annotated
     from coord_data.inspection.examine import Examination, examine
     from coord_data.looking.look import look_at
     from coord_data.looking.looks import ImageFile
-    from coord_data.raw import RawImage, RawObject, Reading
-    from coord_data.rules import ReadingRules
-    from coord_data.source import Source
+    from coord_data.reading.image_set import ImageSet, gather_evidence, load_annotated
+    from coord_data.reading.rules import ReadingRules
+    from coord_data.sources.raw import RawImage, RawObject, Reading
+    from coord_data.sources.source import Source
 
 # Modules are imported on first use, so that a command line shows its help and refuses a typing error at once.
 _MODULES = {
-    "coord_data.raw": ("RawImage", "RawObject", "Reading"),
+    "coord_data.sources.raw": ("RawImage", "RawObject", "Reading"),
     "coord_data.formats.registry": ("format_table", "open_source", "register_reader"),
     "coord_data.formats.annotation_format": ("AnnotationFormat", "Evidence", "Example"),
     "coord_data.looking.look": ("look_at",),
     "coord_data.looking.looks": ("ImageFile",),
-    "coord_data.image_set": ("ImageSet", "gather_evidence", "load_annotated"),
+    "coord_data.reading.image_set": ("ImageSet", "gather_evidence", "load_annotated"),
     "coord_data.inspection.examine": ("Examination", "examine"),
     "coord_data.finding": ("Finding",),
     "coord_data.api": ("inspect", "load", "prepare"),
-    "coord_data.rules": ("ReadingRules",),
-    "coord_data.source": ("Source",),
+    "coord_data.reading.rules": ("ReadingRules",),
+    "coord_data.sources.source": ("Source",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

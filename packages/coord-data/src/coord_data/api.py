@@ -12,18 +12,18 @@ from pydantic import ValidationError
 from coord_codec import InputError
 from coord_codec.arguments import expect
 from coord_codec.files import read_json
-from coord_codec.html import fragment, notes, table
+from coord_codec.pages import fragment, notes, table
 from coord_data.formats.coco import SUMMARY
 from coord_data.formats.registry import open_source
-from coord_data.image_set import ImageSet, load_annotated
 from coord_data.inspection.examine import MAX_OBJECTS, Examination, evidence_of
 from coord_data.inspection.find_data import examine_named, find_data
-from coord_data.preparation import prepare as write_prepared
+from coord_data.preparing.preparation import prepare as write_prepared
+from coord_data.reading.image_set import ImageSet, load_annotated
+from coord_data.reading.rules import ReadingRules
 from coord_data.remote import image_folder, local_path
-from coord_data.rules import ReadingRules
 
 if TYPE_CHECKING:
-    from coord_data.source import Source
+    from coord_data.sources.source import Source
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typer.core import TyperGroup
 
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
-from coord_codec.exit_codes import exit_codes
-from coord_codec.plugins import import_plugins
-from coord_data.rules import ReadingRules, format_name
+from coord_codec.commands.exit_codes import exit_codes
+from coord_codec.commands.plugins import import_plugins
+from coord_data.reading.rules import ReadingRules, format_name
 
 NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
 """Option for the path of a result that must not exist yet."""
@@ -169,8 +169,8 @@ def prepare(
     """
     must_not_exist(out)
     from coord_data.looking.engines import Execution, executed
-    from coord_data.preparation import prepare as write_prepared
-    from coord_data.preparation import written_to
+    from coord_data.preparing.preparation import prepare as write_prepared
+    from coord_data.preparing.preparation import written_to
 
     for place in written_to(out):
         must_not_exist(place)

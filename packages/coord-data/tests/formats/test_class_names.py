@@ -4,7 +4,7 @@ import pytest
 
 from coord_codec import InputError
 from coord_data.formats.class_names import classes_of, find_classes, read_data_file
-from coord_data.source import Source
+from coord_data.sources.source import Source
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 
 @pytest.mark.parametrize("box", ["10,10,10.01,10.01", "90,90,20,20", "10,10,900,90"])

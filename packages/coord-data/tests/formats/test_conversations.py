@@ -7,7 +7,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data import ReadingRules, load_annotated
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 TURNS = {"from": "human", "value": "<image>\nFind every cat."}
 REF, BOX = ("<|object_ref_start|>", "<|object_ref_end|>"), ("<|box_start|>", "<|box_end|>")

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 HEAD = "filename,xmin,ymin,xmax,ymax,label\n"
 TENTHS = (0.1, 0.1, 0.5, 0.5)

@@ -5,8 +5,8 @@ from PIL import Image
 
 from coord_data import ReadingRules, load_annotated, open_source
 from coord_data.formats.registry import FORMATS, format_table, register_reader
-from coord_data.raw import Reading
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
+from coord_data.sources.raw import Reading
 
 EXAMPLES = [(name, geometry) for name, row in FORMATS.items() for geometry in row.examples]
 

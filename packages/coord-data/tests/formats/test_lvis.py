@@ -4,7 +4,7 @@ import json
 
 from coco_twins import write_lvis
 
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 
 def test_lvis_says_what_is_known_to_be_absent(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 SIZE = (200, 100)
 

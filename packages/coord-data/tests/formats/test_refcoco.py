@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 INSTANCES = {
     "images": [{"id": 1, "file_name": "a.jpg", "width": 200, "height": 100}],

@@ -26,7 +26,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data.formats.registry import FORMATS
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 
 @pytest.fixture

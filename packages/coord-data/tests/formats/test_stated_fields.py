@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from coord_codec.fields import rotated_corners
-from coord_data.raw import around
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
+from coord_data.sources.raw import around
 
 SIZE = (400, 300)
 BOX = (100.0, 120.0, 200.0, 160.0)

@@ -7,7 +7,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data import ReadingRules, examine, gather_evidence, load_annotated
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 SIZE = (100, 80)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from PIL import Image
 
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 TURNS = [{"role": "user", "content": "<image>Where?"}, {"role": "assistant", "content": "<ref-object><bbox>"}]
 

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from coord_codec import InputError
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 CAT = {"x": 20, "y": 10, "w": 80, "h": 40, "names": ["cat"]}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 BOX = ("21", "11", "100", "50")
 READ = (0.1, 0.1, 0.5, 0.5)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from coord_codec import InputError
 from coord_data.formats.yolo import held_out
-from coord_data.reading import read_source
+from coord_data.reading.read import read_source
 
 BOX = "0 .5 .5 .2 .2\n"
 

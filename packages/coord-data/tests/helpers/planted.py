@@ -11,7 +11,7 @@ import numpy as np
 from coord_data.inspection.examine import evidence_of, examination_of
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
-from coord_data.read_as import ReadAs
+from coord_data.sources.read_as import ReadAs
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "planted_faults.py"))
 COCO, JSONL, DataSource, Draft, shapes = (

@@ -8,7 +8,7 @@ from planted import DataSource, centred, told
 from yolo_files import write_yolo
 
 from coord_data.inspection.numbers.class_numbers import shifted_classes
-from coord_data.raw_boxes import ClassNumbers, class_numbers_of_coco
+from coord_data.sources.raw_boxes import ClassNumbers, class_numbers_of_coco
 
 
 @pytest.mark.parametrize("names", [["a thing"], ["a thing", "box"], ["a thing", "box", "circle"]])

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from planted import COCO, JSONL, SHARED_DATA, edit_records, read, told, told_of_boxes
 
-from coord_data.read_as import inflate
+from coord_data.sources.read_as import inflate
 
 PHOTOGRAPHS = SHARED_DATA / "coco_permissive33"
 

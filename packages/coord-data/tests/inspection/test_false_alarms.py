@@ -15,9 +15,9 @@ from coord_data.inspection.numbers.background import gain_beside
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.offsets import KINDS, Offset
 from coord_data.inspection.numbers.trial import boxes_lost, kept_inside
-from coord_data.preparation import prepare
-from coord_data.read_as import ReadAs
-from coord_data.rules import ReadingRules
+from coord_data.preparing.preparation import prepare
+from coord_data.reading.rules import ReadingRules
+from coord_data.sources.read_as import ReadAs
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -12,7 +12,7 @@ from coord_codec.layouts import resized_sizes
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
 from coord_data.inspection.records import one_off
-from coord_data.read_as import inflate
+from coord_data.sources.read_as import inflate
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from coord_data.alike import alike_images
 from coord_data.inspection.duplicates import duplicate_images, leakage
+from coord_data.looking.alike import alike_images
 from coord_data.looking.look import look_at_images
-from coord_data.raw_boxes import RawBoxes
+from coord_data.sources.raw_boxes import RawBoxes
 
 
 def form(seed):

@@ -12,9 +12,9 @@ from coord_data.inspection.numbers.differences import shifted
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
 from coord_data.inspection.numbers.meaning import Shift, is_impossible, is_tiny
 from coord_data.inspection.numbers.offsets import KINDS, Offset
-from coord_data.read_as import ReadAs
-from coord_data.reading import read_by
-from coord_data.rules import ReadingRules
+from coord_data.reading.read import read_by
+from coord_data.reading.rules import ReadingRules
+from coord_data.sources.read_as import ReadAs
 
 
 def steps_of(kind):

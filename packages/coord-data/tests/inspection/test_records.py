@@ -171,7 +171,7 @@ def test_list_of_files_that_lost_a_row_means_shuffled_names(clean, tmp_path):
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_box_that_contradicts_the_outline_or_area_beside_it_is_a_finding(tmp_path, monkeypatch, size):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("coord_data.image_file.FULL_CHECK_LIMIT", 1 if size == "large" else 5000)
+    monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", 1 if size == "large" else 5000)
     outline = [[10, 10, 50, 10, 50, 40, 10, 40]]
     box, half = [10, 10, 40, 30], [5, 5, 20, 15]
     facts = [

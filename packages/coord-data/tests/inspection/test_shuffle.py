@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from planted import examine, shapes, told_of_boxes
 
-from coord_data import raw_boxes
+from coord_data.sources import raw_boxes
 
 
 def codes(draft):

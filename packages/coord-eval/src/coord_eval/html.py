@@ -11,7 +11,7 @@ Example:
     <!doctype html>
 """
 
-from coord_codec.html import PALETTE, number, page, safe, section, table
+from coord_codec.pages import PALETTE, number, page, safe, section, table
 from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.overlay import overlay
 from coord_eval.report.plot import INK, Chart, chart

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from coord_codec.commands.partial_folder import clear_leftovers, partial_folder
 from coord_codec.counts import counted
 from coord_codec.files import InputError, RunError
-from coord_codec.partial_folder import clear_leftovers, partial_folder
 from coord_exporter.checkpoint.read import RECORD_FILE, read_object
 
 _MARGIN = 16 << 20  # space for small files and metadata of the file system

@@ -9,7 +9,7 @@ from typing import Any
 from coord_codec import RunError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_trainer.answers.answering_model import AnsweringModel
 from coord_trainer.answers.local import LocalEngine
 from coord_trainer.answers.records import answer_into, sources_of, with_objects

@@ -11,7 +11,7 @@ from tqdm import tqdm
 from transformers import TrainerCallback
 
 from coord_codec import CoordVocab
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_trainer.answers.decodings import detector_of, refuse_failures
 from coord_trainer.answers.records import prediction_records, sources_of
 from coord_trainer.answers.resumable_file import Record

@@ -17,8 +17,8 @@ from PIL import Image, ImageDraw, ImageOps, ImageShow
 
 from coord_codec import InputError
 from coord_codec.files import atomic_write
-from coord_codec.html import PALETTE, label_slots
 from coord_codec.images import data_url
+from coord_codec.pages import PALETTE, label_slots
 from coord_eval.labelling import DetectedObject, coco_results, one_line, places_of
 from coord_trainer.answers.finish import Finish
 from coord_trainer.answers.guesses import KEYS, OF_OBJECT, OF_RESULT, NamesTheCall, refuse_key
@@ -117,7 +117,7 @@ class ImageDetections(NamesTheCall, Sequence[DetectedObject]):
 
         Args:
             longest_side: the longer side in pixels to which a larger image is reduced
-            slots: place of each label from `coord_codec.html.label_slots`; None chooses them for this image
+            slots: place of each label from `coord_codec.pages.label_slots`; None chooses them for this image
 
         Raises:
             ValueError: if the image was not kept

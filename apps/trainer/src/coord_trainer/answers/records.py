@@ -22,7 +22,7 @@ from coord_trainer.answers.resumable_file import Record, RecordFile
 if TYPE_CHECKING:
     from PIL import Image
 
-    from coord_data.image_set import ImageSet
+    from coord_data.reading.image_set import ImageSet
     from coord_trainer.answers.answering_model import AnsweringModel
     from coord_trainer.answers.objects import ImageDetections
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from coord_codec.counts import counted
 from coord_codec.files import read_json, read_json_lines
-from coord_codec.html import figure, safe, table
+from coord_codec.pages import figure, safe, table
 from coord_eval import ReportSection
 from coord_eval.html import PALETTE, chart
 from coord_losses import registered_terms

@@ -12,8 +12,8 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import safe
-from coord_data.image_set import ImageSet
+from coord_codec.pages import safe
+from coord_data.reading.image_set import ImageSet
 from coord_eval import Evaluation, ReportSection, score
 from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.finish import read_options

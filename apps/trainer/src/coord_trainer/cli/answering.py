@@ -58,8 +58,8 @@ def evaluate(
     if not unfinished(out).is_file():
         must_not_exist(out)
     checkpoint, config = find_model_and_config(checkpoint, config)
+    from coord_trainer.answers.detect.arguments import as_setting
     from coord_trainer.answers.finish import asked_threshold
-    from coord_trainer.detect.arguments import as_setting
 
     asked_threshold(min_score, precision, recall)
     resolved = resolve_config(config, [*(overrides or []), *as_setting(views, speed)], strict, checkpoint)
@@ -131,8 +131,8 @@ def predict(
 
     Example: uv run apps/trainer predict runs/a photos --out found
     """
+    from coord_trainer.answers.detect.arguments import as_setting, check_options, read_settings, split_words
     from coord_trainer.answers.finish import asked_threshold
-    from coord_trainer.detect.arguments import as_setting, check_options, read_settings, split_words
 
     model, sources, settings = split_words(words, bool(endpoint))
     settings += as_setting(views, speed)
@@ -150,8 +150,8 @@ def predict(
         if model is not None:
             locate_model(model)  # its name is checked before the libraries are loaded
         load_libraries()
-    from coord_trainer.detect.command import answer_request
-    from coord_trainer.detect.request import Request
+    from coord_trainer.answers.detect.command import answer_request
+    from coord_trainer.answers.served.request import Request
 
     request = Request(
         model,
@@ -192,11 +192,11 @@ def calibrate(
 
     Example: uv run apps/trainer calibrate runs/a val.json --images val --views mirror
     """
-    from coord_trainer.detect.arguments import as_setting, read_settings
+    from coord_trainer.answers.detect.arguments import as_setting, read_settings
 
     resolved = read_settings(config, [*(overrides or []), *as_setting(views)])
     load_libraries()
-    from coord_trainer.detect.calibrate import calibrate_model, calibration_lines
+    from coord_trainer.answers.detect.calibrate import calibrate_model, calibration_lines
 
     calibration = calibrate_model(model, annotations, images, resolved, strict)
     for line in calibration_lines(calibration) if calibration is not None else ():
@@ -219,9 +219,9 @@ def grammar(
     Example: uv run apps/trainer grammar exported --form lark --label cat --label dog > answers.lark
     """
     from coord_trainer.answers.answering_model import check_labels
+    from coord_trainer.answers.detect.arguments import read_settings
     from coord_trainer.answers.grammar.served import answer_form, ebnf_grammar, lark_grammar
     from coord_trainer.checkpoints import locate_model
-    from coord_trainer.detect.arguments import read_settings
     from coord_trainer.model.card import as_trained
 
     folder = locate_model(model)
@@ -252,9 +252,9 @@ def demo(
     """
     from importlib.util import find_spec
 
+    from coord_trainer.answers.detect.arguments import as_setting, read_settings
     from coord_trainer.answers.finish import asked_threshold
     from coord_trainer.checkpoints import locate_model
-    from coord_trainer.detect.arguments import as_setting, read_settings
 
     asked_threshold(min_score, precision, recall)
     if find_spec("gradio") is None:
@@ -262,8 +262,8 @@ def demo(
     resolved = read_settings(config, [*(overrides or []), *as_setting(views, speed)])
     locate_model(model)
     load_libraries()
-    from coord_trainer.detect.demo import serve_demo
-    from coord_trainer.detect.detector import Detector
+    from coord_trainer.answers.detect.demo import serve_demo
+    from coord_trainer.answers.detect.detector import Detector
 
     detector = Detector(model, resolved, min_score=min_score, precision=precision, recall=recall)
     serve_demo(detector, host, port)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coord_codec.exit_codes import exit_codes, stop
+from coord_codec.commands.exit_codes import exit_codes, stop
 from coord_trainer.console import is_first
 from coord_trainer.environment import set_environment
 

@@ -50,10 +50,10 @@ def review(
 
     Example: uv run apps/trainer review runs/a val.json --images val --out reviewed
     """
+    from coord_trainer.answers.detect.arguments import as_setting, read_settings, split_words
+    from coord_trainer.answers.detect.image_sources import annotated_sources
     from coord_trainer.checkpoints import locate_model
     from coord_trainer.config.run_config import load_run_config
-    from coord_trainer.detect.arguments import as_setting, read_settings, split_words
-    from coord_trainer.detect.image_sources import annotated_sources
     from coord_trainer.model.card import as_trained
 
     forms = tuple(dict.fromkeys(form.value for form in export or ()))

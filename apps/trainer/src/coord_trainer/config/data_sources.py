@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from coord_codec.boxes import OnBadBox
-from coord_data.object_rules import ClassNames
-from coord_data.rules import Format
+from coord_data.reading.rules import Format
+from coord_data.sources.object_rules import ClassNames
 from coord_trainer.config.base import Fraction, Probability, Section
 
 Queries = Literal["all", "per_class", "class_list", "mixed"]

@@ -15,7 +15,7 @@ from pydantic.fields import FieldInfo
 
 from coord_codec import InputError
 from coord_codec.geometry.table import KnownGeometry
-from coord_data.rules import format_name
+from coord_data.reading.rules import format_name
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.swift_arguments import argument_table, did_you_mean
 

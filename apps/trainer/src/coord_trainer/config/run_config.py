@@ -16,8 +16,8 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from coord_codec import GEOMETRIES, InputError
+from coord_codec.commands.plugins import import_plugins
 from coord_codec.files import read_text
-from coord_codec.plugins import import_plugins
 from coord_trainer.config.base import Section
 from coord_trainer.config.objective import CUSTOM_RULES, CustomConfig
 from coord_trainer.config.rules import first_contradiction

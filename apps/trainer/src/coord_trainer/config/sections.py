@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from coord_codec import Geometry, geometry_of
-from coord_data.rules import ReadingRules
+from coord_data.reading.rules import ReadingRules
 from coord_trainer.config.base import Fraction, Probability, Section, Seed
 from coord_trainer.config.data_sources import AugmentConfig, ClassPrompt, Prompt, Queries, SourceConfig
 from coord_trainer.config.decoding import Decoding

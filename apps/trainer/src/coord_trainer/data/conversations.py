@@ -18,7 +18,7 @@ from tqdm import tqdm
 from coord_codec import InputError, Problem, RunError
 from coord_codec.files import parse_json_line, path_inside
 from coord_codec.vocab import find_control_token
-from coord_data.raw import as_list
+from coord_data.sources.raw import as_list
 from coord_eval import ImageError, decode_image, image_facts
 
 ROLES = ("system", "user", "assistant")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from coord_codec import InputError
 from coord_codec.counts import counted, counted_note
 from coord_codec.files import read_json, write_text
-from coord_data.image_set import ImageSet, load_annotated
+from coord_data.reading.image_set import ImageSet, load_annotated
 from coord_trainer.config.data_sources import SourceConfig
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from coord_codec import InputError
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_trainer.config.sections import DataSection
 from coord_trainer.data.conversations import Conversations
 

@@ -19,7 +19,7 @@ from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from coord_codec import Instance, SequenceLayout, find_layout
-from coord_data.processes import in_processes
+from coord_data.looking.processes import in_processes
 from coord_data.records import Records
 from coord_trainer.console import world_size
 from coord_trainer.data.augment import augment

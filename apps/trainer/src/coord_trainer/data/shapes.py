@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw
 from tqdm import tqdm
 
 from coord_codec import Geometry, Instance, Object, geometry_of, read_annotations, shape_of, write_instances
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import ShapesConfig
 from coord_trainer.console import is_first

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coord_codec.counts import counted
-from coord_codec.html import Drawn, gallery, number, safe
+from coord_codec.pages import Drawn, gallery, number, safe
 from coord_data.inspection.page import SORTS, Page, card, histogram, slots_of
 from coord_trainer.inspection.shown import ModelView, ShownImage, Token
 

@@ -14,11 +14,11 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_data.finding import Finding, by_share
 from coord_data.formats.registry import open_source
-from coord_data.image_set import Evidence, ImageSet
 from coord_data.inspection.examine import Examination, evidence_of, examination_of, spread_indices
 from coord_data.inspection.find_data import examine_named
 from coord_data.inspection.report import refuse, say_classes, say_findings, write_report
-from coord_data.rules import ReadingRules
+from coord_data.reading.image_set import Evidence, ImageSet
+from coord_data.reading.rules import ReadingRules
 from coord_eval import oracle_predictions, score
 from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import say

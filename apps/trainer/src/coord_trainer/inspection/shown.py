@@ -21,7 +21,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.data.targets import TargetWriter
 
 if TYPE_CHECKING:
-    from coord_data.image_set import ImageSet
+    from coord_data.reading.image_set import ImageSet
     from coord_trainer.swift.open_run import OpenRun
 
 Named = tuple[str, tuple[float, float, float, float]]

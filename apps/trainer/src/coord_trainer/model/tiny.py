@@ -20,7 +20,7 @@ from coord_trainer.console import say
 if TYPE_CHECKING:
     from transformers import Qwen2Tokenizer, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
-    from coord_data.image_set import ImageSet
+    from coord_data.reading.image_set import ImageSet
     from coord_trainer.config.run_config import RunConfig
     from coord_trainer.config.sections import TinyModelConfig
     from coord_trainer.data.mixture import Mixture

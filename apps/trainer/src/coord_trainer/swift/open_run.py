@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 
 from coord_adapter import MODULE_NAME, check_peft_config, install_coord_offset_adapter, weights_digest
 from coord_codec import CoordVocab, InputError
-from coord_data.image_set import ImageSet
+from coord_data.reading.image_set import ImageSet
 from coord_losses import CoordObjective
 from coord_trainer.answers.during_training import AnswerSchedule
 from coord_trainer.answers.speed.of_checkpoint import check_speed_of_family

@@ -11,14 +11,14 @@ from coord_codec import AnnotationSet
 from coord_codec.records import raise_for_refused
 from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
-from coord_data.raw import Reading
-from coord_data.source import Source
+from coord_data.sources.raw import Reading
+from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
-    from coord_data.image_file import ImageFolder
+    from coord_data.looking.image_file import ImageFolder
     from coord_data.looking.looks import Looks
-    from coord_data.object_rules import ObjectRules
-    from coord_data.raw_boxes import RawBoxes
+    from coord_data.sources.object_rules import ObjectRules
+    from coord_data.sources.raw_boxes import RawBoxes
 
 
 def _no_looks() -> Looks:
@@ -111,10 +111,10 @@ class AnnotationFormat:
             InputError: the source cannot be read, or (`rules.on_bad_box` is `error`) an object is refused.
         """
         # The names of the formats are known without NumPy and Pillow; reading needs both.
-        from coord_data.image_file import ImageFolder
-        from coord_data.raw_boxes import raw_of_reading
-        from coord_data.read_as import ReadAs
-        from coord_data.reread import reread
+        from coord_data.looking.image_file import ImageFolder
+        from coord_data.sources.raw_boxes import raw_of_reading
+        from coord_data.sources.read_as import ReadAs
+        from coord_data.sources.reread import reread
 
         if self.load is not None:
             return self.load(source, rules)

@@ -13,10 +13,10 @@ from coord_codec.annotations import records_in, used_in_training
 from coord_codec.files import read_json
 from coord_codec.records import raise_for_refused
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
-from coord_data.source import Source
+from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
-    from coord_data.object_rules import ObjectRules
+    from coord_data.sources.object_rules import ObjectRules
     from coord_data.stream.coco import CocoRecords
     from coord_data.stream.lines import LineRecords
 
@@ -33,9 +33,9 @@ def is_json(source: Source) -> bool:
 
 def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | None = None) -> Evidence:
     """Read COCO JSON or instance records; `image_row` changes the rows of the images of a COCO file."""
-    from coord_data.image_file import ImageFolder
-    from coord_data.raw_boxes import raw_of_coco, raw_of_records
+    from coord_data.looking.image_file import ImageFolder
     from coord_data.records import Records
+    from coord_data.sources.raw_boxes import raw_of_coco, raw_of_records
 
     folder = ImageFolder(rules.images or source.path.parent, decode=not has_many(source))
     found = records_of(source, rules, folder.size, image_row)
@@ -61,8 +61,8 @@ def records_of(
     Raises:
         InputError: the file cannot be read, or is neither.
     """
-    from coord_data.read_as import ReadAs
-    from coord_data.reread import reread_source
+    from coord_data.sources.read_as import ReadAs
+    from coord_data.sources.reread import reread_source
     from coord_data.stream.coco import CocoRecords
     from coord_data.stream.lines import LineRecords
 
@@ -82,7 +82,7 @@ _KEY_OF_IMAGE = {"jsonl": b'"objects"', "coco": b'"file_name"', "lvis": b'"coco_
 
 def has_many(source: Source) -> bool:
     """Return whether more than `FULL_CHECK_LIMIT` images are in a file, judged by a key that each of them has."""
-    from coord_data.image_file import FULL_CHECK_LIMIT
+    from coord_data.looking.image_file import FULL_CHECK_LIMIT
 
     key = _KEY_OF_IMAGE[source.format]
     with source.open() as file:

@@ -16,7 +16,7 @@ from coord_codec.coco.tables import categories_named
 from coord_codec.geometry.base import Box
 from coord_codec.placing import CLIPPED, place
 from coord_codec.records import UniqueIds, check_description, with_uncertain
-from coord_data.raw import RawImage, RawObject, Reading
+from coord_data.sources.raw import RawImage, RawObject, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
 _NOMINAL = (1000, 1000)

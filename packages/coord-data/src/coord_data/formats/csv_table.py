@@ -35,9 +35,20 @@ from coord_codec.fields import DELETED, Order, check_places, is_deleted, largest
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
-from coord_data.image_paths import Found, ImageIndex, find_root
-from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, around, csv_rows, image_size, is_number, number
-from coord_data.source import Source
+from coord_data.looking.image_paths import Found, ImageIndex, find_root
+from coord_data.sources.raw import (
+    BAD_SIZE,
+    RawImage,
+    RawObject,
+    Reading,
+    Unit,
+    around,
+    csv_rows,
+    image_size,
+    is_number,
+    number,
+)
+from coord_data.sources.source import Source
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
 _LABEL = ("class_name", "category_name", "label_name", "label", "class", "category", "name", "object")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
 from coord_data.formats.class_names import NAME_FILES
-from coord_data.image_paths import IMAGE_SUFFIXES, in_any_case, is_hidden
-from coord_data.raw import is_number
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, in_any_case, is_hidden
+from coord_data.sources.raw import is_number
 
 _LABELS_OF = {"images": "labels", "Images": "Labels", "IMAGES": "LABELS"}
 

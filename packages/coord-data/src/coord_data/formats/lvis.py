@@ -16,10 +16,10 @@ from coord_codec import Instance
 from coord_codec.records import ABSENT, with_uncertain
 from coord_data.formats import coco
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
-from coord_data.source import Source
+from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
-    from coord_data.object_rules import ObjectRules
+    from coord_data.sources.object_rules import ObjectRules
 
 
 _NOT_EXHAUSTIVE = "images with classes that were not annotated exhaustively"

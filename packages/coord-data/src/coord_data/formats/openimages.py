@@ -13,9 +13,9 @@ from pathlib import Path
 
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
-from coord_data.raw import RawImage, RawObject, Reading, csv_rows, number
-from coord_data.source import Source
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
+from coord_data.sources.raw import RawImage, RawObject, Reading, csv_rows, number
+from coord_data.sources.source import Source
 
 _COLUMNS = {"ImageID", "LabelName", "XMin", "XMax", "YMin", "YMax"}
 _FLAGS = ("IsOccluded", "IsTruncated", "IsDepiction", "IsInside")

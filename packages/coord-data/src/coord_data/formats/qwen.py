@@ -23,8 +23,8 @@ from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.negatives import ABSENT, check_no_video, says_no_box, says_none
 from coord_data.formats.stated_fields import kept, with_fields
-from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of, number, query_of
-from coord_data.source import Source
+from coord_data.sources.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of, number, query_of
+from coord_data.sources.source import Source
 
 _KEYS = ("bbox_2d", "point_2d")
 _READ = frozenset((*_KEYS, "label"))

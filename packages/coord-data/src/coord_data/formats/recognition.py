@@ -7,12 +7,12 @@ from pathlib import Path
 
 from coord_codec import InputError
 from coord_codec.arguments import expect
+from coord_codec.commands.foreign import ADVICE, tool_of
 from coord_codec.counts import counted
-from coord_codec.foreign import ADVICE, tool_of
 from coord_data.formats import tools
 from coord_data.formats.annotation_format import FORMATS, AnnotationFormat
-from coord_data.image_paths import IMAGE_SUFFIXES, is_hidden
-from coord_data.source import Source
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, is_hidden
+from coord_data.sources.source import Source
 
 _FOLDERS = 16
 """Number of subfolders that are searched in a folder without annotations."""

@@ -18,9 +18,9 @@ from coord_codec import InputError, read_annotations
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.coco import example_document
 from coord_data.formats.stated_fields import with_fields
-from coord_data.image_paths import find_root
-from coord_data.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of
-from coord_data.source import Source
+from coord_data.looking.image_paths import find_root
+from coord_data.sources.raw import RawImage, RawObject, Reading, as_json, as_list, check, images_of
+from coord_data.sources.source import Source
 
 _LISTS = ("annotations", "images")
 _PICKLES = ("refs*.p", "refs*.pkl")

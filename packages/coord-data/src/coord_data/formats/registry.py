@@ -49,7 +49,7 @@ def register_reader(
     Example:
         >>> import pathlib, tempfile
         >>> from coord_data import open_source
-        >>> from coord_data.raw import RawImage, RawObject, Reading
+        >>> from coord_data.sources.raw import RawImage, RawObject, Reading
         >>> def read(source, images):
         ...     rows = [line.split() for line in source.text.splitlines()]
         ...     objects = [RawObject(row[1], tuple(map(float, row[2:6])), str(source.path)) for row in rows]

@@ -19,7 +19,7 @@ from coord_codec.fields import (
     turn_of,
 )
 from coord_codec.files import InputError
-from coord_data.raw import RawObject, around
+from coord_data.sources.raw import RawObject, around
 
 ROTATED = "rotated boxes, read as the upright box around them"
 

@@ -18,8 +18,19 @@ from coord_codec.fields import of_meaning
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.negatives import ABSENT, check_no_video, says_no_box
-from coord_data.raw import RawImage, RawObject, Reading, Unit, as_json, as_list, check, images_of, number, query_of
-from coord_data.source import Source
+from coord_data.sources.raw import (
+    RawImage,
+    RawObject,
+    Reading,
+    Unit,
+    as_json,
+    as_list,
+    check,
+    images_of,
+    number,
+    query_of,
+)
+from coord_data.sources.source import Source
 
 _UNITS: dict[str, tuple[Unit, float]] = {
     "real": ("pixels", 1.0),

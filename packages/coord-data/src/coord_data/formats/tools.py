@@ -6,7 +6,7 @@ from collections.abc import Set
 from typing import Any
 
 from coord_data.formats.qwen import MARKS
-from coord_data.source import Source
+from coord_data.sources.source import Source
 
 _LABEL_STUDIO = "export the project from it as COCO or YOLO, with images"
 _EXPORT = "export the project from it as COCO, Pascal VOC or YOLO"

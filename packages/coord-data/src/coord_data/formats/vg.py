@@ -14,9 +14,9 @@ from typing import Any
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import kept, with_fields
-from coord_data.image_paths import Found, ImageIndex, find_root
-from coord_data.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, check, image_size, number
-from coord_data.source import Source
+from coord_data.looking.image_paths import Found, ImageIndex, find_root
+from coord_data.sources.raw import BAD_SIZE, RawImage, RawObject, Reading, as_json, as_list, check, image_size, number
+from coord_data.sources.source import Source
 
 _SAMPLED_RECORDS = 100
 _SIDES = (("x", "x"), ("y", "y"), ("w", "width"), ("h", "height"))

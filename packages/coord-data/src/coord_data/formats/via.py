@@ -26,9 +26,9 @@ from typing import Any
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
-from coord_data.image_paths import Found, ImageIndex, find_root
-from coord_data.raw import RawImage, RawObject, Reading, around, as_list, check, number
-from coord_data.source import Source
+from coord_data.looking.image_paths import Found, ImageIndex, find_root
+from coord_data.sources.raw import RawImage, RawObject, Reading, around, as_list, check, number
+from coord_data.sources.source import Source
 
 _LABELS = ("label", "class", "name", "type", "category", "object")
 _PROJECT = "_via_img_metadata"

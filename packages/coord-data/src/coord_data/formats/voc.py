@@ -36,9 +36,9 @@ from coord_codec.fields import DELETED, is_deleted, rotated_corners
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import ROTATED, with_fields
-from coord_data.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
-from coord_data.raw import RawImage, RawObject, Reading, around, image_size, number
-from coord_data.source import Source
+from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
+from coord_data.sources.raw import RawImage, RawObject, Reading, around, image_size, number
+from coord_data.sources.source import Source
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")
 _ANNOTATIONS = ("Annotations", "annotations")

@@ -9,7 +9,8 @@ import numpy as np
 
 from coord_codec import Instance
 from coord_codec.counts import counted
-from coord_data.alike import (
+from coord_data.finding import Finding, Severity, by_share
+from coord_data.looking.alike import (
     Pairs,
     alike_images,
     boxes_by_image,
@@ -18,7 +19,6 @@ from coord_data.alike import (
     records_of,
     same_boxes_of,
 )
-from coord_data.finding import Finding, Severity, by_share
 from coord_data.looking.looks import Looks
 
 _LISTED = 10_000

@@ -11,24 +11,24 @@ import numpy as np
 
 from coord_codec import AnnotationSet, InputError, Instance
 from coord_codec.counts import counted
-from coord_codec.html import fragment, notes, table
+from coord_codec.pages import fragment, notes, table
 from coord_data.finding import Finding, most_severe_first
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.yolo import HeldOut
-from coord_data.image_file import ImageFolder
-from coord_data.image_set import ImageSet, gather_evidence
 from coord_data.inspection import duplicates, names, records
 from coord_data.inspection.numbers.edges import SIGNIFICANT, EdgeMaps, Sample
 from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
 from coord_data.inspection.numbers.without_pixels import findings_without_pixels
 from coord_data.inspection.turned import examine_turned
+from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.looks import Looks
-from coord_data.raw_boxes import RawBoxes
+from coord_data.reading.image_set import ImageSet, gather_evidence
+from coord_data.reading.rules import ReadingRules
 from coord_data.records import Records
 from coord_data.remote import local_path
-from coord_data.rules import ReadingRules
-from coord_data.source import Source
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.source import Source
 
 Data = Path | Source | ImageSet | Evidence
 """A data set to examine: its annotations, or what has been read of it."""

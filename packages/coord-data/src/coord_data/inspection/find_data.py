@@ -10,8 +10,8 @@ from coord_codec import InputError
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.yolo import held_out
 from coord_data.inspection.examine import Examination, evidence_of, examination_of
-from coord_data.rules import ReadingRules
-from coord_data.source import Source
+from coord_data.reading.rules import ReadingRules
+from coord_data.sources.source import Source
 
 _LOG = logging.getLogger(__name__)
 TRAIN, HELDOUT = "train.jsonl", "val.jsonl"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_data.finding import Finding, by_share
-from coord_data.raw_boxes import RawBoxes
+from coord_data.sources.raw_boxes import RawBoxes
 
 _FREQUENT = 20
 """How many times as frequent a name must be as another one, for that to be a typing error of it."""

@@ -15,7 +15,8 @@ from PIL import Image
 from coord_codec import CoordGrid, Instance
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import (
+from coord_codec.images import ImageError, data_url, decode_image
+from coord_codec.pages import (
     Card,
     Drawn,
     columns,
@@ -30,10 +31,9 @@ from coord_codec.html import (
     table,
     tiles,
 )
-from coord_codec.images import ImageError, data_url, decode_image
-from coord_data.alike import records_of
 from coord_data.finding import Finding
 from coord_data.inspection.examine import Examination
+from coord_data.looking.alike import records_of
 
 Named = tuple[str, tuple[float, ...]]
 """A description and its corners in [0, 1]."""

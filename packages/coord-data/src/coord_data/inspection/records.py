@@ -13,11 +13,11 @@ from coord_codec import AnnotationSet
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
-from coord_data.image_file import MISSING, where_it_is
 from coord_data.inspection.numbers.geometry import shuffled
+from coord_data.looking.image_file import MISSING, where_it_is
 from coord_data.looking.looks import Looks
-from coord_data.raw_boxes import RawBoxes
 from coord_data.records import Records
+from coord_data.sources.raw_boxes import RawBoxes
 
 USUAL_CROWDS = 0.1
 """Share of crowd regions that is no finding."""

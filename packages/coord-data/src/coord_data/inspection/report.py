@@ -9,10 +9,10 @@ from pathlib import Path
 
 from coord_codec import RunError
 from coord_codec.counts import counted
-from coord_data.classes import absent_classes, class_categories
 from coord_data.finding import Finding, write_findings
 from coord_data.inspection.examine import Examination
 from coord_data.inspection.page import Page, write_page
+from coord_data.reading.classes import absent_classes, class_categories
 
 _LOG = logging.getLogger(__name__)
 

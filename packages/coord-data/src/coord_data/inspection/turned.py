@@ -12,7 +12,7 @@ from coord_data.finding import Finding
 from coord_data.inspection.numbers.edges import EdgeMaps, z_value
 from coord_data.looking.look import look_at
 from coord_data.looking.looks import Looks
-from coord_data.raw_boxes import RawBoxes
+from coord_data.sources.raw_boxes import RawBoxes
 
 _COMPARED = 60  # images at most
 _CLEAR = 2.0  # z over boxes from which the best of three orientations counts

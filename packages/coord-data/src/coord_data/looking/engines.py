@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from coord_codec import InputError, RunError
-from coord_data.processes import in_processes
+from coord_data.looking.processes import in_processes
 
 Engine = Literal["local", "ray"]
 _Job = TypeVar("_Job")

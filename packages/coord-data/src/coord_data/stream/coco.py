@@ -23,10 +23,10 @@ from coord_codec.coco.reader import CocoReader, numbered
 from coord_codec.coco.tables import LISTS
 from coord_codec.geometry import geometry_of
 from coord_codec.records import UNCERTAIN
-from coord_data.image_paths import found_here
-from coord_data.object_rules import ObjectRules
+from coord_data.looking.image_paths import found_here
 from coord_data.records import batch_of_columns
-from coord_data.source import Source
+from coord_data.sources.object_rules import ObjectRules
+from coord_data.sources.source import Source
 from coord_data.stream.lines import PART
 
 

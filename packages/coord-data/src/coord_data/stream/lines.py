@@ -15,9 +15,9 @@ from coord_codec import BoxTable, Category, Problem
 from coord_codec.annotations import records_in, valid_instances
 from coord_codec.coco.tables import categories_named
 from coord_codec.geometry import geometry_of
-from coord_data.object_rules import ObjectRules
 from coord_data.records import batch_of
-from coord_data.source import Source
+from coord_data.sources.object_rules import ObjectRules
+from coord_data.sources.source import Source
 
 PART = 128
 """Number of images that are examined before training; faults of all boxes can be detected with 30 or more."""

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coord_codec.exit_codes import exit_codes
+from coord_codec.commands.exit_codes import exit_codes
+from coord_codec.commands.plugins import import_plugins
 from coord_codec.files import InputError, write_text
-from coord_codec.plugins import import_plugins
 from coord_eval.cli import options
 from coord_eval.cli.improve import EXAMPLES_OF_CALIBRATE, EXAMPLES_OF_FUSE, calibrate, fuse
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse

@@ -15,7 +15,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.counts import counted, fixed
 from coord_codec.files import write_text
-from coord_codec.html import fragment, notes, table
+from coord_codec.pages import fragment, notes, table
 from coord_eval.diagnosis.answers import NEAR_ZERO, learnt_nothing
 from coord_eval.evaluation import Evaluation, join_lines
 from coord_eval.metrics.draws import CONFIDENCE, half_width, interval

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from coord_codec.counts import counted, fixed
-from coord_codec.html import columns, fate_legend, figure, notes, page, safe, section, table
+from coord_codec.pages import columns, fate_legend, figure, notes, page, safe, section, table
 from coord_eval.comparison.compare import Comparison, with_seeds
 from coord_eval.metrics.metric_table import figure_of
 from coord_eval.page_options import ImageRoot

@@ -16,8 +16,8 @@ from coord_codec import AnnotationSet, Geometry, InputError, Instance, Shape, ge
 from coord_codec.arguments import expect
 from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
 from coord_codec.coco.reader import NOT_AROUND, is_larger
+from coord_codec.commands.foreign import ADVICE, tool_of
 from coord_codec.counts import counted
-from coord_codec.foreign import ADVICE, tool_of
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image, is_by_position
 from coord_eval.intake.results import plain_record

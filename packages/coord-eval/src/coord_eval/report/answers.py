@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from coord_codec.html import coloured_text
+from coord_codec.pages import coloured_text
 from coord_eval.parse.answer import DROP_REASONS, REPAIRS, Answer
 
 _FATES = {"desc": "description", "coord": "coordinate", "repaired": "repaired", "dropped": "dropped"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coord_codec.html import figure, safe
+from coord_codec.pages import figure, safe
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.images import f1_of_images
 from coord_eval.report.overlay import label_colours, overlay, shown_name

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from coord_codec.counts import counted
-from coord_codec.html import safe, scrolled, table
+from coord_codec.pages import safe, scrolled, table
 from coord_eval.metrics.errors import BACKGROUND, UNKNOWN, confused_name, confused_pairs
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import numpy as np
 
 from coord_codec.counts import counted
-from coord_codec.html import safe
+from coord_codec.pages import safe
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 
 if TYPE_CHECKING:

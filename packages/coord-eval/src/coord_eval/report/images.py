@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coord_codec.html import Card, fate_legend, gallery, notes
+from coord_codec.pages import Card, fate_legend, gallery, notes
 from coord_eval.match.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec.counts import counted, fixed
-from coord_codec.html import PALETTE, figure, number, safe, table
+from coord_codec.pages import PALETTE, figure, number, safe, table
 from coord_eval.intake.ranking import SCORE_SOURCES
 from coord_eval.metrics.errors import ERROR_KINDS
 from coord_eval.metrics.thresholds import threshold_curve

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from coord_codec.html import number
+from coord_codec.pages import number
 from coord_eval.report.metric_html import flat
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from coord_codec import geometry_of
-from coord_codec.html import Drawn, image_svg, label_key, label_slots
-from coord_codec.html.boxes import MAX_SIDE, Fate
+from coord_codec.pages import Drawn, image_svg, label_key, label_slots
+from coord_codec.pages.boxes import MAX_SIDE, Fate
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import Scored
 from coord_eval.page_options import ImageRoot

@@ -12,7 +12,7 @@ import numpy as np
 from coord_codec import geometry_of
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.html import columns, fragment, notes, number, page, safe, section, table, tiles
+from coord_codec.pages import columns, fragment, notes, number, page, safe, section, table, tiles
 from coord_eval.evaluation import Evaluation
 from coord_eval.metrics.errors import classify_errors
 from coord_eval.metrics.metric_table import METRICS, figure_of, headline

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec.html import PALETTE, printable, safe
+from coord_codec.pages import PALETTE, printable, safe
 
 _DASHES = {"-": "", "--": "6 3", ":": "1.5 3", "-.": "7 3 1.5 3"}
 """Strokes and gaps of line styles, the next one for each round of the palette."""

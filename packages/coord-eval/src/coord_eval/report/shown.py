@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from coord_codec.html import number
+from coord_codec.pages import number
 from coord_eval.evaluation import Evaluation
 from coord_eval.metrics.metric_table import METRICS
 from coord_eval.report import metric_html as html

@@ -15,7 +15,7 @@ import numpy as np
 
 from coord_data.inspection.numbers.best_size import in_best_size
 from coord_data.inspection.numbers.edges import Sample, is_inside, z_value
-from coord_data.read_as import inflate
+from coord_data.sources.read_as import inflate
 
 _COMPARED = 300  # boxes at most
 _FAR, _EVERY = 2.0, 0.25  # displacements up to this many sides of a box, and their distance

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from coord_data.inspection.numbers.edges import Sample
-from coord_data.read_as import inflate
+from coord_data.sources.read_as import inflate
 
 _TRIED_SIZES = (1.0, 0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
 

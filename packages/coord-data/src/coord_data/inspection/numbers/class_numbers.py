@@ -6,7 +6,7 @@ import json
 
 from coord_codec.counts import counted
 from coord_data.finding import Finding
-from coord_data.raw_boxes import ClassNumbers
+from coord_data.sources.raw_boxes import ClassNumbers
 
 _LISTED = 12
 """Number of classes up to which the corrected list of names is printed in full."""

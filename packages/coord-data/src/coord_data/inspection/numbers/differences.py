@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from coord_codec.layouts import FIELDS, LAYOUTS
 from coord_data.inspection.numbers.meaning import TURNED, Meaning, Shift
-from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import ReadAs
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.read_as import ReadAs
 
 _HOLDERS = {
     "coco": "COCO JSON has",

@@ -34,8 +34,8 @@ from coord_data.inspection.numbers.meaning import (
 from coord_data.inspection.numbers.offsets import KINDS
 from coord_data.inspection.numbers.scan import SCAN_SIGNIFICANT, find_copy, find_shift, read_as_copy
 from coord_data.inspection.numbers.shuffle import Placed
-from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import INPUTS, Copy
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.read_as import INPUTS, Copy
 
 IMPOSSIBLE = 0.7
 """Share of boxes inside their images below which the range of the numbers alone may decide."""

@@ -20,8 +20,8 @@ from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_data.inspection.numbers.offsets import Offset, find_offsets
 from coord_data.inspection.numbers.shuffle import find_pairs
 from coord_data.inspection.numbers.trial import boxes_lost, kept_inside
-from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import Change, ReadAs
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.read_as import Change, ReadAs
 
 ENOUGH = 30
 """Number of images from which correct boxes fit the pixels clearly, unless the boxes are loose."""

@@ -14,8 +14,8 @@ import numpy as np
 from coord_codec.layouts import LAYOUTS, TURNS
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, is_inside_along, z_value
 from coord_data.inspection.numbers.offsets import TIGHTNESS, Kind, find_offset
-from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import Change, Copy, ReadAs
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.read_as import Change, Copy, ReadAs
 
 PLAUSIBLE = 0.95
 """Share of boxes that must lie inside their images under the declared meaning; a few bad records are common."""

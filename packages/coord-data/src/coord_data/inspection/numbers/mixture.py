@@ -15,8 +15,8 @@ from coord_data.inspection.numbers.differences import command, differences, read
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
 from coord_data.inspection.numbers.find_meaning import boxes_as, declared_meaning, find_meaning
 from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning
-from coord_data.raw_boxes import RawBoxes, as_centres
-from coord_data.read_as import ReadAs
+from coord_data.sources.raw_boxes import RawBoxes, as_centres
+from coord_data.sources.read_as import ReadAs
 
 _ALL = 0.95
 """Share of the images from which the whole set counts as in another unit, which `meaning` detects."""

@@ -16,7 +16,7 @@ import numpy as np
 from coord_data.inspection.numbers.background import Background, gain_beside
 from coord_data.inspection.numbers.best_size import best_onset, finite_mean, in_best_size
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
-from coord_data.read_as import inflate
+from coord_data.sources.read_as import inflate
 
 _SIGNIFICANT = 3.5  # z from which a gain counts; about a hundred small moves are tried
 _AS_GOOD = 2.0  # z of the difference below which a smaller move fits equally well

@@ -30,8 +30,8 @@ from coord_data.inspection.numbers.meaning import (
     read_corners,
     turned,
 )
-from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import KINDS, OF_ONE_SIZE, Copy, Kind, inflate
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.read_as import KINDS, OF_ONE_SIZE, Copy, Kind, inflate
 
 SCAN_SIGNIFICANT = 4.0
 """z from which the best of hundreds of candidates counts: one of them reaches 3 by chance."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from coord_codec.layouts import TURNS
 from coord_data.inspection.numbers.edges import Sample, is_inside
-from coord_data.raw_boxes import IN_A_ROW
+from coord_data.sources.raw_boxes import IN_A_ROW
 
 _BOXES = 20  # of an image at most
 _CONTROLS = 20  # random moves that estimate the fit by chance

@@ -10,8 +10,8 @@ from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.counts import counted
 from coord_data.inspection.numbers.edges import is_inside
 from coord_data.inspection.numbers.offsets import Offset
-from coord_data.raw_boxes import RawBoxes
-from coord_data.read_as import ReadAs
+from coord_data.sources.raw_boxes import RawBoxes
+from coord_data.sources.read_as import ReadAs
 
 _NEAR = 0.01
 """Change of a step, as a fraction of the image, up to which boxes that stay inside matter more than the best fit."""

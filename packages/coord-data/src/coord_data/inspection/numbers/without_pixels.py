@@ -28,8 +28,8 @@ def findings_without_pixels(evidence: Evidence) -> list[Finding]:
 
     Example:
         >>> import json, pathlib, tempfile
-        >>> from coord_data.reading import read_by
-        >>> from coord_data.rules import ReadingRules
+        >>> from coord_data.reading.read import read_by
+        >>> from coord_data.reading.rules import ReadingRules
         >>> file = pathlib.Path(tempfile.mkdtemp()) / "a.json"
         >>> images = [{"id": 1, "file_name": "a.jpg", "width": 64, "height": 48}]
         >>> boxes = [{"image_id": 1, "category_id": 2, "bbox": [8, 8, 16, 16]}]

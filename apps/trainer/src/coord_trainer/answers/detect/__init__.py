@@ -1,0 +1,1 @@
+"""`predict` and the detector in Python: images in, boxes and pages out."""

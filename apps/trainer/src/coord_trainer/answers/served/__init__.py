@@ -1,0 +1,1 @@
+"""Servers that answer in place of a model in this process."""

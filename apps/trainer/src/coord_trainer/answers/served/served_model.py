@@ -1,0 +1,112 @@
+"""Sets up the client of a served model: prompt and limits of its folder, if it has one, and the grammar of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from coord_codec import InputError
+from coord_trainer.answers.answering_model import AnsweringModel
+from coord_trainer.answers.served.endpoint import EndpointEngine, check_key, checked_url
+from coord_trainer.checkpoints import locate_model
+from coord_trainer.config.run_config import RunConfig
+from coord_trainer.console import say
+from coord_trainer.model.card import CARD_FILE, as_trained, read_card, system_text
+from coord_trainer.model.prompt import prompt_settings, read_chat_template
+from coord_trainer.views.registry import check_views
+
+
+def open_served(
+    urls: Sequence[str],
+    name: str,
+    model: Path | None,
+    config: RunConfig,
+    labels: Sequence[str] = (),
+    names: Sequence[str] = (),
+    *,
+    grammar: str | None = None,
+    concurrency: int = 8,
+    timeout: float = 300.0,
+    calibrated: bool = True,
+) -> AnsweringModel:
+    """Return the client of servers of a model.
+
+    Args:
+        urls: of the servers' API
+        name: what each server calls the model
+        model: the folder of the model; None if it is not here
+        config: settings of the answers; those that are not set are taken from the model's card
+        labels: the only labels allowed in answers; none for no limit
+        names: labels of the images
+        grammar: `vllm` or `sglang`, whose request fields for a grammar are used; None for no grammar
+        concurrency: number of concurrent requests to all servers together
+        timeout: seconds that one request may take
+        calibrated: whether scores are those of the calibration that the model has, if any
+
+    Raises:
+        InputError: if a URL, the folder or settings are invalid
+    """
+    urls = tuple(dict.fromkeys(map(checked_url, urls)))
+    check_key()
+    folder = locate_model(model) if model is not None else None
+    card = read_card(folder) if folder is not None else None
+    resolved = config if folder is None else as_trained(config, folder)
+    if card is None:
+        say(f"no {CARD_FILE} of the served model: prompt, markers and limits are the configuration's, unchecked")
+    template_settings = card.chat_template_kwargs if card is not None else {}
+    template_settings = template_settings or (prompt_settings(read_chat_template(folder)) if folder is not None else {})
+    data = resolved.data
+    decoding = config.evaluation.decoding[0]
+    if "decoding" in config.evaluation.model_fields_set and decoding.grammar != "none":
+        raise InputError(
+            f"evaluation.decoding.grammar is {decoding.grammar}, which decodes under a grammar in this process; a "
+            "server decodes under one with --grammar, and evaluation.decoding.boxes says how its boxes are computed"
+        )
+    engine = EndpointEngine(
+        urls,
+        name,
+        data.prompt,
+        card.system if card is not None else system_text(resolved),
+        data.markers if data.style == "markers" else None,
+        resolved.evaluation.max_new_tokens or _max_new_tokens(resolved, folder, labels),
+        concurrency,
+        timeout,
+        constraint=_constraint(grammar, resolved, folder, labels),
+        chat_template_kwargs=template_settings,
+    )
+    names = tuple(names) or (card.names if card is not None else ())
+    served = AnsweringModel(engine, resolved, frozenset(labels), names=names, folder=folder)
+    if folder is not None and calibrated:
+        return served.calibrated_as(folder)
+    check_views(resolved.evaluation.views, served.finish.question)
+    return served
+
+
+def _max_new_tokens(config: RunConfig, folder: Path | None, labels: Sequence[str]) -> int:
+    """Return the length limit of an answer, computed with the tokenizer if the folder has one."""
+    from coord_trainer.answers.grammar.served import read_tokenizer
+    from coord_trainer.answers.token_limit import token_limit, token_limit_without_tokenizer
+
+    try:
+        tokenizer = read_tokenizer(folder) if folder is not None else None
+    except InputError:  # the folder of an adapter may have no tokenizer
+        tokenizer = None
+    if tokenizer is None:
+        return token_limit_without_tokenizer(config)
+    return token_limit(config, tokenizer, labels, of_run=False)
+
+
+def _constraint(grammar: str | None, config: RunConfig, folder: Path | None, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the request fields that make a server decode under the grammar (see docs/guides/gpu.md)."""
+    if grammar is None:
+        if labels:
+            raise InputError("--label: a server restricts labels by a grammar; name the kind of server with --grammar")
+        return {}
+    if folder is None:
+        raise InputError("--grammar: the grammar needs the token ids of the served model; give its folder as MODEL")
+    from coord_trainer.answers.grammar.served import SERVERS, answer_form
+
+    if grammar not in SERVERS:
+        raise InputError(f"grammar: expected one of {', '.join(SERVERS)}, found {grammar!r}")
+    return SERVERS[grammar](answer_form(folder, config, labels))

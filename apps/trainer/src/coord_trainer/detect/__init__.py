@@ -1,1 +1,0 @@
-"""Detects objects with a model or a server: boxes in pixels, in Python or in an output folder that can be resumed."""

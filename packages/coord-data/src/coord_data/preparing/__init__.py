@@ -1,0 +1,1 @@
+"""`prepare`: which images are written, and where."""

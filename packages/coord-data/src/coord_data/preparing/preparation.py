@@ -1,0 +1,279 @@
+"""`prepare`: converts annotations of any format to instance JSONL, problems.jsonl and a summary, split by image."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+
+from coord_codec import InputError, Instance, Problem
+from coord_codec.arguments import expect
+from coord_codec.counts import counted, counted_note
+from coord_codec.files import atomic_write, write_text
+from coord_codec.records import phrase_of
+from coord_data.formats.coco import SUMMARY
+from coord_data.formats.registry import open_source
+from coord_data.inspection.numbers.without_pixels import REREAD, findings_without_pixels
+from coord_data.looking.image_file import ImageFolder
+from coord_data.looking.image_paths import image_files, is_hidden
+from coord_data.looking.looks import Looks, merge
+from coord_data.preparing.output_folder import output_folder
+from coord_data.preparing.selection import DropDuplicates, Dropped, drawn, split_by_content, without_duplicates
+from coord_data.reading.image_set import ImageSet, load_annotated
+from coord_data.reading.rules import ReadingRules
+from coord_data.records import Records
+from coord_data.sources.source import Source
+
+_LOG = logging.getLogger(__name__)
+_SHOWN = 5
+
+
+def prepare(
+    sources: Sequence[Path | Source],
+    out: Path,
+    data: ReadingRules,
+    split: float | None = None,
+    *,
+    drop_duplicates: DropDuplicates | None = None,
+    join_boxes: bool = False,
+    count: int | None = None,
+    seed: int = 0,
+) -> None:
+    """Write the usable records of `sources`, with image paths relative to the written files.
+
+    Args:
+        sources: files or folders of annotations, or what `open_source` returned for them; the last one may be the
+            folder of their images
+        out: a new folder, or a new file if its name ends in .jsonl
+        data: `images`, `format`, `on_bad_box`, `allow_outside`, `read_as` and `strict`
+        split: share of the images that go to val.jsonl, chosen by a hash of their content
+        drop_duplicates: keep the first of equal files, or also of copies; all images if None
+        join_boxes: give the image that is kept the objects that only its copies have
+        count: number of images that are drawn from those that are left, in their order; all if None
+        seed: decides which images are drawn
+
+    Raises:
+        InputError: the annotations are invalid or have no box, (`strict`) any record is invalid, or there are fewer
+            images than `count`.
+        RunError: `out` cannot be written.
+    """
+    expect("sources", sources, Sequence)
+    for i, source in enumerate(sources):
+        expect(f"sources[{i}]", source, Path, Source)
+    expect("out", out, Path)
+    expect("data", data, ReadingRules)
+    single = out.suffix == ".jsonl"
+    folder = (out.parent if single else out).resolve()
+    if single and split is not None:
+        raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
+    if join_boxes and drop_duplicates is None:
+        raise InputError("--join-boxes joins those of duplicates that are left out; add --drop-duplicates exact")
+    sets = [
+        load_annotated(path, data.model_copy(update={"images": images}), name=str(_named_path(path)))
+        for path, images in _images_of(sources, data.images)
+    ]
+    faults = [problem for loaded in sets for problem in loaded.problems]
+    facts = _facts(sets, folder, faults)
+    if data.read_as is not None:
+        facts[REREAD] = str(data.read_as)
+    records = _records(sets, folder)
+    instances: Sequence[Instance] = records
+    if not records.class_counts and not any(map(phrase_of, records)):  # phrases may have no answer
+        reason = _why_empty(sets, instances, faults)
+        images = f"{counted(len(instances), 'image')} of {', '.join(loaded.name for loaded in sets)}"
+        raise InputError(f"{images}: expected boxes, found none; {reason}")
+    names, looks = ([], Looks.of(())) if split is None and drop_duplicates is None else _looks(sets, records)
+    dropped: list[Dropped] = []
+    near: list[dict[str, object]] = []
+    if drop_duplicates is not None:
+        instances, dropped = without_duplicates(instances, names, looks, drop_duplicates, join=join_boxes)
+        facts["dropped_duplicates"] = [asdict(row) for row in dropped]
+    if count is not None:
+        instances, facts["drawn"] = drawn(instances, count, seed), {"count": count, "seed": seed}
+    parts: Mapping[str, Sequence[Instance]] = {out.name if single else "instances.jsonl": instances}
+    if split is not None:
+        left = {instance.image for instance in instances}
+        places = [i for i, name in enumerate(names) if name in left]
+        chosen = [names[i] for i in places]
+        parts, near = split_by_content(instances, chosen, looks.take(np.array(places, np.int64)), split)
+        facts["near_duplicates"] = near
+    written = {name: Records.of(part) for name, part in parts.items()}
+    _write(out, written, facts, [*faults, *(row.problem for row in dropped)])
+    _report(out, written, facts, near, faults)
+    if drop_duplicates is not None:
+        line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
+        if dropped:
+            line += f", for example {dropped[0].image}, as {dropped[0].kept} is kept"
+        if other := sum(not row.same_boxes for row in dropped):
+            fate = "joined" if join_boxes else "lost; --join-boxes keeps them"
+            line += f"; {other} of them had other boxes, which are {fate}"
+        _LOG.info(line)
+    if data.allow_outside:
+        _LOG.info("images may lie outside their folder: allow that wherever this is read (--allow-outside)")
+
+
+def written_to(out: Path) -> tuple[Path, ...]:
+    """Return the paths that `prepare` writes: a folder, or a file and the files beside it.
+
+    Example:
+        >>> [path.name for path in written_to(Path("a.jsonl"))]
+        ['a.jsonl', 'a.summary.json', 'a.problems.jsonl']
+    """
+    return (out, out.with_suffix(SUMMARY), _problems_of(out)) if out.suffix == ".jsonl" else (out,)
+
+
+def _problems_of(out: Path) -> Path:
+    return out.with_name(f"{out.stem}.problems.jsonl") if out.suffix == ".jsonl" else out / "problems.jsonl"
+
+
+def _images_of(sources: Sequence[Path | Source], images: Path | None) -> list[tuple[Path | Source, Path | None]]:
+    """Return the annotations with their image folders; the last source may be the image folder of all others."""
+    paths = [_named_path(source) for source in sources]
+    if missing := next((path for path in paths[1:] if not path.exists()), None):
+        raise InputError(f"{missing}: expected annotations, or a folder of images, found nothing there; check the path")
+    *others, last = paths
+    if images is None and others and last.is_dir():
+        contains_images = [path.is_dir() and last.resolve().is_relative_to(path.resolve()) for path in others]
+        if others[0].is_dir() and any(contains_images):
+            return [
+                (source, last if contains else None)
+                for source, contains in zip(sources[:-1], contains_images, strict=True)
+            ]
+        if not others[0].is_dir() or _is_of_images(last, others[0]):
+            return [(source, last) for source in sources[:-1]]
+    return [(source, images) for source in sources]
+
+
+def _why_empty(sets: Sequence[ImageSet], instances: Sequence[Instance], faults: Sequence[Problem]) -> str:
+    """Return why no image has a box."""
+    if faults:
+        return f"the first problem: {faults[0]}"
+    objects = [item for instance in instances for item in instance.objects]
+    if objects:
+        is_or_are = (
+            "the only object is a crowd region" if len(objects) == 1 else f"all {len(objects)} objects are crowds"
+        )
+        return (
+            f"{is_or_are} (iscrowd), which no model is trained on; some tools write an object with a hole so: set "
+            "iscrowd to 0 where it is one object"
+        )
+    notes = [counted_note(count, note) for loaded in sets for note, count in loaded.annotations.notes.items()]
+    return "; ".join(notes) or "check that these are the files with the labels"
+
+
+def _named_path(source: Path | Source) -> Path:
+    """Return the path that the user named."""
+    return source.named if isinstance(source, Source) else source
+
+
+def _is_of_images(folder: Path, annotations: Path) -> bool:
+    """Return whether a folder has no annotations, or only images while the annotations' folder has none."""
+    try:
+        open_source(folder)
+    except InputError:
+        return True
+    files = [path for path in folder.rglob("*") if path.is_file() and not is_hidden(path, folder)]
+    return len(image_files(folder)) == len(files) and not image_files(annotations)
+
+
+def _records(sets: Sequence[ImageSet], folder: Path) -> Records:
+    """Return the records with paths relative to `folder`; all image ids are left out if sources share any."""
+    parts = [Records.of(loaded.instances) for loaded in sets]
+    ids = Counter(image_id for part in parts for image_id in part.image_id_texts if image_id is not None)
+    shared = any(count > 1 for count in ids.values())
+    if shared:
+        _LOG.info("several sources share image ids: all image ids are left out")
+    moved = []
+    for loaded, part in zip(sets, parts, strict=True):
+        root = os.path.relpath(loaded.root.resolve(), folder)
+        names = [os.path.normpath(os.path.join(root, name)) for name in part.names]  # noqa: PTH118 - of a million names
+        moved.append(part.renamed([PurePath(name).as_posix() for name in names], with_ids=not shared))
+    return Records.joined(moved)
+
+
+def _looks(sets: Sequence[ImageSet], records: Records) -> tuple[list[str], Looks]:
+    """Return the path of each image once, as the written records have it, and what a look at each image told."""
+    parts, first = list[Looks](), 0
+    for loaded in sets:
+        folder = ImageFolder(loaded.root) if loaded.evidence is None else loaded.evidence.folder
+        looks = folder.look_at_all(Records.of(loaded.instances).names, label=f"{loaded.name} images")
+        parts.append(looks.numbered(np.arange(first, first + len(looks))))
+        first += len(looks)
+    first_place: dict[str, int] = {}
+    for i, name in enumerate(records.names):
+        first_place.setdefault(name, i)
+    return list(first_place), merge(parts).take(np.array(list(first_place.values()), np.int64))
+
+
+def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) -> dict[str, Any]:
+    """Return what the summary says of the sources."""
+    return {
+        "images": os.path.relpath(os.path.commonpath([(s.base or s.root).resolve() for s in sets]), folder),
+        "sources": [{"path": loaded.name, "digest": loaded.digest} for loaded in sets],
+        "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
+        "told": [*(line for loaded in sets for line in loaded.notes), *_note_shared(sets), *_findings(sets)],
+        "problems": len(faults),
+    }
+
+
+def _findings(sets: Sequence[ImageSet]) -> list[str]:
+    """Return what the inspection finds of the annotations alone; those of many images are only inspected."""
+    known = (loaded.evidence for loaded in sets if loaded.evidence is not None)
+    return [str(finding) for evidence in known for finding in findings_without_pixels(evidence)]
+
+
+def _note_shared(sets: Sequence[ImageSet]) -> list[str]:
+    """Return a note if images occur in several sources, and so in several records."""
+    roots = [(loaded.root.resolve(), Records.of(loaded.instances).names) for loaded in sets if len(sets) > 1]
+    places = [sorted({os.path.normpath(root / name) for name in names}) for root, names in roots]
+    shared = [path for path, count in Counter(chain(*places)).items() if count > 1]
+    images = counted(len(shared), "image has", "images have")
+    return [f"{images} a record in each of several sources, such as {shared[0]}"] if shared else []
+
+
+def _write(out: Path, parts: Mapping[str, Records], facts: Mapping[str, object], left_out: Sequence[Problem]) -> None:
+    """Write the records of each part with a summary, and the problems."""
+    single = out.suffix == ".jsonl"
+    with output_folder(out, single) as output:
+        for name, part in parts.items():
+            with atomic_write(output / name) as file:
+                file.writelines(f"{line}\n" for line in part.lines())
+            classes = part.class_counts
+            counts = {"records": len(part), "boxes": classes.total(), "classes": dict(classes.most_common())}
+            summary = json.dumps({**counts, **facts}, indent=2, ensure_ascii=False)
+            write_text((output / name).with_suffix(SUMMARY), summary + "\n")
+        if left_out or not single:
+            lines = "".join(json.dumps(asdict(problem)) + "\n" for problem in left_out)
+            write_text(output / _problems_of(out).name, lines)
+
+
+def _report(
+    out: Path,
+    parts: Mapping[str, Records],
+    facts: Mapping[str, Any],
+    near: Sequence[Mapping[str, object]],
+    faults: Sequence[Problem],
+) -> None:
+    """Say what was written, and what was noted on the way."""
+    for name, part in parts.items():
+        boxes = counted(int(part.target_counts.sum()), "box", "boxes")
+        _LOG.info(f"{counted(len(part), 'record')}, {boxes} in {out if out.suffix == '.jsonl' else out / name}")
+    for line in (*facts["told"], *(counted_note(count, reason) for reason, count in facts["notes"].items())):
+        _LOG.info(line)
+    if near:
+        _LOG.info(
+            f"{counted(len(near), 'image of val looks', 'images of val look')} like one of train, for example "
+            f"{near[0]['val']} and {near[0]['train']}"
+        )
+    for problem in faults[:_SHOWN]:
+        _LOG.info(f"left out: {problem}")
+    if len(faults) > _SHOWN:
+        _LOG.info(f"{len(faults)} problems in all, see {_problems_of(out)}")

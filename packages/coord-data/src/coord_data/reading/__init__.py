@@ -1,0 +1,1 @@
+"""How annotations are read: the rules, the classes, and the checked set of images that comes out."""

@@ -1,0 +1,150 @@
+"""Keeps the checked records of instance and COCO files with many images, as Arrow files named by their digest.
+
+The cache lies in `$XDG_CACHE_HOME/coordexp` (`~/.cache/coordexp`); its files may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from itertools import tee
+from pathlib import Path
+
+import pyarrow as pa
+from filelock import FileLock
+from tqdm import tqdm
+
+from coord_codec import AnnotationSet, Category, InputError, Problem
+from coord_codec.annotations import used_in_training
+from coord_codec.files import read_json, write_text
+from coord_data.formats.coco import records_of
+from coord_data.looking.engines import run_jobs
+from coord_data.looking.image_file import ImageFolder, look_inside, problem_of
+from coord_data.reading.classes import OTHER
+from coord_data.reading.rules import ReadingRules
+from coord_data.records import Records, images_of_batch, of_classes, write_records
+from coord_data.sources.object_rules import ObjectRules
+from coord_data.sources.source import Source
+from coord_data.stream.coco import CocoRecords
+from coord_data.stream.lines import LineRecords
+
+_LOG = logging.getLogger(__name__)
+_PIECE = 512
+"""Number of images that a process checks at a time."""
+
+_VERSION = "7"
+"""To be increased with every change of the rules for leaving out records or of the file layout."""
+
+
+def _checked(
+    read: CocoRecords | LineRecords, problems: list[Problem], base: Path | None, rules: ReadingRules, name: str
+) -> Iterator[pa.RecordBatch]:
+    """Check the images by all processes, and yield the records whose image can be used."""
+    check = partial(_check_images, root=read.folder, base=base, max_side_ratio=rules.max_side_ratio)
+    to_check, kept = tee(read.batches(_PIECE))
+    images = (images_of_batch(batch) for batch in to_check)
+    with tqdm(desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
+        for (_, (faults, notes)), batch in zip(run_jobs(check, images), kept, strict=True):
+            bar.update(len(batch))
+            read.notes.update(notes)
+            problems += (fault for fault in faults if fault is not None)
+            usable = batch if not any(faults) else batch.filter(pa.array([fault is None for fault in faults]))
+            if rules.classes is not None:
+                usable, other = of_classes(usable, rules.classes)
+                read.notes[OTHER] += other
+            yield usable
+
+
+def _check_images(
+    images: Sequence[tuple[str, int | None, int | None]], root: Path, base: Path | None, max_side_ratio: float | None
+) -> tuple[list[Problem | None], Counter[str]]:
+    """Return the problem (or None) of each image, given as path, stated width and stated height, and note counts."""
+    notes: Counter[str] = Counter()
+    paths = [root / name for name, _, _ in images]
+    faults = [
+        problem_of(look_inside(path, base, decode=False), path, (width, height), notes, max_side_ratio)
+        for path, (_, width, height) in zip(paths, images, strict=True)
+    ]
+    return faults, notes
+
+
+def kept_records(
+    source: Source, base: Path, rules: ReadingRules, name: str, *, scored: bool
+) -> tuple[AnnotationSet, str, Source]:
+    """Return the records of a file, from the cache if file, settings and images are unchanged.
+
+    The records are mapped into memory. With them come a digest of the file and of names, sizes and times of the images,
+    and an evenly drawn subset of the unchanged records.
+
+    Args:
+        source: the file
+        base: folder that its images must lie in, unless the rules allow others
+        rules: how it is read
+        name: name of the set, for the progress bar
+        scored: whether the tables of a COCO file are asked for, which are not kept, so that it is read anew
+
+    Raises:
+        InputError: the file cannot be read, or the cache cannot be written.
+        RunError: a process that checks images was killed.
+    """
+    root, boxes = rules.images or source.path.parent, None
+    reading = rules.model_dump(mode="json", include=set(ObjectRules.model_fields) - {"images", "strict"})
+    folders = str(root.resolve()), str(base.resolve())
+    sha = hashlib.sha256(json.dumps([_VERSION, source.format, *folders, reading]).encode())
+    with source.open() as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
+    stem = folder / sha.hexdigest()[:24]
+    files = table, summary, part = [stem.with_suffix(suffix) for suffix in (".arrow", ".json", ".part")]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(stem.with_suffix(".lock")):  # if two runs begin together, only one checks
+            kept = all(path.is_file() for path in files) and not (scored and source.format == "coco")
+            if kept and read_json(summary)["images"] == _stamps(root, Records.open(table).names):
+                _LOG.info(f"  using the records that were checked before: {table}")
+            else:
+                _LOG.info(f"{name}: reading {source.path}")
+                for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
+                    leftover.unlink(missing_ok=True)
+                read, problems = records_of(source, rules, ImageFolder(root, decode=False).size), list[Problem]()
+                write_records(table, _checked(read, problems, None if rules.allow_outside else base, rules, name))
+                facts = {
+                    "problems": [asdict(problem) for problem in (*read.problems, *problems)],
+                    "notes": dict(+read.notes),
+                    "categories": read.categories,
+                    "images": _stamps(root, Records.open(table).names),
+                }
+                write_text(summary, json.dumps(facts))
+                write_text(part, read.part())
+                boxes = read.table if scored else None
+    except OSError as error:
+        raise InputError(
+            f"{folder}: the checked records cannot be written ({error.strerror}); set XDG_CACHE_HOME to another folder"
+        ) from None
+    records, facts = Records.open(table), read_json(summary)
+    of_file = tuple(Problem(**row) for row in facts["problems"]), tuple(Category(*row) for row in facts["categories"])
+    if boxes is not None:
+        boxes = used_in_training(boxes, records.image_ids)
+    digest = hashlib.sha256((sha.hexdigest() + facts["images"]).encode()).hexdigest()[:16]
+    annotations = AnnotationSet(records, *of_file, facts["notes"], root, boxes)
+    return annotations, digest, Source(part, format=source.format)
+
+
+def _stamps(root: Path, names: Iterable[str]) -> str:
+    """Return a hash of names, sizes and modification times of images; a missing image counts as size -1."""
+    sha, folder = hashlib.sha256(), str(root)
+    for name in names:
+        stamp = -1, -1
+        with suppress(OSError):
+            stat = os.stat(f"{folder}/{name}")  # noqa: PTH116 - a Path for each of a million names takes seconds
+            stamp = stat.st_size, stat.st_mtime_ns
+        sha.update(f"{name} {stamp}\n".encode())
+    return sha.hexdigest()
