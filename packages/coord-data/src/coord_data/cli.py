@@ -95,9 +95,7 @@ _Count = Annotated[
     typer.Option(min=1, help="The number of images to draw from all; the same ones again with the same --seed."),
 ]
 _Seed = Annotated[int, typer.Option(help="Decides which images --count draws.")]
-_AsPart = Annotated[
-    bool, typer.Option("--as-part", help="Write a part of a larger set, which `coord-data merge` joins with the others.")
-]
+_AsPart = Annotated[bool, typer.Option("--as-part", help="Write a part of a larger set, for `coord-data merge`.")]
 
 
 class _Commands(TyperGroup):
