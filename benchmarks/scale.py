@@ -95,7 +95,11 @@ def main(
 
 
 def measured(stage: Stage, path: Path, cache: Path) -> tuple[float, float, float]:
-    """Return processor seconds, of children too, seconds that passed, and the peak of resident megabytes of a stage in a new process."""
+    """Carry out a stage in a new process.
+
+    Returns:
+        Processor seconds, of children too; seconds that passed; and the peak of resident megabytes.
+    """
     began = time.perf_counter()
     words = [sys.executable, __file__, "--stage", stage, "--only", str(path)]
     with subprocess.Popen(words, env=os.environ | {"XDG_CACHE_HOME": str(cache)}, stdout=subprocess.DEVNULL) as process:
