@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
     from coord_eval.parse.formats import FORMATS, TextFormat, register_format
     from coord_eval.parse.parser import parse_answer
+    from coord_eval.parts import merge
     from coord_eval.report.shown import Shown, show_metric
     from coord_eval.resampling.bootstrap import Resamples, resample
     from coord_eval.scoring import score
@@ -60,6 +61,7 @@ _MODULES = {
     "coord_eval.parse.parser": ("parse_answer",),
     "coord_eval.page_options": ("ReportSection",),
     "coord_eval.scoring": ("score",),
+    "coord_eval.parts": ("merge",),
     "coord_eval.metrics.ceiling": ("oracle_predictions",),
     "coord_eval.evaluation": ("Evaluation",),
     "coord_eval.intake.answers": ("AnswerSettings",),
@@ -116,6 +118,7 @@ __all__ = [
     "fuse_predictions",
     "image_facts",
     "load_ground_truth",
+    "merge",
     "oracle_predictions",
     "parse_answer",
     "ratio_over_images",

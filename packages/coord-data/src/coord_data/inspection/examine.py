@@ -221,8 +221,15 @@ def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Looks, root: Pa
     sample = _sample(raw, files, upright=True)
     if len(sample.maps) >= ENOUGH or (files.orientations == 1).all():
         return sample
-    findings, _ = examine_turned(raw, files, root, declared_meaning(raw, sizes_I2, sample).boxes_N4)
-    return sample if any(finding.severity == "error" for finding in findings) else _sample(raw, files, upright=False)
+    everything = _sample(raw, files, upright=False)
+    declared_N4 = declared_meaning(raw, sizes_I2, sample).boxes_N4
+    findings, _ = examine_turned(raw, files, root, declared_N4)
+    if all(finding.severity != "error" for finding in findings):
+        return everything
+    # A rotation also gains a little where the axes are swapped, which fits better; `rotated` fits as well as the tag.
+    _, meaning = examine_geometry(raw, sizes_I2, everything)
+    findings, _ = examine_turned(raw, files, root, declared_N4, meaning.boxes_N4)
+    return everything if all(finding.severity == "note" for finding in findings) else sample
 
 
 def _sample(raw: RawBoxes, files: Looks, upright: bool) -> Sample:
