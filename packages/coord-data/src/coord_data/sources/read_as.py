@@ -93,7 +93,8 @@ class Copy:
             return sizes
         is_area = self.kind == "area"
         side_I1 = np.sqrt(sizes_I2.prod(axis=1, keepdims=True)) if is_area else sizes_I2.max(axis=1, keepdims=True)
-        return sizes / side_I1
+        sizes /= side_I1
+        return sizes
 
     def margins(self, sizes_I2: np.ndarray) -> np.ndarray:
         """Return the padding left of and above the images inside the copies, as fractions of the images."""
