@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -167,6 +166,8 @@ class ThresholdCurve:
         r = _RATES.index(name)
         low, high = self.intervals[i][2 * r : 2 * r + 2]
         spread = max((high - low) / (2 * _NORMAL), 1e-9)
+        from statistics import NormalDist  # slow to import
+
         note = f"{NormalDist().cdf((self.points[i][1 + r] - wanted) / spread):.0%} chance of it on other images"
         if careful or low >= wanted:
             return note
