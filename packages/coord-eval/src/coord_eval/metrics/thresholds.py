@@ -216,9 +216,9 @@ def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> Thre
 
     point_3P = rates(np.ones((1, images), np.int32))[:, 0]
     draws = [rates(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
+    bounds: list[Any] = [] if draws else [tuple(row) for row in np.repeat(point_3P.T, 2, axis=1).tolist()]
     draws_3BP = np.concatenate(draws, axis=1) if draws else point_3P[:, None]
-    bounds: list[Any] = []
-    for p in range(len(shown)):
+    for p in range(len(shown) if draws else 0):
         rows = [interval(float(point_3P[r, p]), draws_3BP[r, :, p], share=True) for r in range(3)]
         bounds.append(tuple(row[end] for row in rows for end in ("low", "high")))
     points = tuple(zip(thresholds_P.tolist(), *point_3P.tolist(), strict=True))
