@@ -21,7 +21,7 @@ from coord_eval.review import apply_decisions, review
 from coord_trainer.answers.detect.demo import build_demo, launch_demo
 from coord_trainer.answers.detect.gallery import draw_answers
 from coord_trainer.answers.detect.session import Answered
-from coord_trainer.answers.finish import Threshold
+from coord_trainer.answers.finish import ScoreThreshold
 from coord_trainer.answers.objects import ImageDetections
 from coord_trainer.config.run_config import RunConfig, load_run_config
 
@@ -255,7 +255,7 @@ class OneBox:
 
     engine: SimpleNamespace
     config: RunConfig
-    threshold: Threshold
+    threshold: ScoreThreshold
     calibration: None = None
 
     def asking(self, prompt, labels, views):
@@ -272,7 +272,7 @@ def test_demo_draws_the_boxes_of_an_uploaded_image(browser, tmp_path):
     engine = SimpleNamespace(name="/somewhere/of/the/server/model")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    page = build_demo(OneBox(engine, load_run_config(None, [], trains=False), Threshold(0.25)))
+    page = build_demo(OneBox(engine, load_run_config(None, [], trains=False), ScoreThreshold(0.25)))
     launch_demo(page, server_port=port, prevent_thread_lock=True)
     try:
         browser.open(f"http://127.0.0.1:{port}", width=400)

@@ -31,7 +31,7 @@ from coord_eval.intake.joining import LabelSettings
 from coord_eval.review import LabelLikelihood, Review, review
 from coord_eval.review.confidence import compare
 from coord_eval.review.evidence import LABEL_FIGURES, gather
-from coord_eval.review.findings import Finding, Proposal, places_in_images
+from coord_eval.review.findings import Proposal, ReviewFinding, places_in_images
 from coord_eval.review.likelihood import goes_on, surprises
 from coord_eval.review.probability import LABEL_KINDS
 from coord_eval.review.weights import MISSING, AnswerWeights
@@ -166,7 +166,7 @@ def judge(
     from coord_trainer.answers.detect.image_sources import find_sources
     from coord_trainer.answers.detect.session import answer_sources
     from coord_trainer.review.forcing import Forcing
-    from coord_trainer.review.judging import Record
+    from coord_trainer.review.judging import JudgedRecord
     from coord_trainer.review.judging import judge as judge_labels
 
     words = [f"evaluation.batch_size={batch}"]
@@ -183,7 +183,7 @@ def judge(
         (folder / "reading.json").write_text(json.dumps(detector.reading))
         for rate in (0.0, *RATES):
             records, _ = plant(clean, rate, seed)
-            rows = [Record(s, i, i.image_id) for s, i in zip(sources.images, records, strict=True)]
+            rows = [JudgedRecord(s, i, i.image_id) for s, i in zip(sources.images, records, strict=True)]
             (place := folder / f"labels-{rate:g}").mkdir(exist_ok=True)
             judge_labels(forcing, rows, place, {})
             print(f"seed {seed}, rate {rate:g}", flush=True)
@@ -246,7 +246,7 @@ def train_further(
     model: Path, annotations: Path, images: Path, folder: Path, steps: int, more: Mapping[str, Any] = {}
 ) -> Path:
     """Train a model of the first run on annotations, into a folder that is kept if it is there; return the folder."""
-    from coord_trainer.comparison.plan import Group, PlannedRun
+    from coord_trainer.comparison.plan import LossGroup, PlannedRun
     from coord_trainer.comparison.run import train_all, why_not_kept
 
     settings: dict[str, Any] = {
@@ -261,7 +261,7 @@ def train_further(
     for section, values in more.items():
         settings[section] = {**settings[section], **values}
     training = check_run_config(settings, folder.name)
-    run = PlannedRun(Group(folder.name, training), training.run.seed, training, folder)
+    run = PlannedRun(LossGroup(folder.name, training), training.run.seed, training, folder)
     if why_not_kept(run, None) is not None and train_all([run], 1):
         raise SystemExit(f"the run failed, see {run.folder}.log")
     return folder
@@ -375,10 +375,10 @@ def by_rules(
     for title, rule in rules.items():
         ranking = rule(case)
         findings = [
-            Finding(records[i].image_id, "", k, None, "", float(p), o.desc, None, None)
+            ReviewFinding(records[i].image_id, "", k, None, "", float(p), o.desc, None, None)
             for (i, k, o), p in zip(labels, ranking.label_N, strict=True)
         ] + [
-            Finding(
+            ReviewFinding(
                 records[i].image_id,
                 "",
                 None,

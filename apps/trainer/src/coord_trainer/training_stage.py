@@ -20,6 +20,7 @@ from coord_trainer.data.mixture import Mixture, MixtureSource
 from coord_trainer.data.samples import Samples
 from coord_trainer.families.family import Family
 from coord_trainer.model.checkpoint import count_parameters
+from coord_trainer.model.prompt import refuse_placeholders
 from coord_trainer.swift.open_run import OpenRun, Trained, open_run, sample_set, target_writer
 from coord_trainer.training.callbacks import EachEpoch, IntervalsOfNow, MetricsFile, TrainingProgress
 from coord_trainer.training.faults import explain_worker_failure
@@ -72,6 +73,8 @@ def train_model(
 
     # Samples: what is too long is refused or reported before anything is encoded.
     for source in mixture.sources:
+        for label in sorted(source.images.words) if source.images is not None else ():
+            refuse_placeholders(opened.processor, label, f"{source.name}: label {label!r}")
         report_length(config, opened, source)
     samples = sample_set(config, opened, mixture, augments=True)
     workers = _report_samples(config, samples)

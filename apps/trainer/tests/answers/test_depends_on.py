@@ -19,7 +19,6 @@ WORDS = {
     "evaluation.decoding.boxes=median": "decoding",
     "evaluation.decoding.grammar=names": "names",
     "evaluation.views=[mirror]": "views",
-    "evaluation.speed=exact": "speed",
     "data.prompt=Where?": "answers",
     "data.markers=obj": "answers",
     "data.style=json": "answers",
@@ -37,7 +36,7 @@ def recorded(folder, *words, digest="d", limit=64, system=None, weights=b"w"):
     folder.mkdir(exist_ok=True)
     (folder / "model.safetensors").write_bytes(weights)
     config = load_run_config(None, words, trains=False)
-    opened = LoadedCheckpoint(SimpleNamespace(device=torch.device("cpu")), object(), system, torch.ones(2, 3))
+    opened = LoadedCheckpoint(SimpleNamespace(device=torch.device("cpu")), object(), None, system)
     detector = AnsweringModel(object(), config, names=("cat", "dog"))
     return json.loads(json.dumps(depends_on(folder, digest, opened, detector, limit)))
 

@@ -113,3 +113,14 @@ def test_chat_template_is_read_from_every_file_that_may_hold_it(tmp_path, name):
 
 def test_prompt_has_one_placeholder_an_image(processor):
     assert prompt_text(processor(), "be brief", PROMPT).count("<|image_pad|>") == 1
+
+
+@pytest.mark.parametrize("where", ["system", "prompt"])
+def test_placeholder_of_any_model_is_refused_where_a_user_writes_it(processor, monkeypatch, where):
+    """transformers would look for the pixels of a second image, and end in a bare StopIteration."""
+    asked = {"system": "be brief", "prompt": PROMPT}
+    own = processor()
+    monkeypatch.setattr(own, "image_token", "[PIXELS]")  # a plug-in's, which no list of ours has
+    assert prompt_text(own, **asked)
+    with pytest.raises(InputError, match=rf"{where}: .*found \[PIXELS\].*remove it"):
+        prompt_text(own, **asked | {where: "count [PIXELS]"})

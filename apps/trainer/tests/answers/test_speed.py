@@ -11,7 +11,7 @@ from coord_codec import CoordVocab, InputError, Instance, encode_target
 from coord_trainer.answers.generate import answer_images, prompt_inputs
 from coord_trainer.answers.speed import of_checkpoint
 from coord_trainer.answers.speed.decode import Rules, _Row, _Verifier
-from coord_trainer.answers.speed.forced import ForcedTokens, Place
+from coord_trainer.answers.speed.forced import AnswerPlace, ForcedTokens
 from coord_trainer.answers.speed.of_checkpoint import check_speed
 from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.config.decoding import Decoding
@@ -159,7 +159,7 @@ def test_forced_tokens_draft_all_of_an_answer_but_names_and_coordinates(data, sh
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     words = {i for o in objects for i in tokenizer(o["desc"], add_special_tokens=False)["input_ids"]}
     vocab = CoordVocab.from_tokenizer(tokenizer)
-    forced, place, at, drafted = ForcedTokens.for_tokenizer(tokenizer, section, vocab), Place(), 0, set()
+    forced, place, at, drafted = ForcedTokens.for_tokenizer(tokenizer, section, vocab), AnswerPlace(), 0, set()
     while at < len(ids):
         guess = forced.draft(place)
         same = next((n for n, pair in enumerate(zip(guess, ids[at:], strict=False)) if pair[0] != pair[1]), len(guess))
@@ -179,7 +179,7 @@ def test_forced_tokens_complete_a_name_of_which_there_is_one(opened):
     vocab = CoordVocab.from_tokenizer(tokenizer)
     forced = ForcedTokens.for_tokenizer(tokenizer, section, vocab, {"red circle", "blue circle"})
     red, *rest = tokenizer("red circle", add_special_tokens=False)["input_ids"]
-    place = Place()
+    place = AnswerPlace()
     for token in (*forced.head, red):
         place = forced.step(place, token)
     assert forced.draft(place) == rest

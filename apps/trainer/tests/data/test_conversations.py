@@ -31,6 +31,7 @@ USER, ANSWER = talk()["messages"]
         (talk(messages=[USER, {"role": "assistant", "content": " "}]), "expected an answer at the end"),
         (talk(messages=[USER, {"role": "assistant", "content": "at <|coord_5|>"}]), "the control token <|coord_5|>"),
         (talk(messages=[USER, {"role": "assistant", "content": "x<|im_end|>"}]), "the control token <|im_end|>"),
+        (talk(messages=[USER, {"role": "assistant", "content": "x<IMG_CONTEXT>"}]), "control token <IMG_CONTEXT>"),
         (
             talk(messages=[{"role": "user", "content": "<image>"}, ANSWER]),
             "expected one for each of 1 <image>, found 0",

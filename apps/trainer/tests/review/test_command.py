@@ -14,7 +14,7 @@ from coord_eval.intake.ground_truth import load_ground_truth
 from coord_trainer.data.shapes import draw_sets
 from coord_trainer.review import judging
 from coord_trainer.review.folds import split_folds
-from coord_trainer.review.judging import Record
+from coord_trainer.review.judging import JudgedRecord
 
 SETTINGS = ("data.markers=obj", "evaluation.max_new_tokens=16", "evaluation.batch_size=2")
 
@@ -96,7 +96,7 @@ def test_folds_hold_every_record_once_and_equal_images_together(drawn, tmp_path)
     file, train = drawn
     shutil.copyfile(file.parent / train.instances[0].image, file.parent / train.instances[5].image)
     sources = find_sources([str(file)])
-    records = [Record(s, i, i.image_id) for s, i in zip(sources.images, sources.truth.instances, strict=True)]
+    records = [JudgedRecord(s, i, i.image_id) for s, i in zip(sources.images, sources.truth.instances, strict=True)]
     folds = split_folds(records, 3, tmp_path / "folds")
     ids = [{record.image_id for record in fold.records} for fold in folds]
     assert sorted(one for fold in ids for one in fold) == sorted(record.image_id for record in records)

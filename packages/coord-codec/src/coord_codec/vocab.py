@@ -65,9 +65,22 @@ MARKERS: Mapping[str, MarkerFamily] = MappingProxyType(
 """Families by name: `obj` is a pair of tokens that must be added to the vocabulary; `qwen` consists of the four tokens
 that pretrained Qwen checkpoints already have."""
 
+PLACEHOLDERS = (
+    *("<image>", "<video>", "<audio>"),  # ms-swift, LLaVA, SmolVLM, PaliGemma
+    *("<start_of_image>", "<image_soft_token>", "<audio_soft_token>"),  # Gemma
+    *("<IMG_CONTEXT>", "[IMG]"),  # InternVL, Mistral
+)
+"""What chat templates and processors replace by the pixels of an image, beside Qwen's `<|image_pad|>`."""
+
 # Matches all text with the form of a control token, since a tokenizer may encode it as one anywhere in a text.
 _CONTROL = re.compile(
-    r"<\|[^\s<>|]+\|>|" + "|".join(re.escape(token) for family in MARKERS.values() for token in family.tokens)
+    "|".join(
+        (
+            r"<\|[^\s<>|]+\|>",
+            *(re.escape(token) for family in MARKERS.values() for token in family.tokens),
+            *map(re.escape, PLACEHOLDERS),
+        )
+    )
 )
 
 
@@ -85,7 +98,7 @@ def marker_family(markers: str | MarkerFamily) -> MarkerFamily:
 
 
 def find_control_token(text: str) -> str | None:
-    """Return the first marker, coordinate token or other `<|...|>` token in `text`, or None."""
+    """Return the first marker, coordinate token, placeholder or other `<|...|>` token in `text`, or None."""
     match = _CONTROL.search(text)
     return match[0] if match else None
 

@@ -12,7 +12,7 @@ from PIL import Image
 from coord_codec import InputError
 from coord_codec.records import check_description
 from coord_eval.labelling import one_line
-from coord_trainer.answers.finish import Finish, Threshold, read_options
+from coord_trainer.answers.finish import Finish, ScoreThreshold, read_options
 from coord_trainer.answers.objects import ImageDetections, read_objects
 from coord_trainer.answers.token_limit import token_limit
 from coord_trainer.checkpoints import locate_model
@@ -75,7 +75,7 @@ class AnsweringModel:
     free: RunConfig | None = None
     names: tuple[str, ...] = ()
     calibration: Calibration | None = None
-    threshold: Threshold = field(default_factory=Threshold)
+    threshold: ScoreThreshold = field(default_factory=ScoreThreshold)
     uncalibrated: str = ""
     folder: Path | None = None
 

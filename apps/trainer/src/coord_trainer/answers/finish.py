@@ -35,7 +35,7 @@ _IN_ALL = ("boxes", "objects", "cut", "joined", "names_a_side", "below_threshold
 
 
 @dataclass(frozen=True)
-class Threshold:
+class ScoreThreshold:
     """The least score of a box, and where it comes from.
 
     Attributes:
@@ -83,7 +83,7 @@ class Finish:
     views: tuple[str, ...] = ()
     question: Question = field(default_factory=lambda: Question(""))
     calibration: Calibration | None = None
-    threshold: Threshold = Threshold()
+    threshold: ScoreThreshold = ScoreThreshold()
     boxes: str = "tokens"
 
     @property
@@ -232,7 +232,7 @@ class Finish:
             return self
         name, value = asked
         if name == "min_score":
-            return replace(self, threshold=Threshold(value, (name, value)))
+            return replace(self, threshold=ScoreThreshold(value, (name, value)))
         if self.calibration is None:
             words = [f"evaluation.decoding.boxes={self.boxes}"] * (self.boxes != "tokens")
             words += [f"--views {','.join(self.views)}"] if self.views else []
@@ -243,7 +243,7 @@ class Finish:
             )
         wanted: dict[str, Any] = {name: value}
         chosen = self.calibration.choose(**wanted)
-        return replace(self, threshold=Threshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
+        return replace(self, threshold=ScoreThreshold(chosen.value, (name, value), {"expected": chosen.to_dict()}))
 
 
 def asked_threshold(min_score: float | None, precision: float | None, recall: float | None) -> tuple[str, float] | None:

@@ -77,15 +77,18 @@ def predict(
         list[str],
         typer.Argument(
             metavar="MODEL [SRC]... [section.key=value]...",
-            help="A checkpoint, adapter, export or run folder; then images: folders, files, patterns, or one file of "
-            "annotations, against which the answers are scored.",
+            help="A checkpoint, adapter, export or run folder; then images: folders, files, patterns, tar or "
+            "Parquet files of images, or one file of annotations, against which the answers are scored; also at an "
+            "address (s3://..., https://...), which is copied.",
             show_default=False,
         ),
     ],
     *,
     out: Annotated[Path, typer.Option("--out", help="The folder of the answers; a second call continues it.")],
     config: ConfigFile = None,
-    images: Annotated[Path | None, typer.Option(help="The folder of the images of annotations.")] = None,
+    images: Annotated[
+        str | None, typer.Option(metavar="PATH", help="The folder of the images of annotations, or its address.")
+    ] = None,
     endpoint: Annotated[
         list[str] | None,
         typer.Option(

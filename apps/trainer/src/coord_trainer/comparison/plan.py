@@ -19,7 +19,7 @@ generated from the checkpoint of the finished run."""
 
 
 @dataclass(frozen=True)
-class Group:
+class LossGroup:
     """One configuration of the comparison.
 
     Attributes:
@@ -35,7 +35,7 @@ class Group:
 class PlannedRun:
     """One training of one group; `folder` is its run folder."""
 
-    group: Group
+    group: LossGroup
     seed: int
     config: RunConfig
     folder: Path
@@ -54,7 +54,9 @@ def default_base(files: Sequence[Path]) -> Path:
     raise InputError("--base: no base/shapes.yaml beside the configs; name the setting that all of them share")
 
 
-def plan_groups(files: Sequence[Path], base: Path | None, overrides: Sequence[str], sweep: Path | None) -> list[Group]:
+def plan_groups(
+    files: Sequence[Path], base: Path | None, overrides: Sequence[str], sweep: Path | None
+) -> list[LossGroup]:
     """Resolve every config, including the variants of a sweep.
 
     Args:
@@ -75,7 +77,7 @@ def plan_groups(files: Sequence[Path], base: Path | None, overrides: Sequence[st
         for variant, words in variants.get(file.stem, {"": []}).items():
             name = f"{file.stem}-{variant}" if variant else file.stem
             config = load_run_config(file, [*overrides, *words], base, needs_data=True)
-            groups.append(Group(name, config))
+            groups.append(LossGroup(name, config))
     names = [group.name for group in groups]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -108,7 +110,7 @@ def read_seeds(text: str) -> list[int]:
     return seeds
 
 
-def plan_runs(groups: Sequence[Group], seeds: Sequence[int], out: Path, threads: int | None) -> list[PlannedRun]:
+def plan_runs(groups: Sequence[LossGroup], seeds: Sequence[int], out: Path, threads: int | None) -> list[PlannedRun]:
     """Return a run of every group with every seed, ordered by seed, so that an early stop leaves comparable runs."""
     runs = []
     for seed in seeds:
@@ -125,7 +127,7 @@ def result_settings(config: RunConfig) -> dict[str, Any]:
     return flat_settings(config.model_dump(mode="json", exclude=_NO_RESULT))
 
 
-def differing_settings(groups: Sequence[Group]) -> dict[str, list[Any]]:
+def differing_settings(groups: Sequence[LossGroup]) -> dict[str, list[Any]]:
     """Return the settings that differ between groups, with each group's value."""
     flat = [result_settings(group.config) for group in groups]
     names = dict.fromkeys(name for values in flat for name in values)

@@ -21,7 +21,14 @@ from coord_trainer.answers.decodings import predict_images
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.answers.score import score_predictions
 from coord_trainer.checkpoints import check_model_path, find_checkpoint
-from coord_trainer.comparison.plan import Group, PlannedRun, differing_settings, plan_groups, plan_runs, result_settings
+from coord_trainer.comparison.plan import (
+    LossGroup,
+    PlannedRun,
+    differing_settings,
+    plan_groups,
+    plan_runs,
+    result_settings,
+)
 from coord_trainer.config.decoding import Decoding, prediction_files
 from coord_trainer.config.run_config import changed_settings, check_run_config, read_yaml
 from coord_trainer.console import say
@@ -140,7 +147,7 @@ def _notes(
     return notes
 
 
-def _check_comparable(groups: Sequence[Group]) -> None:
+def _check_comparable(groups: Sequence[LossGroup]) -> None:
     """Raise `InputError` if groups are trained or scored on different images."""
     first = groups[0]
     for group in groups[1:]:
@@ -160,7 +167,7 @@ def _check_comparable(groups: Sequence[Group]) -> None:
         raise InputError("evaluation.images is none: there is nothing to compare; set heldout or train")
 
 
-def _refuse_missing(groups: Sequence[Group]) -> None:
+def _refuse_missing(groups: Sequence[LossGroup]) -> None:
     """Raise an `InputError` that names the data and checkpoints which do not exist; nothing is read."""
     missing: list[str] = []
     for group in groups:
@@ -180,7 +187,7 @@ def _refuse_missing(groups: Sequence[Group]) -> None:
         raise InputError("the comparison could not start:\n" + "\n".join(dict.fromkeys(missing)))
 
 
-def _print_plan(groups: Sequence[Group], runs: Sequence[PlannedRun], out: Path) -> None:
+def _print_plan(groups: Sequence[LossGroup], runs: Sequence[PlannedRun], out: Path) -> None:
     say(
         f"{counted(len(groups), 'group')} x {counted(len(runs) // len(groups), 'seed')} = "
         f"{counted(len(runs), 'run')}, in {out}"

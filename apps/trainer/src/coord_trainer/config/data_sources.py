@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from coord_codec.boxes import OnBadBox
+from coord_codec.vocab import PLACEHOLDERS
 from coord_data.reading.rules import Format
 from coord_data.sources.object_rules import ClassNames
 from coord_trainer.config.base import Fraction, Probability, Section
@@ -16,7 +17,9 @@ from coord_trainer.config.base import Fraction, Probability, Section
 Queries = Literal["all", "per_class", "class_list", "mixed"]
 
 
-_CONTROL_TOKENS = re.compile(r"<\|(im_start|im_end|endoftext|(image|video|vision)_[a-z]+)\|>|<(video|audio)>")
+_CONTROL_TOKENS = re.compile(
+    "|".join((r"<\|(im_start|im_end|endoftext|(image|video|vision)_[a-z]+)\|>", *map(re.escape, PLACEHOLDERS)))
+)
 """Tokens that end a message or are replaced by pixels, which a chat template would interpret within a prompt."""
 
 
@@ -24,7 +27,7 @@ def _plain_prompt(value: str) -> str:
     if not value.strip() or "<image>" in value:
         raise ValueError("expected a non-empty prompt without <image>; the image is put in front of it")
     if token := _CONTROL_TOKENS.search(value):
-        raise ValueError(f"expected a prompt in plain words, without the control token {token[0]}")
+        raise ValueError(f"expected a prompt in plain words, without the control token {token[0]}; remove it")
     try:
         value.encode()
     except UnicodeEncodeError:

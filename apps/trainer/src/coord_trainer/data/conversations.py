@@ -165,7 +165,7 @@ def _check_messages(record: dict[str, Any]) -> list[dict[str, str]]:
             raise InputError(f"messages: expected the roles {', '.join(ROLES)}, found {role!r}")
         if not isinstance(content, str):
             raise InputError(f"messages: content: expected text, found {content!r:.80}")
-        if token := find_control_token(content):
+        if token := find_control_token(content.replace(_TAG, "")):
             raise InputError(f"messages: content: expected plain words, found the control token {token}; remove it")
         try:
             content.encode()

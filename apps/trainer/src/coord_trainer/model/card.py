@@ -121,6 +121,14 @@ class ModelCard(_Part):
             return None
         return f"trained with {', '.join(differing)}: resized images and transparent pixels may differ a little"
 
+    @property
+    def made_pixels(self) -> str:
+        """The software that made pixels of images in training, in words; empty if the card does not state it."""
+        named = {name: self.versions[name] for name in _OF_PIXELS if name in self.versions}
+        if self.image_processor is not None:
+            named["image processor"] = self.image_processor
+        return ", ".join(f"{name} {value}" for name, value in named.items())
+
     def write(self, folder: Path) -> None:
         """Write coordexp.json to a checkpoint's folder, atomically."""
         write_text(folder / CARD_FILE, self.model_dump_json(indent=2) + "\n")

@@ -19,6 +19,8 @@ from coord_codec import InputError
 from coord_codec.files import read_json, read_text
 
 _ANSWER = "a"
+_PLACEHOLDERS = ("image_token", "video_token", "audio_token", "boi_token")
+"""The names under which processors of transformers keep the tokens that they replace by images and other media."""
 _SHOWN = 12
 """Number of tokens that are shown from the first difference on."""
 
@@ -59,8 +61,10 @@ def prompt_text(
         as_request: state the system message as text, as requests to a server do, not as a list of parts
 
     Raises:
-        InputError: there is no chat template.
+        InputError: there is no chat template, or a text contains the model's placeholder of an image.
     """
+    refuse_placeholders(processor, prompt, "data.prompt")
+    refuse_placeholders(processor, system or "", "training.system")
     asked = [{"type": "image"}, {"type": "text", "text": prompt}]
     messages: list[dict[str, Any]] = [{"role": "user", "content": asked}]
     if system:
@@ -73,6 +77,23 @@ def prompt_text(
         )
     settings = prompt_settings(processor.chat_template) if settings is None else settings
     return processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **settings)
+
+
+def refuse_placeholders(processor: Any, text: str, where: str) -> None:
+    """Refuse a text that the model would read as a further image, for which transformers would find no pixels.
+
+    Args:
+        processor: of the model, which may be of a family that is added by a plug-in
+        text: of a user
+        where: setting or record that states the text
+
+    Raises:
+        InputError: the text contains a placeholder of the processor.
+    """
+    for name in _PLACEHOLDERS:
+        token = getattr(processor, name, None)
+        if isinstance(token, str) and token in text:
+            raise InputError(f"{where}: expected plain words, found {token}, this model's placeholder: remove it")
 
 
 def prompt_tokens(

@@ -21,7 +21,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.console import is_first, say
 from coord_trainer.review.folds import split_folds, train_folds
 from coord_trainer.review.forcing import Forcing
-from coord_trainer.review.judging import Judged, Record, judge, of_fold
+from coord_trainer.review.judging import Judged, JudgedRecord, judge, of_fold
 
 LIKELIHOODS = "likelihoods.jsonl"
 
@@ -77,7 +77,7 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     assert truth is not None
     pairs = enumerate(zip(sources.images, truth.instances, strict=True))
     records = [
-        Record(source, instance, place if instance.image_id is None else instance.image_id)
+        JudgedRecord(source, instance, place if instance.image_id is None else instance.image_id)
         for place, (source, instance) in pairs
     ]
     say(f"{counted(len(records), 'image')} with {counted(sum(len(i.targets) for i in truth.instances), 'label')}")
@@ -133,7 +133,9 @@ def review_annotations(request: ReviewRequest, config: RunConfig, training: RunC
     return found
 
 
-def _ask(request: ReviewRequest, config: RunConfig, model: Path, records: Sequence[Record], out: Path) -> _Answered:
+def _ask(
+    request: ReviewRequest, config: RunConfig, model: Path, records: Sequence[JudgedRecord], out: Path
+) -> _Answered:
     """Return answers and likelihoods of some records, from files in `out` as far as they are there."""
     sources = request.sources
     detector = AnsweringModel.load(model, config, sources.labels)
@@ -147,7 +149,7 @@ def _ask(request: ReviewRequest, config: RunConfig, model: Path, records: Sequen
     return _Answered(predictions, judged, detector.reading, detector.calibration, detector.uncalibrated)
 
 
-def _in_order(likelihoods: Sequence[LabelLikelihood], records: Sequence[Record]) -> list[LabelLikelihood]:
+def _in_order(likelihoods: Sequence[LabelLikelihood], records: Sequence[JudgedRecord]) -> list[LabelLikelihood]:
     places = {record.image_id: place for place, record in enumerate(records)}
     return sorted(likelihoods, key=lambda one: (places[one.image_id], one.object))
 

@@ -14,11 +14,11 @@ from coord_codec.files import read_text
 from coord_trainer.answers.detect.calibrate import file_digest
 from coord_trainer.answers.resumable_file import make_folder
 from coord_trainer.checkpoints import newest_complete
-from coord_trainer.comparison.plan import Group, PlannedRun
+from coord_trainer.comparison.plan import LossGroup, PlannedRun
 from coord_trainer.comparison.run import train_all, why_not_kept
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.console import say
-from coord_trainer.review.judging import Record
+from coord_trainer.review.judging import JudgedRecord
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Fold:
     """
 
     number: int
-    records: tuple[Record, ...]
+    records: tuple[JudgedRecord, ...]
     folder: Path
 
     @property
@@ -41,7 +41,7 @@ class Fold:
         return self.folder / "run"
 
 
-def split_folds(records: Sequence[Record], count: int, out: Path) -> list[Fold]:
+def split_folds(records: Sequence[JudgedRecord], count: int, out: Path) -> list[Fold]:
     """Divide records into parts of about equal size at random, always alike; images of equal content stay together.
 
     Raises:
@@ -94,7 +94,7 @@ def train_folds(folds: Sequence[Fold], config: RunConfig, root: Path) -> None:
         raise RunError(f"{run.group.name} could not be trained: {last_lines}; the same command continues")
 
 
-def _planned(fold: Fold, others: Sequence[Record], config: RunConfig, root: Path) -> PlannedRun | None:
+def _planned(fold: Fold, others: Sequence[JudgedRecord], config: RunConfig, root: Path) -> PlannedRun | None:
     """Return the run of a fold; None if it is there already."""
     make_folder(fold.folder)
     file = fold.folder / "annotations.jsonl"
@@ -113,7 +113,7 @@ def _planned(fold: Fold, others: Sequence[Record], config: RunConfig, root: Path
         values["evaluation"].pop(name, None)
     newest = newest_complete(fold.run / "checkpoints")[0] if (fold.run / "checkpoints").is_dir() else None
     resolved = check_run_config(values, f"fold {fold.number}")
-    run = PlannedRun(Group(f"fold-{fold.number}", resolved), resolved.run.seed, resolved, fold.run)
+    run = PlannedRun(LossGroup(f"fold-{fold.number}", resolved), resolved.run.seed, resolved, fold.run)
     why = why_not_kept(run, None)
     if why is None and is_same:
         return None

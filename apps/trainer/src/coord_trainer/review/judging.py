@@ -24,7 +24,7 @@ FORCED = "forced.jsonl"
 
 
 @dataclass(frozen=True)
-class Record:
+class JudgedRecord:
     """An annotated image.
 
     Attributes:
@@ -53,7 +53,7 @@ class Judged:
     unread: int
 
 
-def judge(forcing: Forcing, records: Sequence[Record], folder: Path, depends_on: dict[str, Any]) -> Judged:
+def judge(forcing: Forcing, records: Sequence[JudgedRecord], folder: Path, depends_on: dict[str, Any]) -> Judged:
     """Write the likelihoods of the labels of all images to a folder, unless they are there already.
 
     Args:
@@ -92,7 +92,7 @@ def _labels(instance: Instance) -> list[Any]:
     return [[o.desc, list(o.bbox), o.iscrowd] for o in instance.objects]
 
 
-def _judge_batch(forcing: Forcing, records: Sequence[Record]) -> list[dict[str, Any]]:
+def _judge_batch(forcing: Forcing, records: Sequence[JudgedRecord]) -> list[dict[str, Any]]:
     """Return the line of each image; halves a batch that fails, so that only the image at fault has no likelihoods."""
     try:
         images = [decode_image(record.source.path) for record in records]
@@ -107,7 +107,7 @@ def _judge_batch(forcing: Forcing, records: Sequence[Record]) -> list[dict[str, 
     return [_line(record, answer) for record, answer in zip(records, answers, strict=True)]
 
 
-def _line(record: Record, answer: ForcedAnswer) -> dict[str, Any]:
+def _line(record: JudgedRecord, answer: ForcedAnswer) -> dict[str, Any]:
     labels = [label.to_dict() for label in answer.labels]
     ends = {"beyond": answer.beyond, "end_logprob": answer.end_logprob}
     return {"image_id": record.image_id, "labels": labels, **ends}

@@ -17,7 +17,7 @@ DATA_FILES = (".yaml", ".yml", ".data")
 """Suffixes of files that name the splits and classes of a data set."""
 
 
-class Classes(NamedTuple):
+class ClassList(NamedTuple):
     """Class names by class number, and the keypoints of poses.
 
     Attributes:
@@ -70,7 +70,7 @@ def _listed_names(file: Source) -> dict[int, str]:
     return {i: line for i, line in enumerate(map(str.strip, file.text.splitlines())) if line}
 
 
-def find_classes(source: Source) -> tuple[Classes, Path]:
+def find_classes(source: Source) -> tuple[ClassList, Path]:
     """Return the classes of the folder of a data set, and the file that names them.
 
     Searches the folder, then its subfolders (LabelImg writes classes.txt beside the labels), then the three folders
@@ -100,17 +100,17 @@ def find_classes(source: Source) -> tuple[Classes, Path]:
     )
 
 
-def _first(folder: Path, source: Source) -> tuple[Classes, Path] | None:
+def _first(folder: Path, source: Source) -> tuple[ClassList, Path] | None:
     """Return the classes of the first file of a folder that names any, and that file; None if there is none."""
     for file in (source.file(folder / name) for name in NAME_FILES if (folder / name).is_file()):
         if file.path.suffix not in DATA_FILES:
-            return Classes(_listed_names(file)), file.path
+            return ClassList(_listed_names(file)), file.path
         if "names" in (values := read_data_file(file)):
             return classes_of(values, file.path), file.path
     return None
 
 
-def classes_of(values: Mapping[str, Any], path: Path) -> Classes:
+def classes_of(values: Mapping[str, Any], path: Path) -> ClassList:
     """Return the classes from the keys `names` and `kpt_shape` of a data.yaml.
 
     Raises:
@@ -118,12 +118,12 @@ def classes_of(values: Mapping[str, Any], path: Path) -> Classes:
     """
     names, shape = _as_names(values["names"], path), values.get("kpt_shape")
     if shape is None:
-        return Classes(names)
+        return ClassList(names)
     is_pair = isinstance(shape, list) and len(shape) == 2 and type(shape[0]) is int
     if not is_pair or shape[0] < 1 or shape[1] not in (2, 3):
         expected = "the number of keypoints and 2 or 3 numbers each, such as [17, 3]"
         raise InputError(f"{path}: kpt_shape: expected {expected}, found {shape!r:.80}")
-    return Classes(names, (shape[0], shape[1]), _keypoint_names(values, shape[0], path))
+    return ClassList(names, (shape[0], shape[1]), _keypoint_names(values, shape[0], path))
 
 
 def _keypoint_names(values: Mapping[str, Any], count: int, path: Path) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.class_names import DATA_FILES, NAME_FILES, Classes, classes_of, find_classes, read_data_file
+from coord_data.formats.class_names import DATA_FILES, NAME_FILES, ClassList, classes_of, find_classes, read_data_file
 from coord_data.formats.label_files import (
     Labelled,
     find_labels,
@@ -271,7 +271,7 @@ def _listed_images(file: Path, top: Path) -> list[Path]:
     return paths
 
 
-def _image(labelled: Labelled, root: Path, classes: Classes) -> RawImage:
+def _image(labelled: Labelled, root: Path, classes: ClassList) -> RawImage:
     path, label, fault = labelled
     name = _name(path, root)
     if label is None:
@@ -288,13 +288,13 @@ def _name(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path.resolve())
 
 
-def _numbered(words: list[str], classes: Classes, stated: RawObject) -> RawObject:
+def _numbered(words: list[str], classes: ClassList, stated: RawObject) -> RawObject:
     values = [number(word) for word in words]
     class_number = int(values[0]) if values[0].is_integer() else None
     return stated._replace(unit="fractions", class_number=class_number).tried(partial(_object, values, classes))
 
 
-def _object(values: list[float], classes: Classes, stated: RawObject) -> RawObject:
+def _object(values: list[float], classes: ClassList, stated: RawObject) -> RawObject:
     if values[0] not in classes.names:
         raise InputError(f"class {values[0]:g} has no name: there are {len(classes.names)}, counted from 0")
     stated = stated._replace(desc=classes.names[int(values[0])])
@@ -359,7 +359,7 @@ def _centred(stated: RawObject, numbers: list[float]) -> RawObject:
     return stated._replace(corners_xyxy=corners, fault=fault)
 
 
-def _pose(stated: RawObject, values: list[float], classes: Classes, points: int, numbers_each: int) -> RawObject:
+def _pose(stated: RawObject, values: list[float], classes: ClassList, points: int, numbers_each: int) -> RawObject:
     """Return an object with the box and the keypoints of a row; without visibility a point at 0, 0 is not labelled."""
     if len(values) != 5 + points * numbers_each:
         raise InputError(

@@ -21,6 +21,7 @@ from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
 from coord_data.inspection.numbers.without_pixels import findings_without_pixels
 from coord_data.inspection.turned import examine_turned
+from coord_data.looking.alike import groups_of_alike
 from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.looks import Looks
 from coord_data.reading.image_set import ImageSet, gather_evidence
@@ -220,8 +221,15 @@ def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Looks, root: Pa
     sample = _sample(raw, files, upright=True)
     if len(sample.maps) >= ENOUGH or (files.orientations == 1).all():
         return sample
-    findings, _ = examine_turned(raw, files, root, declared_meaning(raw, sizes_I2, sample).boxes_N4)
-    return sample if any(finding.severity == "error" for finding in findings) else _sample(raw, files, upright=False)
+    everything = _sample(raw, files, upright=False)
+    declared_N4 = declared_meaning(raw, sizes_I2, sample).boxes_N4
+    findings, _ = examine_turned(raw, files, root, declared_N4)
+    if all(finding.severity != "error" for finding in findings):
+        return everything
+    # A rotation also gains a little where the axes are swapped, which fits better; `rotated` fits as well as the tag.
+    _, meaning = examine_geometry(raw, sizes_I2, everything)
+    findings, _ = examine_turned(raw, files, root, declared_N4, meaning.boxes_N4)
+    return everything if all(finding.severity == "note" for finding in findings) else sample
 
 
 def _sample(raw: RawBoxes, files: Looks, upright: bool) -> Sample:
@@ -231,4 +239,4 @@ def _sample(raw: RawBoxes, files: Looks, upright: bool) -> Sample:
     place = np.full(len(files), -1)
     place[kept] = np.arange(len(kept))
     rows_n = np.flatnonzero(place[raw.image_N] >= 0)
-    return Sample(maps, rows_n, place[raw.image_N[rows_n]])
+    return Sample(maps, rows_n, place[raw.image_N[rows_n]], groups_of_alike(files.hashes[kept]))

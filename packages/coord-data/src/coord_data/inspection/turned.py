@@ -18,7 +18,9 @@ _COMPARED = 60  # images at most
 _CLEAR = 2.0  # z over boxes from which the best of three orientations counts
 
 
-def examine_turned(raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray) -> tuple[list[Finding], set[int]]:
+def examine_turned(
+    raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray, rival_N4: np.ndarray | None = None
+) -> tuple[list[Finding], set[int]]:
     """Return the finding, and the indices of images whose stated size is that of the stored pixels.
 
     Args:
@@ -26,6 +28,7 @@ def examine_turned(raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray
         looks: what looks at the image files told
         root: folder of the images
         boxes_N4: corners in [0, 1]
+        rival_N4: corners of another reading of the numbers, which a rotation is compared with; `boxes_N4` if None
     """
     sizes_I2 = looks.sizes
     is_rotated_I = (looks.orientations != 1) & sizes_I2.all(axis=1)
@@ -34,7 +37,8 @@ def examine_turned(raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray
         return [], set()
     is_swapped_I = (raw.stated_I2 == sizes_I2[:, ::-1]).all(axis=1) & (sizes_I2[:, 0] != sizes_I2[:, 1])
     swapped = set(np.flatnonzero(is_rotated_I & is_swapped_I).tolist())
-    unchanged, best, z = _compare(raw, looks, root, boxes_N4, rotated[:_COMPARED])
+    rival_N4 = boxes_N4 if rival_N4 is None else rival_N4
+    unchanged, best, z = _compare(raw, looks, root, boxes_N4, rival_N4, rotated[:_COMPARED])
     evidence = f"edge contrast of the boxes on the upright images: {unchanged:.3f} as stated, {best:.3f} rotated"
     evidence += f", z {z:.1f}; {len(swapped)} stated sizes are those before rotation"
     count = len(rotated)
@@ -51,9 +55,9 @@ def examine_turned(raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray
 
 
 def _compare(
-    raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray, rotated: Sequence[int]
+    raw: RawBoxes, looks: Looks, root: Path, boxes_N4: np.ndarray, rival_N4: np.ndarray, rotated: Sequence[int]
 ) -> tuple[float, float, float]:
-    """Return the edge contrast of the boxes as stated and with the best rotation, and z of the difference."""
+    """Return the edge contrast of the rival and of the boxes with the best rotation, and z of the difference."""
     thumbnails = [looks.thumbnail(i) or look_at(root / raw.files[i], keep=True).small for i in rotated]
     shown = {i: small for i, small in zip(rotated, thumbnails, strict=True) if small is not None}
     maps, place = EdgeMaps.of(shown.values()), {image: k for k, image in enumerate(shown)}
@@ -63,7 +67,7 @@ def _compare(
     boxes_n4, images = boxes_N4[rows], raw.image_N[rows].tolist()
     owner_n = np.array([place[image] for image in images])
     orientation_n = looks.orientations[images]
-    own_n = maps.contrast(boxes_n4, owner_n)
+    own_n = maps.contrast(rival_N4[rows], owner_n)
     contrasts = []
     for inverse in (False, True):
         moved_n4 = boxes_n4.copy()

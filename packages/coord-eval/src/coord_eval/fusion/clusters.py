@@ -12,8 +12,6 @@ Shapes: N boxes, K groups; boxes and regions are `x1, y1, x2, y2`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from coord_eval.boxes.iou import box_iou
@@ -22,85 +20,45 @@ _LEAST_WEIGHT = 1e-12
 """Weight of a box of score 0 in the mean, so that a group of such boxes has one."""
 
 
-@dataclass(frozen=True, eq=False)
-class Boxes:
-    """Boxes of one label.
-
-    Attributes:
-        box_N4: the boxes
-        score_N: scores times the weights of the views
-        cut_N4: whether each side lies on an inner edge of the view's region
-        region_N4: the part of the image that the view shows
-    """
-
-    box_N4: np.ndarray
-    score_N: np.ndarray
-    cut_N4: np.ndarray
-    region_N4: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.box_N4)
-
-    @property
-    def by_score(self) -> np.ndarray:
-        """Indices by descending score, ties in the given order."""
-        return np.argsort(-self.score_N, kind="stable")
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Boxes that are one object.
-
-    Attributes:
-        members: their indices, by descending score
-        box_4: the fused box
-        cut_4: whether each side is cut in all members
-    """
-
-    members: tuple[int, ...]
-    box_4: np.ndarray
-    cut_4: np.ndarray
-
-
-def group_boxes(boxes: Boxes, threshold: float, *, join_only: bool = False) -> list[Group]:
-    """Group the boxes of one label.
+def group_boxes(
+    boxes_n: np.ndarray, threshold: float, *, join_only: bool = False
+) -> list[tuple[list[int], np.ndarray]]:
+    """Return the indices, by descending score, and the fused box of each group of boxes of one label.
 
     Args:
-        boxes: the boxes
+        boxes_n: rows with `box`, `weighed` (score times the weight of the view), `cut` (whether each side lies on an
+            inner edge of the view's region) and `region` (the part of the image that the view shows)
         threshold: IoU above which a box joins a group
         join_only: whether boxes that no edge has cut stay alone
     """
-    groups = _Groups(boxes, threshold, join_only)
-    for n in boxes.by_score.tolist():
+    groups = _Groups(boxes_n, threshold, join_only)
+    for n in np.argsort(-boxes_n["weighed"], kind="stable").tolist():
         groups.add(n)
-    if boxes.cut_N4.any():
+    if boxes_n["cut"].any():
         groups.join_cut()
-    return [
-        Group(tuple(members), groups.box_K4[k], groups.weight_K4[k] == 0)
-        for k, members in enumerate(groups.members)
-        if members
-    ]
+    return [(members, groups.box_K4[k]) for k, members in enumerate(groups.members) if members]
 
 
 class _Groups:
     """The groups: sums over the members whose side is not cut, and the outermost sides and regions of all members."""
 
-    def __init__(self, boxes: Boxes, threshold: float, join_only: bool) -> None:
+    def __init__(self, boxes_n: np.ndarray, threshold: float, join_only: bool) -> None:
         self._threshold, self._join_only = threshold, join_only
-        self._weight_N4 = np.where(boxes.cut_N4, 0.0, np.maximum(boxes.score_N, _LEAST_WEIGHT)[:, None])
-        self._boxes, self._any_cut = boxes, bool(boxes.cut_N4.any())
-        self._gap = 1e-6 * float(np.ptp(boxes.region_N4)) if len(boxes) else 0.0
+        self._box_N4, self._region_N4 = boxes_n["box"], boxes_n["region"]
+        self._weight_N4 = np.where(boxes_n["cut"], 0.0, np.maximum(boxes_n["weighed"], _LEAST_WEIGHT)[:, None])
+        self._any_cut = bool(boxes_n["cut"].any())
+        self._gap = 1e-6 * float(np.ptp(self._region_N4))
         self.members: list[list[int]] = []
-        self.sum_K4, self.weight_K4, self.outer_K4, self.region_K4, self.box_K4 = np.zeros((5, len(boxes), 4))
+        self.sum_K4, self.weight_K4, self.outer_K4, self.region_K4, self.box_K4 = np.zeros((5, len(boxes_n), 4))
 
     def add(self, n: int) -> None:
         """Add a box to the most similar group, or as a group of its own."""
         k = len(self.members)
         self.members.append([n])
         self.weight_K4[k] = self._weight_N4[n]
-        self.sum_K4[k] = self._weight_N4[n] * self._boxes.box_N4[n]
-        self.outer_K4[k] = self.box_K4[k] = self._boxes.box_N4[n]
-        self.region_K4[k] = self._boxes.region_N4[n]
+        self.sum_K4[k] = self._weight_N4[n] * self._box_N4[n]
+        self.outer_K4[k] = self.box_K4[k] = self._box_N4[n]
+        self.region_K4[k] = self._region_N4[n]
         if (best := self._nearest(k, slice(0, k))) is not None:
             self._merge(best, k)
             self.members.pop()
@@ -171,8 +129,9 @@ def _inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return box_iou(_xywh(a), _xywh(b))
+    return box_iou(as_xywh(a), as_xywh(b))
 
 
-def _xywh(box: np.ndarray) -> np.ndarray:
+def as_xywh(box: np.ndarray) -> np.ndarray:
+    """Return `x, y, width, height` [..., 4] of corners, whose sides are at least 0."""
     return np.concatenate([box[..., :2], np.maximum(box[..., 2:] - box[..., :2], 0)], axis=-1)

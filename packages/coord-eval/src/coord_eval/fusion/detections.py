@@ -14,8 +14,10 @@ import numpy as np
 from coord_codec import Geometry, InputError, geometry_of
 from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
-from coord_eval.boxes.detections import Detections
-from coord_eval.fusion.fuse import DEFAULT_IOU, METHODS, LabelledBox, Method, fuse_boxes
+from coord_eval.boxes.detections import Box, Detections
+from coord_eval.fusion.columns import DEFAULT_IOU, METHODS, VIEW, Method, checked_weights, fuse_boxes, views_of
+
+_COLUMNS = ("image_D", "category_D", "boxes_D4", "scores_D", "rank_D")
 
 
 @dataclass(frozen=True)
@@ -81,73 +83,50 @@ def fuse_detections(
     """
     if not (kind := geometry_of(geometry)).is_box:
         raise InputError(f"fuse: geometry {kind.name}: expected boxes, since only these are fused")
-    by_part = [_by_part(run) for run in runs]
-    corners = [LAYOUTS["xywh"](run.boxes_D4) for run in runs]
-    chosen: list[tuple[int, int]] = []  # run and detection whose place in the answer a fused box takes
-    boxes: list[tuple[float, ...]] = []
-    counts: dict[str, Any] = {"boxes": 0, "objects": 0, "views": [{} for _ in runs]}
-    for image in sorted({image for run in runs for image in run.image_D.tolist()}):
-        # Each part of the image that a run was asked about is a view.
-        parts = [(r, part) for r, run in enumerate(runs) for part in range(len(run.asked.get(image, (None,))))]
-        places = [by_part[r].get((image, part), []) for r, part in parts]
-        regions = [_region(runs[r], image, part) for r, part in parts]
-        fused, added = fuse_boxes(
-            [_views(runs[r], corners[r], own) for (r, _), own in zip(parts, places, strict=True)],
-            method=rule.method,
-            iou=rule.iou,
-            weights=None if weights is None else [weights[r] for r, _ in parts],
-            regions=regions if any(regions) else None,
-            frame=(float(sizes_I2[image][0]), float(sizes_I2[image][1])),
-        )
-        for (r, _), row in zip(parts, added.pop("views"), strict=True):
-            _add(counts["views"][r], row)
-        _add(counts, added)
-        found = []
-        for item in fused:
-            view, index = min(item.members)
-            r, d = parts[view][0], places[view][index]
-            found.append((r, int(runs[r].rank_D[d]), d, item))
-        for r, _, d, item in sorted(found, key=lambda row: row[:2]):
-            chosen.append((r, d))
-            boxes.append((*item.box, item.score))
-    table = np.array(boxes, np.float64).reshape(-1, 5)
-    table[:, 2:4] -= table[:, :2]
+    weight_R = checked_weights(weights, len(runs))
+    numbers = [(run.part_D if run.part_D is not None else np.zeros(len(run), np.int64)) for run in runs]
+    together = {name: np.concatenate([getattr(run, name) for run in runs]) for name in _COLUMNS}
+    run_D, part_D = np.repeat(np.arange(len(runs)), [len(run) for run in runs]), np.concatenate(numbers)
+    order = np.lexsort((together["rank_D"], part_D, run_D, together["image_D"]))
+    run_D, part_D = run_D[order], part_D[order]
+    together = {name: column[order] for name, column in together.items()}
 
-    def column(name: str) -> np.ndarray:
-        return np.array([getattr(runs[r], name)[d] for r, d in chosen], np.int64)
+    # Each part of an image that a run was asked about is a view.
+    views: list[tuple[Any, ...]] = []
+    first: dict[tuple[int, int], int] = {}
+    for image in np.unique(together["image_D"]).tolist():
+        parts: list[tuple[float, tuple[float, ...] | None]] = []
+        for r, run in enumerate(runs):
+            first[image, r] = len(views) + len(parts)
+            parts += [(weight_R[r], _region(tile)) for tile in run.asked.get(image, (None,))]
+        regions = [region for _, region in parts]
+        frame = (float(sizes_I2[image][0]), float(sizes_I2[image][1]))
+        views += views_of(image, regions if any(regions) else None, [weight for weight, _ in parts], frame)
+    places = zip(together["image_D"].tolist(), run_D.tolist(), strict=True)
+    view_D = np.array([first[place] for place in places], np.int64) + part_D
+    columns = (view_D, together["category_D"], LAYOUTS["xywh"](together["boxes_D4"]), together["scores_D"])
+    settings = (rule.method, rule.iou, run_D, len(runs), weights is not None)
+    fused, counts = fuse_boxes(columns, np.array(views, VIEW), *settings)
 
-    return Detections(
-        column("image_D"), column("category_D"), table[:, :4], table[:, 4], column("rank_D"), runs[0].unknown
-    ), counts
+    # A fused box takes the place of the first of its boxes.
+    place_K = np.array([min(item.members) for item in fused], np.int64)
+    in_order = np.lexsort((together["rank_D"][place_K], run_D[place_K], together["image_D"][place_K]))
+    together = {name: column[place_K[in_order]] for name, column in together.items()}
+    boxes_D4 = np.array([item.box_4 for item in fused], np.float64).reshape(-1, 4)[in_order]
+    boxes_D4[:, 2:] -= boxes_D4[:, :2]
+    fused_columns: dict[str, Any] = together | {
+        "boxes_D4": boxes_D4,
+        "scores_D": np.array([item.score for item in fused], np.float64)[in_order],
+    }
+    return Detections(**fused_columns, unknown=runs[0].unknown), counts
 
 
-def _by_part(run: Detections) -> dict[tuple[int, int], list[int]]:
-    """Return the indices of the detections by image and part of it, in the order of the answers."""
-    rows: dict[tuple[int, int], list[int]] = {}
-    part_D = np.zeros(len(run), np.int64) if run.part_D is None else run.part_D
-    images, parts = run.image_D.tolist(), part_D.tolist()
-    for d in np.lexsort((run.rank_D, run.image_D)).tolist():
-        rows.setdefault((images[d], parts[d]), []).append(d)
-    return rows
-
-
-def _region(run: Detections, image: int, part: int) -> tuple[float, ...] | None:
+def _region(tile: Box | None) -> tuple[float, ...] | None:
     """Return the part of an image that a view shows, `x1, y1, x2, y2` in pixels, None for all of it."""
-    tile = run.asked[image][part] if image in run.asked else None
     if tile is None:
         return None
     x, y, width, height = tile
     return x, y, x + width, y + height
-
-
-def _views(run: Detections, corners_D4: np.ndarray, rows: Sequence[int]) -> list[LabelledBox]:
-    columns = (run.category_D[rows].tolist(), corners_D4[rows].tolist(), run.scores_D[rows].tolist())
-    return [LabelledBox(label, tuple(box), score) for label, box, score in zip(*columns, strict=True)]
-
-
-def _add(total: dict[str, Any], more: dict[str, int]) -> None:
-    for key, value in more.items():
-        total[key] = total.get(key, 0) + value
 
 
 def fusion_note(rule: FusionRule, counts: dict[str, Any]) -> str:

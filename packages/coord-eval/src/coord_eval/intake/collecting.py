@@ -29,7 +29,7 @@ from coord_eval.intake.answers import (
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import (
     LABEL_LAYERS,
-    ImageIndex,
+    IdIndex,
     JoinReport,
     LabelMatcher,
     LabelSettings,
@@ -333,7 +333,7 @@ def _joined_by_name(truth: GroundTruth, results: Results) -> tuple[np.ndarray, n
     Raises:
         InputError: if ids are known under other names, and no name is known: then neither says what is meant
     """
-    index = ImageIndex(truth)
+    index = IdIndex(truth)
     # Results of other libraries may name their categories in place of an id.
     ids: dict[Any, int] = {name: k for k, name in enumerate(truth.categories)}
     ids |= {category_id: k for k, category_id in enumerate(truth.category_ids)}

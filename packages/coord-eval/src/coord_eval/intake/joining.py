@@ -38,7 +38,7 @@ class JoinReport:
     unknown_examples: tuple[str, ...]
 
 
-class ImageIndex:
+class IdIndex:
     """Index of the images by id and by file name."""
 
     def __init__(self, ground_truth: GroundTruth) -> None:
@@ -85,7 +85,7 @@ def join(
         InputError: if two answers are for the same part of an image, if none is for a known image, or if id and name
             disagree
     """
-    index = ImageIndex(ground_truth)
+    index = IdIndex(ground_truth)
     first_answer: dict[tuple[int, object], str] = {}
     images: list[int] = []
     by_name, unknown = 0, []

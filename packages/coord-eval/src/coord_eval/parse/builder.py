@@ -62,7 +62,7 @@ def _enclosing_box(kind: Kind, unit: Sequence[float]) -> tuple[float, float, flo
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class UnitScale:
     """Divisors of plain numbers: `x` for abscissas, `y` for ordinates; whether they are assumed, or an image's size."""
 
     x: float
@@ -71,7 +71,7 @@ class Scale:
     pixels: bool = False
 
 
-_FRACTIONS, _PERCENT = Scale(1.0, 1.0), Scale(100.0, 100.0)
+_FRACTIONS, _PERCENT = UnitScale(1.0, 1.0), UnitScale(100.0, 100.0)
 
 
 def _is_small(item: ParsedObject) -> bool:
@@ -103,7 +103,7 @@ class AnswerBuilder:
     """
 
     format: str
-    scale: Scale
+    scale: UnitScale
     geometry: Geometry = "box"
     keep_flat: bool = False
     fractions: bool = False
@@ -120,7 +120,7 @@ class AnswerBuilder:
     repeats: int = 0
     ones: bool = False
     numbers_read: bool = False
-    read_scale: Scale | None = None
+    read_scale: UnitScale | None = None
     _seen: set[tuple[str, tuple[float, ...]]] = field(default_factory=set)
 
     def largest_turn(self) -> float:
@@ -226,7 +226,7 @@ class AnswerBuilder:
             else:
                 self.ones |= max(numbers) <= 1
                 if own_scale is not None:
-                    scale = Scale(own_scale, own_scale)
+                    scale = UnitScale(own_scale, own_scale)
         elif (
             not unit
             and numbers[-1] <= 1 < scale.x

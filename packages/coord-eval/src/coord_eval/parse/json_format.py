@@ -16,7 +16,7 @@ from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
-from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, Keys, Record, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, FieldRecord, Keys, add_record, box_of_sides, sides_of
 from coord_eval.parse.refusals import NOTHING
 
 _NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
@@ -210,7 +210,7 @@ class JsonParser:
             if self.stack:
                 self.stack[-1].record.has_children = True
                 name = self.keys.label_of(self.stack[-1].key)
-            self.stack.append(_Open(Record(match.start(), name)))
+            self.stack.append(_Open(FieldRecord(match.start(), name)))
             if len(self.stack) > _MAX_OPEN:
                 self._emit(self.stack.popleft(), None, match.start(), partial=True)
             return
@@ -369,7 +369,7 @@ class _Open:
 
     __slots__ = ("count", "depth", "field", "key", "key_end", "pending", "record", "unread")
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: FieldRecord) -> None:
         self.record = record
         self.key: str | None = None
         self.pending: str | None = None

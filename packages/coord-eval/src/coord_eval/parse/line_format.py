@@ -16,7 +16,17 @@ from coord_codec.fields import names_of
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, is_quad, proper_boxes, read_groups
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
-from coord_eval.parse.record import ACTIONS, SCORE_KEYS, SIDES, Field, Keys, Record, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import (
+    ACTIONS,
+    SCORE_KEYS,
+    SIDES,
+    Field,
+    FieldRecord,
+    Keys,
+    add_record,
+    box_of_sides,
+    sides_of,
+)
 from coord_eval.parse.words import NO_LABEL, REFUSED, Label, as_written, read_label, without_instance_numbers
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
@@ -541,7 +551,7 @@ class LineParser:
                 few = sum(map(len, item.groups)) < 4
                 builder.drop("unrecognised" if few else "wrong_arity", start, end)
         repairs = (record.label.repair,) if record.label.repair else ()
-        whole = Record(start, record.label.text, [item for item in record.fields if item.key], repairs=repairs)
+        whole = FieldRecord(start, record.label.text, [item for item in record.fields if item.key], repairs=repairs)
         if any(self.keys[item.key].role in ("shape", "side", "corner", "centre") for item in whole.fields):
             add_record(whole, builder, self.keys, end, cut)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_codec.arguments import expect
 from coord_eval.parse.answer import Answer, Drop
-from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, Scale, token_units
+from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScale, token_units
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
 from coord_eval.parse.json_format import JsonParser
@@ -126,7 +126,7 @@ class _Parse:
     """One text, and what does not depend on the format."""
 
     def __init__(
-        self, text: str, scale: Scale, grid: CoordGrid, kind: Geometry, keep_flat: bool, aspect: float | None
+        self, text: str, scale: UnitScale, grid: CoordGrid, kind: Geometry, keep_flat: bool, aspect: float | None
     ) -> None:
         if "\\" in text or "&" in text or '""' in text:
             text = without_escapes(text)
@@ -324,17 +324,17 @@ def _candidates(text: str, begin: int, end: int) -> list[str]:
     return formats or ["obj" if has(COORD_START) else "none"]
 
 
-def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid) -> Scale:
+def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | None, grid: CoordGrid) -> UnitScale:
     if scale is None and image_size is None:
-        return Scale(grid.scale, grid.scale, assumed=True)
+        return UnitScale(grid.scale, grid.scale, assumed=True)
     if scale is None or scale == "pixels":
         sides = tuple(map(plain, image_size)) if isinstance(image_size, list | tuple) else ()
         if len(sides) != 2 or not all(type(side) in (int, float) and side > 0 for side in sides):
             raise ValueError(f"image_size: expected width and height for scale='pixels', found {image_size!r}")
-        return Scale(float(sides[0]), float(sides[1]), pixels=True)
+        return UnitScale(float(sides[0]), float(sides[1]), pixels=True)
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
         raise ValueError(f"scale: expected a positive number, 'pixels' or None, found {scale!r}")
-    return Scale(scale, scale)
+    return UnitScale(scale, scale)
 
 
 def plain(value: Any) -> Any:

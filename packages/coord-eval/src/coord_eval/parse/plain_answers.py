@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from coord_codec import MARKERS, MarkerFamily
 from coord_eval.parse.answer import OVERSHOOT, Answer, ParsedObject
-from coord_eval.parse.builder import ROW_IN_LABEL, Scale
+from coord_eval.parse.builder import ROW_IN_LABEL, UnitScale
 from coord_eval.parse.formats import FORMATS
 from coord_eval.parse.json_format import FAULTLESS
 from coord_eval.parse.marker_format import well_formed
@@ -26,7 +26,7 @@ Units = Mapping[str, tuple[int, float]]
 
 
 def plain_answer(
-    text: str, format: str, scale: Scale, units: Units, keys: Keys, speaks: re.Pattern[str]
+    text: str, format: str, scale: UnitScale, units: Units, keys: Keys, speaks: re.Pattern[str]
 ) -> Answer | None:
     """Return the answer that a text of well-formed boxes alone is, None for any other text.
 
@@ -48,7 +48,7 @@ def plain_answer(
     return None
 
 
-def _of_json(text: str, scale: Scale, units: Units, keys: Keys, speaks: re.Pattern[str]) -> Answer | None:
+def _of_json(text: str, scale: UnitScale, units: Units, keys: Keys, speaks: re.Pattern[str]) -> Answer | None:
     head = _HEAD.match(text)
     assert head is not None
     boxes = _Boxes(scale, units)
@@ -79,7 +79,7 @@ def _of_json(text: str, scale: Scale, units: Units, keys: Keys, speaks: re.Patte
     return boxes.answer("json", speaks)
 
 
-def _of_markers(text: str, name: str, scale: Scale, units: Units, speaks: re.Pattern[str]) -> Answer | None:
+def _of_markers(text: str, name: str, scale: UnitScale, units: Units, speaks: re.Pattern[str]) -> Answer | None:
     if "{" in text or "[" in text:
         return None
     boxes = _Boxes(scale, units)
@@ -106,7 +106,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 class _Boxes:
     """Boxes of one answer in the order of the text."""
 
-    def __init__(self, scale: Scale, units: Units) -> None:
+    def __init__(self, scale: UnitScale, units: Units) -> None:
         self.scale, self.units = scale, units
         self.objects: list[ParsedObject] = []
         self.labels: set[str] = set()

@@ -200,7 +200,7 @@ class Field:
 
 
 @dataclass(slots=True)
-class Record:
+class FieldRecord:
     """The fields of one record and where it stands; `name` is the key of which it is the value."""
 
     start: int
@@ -279,7 +279,7 @@ def stated_value(item: Field) -> float | str | None:
     return flat[0] if len(flat) == 1 else None
 
 
-def add_record(record: Record, builder: AnswerBuilder, keys: Keys, end: int, partial: bool = False) -> None:
+def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int, partial: bool = False) -> None:
     """Turn a closed or cut-off record into objects or drops.
 
     A key that repeats begins another object; labels go with the shapes of their part of the record.
@@ -322,7 +322,7 @@ def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:
 class _Part:
     """The fields of one object of a record."""
 
-    def __init__(self, fields: list[Field], keys: Keys, record: Record) -> None:
+    def __init__(self, fields: list[Field], keys: Keys, record: FieldRecord) -> None:
         self.keys, self.name = keys, record.name
         self.label: str | None = None
         self.label_is_weak = False

@@ -7,7 +7,7 @@ import re
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.numbers import NUMBER, read_groups
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
-from coord_eval.parse.record import Field, Keys, Record, add_record, box_of_sides
+from coord_eval.parse.record import Field, FieldRecord, Keys, add_record, box_of_sides
 from coord_eval.parse.words import unquoted
 
 _RULE = frozenset("|-: \t+=")
@@ -68,7 +68,7 @@ class TableParser:
         """Add the objects of one row; a last row with too few cells is cut off."""
         if len(cells) > len(header) or len(cells) < 2 or not any(map(str.isdigit, "".join(cells))):
             return
-        record, keys = Record(start), self.keys
+        record, keys = FieldRecord(start), self.keys
         roles = [keys[name].role for name in header]
         named = "label" in roles
         for name, role, cell in zip(header, roles, cells, strict=False):

@@ -17,7 +17,7 @@ from coord_codec.instance_file import instance_line
 from coord_codec.json_file import JsonFile
 from coord_eval.intake.digests import digest_of_truth
 from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
-from coord_eval.intake.joining import ImageIndex
+from coord_eval.intake.joining import IdIndex
 from coord_eval.review.decisions import Decision, Decisions, read_decisions
 from coord_eval.review.findings import Box, places_in_images
 
@@ -92,7 +92,7 @@ class _Plan:
         self.of_row: dict[int, Decision] = {}
         self.added: dict[int, list[Decision]] = {}
         self.changes: list[dict[str, Any]] = []
-        images = ImageIndex(truth)
+        images = IdIndex(truth)
         places = places_in_images(truth.image_N)
         rows = {key: n for n, key in enumerate(zip(truth.image_N.tolist(), places.tolist(), strict=True))}
         for i, item in enumerate(chosen.decisions):
@@ -194,7 +194,7 @@ def _coco_box(box: Box) -> dict[str, Any]:
 def _instances(file: JsonFile, annotations: AnnotationSet, plan: _Plan) -> str:
     """Return the lines; those without a change stay as they are."""
     is_list = isinstance(file.rows[0][1], str) if file.rows else False
-    index = ImageIndex(plan.truth)
+    index = IdIndex(plan.truth)
     first = {image: int(np.searchsorted(plan.truth.image_N, image)) for image in range(len(plan.truth))}
     lines = [] if is_list else [line.decode("utf-8").rstrip("\r\n") for _, line in file.lines()]
     records = list(file.document) if is_list else []

@@ -53,7 +53,7 @@ another name."""
 
 
 @dataclass(frozen=True, eq=False)
-class Evidence:
+class LabelEvidence:
     """The figures of all labels, and of the answers that may show a missing one.
 
     Attributes:
@@ -89,7 +89,7 @@ def gather(
     compared: Compared,
     spread_D4: np.ndarray | None,
     likelihoods: tuple[np.ndarray, np.ndarray] | None,
-) -> Evidence:
+) -> LabelEvidence:
     """Return the evidence of all labels and answers.
 
     Args:
@@ -161,7 +161,7 @@ def gather(
         ],
         axis=1,
     )
-    return Evidence(figures_NF, named, answers_d, figures_dF, twin_N)
+    return LabelEvidence(figures_NF, named, answers_d, figures_dF, twin_N)
 
 
 def _contradicted(compared: Compared, regular_N: np.ndarray) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from coord_codec.files import InputError, read_bytes, write_text
 from coord_eval.labelling.formats import EXPORTS
-from coord_eval.review.findings import Box, Finding, places_in_images
+from coord_eval.review.findings import Box, ReviewFinding, places_in_images
 from coord_eval.review.result import Review
 
 TOOLS = ("labelstudio", "cvat", "coco", "fiftyone")
@@ -37,7 +37,7 @@ def proposed_records(review: Review) -> list[dict[str, Any]]:
             "its page instead"
         )
     index = {image_id: i for i, image_id in enumerate(truth.image_ids)}
-    of_image: dict[int, list[Finding]] = {}
+    of_image: dict[int, list[ReviewFinding]] = {}
     for finding in review.findings:
         of_image.setdefault(index[finding.image_id], []).append(finding)
     if of_image and not (truth.sizes_known and np.isfinite(truth.sizes_I2[list(of_image)]).all()):
@@ -61,7 +61,7 @@ def proposed_records(review: Review) -> list[dict[str, Any]]:
     return records
 
 
-def _objects(finding: Finding | None, name: str, box: Box) -> list[dict[str, Any]]:
+def _objects(finding: ReviewFinding | None, name: str, box: Box) -> list[dict[str, Any]]:
     """Return what becomes of a label: it stays, changes, or goes."""
     if finding is None:
         return [_object(name, box, 1.0)]

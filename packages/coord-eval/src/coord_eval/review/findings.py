@@ -36,7 +36,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ReviewFinding:
     """The judgement of one label, or the suspicion that an answer shows a missing one.
 
     Attributes:

@@ -21,7 +21,7 @@ from coord_codec.counts import counted
 from coord_codec.files import InputError, atomic_write, read_json_lines
 from coord_codec.records import validated
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.intake.joining import ImageIndex
+from coord_eval.intake.joining import IdIndex
 
 _FARTHEST = 0.02
 """Distance in fractions of the image from which on a record is about another box."""
@@ -147,7 +147,7 @@ def surprises(
     Raises:
         InputError: if a record is about a label that the ground truth does not have, or has with another name or box
     """
-    index = ImageIndex(truth)
+    index = IdIndex(truth)
     rows = {key: n for n, key in enumerate(zip(truth.image_N.tolist(), index_N.tolist(), strict=True))}
     name_N, box_N = np.full(len(truth.image_N), np.nan), np.full(len(truth.image_N), np.nan)
     for record in records:
@@ -174,7 +174,7 @@ def goes_on(truth: GroundTruth, records: Sequence[LabelLikelihood]) -> np.ndarra
 
     These are log-odds against the end of the answer, less the median of the set.
     """
-    index = ImageIndex(truth)
+    index = IdIndex(truth)
     value_I = np.full(len(truth.image_ids), np.nan)
     for record in records:
         if record.end_logprob is not None and (image := index.by_id(record.image_id)) is not None:

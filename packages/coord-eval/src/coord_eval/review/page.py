@@ -22,7 +22,7 @@ from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.report.overlay import drawn_size, shown_name
 from coord_eval.report.photograph import decoded, scaled
 from coord_eval.review.decisions import CHOICES
-from coord_eval.review.findings import KINDS, Box, Finding
+from coord_eval.review.findings import KINDS, Box, ReviewFinding
 from coord_eval.review.result import Review
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ FIGURES = {
 """What the figures of `Finding.evidence` are; `p_KIND` are the probabilities of the kinds."""
 
 
-def choices_of(finding: Finding, names: Sequence[str]) -> list[str]:
+def choices_of(finding: ReviewFinding, names: Sequence[str]) -> list[str]:
     """Return the decisions that make sense for a suspicion.
 
     Args:
@@ -157,7 +157,7 @@ def _legend() -> str:
 
 
 def _cards(
-    review: Review, findings: Sequence[Finding], root: ImageRoot | None, names: Sequence[str]
+    review: Review, findings: Sequence[ReviewFinding], root: ImageRoot | None, names: Sequence[str]
 ) -> tuple[list[Card], list[str]]:
     """Return a card for each suspicion, and notes on images that are not shown."""
     index = {image_id: i for i, image_id in enumerate(review.truth.image_ids)}
@@ -207,7 +207,7 @@ def _percent(probability: float) -> str:
     return "over 99 %" if probability > 0.99 else f"{100 * probability:.0f} %"
 
 
-def sentence(finding: Finding) -> str:
+def sentence(finding: ReviewFinding) -> str:
     """Return what a suspicion says, in a few words."""
     proposal = finding.proposal
     said = "" if proposal is None else f"{proposal.desc!r} (score {proposal.score:.2f})"
@@ -222,7 +222,7 @@ def sentence(finding: Finding) -> str:
             return f"{kind}: {finding.label!r}"
 
 
-def _drawings(review: Review, finding: Finding, i: int, picture: Image.Image | None) -> Iterator[str]:
+def _drawings(review: Review, finding: ReviewFinding, i: int, picture: Image.Image | None) -> Iterator[str]:
     """Yield the whole image, and the part around label and answer at 100 %."""
     truth = review.truth
     name = shown_name(truth, i)
@@ -258,7 +258,7 @@ def _drawings(review: Review, finding: Finding, i: int, picture: Image.Image | N
     yield f'<figure class="part" style="width:{width * shrink:.0f}px">{svg}{caption}</figure>'
 
 
-def _own(finding: Finding, origin: tuple[float, float], size: tuple[float, float], *, named: bool) -> list[Drawn]:
+def _own(finding: ReviewFinding, origin: tuple[float, float], size: tuple[float, float], *, named: bool) -> list[Drawn]:
     drawn = []
     if finding.box_xyxy is not None:
         box = _relative(finding.box_xyxy, origin, size)
@@ -270,7 +270,7 @@ def _own(finding: Finding, origin: tuple[float, float], size: tuple[float, float
     return drawn
 
 
-def _others(review: Review, finding: Finding, i: int, size: tuple[float, float]) -> list[Drawn]:
+def _others(review: Review, finding: ReviewFinding, i: int, size: tuple[float, float]) -> list[Drawn]:
     truth = review.truth
     drawn = []
     for place, n in enumerate(np.nonzero(truth.image_N == i)[0].tolist()):

@@ -17,7 +17,7 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.intake.digests import digest_of
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.page_options import MOST_SHOWN, ImageRoot
-from coord_eval.review.findings import KINDS, Box, Finding
+from coord_eval.review.findings import KINDS, Box, ReviewFinding
 
 VERSION = 1
 """Version of `review.json`; increased when a key changes its meaning."""
@@ -36,8 +36,8 @@ class Review:
         detections: the answers
     """
 
-    findings: tuple[Finding, ...]
-    judged: tuple[Finding, ...]
+    findings: tuple[ReviewFinding, ...]
+    judged: tuple[ReviewFinding, ...]
     notes: tuple[str, ...]
     rests_on: Mapping[str, Any]
     truth: GroundTruth = field(repr=False)
@@ -48,7 +48,7 @@ class Review:
         """The SHA-256 of the suspicions, by which decisions name the review that they are about."""
         return digest_of([self.to_line(finding) for finding in self.findings])
 
-    def to_line(self, finding: Finding) -> dict[str, Any]:
+    def to_line(self, finding: ReviewFinding) -> dict[str, Any]:
         """Return a suspicion as it stands in `review.jsonl`; boxes are `bbox` in [0, 1] and `bbox_xyxy` in pixels."""
         proposal = finding.proposal
         return {
@@ -65,7 +65,7 @@ class Review:
             "evidence": dict(finding.evidence),
         }
 
-    def _boxed(self, finding: Finding, desc: str | None, box: Box | None) -> dict[str, Any] | None:
+    def _boxed(self, finding: ReviewFinding, desc: str | None, box: Box | None) -> dict[str, Any] | None:
         if box is None:
             return None
         width, height = self.truth.sizes_I2[self._index[finding.image_id]].tolist()

@@ -21,8 +21,8 @@ from coord_eval.intake.digests import digest_of, digest_of_detections, digest_of
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelSettings
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
-from coord_eval.review.evidence import Evidence, gather
-from coord_eval.review.findings import Box, Finding, Proposal, places_in_images
+from coord_eval.review.evidence import LabelEvidence, gather
+from coord_eval.review.findings import Box, Proposal, ReviewFinding, places_in_images
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
 from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
 from coord_eval.review.result import Review
@@ -112,7 +112,7 @@ def review(
         surprise, told = surprises(truth, index_N, records)
         notes += told
 
-    # Evidence and probabilities
+    # LabelEvidence and probabilities
     compared = compare(truth, detections, calibration is not None)
     agreed = (compared.partner_iou_N >= SURE_IOU)[~truth.crowd_N]
     if len(detections) and len(agreed) and agreed.mean() < LEAST_AGREEMENT:
@@ -167,7 +167,7 @@ class _Builder:
         truth: GroundTruth,
         detections: Detections,
         compared: Compared,
-        evidence: Evidence,
+        evidence: LabelEvidence,
         found: Probabilities,
         index_N: np.ndarray,
     ) -> None:
@@ -177,11 +177,11 @@ class _Builder:
         self._wrong_N = found.kind_NK.sum(axis=1)
         self._kind_N = found.kind_NK.argmax(axis=1)
 
-    def judged(self) -> list[Finding]:
+    def judged(self) -> list[ReviewFinding]:
         """Return every label in the order of the ground truth."""
         return [self._of_label(n) for n in np.nonzero(~self._truth.crowd_N)[0].tolist()]
 
-    def findings(self, least: float) -> list[Finding]:
+    def findings(self, least: float) -> list[ReviewFinding]:
         """Return the suspicions by descending probability.
 
         An answer that contradicts a label shows a missing one only where that is more probable.
@@ -210,9 +210,9 @@ class _Builder:
         name = self._names[self._detections.category_D[d]]
         return Proposal(name, _corners(self._detections.boxes_D4[d]), float(self._detections.scores_D[d]))
 
-    def _of_label(self, n: int) -> Finding:
+    def _of_label(self, n: int) -> ReviewFinding:
         truth, image, d = self._truth, int(self._truth.image_N[n]), self._answer(n)
-        return Finding(
+        return ReviewFinding(
             image_id=truth.image_ids[image],
             image=truth.file_names[image],
             object=int(self._index_N[n]),
@@ -230,10 +230,10 @@ class _Builder:
         known = {name: value for name, value in figures.items() if math.isfinite(value)}
         return known | {f"p_{kind}": share for kind, share in shares}
 
-    def _of_answer(self, place: int, d: int) -> Finding:
+    def _of_answer(self, place: int, d: int) -> ReviewFinding:
         truth, image = self._truth, int(self._detections.image_D[d])
         figures = {"confidence": float(self._compared.confidence_D[d]), "unmatched": self._compared.unmatched}
-        return Finding(
+        return ReviewFinding(
             image_id=truth.image_ids[image],
             image=truth.file_names[image],
             object=None,

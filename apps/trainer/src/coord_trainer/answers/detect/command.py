@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_trainer.answers.answering_model import AnsweringModel
@@ -52,8 +54,18 @@ def answer_request(request: Request, config: RunConfig) -> Answered:
 
 
 def _sources(request: Request, config: RunConfig, geometry: str) -> Sources:
-    sources = find_sources(request.sources, request.images, geometry, request.strict)
+    images = Path(_fetched(request.images)) if request.images is not None else None
+    sources = find_sources([_fetched(word) for word in request.sources], images, geometry, request.strict)
     return sources.first(config.evaluation.limit)
+
+
+def _fetched(named: str) -> str:
+    """Return a source on this machine: the copy of what lies at an address, the images of an archive unpacked."""
+    if "://" not in named and not named.endswith((".tar", ".parquet")):
+        return named
+    from coord_data.remote import image_folder
+
+    return str(image_folder(named))
 
 
 def _local(request: Request, config: RunConfig, sources: Sources) -> AnsweringModel:

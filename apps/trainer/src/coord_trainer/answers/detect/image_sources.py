@@ -158,7 +158,10 @@ def _expand(word: str) -> tuple[list[Path], list[str], list[str]]:
         # `Path.glob` does not take absolute patterns.
         files = [Path(match) for match in sorted(glob(word, recursive=True)) if Path(match).is_file()]  # noqa: PTH207
         if not files and "://" in word:
-            raise InputError(f"{word}: a URL, and nothing is downloaded here; name a file or a folder")
+            raise InputError(
+                f"{word}: a URL, and nothing is downloaded here; name a file or a folder, or let `predict` "
+                "or coord_data.remote.image_folder copy it first"
+            )
         if not files:
             setting = "; settings are written section.key=value" if "=" in word else ""
             raise InputError(f"{word}: no such file or folder, and no file matches it as a pattern{setting}")

@@ -13,9 +13,9 @@ class Request:
 
     Attributes:
         model: the folder of a model; None if the model of an endpoint has no folder here
-        sources: arguments that name images or annotations
+        sources: arguments that name images or annotations, which may be addresses
         out: the output folder
-        images: the folder of the images that the annotations name
+        images: the folder of the images that the annotations name, or its address
         endpoints: URLs of servers of the model, none to answer in this process
         served_name: what each server calls the model
         concurrency: number of concurrent requests to all servers together
@@ -33,7 +33,7 @@ class Request:
     model: Path | None
     sources: tuple[str, ...]
     out: Path
-    images: Path | None = None
+    images: str | None = None
     endpoints: tuple[str, ...] = ()
     served_name: str | None = None
     concurrency: int = 8

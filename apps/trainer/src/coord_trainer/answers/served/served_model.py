@@ -54,6 +54,11 @@ def open_served(
     resolved = config if folder is None else as_trained(config, folder)
     if card is None:
         say(f"no {CARD_FILE} of the served model: prompt, markers and limits are the configuration's, unchecked")
+    elif card.made_pixels:
+        say(
+            f"note: trained with {card.made_pixels}; a server does not tell what it resizes images with, and other "
+            "versions make slightly different pixels"
+        )
     template_settings = card.chat_template_kwargs if card is not None else {}
     template_settings = template_settings or (prompt_settings(read_chat_template(folder)) if folder is not None else {})
     data = resolved.data

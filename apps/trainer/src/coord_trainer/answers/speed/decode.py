@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from coord_trainer.answers.grammar.boxes import moved
-from coord_trainer.answers.speed.forced import LONGEST_DRAFT, ForcedTokens, Place
+from coord_trainer.answers.speed.forced import LONGEST_DRAFT, AnswerPlace, ForcedTokens
 from coord_trainer.answers.speed.passes import Passes
 from coord_trainer.model.token_statistics import read_statistics, token_statistics
 
@@ -49,7 +49,7 @@ class Rules:
 class _Row:
     number: int
     tokens: list[int] = field(default_factory=list)
-    place: Place = field(default_factory=Place)
+    place: AnswerPlace = field(default_factory=AnswerPlace)
     drafted: list[int] = field(default_factory=list)
     done: bool = False
 
@@ -79,7 +79,7 @@ def decode(passes: Passes, inputs: Any, forced: ForcedTokens, rules: Rules, gram
         rules: when answers end
         grammar: restricts the answers; None for none
     """
-    first = forced.draft(Place())
+    first = forced.draft(AnswerPlace())
     passes.begin(inputs, first, rules.max_new_tokens + LONGEST_DRAFT)
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
     verifier = _Verifier(forced, rules, grammar, len(rows))

@@ -24,7 +24,7 @@ LONGEST_DRAFT = 32
 
 
 @dataclass(frozen=True)
-class Place:
+class AnswerPlace:
     """Where an answer stands.
 
     Attributes:
@@ -97,21 +97,21 @@ class ForcedTokens:
         """Return those of answers of which nothing is known: nothing is drafted."""
         return cls((), (), (), (), None, vocab)
 
-    def step(self, place: Place, token: int) -> Place:
+    def step(self, place: AnswerPlace, token: int) -> AnswerPlace:
         """Return the place behind one more token."""
         if token in self.vocab.ids:
             sides = place.sides + 1 if place.part == "side" else 1
             closed = sides == self.sides
-            return self._settled(Place("after" if closed else "between", sides=sides))
+            return self._settled(AnswerPlace("after" if closed else "between", sides=sides))
         if place.part == "name" and place.name and self.before and token == self.before[0]:
-            return self._settled(Place("before", at=1))
+            return self._settled(AnswerPlace("before", at=1))
         if place.part == "name":
             return replace(place, name=(*place.name, token))
         if token == self._fixed(place):
             return self._settled(replace(place, at=place.at + 1))
-        return Place("name") if self.head and token == self.head[-1] else Place("lost")
+        return AnswerPlace("name") if self.head and token == self.head[-1] else AnswerPlace("lost")
 
-    def draft(self, place: Place) -> list[int]:
+    def draft(self, place: AnswerPlace) -> list[int]:
         """Return the tokens that follow a place without a choice."""
         drafted: list[int] = []
         while len(drafted) < LONGEST_DRAFT and (token := self._fixed(place)) is not None:
@@ -119,7 +119,7 @@ class ForcedTokens:
             place = self.step(place, token)
         return drafted
 
-    def _fixed(self, place: Place) -> int | None:
+    def _fixed(self, place: AnswerPlace) -> int | None:
         """Return the forced token at a place; None if there is a choice."""
         if place.part == "name" and self.names is not None:
             following = self.names.following(place.name)
@@ -129,9 +129,9 @@ class ForcedTokens:
         run = {"head": self.head, "before": self.before, "between": self.between, "after": self.after}.get(place.part)
         return run[place.at] if run is not None and place.at < len(run) else None
 
-    def _settled(self, place: Place) -> Place:
+    def _settled(self, place: AnswerPlace) -> AnswerPlace:
         """Return a place, or the beginning of the next part if its own is complete."""
         run = {"head": self.head, "before": self.before, "between": self.between, "after": self.after}[place.part]
         if place.at < len(run):
             return place
-        return Place("name") if place.part in ("head", "after") else Place("side", sides=place.sides)
+        return AnswerPlace("name") if place.part in ("head", "after") else AnswerPlace("side", sides=place.sides)

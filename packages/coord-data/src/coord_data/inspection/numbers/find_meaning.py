@@ -32,7 +32,14 @@ from coord_data.inspection.numbers.meaning import (
     turned,
 )
 from coord_data.inspection.numbers.offsets import KINDS
-from coord_data.inspection.numbers.scan import SCAN_SIGNIFICANT, find_copy, find_shift, read_as_copy
+from coord_data.inspection.numbers.scan import (
+    SCAN_SIGNIFICANT,
+    Copies,
+    copies_to_try,
+    find_copy,
+    find_shift,
+    read_as_copy,
+)
 from coord_data.inspection.numbers.shuffle import Placed
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import INPUTS, Copy
@@ -146,13 +153,18 @@ class Search:
         return [*self.alternatives, *self.padded, *self.inputs, *self.turns]
 
     @cached_property
+    def copies(self) -> list[Copies]:
+        """The resized copies that are tried."""
+        return copies_to_try(self.raw, self.units["pixels"])
+
+    @cached_property
     def copy(self) -> Meaning | None:
         """The resized copy that fits best."""
         return self.copy_of(1)
 
     def copy_of(self, turn: int, tightness: float = 1.0) -> Meaning | None:
         """Return the resized copy that fits best if boxes are turned; see `find_copy`."""
-        return find_copy(self.raw, self.units["pixels"], self.sample, turn, tightness)
+        return find_copy(self.raw, self.units["pixels"], self.sample, self.copies, turn, tightness)
 
 
 def _known_that_fits_better(search: Search) -> Decision | None:
