@@ -184,7 +184,6 @@ def _import_all() -> None:
         "deepspeed.runtime.zero.muon.muon_optimizer",
         "torch.distributed.launcher.api",
         "torch.utils.tensorboard",
-        "matplotlib.pyplot",
     ):
         pytest.importorskip(name)
     from coord_trainer.config.run_config import check_run_config

@@ -4,7 +4,8 @@
 
 A record has seven boxes on average. `read` opens and checks instance JSONL for the first time, `again` maps what that
 cached; `inspect` is the whole command with its images, `mixture` assigns an epoch of two sources, `encode` makes
-target texts, `parse` reads them, and `score` compares files of as many images and answers. Rows appear as measured.
+target texts, `parse` reads them, both on all cores, and `score` compares files of as many images and answers. Rows
+appear as measured.
 """
 
 import json
@@ -13,24 +14,33 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import time
 from enum import StrEnum
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 LARGE = runpy.run_path(str(Path(__file__).parents[1] / "packages" / "coord-data" / "benchmarks" / "large_data.py"))
+CHUNK = 1000
+"""Records that a process encodes or parses at a time."""
 Stage = StrEnum("Stage", ["read", "again", "inspect", "mixture", "encode", "parse", "score"])
 
 
-def texts(path: Path):
-    """Yield the image id and the target text of each record of an instance file."""
+def texts(lines: list[str], parsed: bool) -> list[tuple[int | str | None, str]]:
+    """Return the image id and the target text of each record of some lines, each of them `parsed` if that is asked."""
     from coord_codec import Instance, encode_target
+    from coord_eval import parse_answer
 
-    with path.open() as lines:
-        for line in lines:
-            instance = Instance.model_validate_json(line)
-            yield instance.image_id, encode_target(instance)
+    found = []
+    for line in lines:
+        instance = Instance.model_validate_json(line)
+        found.append((instance.image_id, encode_target(instance)))
+        if parsed:
+            parse_answer(found[-1][1])
+    return found
 
 
 def carry_out(stage: Stage, path: Path) -> None:
@@ -52,15 +62,15 @@ def carry_out(stage: Stage, path: Path) -> None:
         for index in range(len(plan)):
             plan.locate(index, 0)
     else:
-        from coord_eval import parse_answer, score
+        from coord_data.looking.processes import in_processes
+        from coord_eval import score
 
         answers = path.parent / "answers.jsonl"
-        with answers.open("w") as file:
-            for image_id, text in texts(path):
-                if stage == Stage.parse:
-                    parse_answer(text)
+        with path.open() as lines, answers.open("w") as file:
+            chunks = iter(lambda: list(islice(lines, CHUNK)), [])
+            for _, chunk in in_processes(partial(texts, parsed=stage == Stage.parse), chunks):
                 if stage == Stage.score:
-                    file.write(json.dumps({"image_id": image_id, "text": text}) + "\n")
+                    file.writelines(json.dumps({"image_id": key, "text": text}) + "\n" for key, text in chunk)
         if stage == Stage.score:
             score(path, answers)
 
@@ -70,28 +80,34 @@ def main(
     stage: Annotated[list[Stage], typer.Option(help="The stages to measure.")] = list(Stage),  # noqa: B006
     only: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Print processor seconds and peak memory of each stage at each size."""
+    """Print processor seconds, time and peak memory of each stage at each size."""
     if only is not None:
         carry_out(stage[0], only)
         return
-    print("| stage | records | processor s | µs a record | peak MB |\n|---|---|---|---|---|", flush=True)
+    print("| stage | records | processor s | µs a record | wall s | peak MB |\n|---|---|---|---|---|---|", flush=True)
     for size in sizes:
         with tempfile.TemporaryDirectory() as scratch:
             path = LARGE["write"](Path(scratch) / "data", size)
             for one in stage:
-                seconds, peak = measured(one, path, Path(scratch) / "cache")
-                print(f"| {one} | {size:,} | {seconds:.1f} | {1e6 * seconds / size:,.0f} | {peak:,.0f} |", flush=True)
+                seconds, wall, peak = measured(one, path, Path(scratch) / "cache")
+                row = f"{one} | {size:,} | {seconds:.1f} | {1e6 * seconds / size:,.0f} | {wall:.1f} | {peak:,.0f}"
+                print(f"| {row} |", flush=True)
 
 
-def measured(stage: Stage, path: Path, cache: Path) -> tuple[float, float]:
-    """Return processor seconds, of children too, and the peak of resident megabytes of a stage in a new process."""
+def measured(stage: Stage, path: Path, cache: Path) -> tuple[float, float, float]:
+    """Carry out a stage in a new process.
+
+    Returns:
+        Processor seconds, of children too; seconds that passed; and the peak of resident megabytes.
+    """
+    began = time.perf_counter()
     words = [sys.executable, __file__, "--stage", stage, "--only", str(path)]
     with subprocess.Popen(words, env=os.environ | {"XDG_CACHE_HOME": str(cache)}, stdout=subprocess.DEVNULL) as process:
         _, code, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(code)
     if process.returncode not in (0, 1):  # 1: the inspection found faults
         sys.exit(f"{stage}: exit code {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return usage.ru_utime + usage.ru_stime, time.perf_counter() - began, usage.ru_maxrss / 1024
 
 
 if __name__ == "__main__":

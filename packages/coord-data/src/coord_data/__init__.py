@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from coord_data.inspection.examine import Examination, examine
     from coord_data.looking.look import look_at
     from coord_data.looking.looks import ImageFile
+    from coord_data.preparing.merging import merge_prepared
     from coord_data.reading.image_set import ImageSet, gather_evidence, load_annotated
     from coord_data.reading.rules import ReadingRules
     from coord_data.sources.raw import RawImage, RawObject, Reading
@@ -29,6 +30,7 @@ _MODULES = {
     "coord_data.inspection.examine": ("Examination", "examine"),
     "coord_data.finding": ("Finding",),
     "coord_data.api": ("inspect", "load", "prepare"),
+    "coord_data.preparing.merging": ("merge_prepared",),
     "coord_data.reading.rules": ("ReadingRules",),
     "coord_data.sources.source": ("Source",),
 }
@@ -54,6 +56,7 @@ __all__ = [
     "load",
     "load_annotated",
     "look_at",
+    "merge_prepared",
     "open_source",
     "prepare",
     "register_reader",

@@ -1,4 +1,4 @@
-"""The `coord-data` command: `prepare` and `inspect`; other command lines add `prepare` as it is.
+"""The `coord-data` command: `prepare`, `merge` and `inspect`; other command lines add `prepare` as it is.
 
 Modules that need NumPy or Pillow are imported inside the commands, so that help and usage errors appear at once.
 """
@@ -80,6 +80,22 @@ _Engine = Annotated[
     Literal["local", "ray"],
     typer.Option(help="Where images are looked at: on this machine, or on a Ray cluster (the extra coord-data[ray])."),
 ]
+_Split = Annotated[
+    float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl, selected by their content.")
+]
+_DropDuplicates = Annotated[
+    Literal["exact", "near"] | None,
+    typer.Option(help="Keep the first of equal files, or also of copies of another size or quality."),
+]
+_JoinBoxes = Annotated[
+    bool, typer.Option("--join-boxes", help="Give the image that is kept the boxes that only its copies have.")
+]
+_Count = Annotated[
+    int | None,
+    typer.Option(min=1, help="The number of images to draw from all; the same ones again with the same --seed."),
+]
+_Seed = Annotated[int, typer.Option(help="Decides which images --count draws.")]
+_AsPart = Annotated[bool, typer.Option("--as-part", help="Write a part of a larger set, for `coord-data merge`.")]
 
 
 class _Commands(TyperGroup):
@@ -136,9 +152,7 @@ def prepare(
     out: NewPlace,
     images: _Images = None,
     format: _Format = "auto",
-    split: Annotated[
-        float | None, typer.Option(min=0, max=1, help="The share of images for val.jsonl, selected by their content.")
-    ] = None,
+    split: _Split = None,
     on_bad_box: Annotated[
         OnBadBox, typer.Option(help="For a faulty object: leave its image out, leave it out alone, or stop.")
     ] = "drop_image",
@@ -146,18 +160,11 @@ def prepare(
         str, typer.Option(help="The geometry of the written objects: box, point, polygon, oriented or keypoints.")
     ] = "box",
     read_as: _ReadAs = None,
-    drop_duplicates: Annotated[
-        Literal["exact", "near"] | None,
-        typer.Option(help="Keep the first of equal files, or also of copies of another size or quality."),
-    ] = None,
-    join_boxes: Annotated[
-        bool, typer.Option("--join-boxes", help="Give the image that is kept the boxes that only its copies have.")
-    ] = False,
-    count: Annotated[
-        int | None,
-        typer.Option(min=1, help="The number of images to draw from all; the same ones again with the same --seed."),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Decides which images --count draws.")] = 0,
+    drop_duplicates: _DropDuplicates = None,
+    join_boxes: _JoinBoxes = False,
+    count: _Count = None,
+    seed: _Seed = 0,
+    as_part: _AsPart = False,
     allow_outside: _AllowOutside = False,
     strict: Strict = False,
     workers: _Workers = None,
@@ -185,7 +192,34 @@ def prepare(
     )
     duplicates: dict[str, Any] = {"drop_duplicates": drop_duplicates, "join_boxes": join_boxes}
     with executed(Execution(workers, engine, parts_of(out))):
-        write_prepared(sources, out, rules, split, **duplicates, count=count, seed=seed)
+        write_prepared(sources, out, rules, split, **duplicates, count=count, seed=seed, as_part=as_part)
+
+
+@app.command()
+def merge(
+    parts: Annotated[
+        list[Path], typer.Argument(metavar="PART...", help="Folders by prepare --as-part.", show_default=False)
+    ],
+    out: NewPlace,
+    split: _Split = None,
+    drop_duplicates: _DropDuplicates = None,
+    join_boxes: _JoinBoxes = False,
+    count: _Count = None,
+    seed: _Seed = 0,
+    as_part: _AsPart = False,
+) -> None:
+    """Merge parts of a large set that were prepared one by one, without looking at their images again.
+
+    Example: merge part-0 part-1 --out prepared --split 0.1 --drop-duplicates near
+    """
+    must_not_exist(out)
+    from coord_data.preparing.merging import merge_prepared
+    from coord_data.preparing.preparation import written_to
+
+    for place in written_to(out):
+        must_not_exist(place)
+    duplicates: dict[str, Any] = {"drop_duplicates": drop_duplicates, "join_boxes": join_boxes}
+    merge_prepared(parts, out, split, **duplicates, count=count, seed=seed, as_part=as_part)
 
 
 @app.command()

@@ -170,12 +170,17 @@ class Records(Sequence[Instance]):
         """Return the records of several tables as one."""
         return cls(pa.concat_tables([part._table for part in parts]) if parts else _SCHEMA.empty_table())
 
-    def renamed(self, names: Sequence[str], *, with_ids: bool) -> Records:
-        """Return the records with other paths of their images, and without their ids if these are not unique."""
-        table = self._table.set_column(0, "image", pa.array(names, pa.string()))
-        if not with_ids:
-            table = table.set_column(3, "image_id", pa.nulls(len(self), pa.string()))
-        return Records(table)
+    def renamed(self, names: Sequence[str]) -> Records:
+        """Return the records with other paths of their images."""
+        return Records(self._table.set_column(0, "image", pa.array(names, pa.string())))
+
+    def without_ids(self) -> Records:
+        """Return the records without the ids of their images."""
+        return Records(self._table.set_column(3, "image_id", pa.nulls(len(self), pa.string())))
+
+    def take(self, positions_n: Sequence[int]) -> Records:
+        """Return the records at some positions, in their order."""
+        return Records(self._table.take(pa.array(positions_n, pa.int64())))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Records, (self._table,)) if self.path is None else (Records.open, (self.path,))

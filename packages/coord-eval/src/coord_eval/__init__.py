@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from coord_eval.parse.answer import DROP_REASONS, Answer, Drop, ParsedObject
     from coord_eval.parse.formats import FORMATS, TextFormat, register_format
     from coord_eval.parse.parser import parse_answer
+    from coord_eval.parts import merge
     from coord_eval.report.shown import Shown, show_metric
     from coord_eval.resampling.bootstrap import Resamples, resample
     from coord_eval.scoring import score
@@ -60,6 +60,7 @@ _MODULES = {
     "coord_eval.parse.parser": ("parse_answer",),
     "coord_eval.page_options": ("ReportSection",),
     "coord_eval.scoring": ("score",),
+    "coord_eval.parts": ("merge",),
     "coord_eval.metrics.ceiling": ("oracle_predictions",),
     "coord_eval.evaluation": ("Evaluation",),
     "coord_eval.intake.answers": ("AnswerSettings",),
@@ -116,6 +117,7 @@ __all__ = [
     "fuse_predictions",
     "image_facts",
     "load_ground_truth",
+    "merge",
     "oracle_predictions",
     "parse_answer",
     "ratio_over_images",
@@ -139,6 +141,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version  # slow to import
+
         return version("coord-eval")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -208,7 +208,7 @@ def test_lvis_of_text_answers_writes_and_prints(lvis_files, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "AR@300   1.000" in printed
     assert "APr        n/a" in printed
-    assert "1 box with a label that LVIS does not have, left out" in printed
+    assert "1 box with a label unknown to LVIS, left out" in printed
     assert "ranked by constant" in printed
 
 

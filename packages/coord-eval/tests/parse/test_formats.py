@@ -175,7 +175,7 @@ def test_register_format_of_a_json_key(registry):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"name": "json", "pattern": "(?P<box>.)"}, "taken"),
+        ({"name": "json", "pattern": "(?P<box>.)"}, "of this name already"),
         ({"pattern": "(?P<box>"}, "pattern"),
         ({"pattern": "[0-9]"}, "group"),
         ({"pattern": "(?P<box>.)", "order": "yx"}, "order"),

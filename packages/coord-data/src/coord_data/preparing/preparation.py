@@ -7,7 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
@@ -35,6 +35,12 @@ from coord_data.sources.source import Source
 _LOG = logging.getLogger(__name__)
 _SHOWN = 5
 
+RECORDS, LOOKS = "instances.jsonl", "looks.parquet"
+"""Names of the records of a folder that is not split, and of what looks at the images of a part told."""
+
+PART = "part"
+"""Key of the summary of a part: its rules, and whether its records have ids."""
+
 
 def prepare(
     sources: Sequence[Path | Source],
@@ -46,6 +52,7 @@ def prepare(
     join_boxes: bool = False,
     count: int | None = None,
     seed: int = 0,
+    as_part: bool = False,
 ) -> None:
     """Write the usable records of `sources`, with image paths relative to the written files.
 
@@ -59,10 +66,11 @@ def prepare(
         join_boxes: give the image that is kept the objects that only its copies have
         count: number of images that are drawn from those that are left, in their order; all if None
         seed: decides which images are drawn
+        as_part: write what `merge_prepared` needs as well: what a look at each image told, and the rules
 
     Raises:
-        InputError: the annotations are invalid or have no box, (`strict`) any record is invalid, or there are fewer
-            images than `count`.
+        InputError: the annotations are invalid or have no box, (`strict`) any record is invalid, there are fewer
+            images than `count`, or images are chosen from a part.
         RunError: `out` cannot be written.
     """
     expect("sources", sources, Sequence)
@@ -70,12 +78,10 @@ def prepare(
         expect(f"sources[{i}]", source, Path, Source)
     expect("out", out, Path)
     expect("data", data, ReadingRules)
-    single = out.suffix == ".jsonl"
-    folder = (out.parent if single else out).resolve()
-    if single and split is not None:
+    if out.suffix == ".jsonl" and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
-    if join_boxes and drop_duplicates is None:
-        raise InputError("--join-boxes joins those of duplicates that are left out; add --drop-duplicates exact")
+    choice = Choice(split, drop_duplicates, join_boxes, count, seed, as_part)
+    folder = choice.folder_of(out)
     sets = [
         load_annotated(path, data.model_copy(update={"images": images}), name=str(_named_path(path)))
         for path, images in _images_of(sources, data.images)
@@ -84,40 +90,111 @@ def prepare(
     facts = _facts(sets, folder, faults)
     if data.read_as is not None:
         facts[REREAD] = str(data.read_as)
-    records = _records(sets, folder)
-    instances: Sequence[Instance] = records
-    if not records.class_counts and not any(map(phrase_of, records)):  # phrases may have no answer
-        reason = _why_empty(sets, instances, faults)
-        images = f"{counted(len(instances), 'image')} of {', '.join(loaded.name for loaded in sets)}"
+    records, has_ids = with_unique_ids(_moved(sets, folder))
+    if as_part:
+        facts[PART] = {"rules": data.model_dump(mode="json", exclude={"images", "format"}), "has_ids": has_ids}
+    elif not has_boxes(records):
+        reason = _why_empty(sets, records, faults)
+        images = f"{counted(len(records), 'image')} of {', '.join(loaded.name for loaded in sets)}"
         raise InputError(f"{images}: expected boxes, found none; {reason}")
-    names, looks = ([], Looks.of(())) if split is None and drop_duplicates is None else _looks(sets, records)
+    names, looks = _looks(sets, records) if choice.needs_looks else ([], Looks.of(()))
+    write_chosen(out, records, names, looks, facts, faults, choice)
+    if data.allow_outside:
+        _LOG.info("images may lie outside their folder: allow that wherever this is read (--allow-outside)")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which records are written, see `prepare`.
+
+    Raises:
+        InputError: boxes of duplicates are joined that are not left out, or images are chosen from a part.
+    """
+
+    split: float | None = None
+    drop_duplicates: DropDuplicates | None = None
+    join_boxes: bool = False
+    count: int | None = None
+    seed: int = 0
+    as_part: bool = False
+
+    def __post_init__(self) -> None:
+        if self.join_boxes and self.drop_duplicates is None:
+            raise InputError("--join-boxes joins those of duplicates that are left out; add --drop-duplicates exact")
+        given = {"--split": self.split, "--drop-duplicates": self.drop_duplicates, "--count": self.count}
+        for option, value in given.items() if self.as_part else ():
+            if value is not None:
+                raise InputError(f"{option}: a part does not know the images of the others; give it to the last merge")
+
+    @property
+    def needs_looks(self) -> bool:
+        """Whether the images are decoded."""
+        return self.as_part or self.split is not None or self.drop_duplicates is not None
+
+    def folder_of(self, out: Path) -> Path:
+        """Return the folder of the written files.
+
+        Raises:
+            InputError: a part is to be a single file.
+        """
+        is_file = out.suffix == ".jsonl"
+        if is_file and self.as_part:
+            raise InputError(f"--as-part writes a folder, but --out {out} is a file; name a folder")
+        return (out.parent if is_file else out).resolve()
+
+
+def has_boxes(records: Records) -> bool:
+    """Return whether there is a box, or a phrase, which may have no answer."""
+    return bool(records.class_counts) or any(map(phrase_of, records))
+
+
+def write_chosen(
+    out: Path,
+    records: Records,
+    names: Sequence[str],
+    looks: Looks,
+    facts: dict[str, Any],
+    faults: Sequence[Problem],
+    choice: Choice,
+) -> None:
+    """Choose and write records, and say so.
+
+    Args:
+        out: a new folder, or a new file
+        records: the records
+        names: paths of the images, each once, if they are needed
+        looks: what a look at each image told, if it is needed
+        facts: what the summary says of the sources; what is chosen is added
+        faults: what was left out
+        choice: which records are written
+    """
+    instances: Sequence[Instance] = records
     dropped: list[Dropped] = []
     near: list[dict[str, object]] = []
-    if drop_duplicates is not None:
-        instances, dropped = without_duplicates(instances, names, looks, drop_duplicates, join=join_boxes)
+    if choice.drop_duplicates is not None:
+        instances, dropped = without_duplicates(instances, names, looks, choice.drop_duplicates, join=choice.join_boxes)
         facts["dropped_duplicates"] = [asdict(row) for row in dropped]
-    if count is not None:
-        instances, facts["drawn"] = drawn(instances, count, seed), {"count": count, "seed": seed}
-    parts: Mapping[str, Sequence[Instance]] = {out.name if single else "instances.jsonl": instances}
-    if split is not None:
+    if choice.count is not None:
+        instances = drawn(instances, choice.count, choice.seed)
+        facts["drawn"] = {"count": choice.count, "seed": choice.seed}
+    parts: Mapping[str, Sequence[Instance]] = {out.name if out.suffix == ".jsonl" else RECORDS: instances}
+    if choice.split is not None:
         left = {instance.image for instance in instances}
         places = [i for i, name in enumerate(names) if name in left]
         chosen = [names[i] for i in places]
-        parts, near = split_by_content(instances, chosen, looks.take(np.array(places, np.int64)), split)
+        parts, near = split_by_content(instances, chosen, looks.take(np.array(places, np.int64)), choice.split)
         facts["near_duplicates"] = near
     written = {name: Records.of(part) for name, part in parts.items()}
-    _write(out, written, facts, [*faults, *(row.problem for row in dropped)])
+    _write(out, written, facts, [*faults, *(row.problem for row in dropped)], looks if choice.as_part else None)
     _report(out, written, facts, near, faults)
-    if drop_duplicates is not None:
+    if choice.drop_duplicates is not None:
         line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
         if dropped:
             line += f", for example {dropped[0].image}, as {dropped[0].kept} is kept"
         if other := sum(not row.same_boxes for row in dropped):
-            fate = "joined" if join_boxes else "lost; --join-boxes keeps them"
+            fate = "joined" if choice.join_boxes else "lost; --join-boxes keeps them"
             line += f"; {other} of them had other boxes, which are {fate}"
         _LOG.info(line)
-    if data.allow_outside:
-        _LOG.info("images may lie outside their folder: allow that wherever this is read (--allow-outside)")
 
 
 def written_to(out: Path) -> tuple[Path, ...]:
@@ -184,33 +261,53 @@ def _is_of_images(folder: Path, annotations: Path) -> bool:
     return len(image_files(folder)) == len(files) and not image_files(annotations)
 
 
-def _records(sets: Sequence[ImageSet], folder: Path) -> Records:
-    """Return the records with paths relative to `folder`; all image ids are left out if sources share any."""
-    parts = [Records.of(loaded.instances) for loaded in sets]
-    ids = Counter(image_id for part in parts for image_id in part.image_id_texts if image_id is not None)
-    shared = any(count > 1 for count in ids.values())
-    if shared:
+def _moved(sets: Sequence[ImageSet], folder: Path) -> list[Records]:
+    """Return the records of each set with paths relative to `folder`."""
+    return [with_paths_from(loaded.root.resolve(), folder, Records.of(loaded.instances)) for loaded in sets]
+
+
+def with_paths_from(root: Path, folder: Path, records: Records) -> Records:
+    """Return records whose paths are relative to `folder` instead of `root`."""
+    start = os.path.relpath(root, folder)
+    names = [os.path.normpath(os.path.join(start, name)) for name in records.names]  # noqa: PTH118 - of a million names
+    return records.renamed([PurePath(name).as_posix() for name in names])
+
+
+def with_unique_ids(parts: Sequence[Records], *, have_ids: bool = True) -> tuple[Records, bool]:
+    """Return all records, and whether they keep their ids: all ids are left out if several records share one."""
+    joined = Records.joined(parts)
+    ids = Counter(image_id for image_id in joined.image_id_texts if image_id is not None)
+    if have_ids and not (shared := any(count > 1 for count in ids.values())):
+        return joined, True
+    if have_ids and shared:
         _LOG.info("several sources share image ids: all image ids are left out")
-    moved = []
-    for loaded, part in zip(sets, parts, strict=True):
-        root = os.path.relpath(loaded.root.resolve(), folder)
-        names = [os.path.normpath(os.path.join(root, name)) for name in part.names]  # noqa: PTH118 - of a million names
-        moved.append(part.renamed([PurePath(name).as_posix() for name in names], with_ids=not shared))
-    return Records.joined(moved)
+    return joined.without_ids(), False
 
 
 def _looks(sets: Sequence[ImageSet], records: Records) -> tuple[list[str], Looks]:
     """Return the path of each image once, as the written records have it, and what a look at each image told."""
-    parts, first = list[Looks](), 0
+    parts = list[Looks]()
     for loaded in sets:
         folder = ImageFolder(loaded.root) if loaded.evidence is None else loaded.evidence.folder
-        looks = folder.look_at_all(Records.of(loaded.instances).names, label=f"{loaded.name} images")
-        parts.append(looks.numbered(np.arange(first, first + len(looks))))
+        parts.append(folder.look_at_all(Records.of(loaded.instances).names, label=f"{loaded.name} images"))
+    return looks_by_name(records.names, parts)
+
+
+def looks_by_name(names: Sequence[str], parts: Sequence[Looks]) -> tuple[list[str], Looks]:
+    """Return each name once, and the look at it.
+
+    Args:
+        names: the path of each image that was looked at, of all parts one after the other
+        parts: the looks
+    """
+    numbered, first = list[Looks](), 0
+    for looks in parts:
+        numbered.append(looks.numbered(np.arange(first, first + len(looks))))
         first += len(looks)
     first_place: dict[str, int] = {}
-    for i, name in enumerate(records.names):
+    for i, name in enumerate(names):
         first_place.setdefault(name, i)
-    return list(first_place), merge(parts).take(np.array(list(first_place.values()), np.int64))
+    return list(first_place), merge(numbered).take(np.array(list(first_place.values()), np.int64))
 
 
 def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) -> dict[str, Any]:
@@ -239,8 +336,14 @@ def _note_shared(sets: Sequence[ImageSet]) -> list[str]:
     return [f"{images} a record in each of several sources, such as {shared[0]}"] if shared else []
 
 
-def _write(out: Path, parts: Mapping[str, Records], facts: Mapping[str, object], left_out: Sequence[Problem]) -> None:
-    """Write the records of each part with a summary, and the problems."""
+def _write(
+    out: Path,
+    parts: Mapping[str, Records],
+    facts: Mapping[str, object],
+    left_out: Sequence[Problem],
+    looks: Looks | None,
+) -> None:
+    """Write the records of each part with a summary, the problems, and looks without their thumbnails."""
     single = out.suffix == ".jsonl"
     with output_folder(out, single) as output:
         for name, part in parts.items():
@@ -253,6 +356,9 @@ def _write(out: Path, parts: Mapping[str, Records], facts: Mapping[str, object],
         if left_out or not single:
             lines = "".join(json.dumps(asdict(problem)) + "\n" for problem in left_out)
             write_text(output / _problems_of(out).name, lines)
+        if looks is not None:
+            light = replace(looks, thumbnails={}).numbered(np.arange(len(looks)))
+            light.write(output / LOOKS, PART)
 
 
 def _report(

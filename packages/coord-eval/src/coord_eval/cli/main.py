@@ -100,7 +100,7 @@ examples:
 @options.takes(options.answers, options.scoring, options.parameters)
 def score(
     ground_truth: options.GroundTruthFile,
-    predictions: options.PredictionsFile,
+    predictions: options.PredictionsFiles,
     out: options.ReportFolder,
     settings: dict[str, Any],
     images: options.ImageFolder = None,
@@ -125,16 +125,23 @@ def score(
     """Score answers against ground truth and write a report.
 
     The command writes evaluation.json and report.html into the folder, and with --export images.csv, classes.csv,
-    coco_results.json and fiftyone.json.
+    coco_results.json and fiftyone.json. Of a folder of predictions each file is scored, and the parts are merged; an
+    image belongs to one of them.
     """
     from coord_eval.cli.summaries import evaluation_lines
     from coord_eval.labelling.export import write_exports
+    from coord_eval.parts import merge
     from coord_eval.scoring import score
 
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         settings["image_root"] = images
-        evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
+        if predictions.is_dir():
+            drawn = {"bootstrap": settings.pop("bootstrap"), "seed": settings.pop("seed")}
+            files = sorted(path for path in predictions.iterdir() if path.suffix in (".json", ".jsonl"))
+            evaluation = merge([score(ground_truth, path, diagnose=diagnose, **settings) for path in files], **drawn)
+        else:
+            evaluation = score(ground_truth, predictions, diagnose=diagnose or None, **settings)
     facts = {"predictions": predictions.name, "ground truth": ground_truth.name}
     if report:
         written = evaluation.write_report(out, image_root=images, title=title or predictions.stem, facts=facts)

@@ -20,6 +20,12 @@ GroundTruthFile = Annotated[
 PredictionsFile = Annotated[
     Path, Option(metavar="P", help="predictions.jsonl or a COCO results list (.json).", show_default=False)
 ]
+PredictionsFiles = Annotated[
+    Path,
+    Option(
+        metavar="P", help="predictions.jsonl, a COCO results list (.json), or a folder of such.", show_default=False
+    ),
+]
 ReportFolder = Annotated[Path, Option(metavar="DIR", help="Folder of the report.", show_default=False)]
 
 

@@ -56,7 +56,7 @@ def lvis_lines(scores: LvisScores) -> Iterator[str]:
     for count, description in (
         (scores.beyond_limit, "boxes beyond the 300 best of their image, left out"),
         (scores.unverified, "boxes with a label that was not verified in their image, left out"),
-        (scores.unknown, "boxes with a label that LVIS does not have, left out"),
+        (scores.unknown, "boxes with a label unknown to LVIS, left out"),
         (scores.join.unknown, "predictions about unknown images, left out"),
         (sum(scores.format["dropped"].values()), "objects dropped by the parser"),
     ):

@@ -226,12 +226,12 @@ def one_label(truth: GroundTruth, detections: Detections, pairs: Pairs) -> tuple
     """Return objects, detections and `pairs`, with every label, unknown ones included, replaced by the same one.
 
     Scoring the result gives the values of COCO's `useCats=0`. Order decides among equal scores and equal IoUs; within
-    an image it is the order of the categories, as in COCO, with unknown labels last.
+    an image it is the order of the categories, as in COCO, with all unknown labels last.
     """
     by_N = np.argsort(truth.category_N, kind="stable")
     none_N = np.zeros(len(by_N), np.int64)
     merged = replace(truth.take(by_N), categories=("(any label)",), category_ids=(1,), category_N=none_N)
-    by_D = np.argsort(detections.category_D, kind="stable")
+    by_D = np.argsort(np.minimum(detections.category_D, len(truth.categories)), kind="stable")
     boxes = replace(detections.take(by_D), category_D=np.zeros(len(by_D), np.int64), unknown=())
     moved = Pairs(np.argsort(by_D)[pairs.det_P], np.argsort(by_N)[pairs.object_P], pairs.iou_P)
     return merged, boxes, moved.take(np.lexsort((moved.object_P, moved.det_P, merged.image_N[moved.object_P])))

@@ -1,0 +1,87 @@
+"""Evaluations of parts, merged, against one of all predictions."""
+
+import json
+import pickle
+import random
+
+import pytest
+from coco_builder import coco
+from random_sets import random_set
+
+from coord_eval import InputError, merge, score
+from coord_eval.cli.main import main
+
+
+def without_order(value):
+    """Return the contents of `evaluation.json` without the notes, which name parts."""
+    return {key: part for key, part in value.to_dict().items() if key != "notes"}
+
+
+def divided(draw, items, count):
+    """Return a random partition of images and their boxes; parts may be empty."""
+    parts = [[] for _ in range(count)]
+    of_image = {}
+    for item in items:
+        parts[of_image.setdefault(item["image_id"], draw.randrange(count))].append(item)
+    return parts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 4, 16])
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_give_the_same_bits_as_the_whole(seed, count):
+    draw = random.Random(seed)
+    truth, results = random_set(draw, images=12)
+    results.append({**results[0], "category_id": 999})
+    whole = score(truth, sorted(results, key=lambda box: box["image_id"]), bootstrap=3)
+    parts = [score(truth, part) for part in divided(draw, results, count)]
+    merged = merge(pickle.loads(pickle.dumps(parts)), bootstrap=3)
+    assert without_order(merged) == without_order(whole)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_text_answers_in_parts(count):
+    draw = random.Random(5)
+    truth, results = random_set(draw)
+    names = {category["id"]: category["name"] for category in truth["categories"]}
+    texts = []
+    for image in sorted(image["id"] for image in truth["images"])[1:]:
+        items = [
+            {"bbox_2d": [x, y, x + w + 1, y + h + 1], "label": names[box["category_id"]], "confidence": box["score"]}
+            for box in results
+            if box["image_id"] == image
+            for x, y, w, h in [box["bbox"]]
+        ]
+        texts.append({"image_id": image, "text": json.dumps(items)})
+    settings = {"scale": "pixels", "score_source": "stated", "fuse": "nms:0.6"}
+    parts = [score(truth, part, **settings) for part in divided(draw, texts, count)]
+    whole, merged = score(truth, texts, **settings), merge(parts)
+    assert without_order(merged) == without_order(whole)
+    assert any(f"1 of {len(truth['images'])} images are without an answer" in note for note in merged.notes)
+
+
+def test_parts_that_do_not_fit_are_refused():
+    truth = coco(images=(1, 2))
+    box = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 5, 5], "score": 0.5}
+    part = score(truth, [box])
+    with pytest.raises(InputError, match="parts: expected one"):
+        merge([])
+    with pytest.raises(InputError, match=r"parts\[1\]: image 1 is in another part"):
+        merge([part, part])
+    with pytest.raises(InputError, match=r"parts\[1\]: its ground truth"):
+        merge([part, score(coco(images=(1, 3)), [])])
+    with pytest.raises(InputError, match=r"parts\[1\]: backend"):
+        merge([part, score(truth, [], backend="pycocotools")])
+
+
+def test_command_line_merges_a_folder(tmp_path):
+    draw = random.Random(3)
+    truth, results = random_set(draw)
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "truth.json").write_text(json.dumps(truth))
+    for n, part in enumerate(divided(draw, results, 3)):
+        (tmp_path / "parts" / f"{n}.json").write_text(json.dumps(part))
+    words = ["--ground-truth", tmp_path / "truth.json", "--predictions", tmp_path / "parts", "--out", tmp_path / "out"]
+    assert main(["score", *map(str, words), "--no-report", "--json"]) == 0
+    written = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert written["coco"] == score(truth, results).coco
