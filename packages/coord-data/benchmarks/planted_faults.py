@@ -23,6 +23,8 @@ from PIL import Image, ImageDraw
 from coord_codec.layouts import swap_axes
 from coord_data.inspection.numbers.edges import SIDE, EdgeMaps, Sample
 from coord_data.inspection.numbers.geometry import examine_geometry
+from coord_data.looking.alike import groups_of_alike
+from coord_data.looking.hashes import grey_values, perceptual_hashes
 from coord_data.reading.rules import ReadingRules
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import inflate
@@ -290,7 +292,9 @@ def _voc(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
 def findings(draft: Draft, maps: EdgeMaps) -> dict[str, str]:
     """Return code and severity of the findings about all boxes."""
     raw = draft.raw()
-    found, _ = examine_geometry(raw, raw.stated_I2, Sample(maps, np.arange(len(raw)), raw.image_N))
+    hash_I = perceptual_hashes([grey_values(image)[0] for image in draft.images.values()])
+    sample = Sample(maps, np.arange(len(raw)), raw.image_N, groups_of_alike(hash_I))
+    found, _ = examine_geometry(raw, raw.stated_I2, sample)
     return {finding.code: finding.severity for finding in found}
 
 

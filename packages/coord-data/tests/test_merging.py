@@ -90,7 +90,7 @@ def test_ids_that_parts_share_are_left_out_of_all(whole, tmp_path):
         prepared(folder, rows[12:14], tmp_path / "c", as_part=True),
     ]
     merge_prepared(parts[:2], tmp_path / "ab", as_part=True)
-    merge_prepared([tmp_path / "ab", parts[2]], tmp_path / "merged")
+    merge_prepared([str(tmp_path / "ab"), parts[2]], str(tmp_path / "merged"))
     lines = (tmp_path / "merged" / "instances.jsonl").read_text().splitlines()
     assert len(lines) == 7
     assert lines == sorted(lines)
@@ -108,6 +108,10 @@ def test_what_cannot_be_merged_is_refused(whole, tmp_path):
             merge_prepared(parts, tmp_path / "out")
     with pytest.raises(InputError, match="--split: a part does not know"):
         prepared(folder, rows, tmp_path / "split", as_part=True, split=0.1)
+    for taken in ("plain", "x.jsonl"):
+        (tmp_path / "x.problems.jsonl").touch()
+        with pytest.raises(InputError, match="exists already"):
+            merge_prepared([part], tmp_path / taken)
     records = part / "instances.jsonl"
     records.write_text("".join(records.read_text().splitlines(keepends=True)[1:]))
     with pytest.raises(InputError, match="changed after it was written"):

@@ -67,7 +67,7 @@ def greedy(model, ids):
 @pytest.mark.drawn(3)
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("place", "name"), enumerate([*FAMILIES, "Qwen3VLMoe as published"]), ids=str)
+@pytest.mark.parametrize(("place", "name"), [*enumerate([*FAMILIES, "Qwen3VLMoe as published"])], ids=str)
 def test_merge_of_a_family_gives_the_tokens_of_peft(tmp_path, place, name):
     """Every second of them ties embedding and head."""
     name, _, published = name.partition(" as ")

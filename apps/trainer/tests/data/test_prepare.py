@@ -24,8 +24,8 @@ import sys, time
 from coord_trainer import cli
 from coord_data.preparing import preparation
 
-written = preparation.write_instances
-preparation.write_instances = lambda *given: (written(*given), print("written", flush=True), time.sleep(60))
+written = preparation.write_text
+preparation.write_text = lambda *given: (written(*given), print("written", flush=True), time.sleep(60))
 cli.main()
 """
 

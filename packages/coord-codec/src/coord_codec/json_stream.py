@@ -121,6 +121,7 @@ class _Parser:
 
     def _elements(self, key: str) -> Iterator[tuple[str, int, Any]]:
         self._place += 1
+        self._batch_tried = False
         if self._next() == "]":
             self._place += 1
             yield key, -1, None
@@ -136,15 +137,21 @@ class _Parser:
     def _batch(self) -> list[Any]:
         """Return the elements that are complete in this part of the text, decoded at once; empty if that fails.
 
-        Text that decodes as a list between two added brackets consists of complete elements, wherever it was cut.
+        Text that decodes as a list between two added brackets consists of complete elements, wherever it was cut: at
+        the last element of this part, or at the end of this list if another one follows.
         """
-        end, self._batch_tried = (0 if self._batch_tried else self._text.rfind("},", self._place) + 1), True
-        try:
-            values: list[Any] = decode_json(f"[{self._text[self._place : end]}]")
-        except ValueError:
+        if self._batch_tried:
             return []
-        self._place = max(self._place, end)
-        return values
+        self._batch_tried = True
+        for end in (self._text.rfind("},", self._place) + 1, self._text.find("}]", self._place) + 1):
+            try:
+                values: list[Any] = decode_json(f"[{self._text[self._place : end]}]") if end else []
+            except ValueError:
+                continue
+            if values:
+                self._place = end
+                return values
+        return []
 
     def _value(self) -> Any:
         self._next()

@@ -18,6 +18,7 @@ from coord_data.formats.registry import open_source
 from coord_data.inspection.examine import MAX_OBJECTS, Examination, evidence_of
 from coord_data.inspection.find_data import examine_named, find_data
 from coord_data.preparing.preparation import prepare as write_prepared
+from coord_data.preparing.preparation import written_to
 from coord_data.reading.image_set import ImageSet, load_annotated
 from coord_data.reading.rules import ReadingRules
 from coord_data.remote import image_folder, local_path
@@ -110,7 +111,8 @@ def prepare(
         data: how they are read; the fields of `ReadingRules` may be given by name instead
         split: share of the images that go to val.jsonl, chosen by a hash of their content
         images: folder that image paths are relative to
-        options: `drop_duplicates`, `join_boxes`, `count` and `seed` of the command, and fields of `ReadingRules`
+        options: `drop_duplicates`, `join_boxes`, `count`, `seed` and `as_part` of the command, and fields of
+            `ReadingRules`
 
     Raises:
         InputError: the annotations are invalid, have no box, or `out` exists.
@@ -124,8 +126,8 @@ def prepare(
         raise InputError(f"data: it has all rules; put {next(iter(rules), 'images')} into it")
     expect("out", out, str, Path)
     place = Path(out)
-    if place.exists():
-        raise InputError(f"out: {place} exists already; choose another name or move it away")
+    if taken := [path for path in written_to(place) if path.exists()]:
+        raise InputError(f"out: {taken[0]} exists already; choose another name or move it away")
     write_prepared(paths, place, data, split, **options)
     files = [place] if place.suffix == ".jsonl" else sorted(place.glob(f"*{SUMMARY}"))
     read = {file.name.removesuffix(SUMMARY).removesuffix(".jsonl"): file.with_suffix("") for file in files}

@@ -29,6 +29,7 @@ class Finding:
         count: number of affected records
         fix: the line, option or command that corrects it
         pairs: paths of all images that are alike, in pairs; only of findings about duplicates
+        read_as: the reading of all boxes that is proposed, as `--read-as` takes it; the page draws it beside theirs
 
     Example:
         >>> print(Finding("exif", "note", "images have an EXIF orientation", "z 3.1", 4, "store them upright"))
@@ -42,6 +43,7 @@ class Finding:
     count: int
     fix: str
     pairs: tuple[tuple[str, str], ...] = ()
+    read_as: str = ""
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.code}: {self.message} [{self.evidence}]; {self.fix}"
@@ -52,9 +54,8 @@ class Finding:
         return cls(**{**row, "pairs": tuple((first, second) for first, second in row.get("pairs", ()))})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row of findings.json; `pairs` is left out where it is empty."""
-        row = asdict(self)
-        return row if self.pairs else {key: value for key, value in row.items() if key != "pairs"}
+        """Return the row of findings.json; `pairs` and `read_as` are left out where they are empty."""
+        return {key: value for key, value in asdict(self).items() if value or key not in ("pairs", "read_as")}
 
 
 def by_share(count: int, total: int) -> Severity:

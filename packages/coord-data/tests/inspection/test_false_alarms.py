@@ -1,6 +1,7 @@
 """Right boxes in front of a regular pattern are no error, wrong ones are; a command is tried before it is printed."""
 
 import json
+import re
 import runpy
 import sys
 from dataclasses import replace
@@ -8,13 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import ImageOps
 from planted import COCO, shapes, told, told_of_boxes, told_reading
 
+from coord_data.finding import Finding
+from coord_data.inspection.both_readings import sections_of_readings
 from coord_data.inspection.examine import examination_of
 from coord_data.inspection.numbers.background import gain_beside
-from coord_data.inspection.numbers.edges import EdgeMaps, Sample
+from coord_data.inspection.numbers.edges import EdgeMaps, Sample, z_value
 from coord_data.inspection.numbers.offsets import KINDS, Offset
-from coord_data.inspection.numbers.trial import boxes_lost, kept_inside
+from coord_data.inspection.numbers.trial import kept_inside, objection_to
+from coord_data.looking.alike import groups_of_alike
+from coord_data.looking.hashes import grey_values, perceptual_hashes
 from coord_data.preparing.preparation import prepare
 from coord_data.reading.rules import ReadingRules
 from coord_data.sources.read_as import ReadAs
@@ -77,13 +83,47 @@ def test_pixels_of_copies_have_a_usual_size_and_all_boxes_inside(side):
     assert meaning.boxes_N4.max() <= 1.002
 
 
-def test_command_that_moves_boxes_out_of_their_images_is_not_printed():
+def test_command_that_loses_boxes_or_makes_them_less_plausible_is_not_printed():
     draft = replace(shapes(20), coco=True)
     raw = draft.raw()
+    sample = Sample(EdgeMaps.of(draft.images.values()), np.arange(len(raw)), raw.image_N)
     own_N4 = np.concatenate(draft.corners)
-    assert boxes_lost(ReadAs.parse("moved-left:0.1%"), raw, own_N4, raw.stated_I2) == ""
+
+    def objection(reading):
+        return objection_to(ReadAs.parse(reading), raw, own_N4, raw.stated_I2, sample)
+
+    assert objection("moved-left:0.1%") == ""
     beyond = int((own_N4[:, 2] + 0.2 > 1 + 1 / 96).sum())
-    assert boxes_lost(ReadAs.parse("moved-left:20%"), raw, own_N4, raw.stated_I2).startswith(f"{beyond} box")
+    assert objection("moved-left:20%").startswith(f"{beyond} box")
+    assert "fit the pixels worse" in objection("upside-down")
+
+
+def test_images_that_look_alike_count_once():
+    draft = shapes(8)
+    pictures = [picture for image in draft.images.values() for picture in (image, image, ImageOps.mirror(image))]
+    group_I = groups_of_alike(perceptual_hashes([grey_values(picture)[0] for picture in pictures]))
+    assert (group_I[0::3] == group_I[1::3]).all() and len(set(group_I[0::3].tolist())) == 8
+    values_I = np.random.default_rng(0).normal(1, 1, 8)
+    none = np.zeros(0, np.int64)
+    sample = Sample(EdgeMaps.of([]), none, none, np.repeat(np.arange(8), 3))
+    repeated_I = np.where(np.arange(24) % 3 == 2, np.nan, np.repeat(values_I, 3))
+    assert sample.z_of_groups(repeated_I) == pytest.approx(z_value(values_I))
+    assert z_value(repeated_I) > sample.z_of_groups(repeated_I)
+
+
+def test_page_draws_the_boxes_as_stated_beside_those_of_the_reading(tmp_path):
+    draft = replace(shapes(8), coco=True)
+    source = draft.write(tmp_path / "in")
+    found = examination_of(source.annotations, source.rules)
+    assert sections_of_readings(found) == []
+    proposal = Finding("mirrored", "warning", "the boxes are mirrored", "", 1, "", read_as="mirrored")
+    (drawn,) = sections_of_readings(found.with_findings([proposal, replace(proposal, code="other")]))
+    svgs = drawn.split("<svg")[1:]
+    assert len(svgs) == 12 and drawn.count("<figure") == 6
+    x1, _, x2, _ = draft.corners[0][0]
+    first, second = ([float(v) for v in re.findall(r'<rect x="([0-9.]+)"', svg)] for svg in svgs[:2])
+    side = float(re.search(r'viewBox="0 0 (\d+)', svgs[0]).group(1))
+    assert any(abs(x - x1 * side) < 1.5 for x in first) and any(abs(x - (1 - x2) * side) < 1.5 for x in second)
 
 
 def test_step_that_keeps_all_boxes_inside_is_preferred_where_it_is_near():

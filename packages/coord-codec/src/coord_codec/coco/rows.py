@@ -123,7 +123,9 @@ def _image(record: Mapping[str, Any]) -> CocoImage:
 
 
 def _side(record: Mapping[str, Any], name: str) -> int:
-    (pixels,) = finite_numbers([record[name]], 1, name)
+    if type(value := record[name]) is int and 0 < value < 1 << 31:
+        return int(value)
+    (pixels,) = finite_numbers([value], 1, name)
     if not 0 < pixels < 1 << 31 or pixels % 1:
         raise InputError(f"{name}: expected a whole number of pixels above 0, found {pixels:g}")
     return int(pixels)

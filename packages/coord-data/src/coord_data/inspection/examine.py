@@ -21,6 +21,7 @@ from coord_data.inspection.numbers.find_meaning import declared_meaning
 from coord_data.inspection.numbers.geometry import ENOUGH, examine_geometry
 from coord_data.inspection.numbers.without_pixels import findings_without_pixels
 from coord_data.inspection.turned import examine_turned
+from coord_data.looking.alike import groups_of_alike
 from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.looks import Looks
 from coord_data.reading.image_set import ImageSet, gather_evidence
@@ -238,4 +239,4 @@ def _sample(raw: RawBoxes, files: Looks, upright: bool) -> Sample:
     place = np.full(len(files), -1)
     place[kept] = np.arange(len(kept))
     rows_n = np.flatnonzero(place[raw.image_N] >= 0)
-    return Sample(maps, rows_n, place[raw.image_N[rows_n]])
+    return Sample(maps, rows_n, place[raw.image_N[rows_n]], groups_of_alike(files.hashes[kept]))

@@ -32,6 +32,7 @@ from coord_codec.pages import (
     tiles,
 )
 from coord_data.finding import Finding
+from coord_data.inspection.both_readings import sections_of_readings
 from coord_data.inspection.examine import Examination
 from coord_data.looking.alike import records_of
 
@@ -119,6 +120,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
     parts = [
         tiles(cells),
         section("Findings", listed if found else "<p>Nothing wrong was found.</p>", summary),
+        *sections_of_readings(examination),
         section(*images, f"{len(shown)} of {usable}"),
         section("Classes, sizes, object counts", columns(*distributions)),
         *(

@@ -29,6 +29,7 @@ from coord_data.preparing.preparation import (
     with_paths_from,
     with_unique_ids,
     write_chosen,
+    written_to,
 )
 from coord_data.preparing.selection import DropDuplicates
 from coord_data.reading.rules import ReadingRules
@@ -36,8 +37,8 @@ from coord_data.records import Records
 
 
 def merge_prepared(
-    parts: Sequence[Path],
-    out: Path,
+    parts: Sequence[str | Path],
+    out: str | Path,
     split: float | None = None,
     *,
     drop_duplicates: DropDuplicates | None = None,
@@ -62,7 +63,8 @@ def merge_prepared(
         as_part: write a part, which can be merged again
 
     Raises:
-        InputError: a folder is no such part, is named twice, was read by other rules or is damaged, or there is no box.
+        InputError: a folder is no such part, is named twice, was read by other rules or is damaged; there is no box; or
+            `out` exists.
         RunError: `out` cannot be written.
 
     Example:
@@ -71,12 +73,17 @@ def merge_prepared(
         coord_codec.files.InputError: parts: expected folders written by prepare --as-part, found none
     """
     expect("parts", parts, Sequence)
-    expect("out", out, Path)
+    for i, part in enumerate(parts):
+        expect(f"parts[{i}]", part, str, Path)
+    expect("out", out, str, Path)
+    out = Path(out)
+    if taken := [place for place in written_to(out) if place.exists()]:
+        raise InputError(f"out: {taken[0]} exists already; choose another name or move it away")
     if out.suffix == ".jsonl" and split is not None:
         raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
     choice = Choice(split, drop_duplicates, join_boxes, count, seed, as_part)
     folder = choice.folder_of(out)
-    read = [_Part.read(part) for part in parts]
+    read = [_Part.read(Path(part)) for part in parts]
     _require_fit(read)
     moved = [with_paths_from(part.folder.resolve(), folder, part.records) for part in read]
     records, has_ids = with_unique_ids(moved, have_ids=all(part.facts[PART]["has_ids"] for part in read))

@@ -88,13 +88,12 @@ class Copy:
             resized_I2, known_I = sizes_I2.copy(), np.isfinite(sizes_I2).all(axis=1)
             resized_I2[known_I] = resized_sizes(sizes_I2[known_I], *INPUTS[self.kind], int(self.value))
             return resized_I2
-        divisor = {
-            "times": 1.0,
-            "padded": sizes_I2.max(axis=1, keepdims=True),
-            "longer": sizes_I2.max(axis=1, keepdims=True),
-            "area": np.sqrt(sizes_I2.prod(axis=1, keepdims=True)),
-        }[self.kind]
-        sizes: np.ndarray = sizes_I2 * self.value / divisor
+        sizes: np.ndarray = sizes_I2 * self.value
+        if self.kind == "times":
+            return sizes
+        is_area = self.kind == "area"
+        side_I1 = np.sqrt(sizes_I2.prod(axis=1, keepdims=True)) if is_area else sizes_I2.max(axis=1, keepdims=True)
+        sizes /= side_I1
         return sizes
 
     def margins(self, sizes_I2: np.ndarray) -> np.ndarray:

@@ -7,9 +7,9 @@ import io
 import json
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from math import isnan
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -165,7 +165,7 @@ def read_predictions(path: str | Path) -> Loaded:
     if kind == ".json":
         if not _begins_with_a_bracket(path):
             return from_records(read_json(path), str(path))
-        return _of_kind(_checked((element, f"{path}[{n}]") for n, element in stream_list(path)))
+        return _of_kind(stream_list(path), lambda n: f"{path}[{n}]")
     if kind == ".csv":
         return from_records(list(_csv_records(path)), str(path))
     if kind == ".parquet":
@@ -188,25 +188,38 @@ def _json_line(line: str, where: str) -> dict[str, Any]:
 
 
 def _from_lines(lines: Iterable[tuple[int, dict[str, Any]]], source: str) -> Loaded:
-    loaded = _of_kind(((record, f"{source}, line {number}") for number, record in lines))
+    loaded = _of_kind(lines, lambda number: f"{source}, line {number}")
     if not len(loaded):
         raise InputError(f"{source}: empty: expected an answer or a result on each line")
     return loaded
 
 
-def _of_kind(records: Iterable[tuple[Mapping[str, Any], str]]) -> Loaded:
-    """Return results if all records are such boxes, which the first one decides, else answers."""
-    rows = iter(records)
-    first = next(rows, None)
-    if first is not None and not _is_result(first[0]):
-        return [_prediction(plain_record(record), where) for record, where in chain([first], rows)]
+def _of_kind(rows: Iterable[tuple[int, Any]], place: Callable[[int], str]) -> Loaded:
+    """Return results if all records are such boxes, which the first one decides, else answers.
+
+    Args:
+        rows: number and record of each
+        place: function of a number that says where its record stands
+    """
     columns = ResultColumns()
-    rest = rows if first is None else chain([first], rows)
-    while part := list(islice(rest, _PART)):
-        if first is not None and not all(_is_result(record) for record, _ in part):
-            _prediction(plain_record(first[0]), first[1])  # an answer without a text: the error says so
-        columns.add([record for record, _ in part], [where for _, where in part])
-    return columns.finished()
+    first: tuple[int, Any] | None = None
+    answers: list[Prediction] = []
+    remaining = iter(rows)
+    while part := list(islice(remaining, _PART)):
+        for number, record in part if {type(record) for _, record in part} != {dict} else ():
+            if not isinstance(record, Mapping):
+                raise InputError(
+                    f'{place(number)}: expected an object as {{"image_id": 1, "text": "..."}}, found '
+                    f"{type(record).__name__}"
+                )
+        first = first or part[0]
+        if not _is_result(first[1]):
+            answers += [_prediction(plain_record(record), place(number)) for number, record in part]
+            continue
+        if not all(_is_result(record) for _, record in part):
+            _prediction(plain_record(first[1]), place(first[0]))  # an answer without a text: the error says so
+        columns.add([record for _, record in part], [place(number) for number, _ in part])
+    return answers or columns.finished()
 
 
 def _csv_records(path: Path) -> Iterator[dict[str, Any]]:
@@ -322,17 +335,7 @@ def from_records(records: Iterable[Mapping[str, Any]] | Mapping[Any, Any], sourc
     records = _records_of(records, source)
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise InputError(f"{source}: expected a list of results or answers, found {type(records).__name__}")
-    return _of_kind(_checked((record, f"{source}[{position}]") for position, record in enumerate(records)))
-
-
-def _checked(rows: Iterable[tuple[Any, str]]) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield records with their places, which have to be objects."""
-    for record, where in rows:
-        if type(record) is not dict and not isinstance(record, Mapping):
-            raise InputError(
-                f'{where}: expected an object as {{"image_id": 1, "text": "..."}}, found {type(record).__name__}'
-            )
-        yield record, where
+    return _of_kind(enumerate(records), lambda position: f"{source}[{position}]")
 
 
 def _prediction(record: Mapping[str, Any], where: str) -> Prediction:

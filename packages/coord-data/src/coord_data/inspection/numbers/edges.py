@@ -145,11 +145,21 @@ class Sample:
         maps: edge maps of the images of the sample
         rows_n: indices of the boxes of these images
         image_n: index in `maps` of the image of each box
+        group_I: group of look-alikes of each image of `maps`, such as frames of one camera; None if all are independent
     """
 
     maps: EdgeMaps
     rows_n: np.ndarray
     image_n: np.ndarray
+    group_I: np.ndarray | None = None
+
+    def z_of_groups(self, values_I: np.ndarray) -> float:
+        """Return `z_value` with each group of look-alikes counted once, by its mean."""
+        if self.group_I is None:
+            return z_value(values_I)
+        finite_I = np.isfinite(values_I)
+        sums, counts = (np.bincount(self.group_I[finite_I], weights_I) for weights_I in (values_I[finite_I], None))
+        return z_value(sums[counts > 0] / counts[counts > 0])
 
     @property
     def says_nothing(self) -> bool:

@@ -11,11 +11,12 @@ Shapes: I images, N boxes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
+from tqdm import tqdm
 
 from coord_codec.layouts import COMMON_INPUTS, LAYOUTS
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
@@ -32,7 +33,14 @@ from coord_data.inspection.numbers.meaning import (
     turned,
 )
 from coord_data.inspection.numbers.offsets import KINDS
-from coord_data.inspection.numbers.scan import SCAN_SIGNIFICANT, find_copy, find_shift, read_as_copy
+from coord_data.inspection.numbers.scan import (
+    SCAN_SIGNIFICANT,
+    Copies,
+    copies_to_try,
+    find_copy,
+    find_shift,
+    read_as_copy,
+)
 from coord_data.inspection.numbers.shuffle import Placed
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import INPUTS, Copy
@@ -146,13 +154,18 @@ class Search:
         return [*self.alternatives, *self.padded, *self.inputs, *self.turns]
 
     @cached_property
+    def copies(self) -> list[Copies]:
+        """The resized copies that are tried."""
+        return copies_to_try(self.raw, self.units["pixels"])
+
+    @cached_property
     def copy(self) -> Meaning | None:
         """The resized copy that fits best."""
         return self.copy_of(1)
 
     def copy_of(self, turn: int, tightness: float = 1.0) -> Meaning | None:
         """Return the resized copy that fits best if boxes are turned; see `find_copy`."""
-        return find_copy(self.raw, self.units["pixels"], self.sample, turn, tightness)
+        return find_copy(self.raw, self.units["pixels"], self.sample, self.copies, turn, tightness)
 
 
 def _known_that_fits_better(search: Search) -> Decision | None:
@@ -258,8 +271,10 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
         sample: boxes to compare with pixels
     """
     search = Search(own, raw, sizes_I2, sample)
-    for decide in TRIES:
-        if (decision := decide(search)) is not None:
+    tries: Iterable[Callable[[Search], Decision | None]] = TRIES
+    for decide in tqdm(tries, "comparing boxes with edges", leave=False, disable=None, unit="reading"):
+        decision: Decision | None = decide(search)
+        if decision is not None:
             return decision
     return own, False
 

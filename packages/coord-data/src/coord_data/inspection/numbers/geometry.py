@@ -19,12 +19,14 @@ from coord_data.inspection.numbers.meaning import PLAUSIBLE, Meaning, Shift
 from coord_data.inspection.numbers.mixture import in_one_meaning, in_one_unit
 from coord_data.inspection.numbers.offsets import Offset, find_offsets
 from coord_data.inspection.numbers.shuffle import find_pairs
-from coord_data.inspection.numbers.trial import boxes_lost, kept_inside
+from coord_data.inspection.numbers.trial import kept_inside, objection_to
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import Change, ReadAs
 
 ENOUGH = 30
 """Number of images from which correct boxes fit the pixels clearly, unless the boxes are loose."""
+_SURE = 5.0
+"""z of the gain, over groups of look-alikes, from which a correction by the pixels alone is sure."""
 _LOOSE = 0.15
 """Margin, as a share of the object's size, from which boxes count as too large; annotators often leave smaller ones."""
 
@@ -46,7 +48,8 @@ def examine_geometry(
         if background.explains:
             meaning, certain, background = own, own.z >= SIGNIFICANT, None
     reading = reading_of(raw, own, meaning)
-    of_meaning = _differences(raw, own, meaning, certain, background) if meaning is not own else []
+    severity = _severity(background, sample.z_of_groups(meaning.evidence_I - own.evidence_I))
+    of_meaning = _differences(raw, own, meaning, certain, background, severity) if meaning is not own else []
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
     moved_N4 = meaning.boxes_N4
     offsets = []
@@ -54,7 +57,7 @@ def examine_geometry(
         offsets.append(kept_inside(offset, moved_N4))
         moved_N4 = offsets[-1].move(moved_N4)
     of_offsets = [_offset_finding(offset, np.nanmedian(sizes_I2, axis=0), len(raw)) for offset in offsets]
-    findings += _with_command(reading, of_meaning, of_offsets, partial(_tried, raw=raw, own=own, sizes_I2=sizes_I2))
+    findings += _with_command(reading, of_meaning, of_offsets, partial(_tried, raw, own, sizes_I2, sample))
     if certain or offsets or not may_be_shuffled:
         return findings, meaning
     shuffle_findings = _shuffle_findings(own, raw, sizes_I2, sample)
@@ -77,20 +80,24 @@ def _with_command(
         of_offsets: findings about small errors, with what has been done to the boxes
         tried: returns the command of a reading, if it holds
     """
+
+    def proposed(finding: Finding, reading: ReadAs, besides: str = "") -> Finding:
+        return replace(finding, fix=tried(reading) + besides, read_as=str(reading))
+
     faulty = [changes for finding, changes in of_offsets if finding.severity != "note"]
     corrected = replace(reading, changes=(*reading.changes, *chain(*faulty)))
     of_copies = dict.fromkeys(("padded", "resized"), ", or use the copies and their sizes")
-    findings = [replace(found, fix=tried(corrected) + of_copies.get(found.code, "")) for found in of_meaning]
+    findings = [proposed(found, corrected, of_copies.get(found.code, "")) for found in of_meaning]
     for finding, changes in of_offsets:
         own = changes if finding.severity == "note" else ()
-        findings.append(replace(finding, fix=tried(replace(corrected, changes=(*corrected.changes, *own)))))
+        findings.append(proposed(finding, replace(corrected, changes=(*corrected.changes, *own))))
     return findings
 
 
-def _tried(reading: ReadAs, raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray) -> str:
-    """Return the command of a reading, unless boxes that lie in their images as stated would leave them."""
-    lost = boxes_lost(reading, raw, own.boxes_N4, sizes_I2) if own.inside >= PLAUSIBLE else ""
-    return f"look at the page; no command, since {lost} ({reading})" if lost else command(reading)
+def _tried(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sample, reading: ReadAs) -> str:
+    """Return the command of a reading, if it holds for boxes that lie in their images as stated."""
+    objection = objection_to(reading, raw, own.boxes_N4, sizes_I2, sample) if own.inside >= PLAUSIBLE else ""
+    return f"look at the page; no command, since {objection} ({reading})" if objection else command(reading)
 
 
 def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
@@ -140,23 +147,32 @@ def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Findi
             severity = "warning" if 1 / offset.least >= 1 + _LOOSE else "note"
             code, message = "too_large", f"boxes are about {stated - 1:.0%} larger than their objects"
     evidence = f"mean edge onset at the sides of boxes: {offset.before:.3f} as stated, {offset.after:.3f} corrected"
-    evidence += f", z {fixed(offset.z, 1)}{_compared(offset.background)}"
     if severity == "error":
-        severity = _severity(offset.background)
+        severity = _severity(offset.background, offset.z_of_groups)
+    evidence += f", z {fixed(offset.z, 1)}{_compared(offset.background, severity)}"
     return Finding(code, severity, message, evidence, count, ""), changes
 
 
-def _severity(background: Background | None) -> Severity:
-    """Return `warning` for boxes inside their images that fit better corrected, if the background may explain it."""
-    return "error" if background is None or background.is_ruled_out else "warning"
+def _severity(background: Background | None, z: float) -> Severity:
+    """Return `warning` for boxes inside their images that fit better corrected, unless that surely holds.
+
+    It does if boxes beside the objects gain less, and the gain is far beyond what the best of many readings has.
+
+    Args:
+        background: what boxes beside them gain; None for boxes outside their images, which are wrong in any case
+        z: significance of the gain, with each group of look-alikes counted once
+    """
+    return "error" if background is None or (background.is_ruled_out and z >= _SURE) else "warning"
 
 
-def _compared(background: Background | None) -> str:
-    return "" if background is None else f"; {background.words}"
+def _compared(background: Background | None, severity: Severity) -> str:
+    """Return the comparison with the background as the end of the evidence, and what to do where it leaves doubt."""
+    doubt = "; not sure: compare both readings on the page" if severity == "warning" else ""
+    return "" if background is None else f"; {background.words}{doubt}"
 
 
 def _differences(
-    raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool, background: Background | None
+    raw: RawBoxes, own: Meaning, meaning: Meaning, certain: bool, background: Background | None, severity: Severity
 ) -> list[Finding]:
     """Return the findings about order, unit and orientation, without the command."""
     evidence = (
@@ -168,7 +184,7 @@ def _differences(
         evidence += "; copies of {:.4g} to {:.4g} fit as well".format(*meaning.as_good)
     if not certain:
         evidence += "; inferred from the range of the numbers, not confirmed by the pixels: look at the page first"
-    evidence, severity = evidence + _compared(background), _severity(background)
+    evidence += _compared(background, severity)
     return [
         Finding(code, severity, message, evidence, len(raw), "") for code, message in differences(raw, own, meaning)
     ]

@@ -169,8 +169,10 @@ def is_impossible_along(axes: Iterable[tuple[np.ndarray, np.ndarray]]) -> bool:
     ends = []
     for low_N, high_N in axes:
         inside = inside & is_inside_along(low_N, high_N)
+        if is_mostly_outside(np.asarray(inside)):
+            return True
         ends.append(high_N)
-    return is_mostly_outside(np.asarray(inside)) or is_tiny(np.concatenate(ends))
+    return is_tiny(np.concatenate(ends))
 
 
 def is_mostly_outside(inside_N: np.ndarray) -> bool:

@@ -76,6 +76,7 @@ class Offset:
         before: mean onset of the unchanged boxes
         after: mean onset of the moved boxes
         z: significance of the difference, over images
+        z_of_groups: the same, with each group of look-alikes counted once
         background: what boxes beside the objects gain by this move; None if that was not asked
     """
 
@@ -85,6 +86,7 @@ class Offset:
     before: float
     after: float
     z: float
+    z_of_groups: float = 0.0
     background: Background | None = None
 
     @property
@@ -137,7 +139,8 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         between = np.flatnonzero((low < factors_K) & (factors_K < high)).tolist()
         as_good = [k for k in between if z_value(onset_KI[best] - onset_KI[k]) < _AS_GOOD]
         least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
-        offsets.append(Offset(kind, tuple(step_D.tolist()), least, before, after, float(z_K[best])))
+        z_of_groups = sample.z_of_groups(onset_KI[best] - before_I)
+        offsets.append(Offset(kind, tuple(step_D.tolist()), least, before, after, float(z_K[best]), z_of_groups))
     offsets = [offset for offset in offsets if z_value(sample.evidence(offset.move(boxes_N4))) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
 

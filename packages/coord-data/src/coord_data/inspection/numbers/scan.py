@@ -6,7 +6,7 @@ Shapes: I images, N boxes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -67,34 +67,70 @@ def _fits(is_possible: Sequence[bool], boxes_of: Callable[[int], np.ndarray], sa
     return fits
 
 
-def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, tightness: float = 1.0) -> Meaning | None:
-    """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best.
+@dataclass(frozen=True)
+class Copies:
+    """Resized copies of one kind, in whose pixels numbers in one order may be.
 
-    Boxes are compared in `tightness` times their size, since copies of boxes that are too large fit none of the pixels.
+    Attributes:
+        layout: order of the numbers
+        kind: kind of the copies
+        values: their values
+        is_possible: whether nearly all boxes lie inside their images under each
     """
-    subsample = sample.subsample(_SCANNED)
-    compared, subsample = raw.of_boxes(subsample.rows_n), subsample.alone
 
-    candidates: list[tuple[float, str, Kind, float]] = []
-    one_size = bool((sizes_I2 == sizes_I2[0]).all())
+    layout: str
+    kind: Kind
+    values: list[float]
+    is_possible: list[bool]
+
+
+def by_size(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, np.ndarray]:
+    """Return the boxes as of one image of each size, and these sizes: copies depend on nothing else of an image."""
+    distinct_U2, place_I = np.unique(sizes_I2, axis=0, return_inverse=True)
+    return replace(raw, image_N=place_I.reshape(-1)[raw.image_N]), distinct_U2
+
+
+def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[Copies]:
+    """Return the copies that `find_copy` tries: every kind, in every order of the numbers."""
+    median = float(np.median(sizes_I2))
+    raw, sizes_U2 = by_size(raw, sizes_I2)
+    tried = []
     for layout in LAYOUTS:
         corners_N4 = LAYOUTS[layout](raw.numbers_N4)
         far = float(np.quantile(corners_N4[:, 2:], 0.995))
         if far <= 0 or not has_area(corners_N4):
             continue
         corners_4N = np.ascontiguousarray(corners_N4.T)
-        for kind in KINDS[: OF_ONE_SIZE if one_size else None]:
-            base = far / float(np.median(sizes_I2)) if kind == "times" else far
+        for kind in KINDS[: OF_ONE_SIZE if len(sizes_U2) == 1 else None]:
+            base = far / median if kind == "times" else far
             values = (base * np.geomspace(0.7, 2.5, 60)).tolist()
             copies = [Copy(kind, value) for value in values]
+            is_possible = [not is_impossible_along(_of_copy(raw, corners_4N, copy, sizes_U2)) for copy in copies]
+            tried.append(Copies(layout, kind, values, is_possible))
+    return tried
 
-            def compared_boxes(k: int, layout: str = layout, copies: Sequence[Copy] = copies) -> np.ndarray:
-                """Return the boxes of the sample as they are compared with the pixels of a copy."""
-                return inflate(TURNS[turn](corners_of_copy(compared, layout, copies[k], sizes_I2)), tightness)
 
-            is_possible = [not is_impossible_along(_of_copy(raw, corners_4N, copy, sizes_I2)) for copy in copies]
-            fits = _fits(is_possible, compared_boxes, subsample)
-            candidates += [(fit, layout, kind, value) for fit, value in zip(fits, values, strict=True)]
+def find_copy(
+    raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, copies: Sequence[Copies], turn: int, tightness: float = 1.0
+) -> Meaning | None:
+    """Return the meaning with the resized copy whose boxes, with orientation `turn`, fit the pixels best.
+
+    Boxes are compared in `tightness` times their size, since copies of boxes that are too large fit none of the pixels.
+    """
+    raw, sizes_I2 = by_size(raw, sizes_I2)
+    subsample = sample.subsample(_SCANNED)
+    compared, subsample = raw.of_boxes(subsample.rows_n), subsample.alone
+
+    candidates: list[tuple[float, str, Kind, float]] = []
+    for tried in copies:
+
+        def compared_boxes(k: int, tried: Copies = tried) -> np.ndarray:
+            """Return the boxes of the sample as they are compared with the pixels of a copy."""
+            copy = Copy(tried.kind, tried.values[k])
+            return inflate(TURNS[turn](corners_of_copy(compared, tried.layout, copy, sizes_I2)), tightness)
+
+        fits = _fits(tried.is_possible, compared_boxes, subsample)
+        candidates += [(fit, tried.layout, tried.kind, value) for fit, value in zip(fits, tried.values, strict=True)]
     if not candidates or max(candidates)[0] == -np.inf:
         return None
     _, layout, kind, near = max(candidates)
@@ -104,9 +140,9 @@ def find_copy(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample, turn: int, ti
     if not close:
         return None
     onsets = {}
-    for tried in close:
-        compared_n4 = corners_of_copy(compared, layout, Copy(kind, tried), sizes_I2)
-        _, onsets[tried] = in_best_size(TURNS[turn](compared_n4), subsample)
+    for near in close:
+        compared_n4 = corners_of_copy(compared, layout, Copy(kind, near), sizes_I2)
+        _, onsets[near] = in_best_size(TURNS[turn](compared_n4), subsample)
     value = max(close, key=lambda v: finite_mean(onsets[v]))
 
     def on_all_boxes(value: float) -> Meaning:
@@ -246,8 +282,9 @@ def _of_copy(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield where boxes begin and end along each axis, as `corners_of_copy` has them, from columns of their corners."""
     size_I2, margin_I2 = copy.sizes(sizes_I2), copy.margins(sizes_I2)
+    image_N = raw.image_N if len(sizes_I2) > 1 else 0
     for axis in range(2):
-        divisor_N, margin_N = size_I2[:, axis][raw.image_N], margin_I2[:, axis][raw.image_N]
+        divisor_N, margin_N = size_I2[:, axis][image_N], margin_I2[:, axis][image_N]
         yield corners_4N[axis] / divisor_N - margin_N, corners_4N[axis + 2] / divisor_N - margin_N
 
 

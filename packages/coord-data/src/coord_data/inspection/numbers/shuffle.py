@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tqdm import tqdm
 
 from coord_codec.layouts import TURNS
 from coord_data.inspection.numbers.edges import Sample, is_inside
@@ -67,18 +68,23 @@ def find_pairs(
     owner_N = np.searchsorted(owners, sample.image_n[rows])
     # One number of pixels is another fraction of an image of another size.
     zoom_NJ4 = np.tile(sizes_J2[owners][owner_N][:, None] / sizes_J2[owners], 2)
+    one_size = bool((zoom_NJ4 == 1).all())
 
     def fit(placement: Placed, move: np.ndarray | None = None) -> tuple[float, dict[int, int]]:
         boxes_N4 = placement.boxes_n4[rows]
         boxes_N4 = boxes_N4 if move is None else _wrapped(boxes_N4, move)
-        boxes_NJ4 = boxes_N4[:, None] * (zoom_NJ4 if placement.in_pixels else np.ones_like(zoom_NJ4))
+        boxes_NJ4 = boxes_N4[:, None]  # [N, 1, 4] where they are the same in each image
+        if placement.in_pixels and not one_size:
+            boxes_NJ4 = boxes_NJ4 * zoom_NJ4
         boxes_NJ4 = TURNS[placement.turn](boxes_NJ4.reshape(-1, 4)).reshape(boxes_NJ4.shape)
         may_leave = float(is_inside(boxes_N4).mean()) < _MOSTLY
         return _best_pairs(boxes_NJ4, may_leave, owner_N, owners, sample)
 
     moves = np.random.default_rng(0).uniform(0.1, 0.9, (_CONTROLS, 2))
     extra = _FEW_EXTRA * (len(owners) < _FEW)
-    others = sorted(placements[1:], key=lambda placement: -fit(placement)[0])[:_COMPARED]
+    tried = tqdm(placements[1:], "comparing boxes with other images", leave=False, disable=None, unit="reading")
+    fits = [fit(placement)[0] for placement in tried]
+    others = [placements[1 + k] for k in np.argsort(-np.array(fits), kind="stable")[:_COMPARED].tolist()]
     results = []
     for group, threshold in ((placements[:1], SHUFFLED), (others, SHUFFLED_OTHERWISE + extra)):
         # Moves wrap around the image borders, so that the same boxes stay inside.
@@ -103,12 +109,13 @@ def _best_pairs(
 ) -> tuple[float, dict[int, int]]:
     count = len(owners)
     fit_NJ = sample.maps.along(boxes_NJ4.clip(0, 1), owners[None, :])
-    outside_NJ = ~is_inside(boxes_NJ4.reshape(-1, 4)).reshape(fit_NJ.shape)
+    outside_NJ = ~is_inside(boxes_NJ4)
     # If many boxes leave the images they are assigned to, leaving an image is evidence against that image.
-    fit_NJ[outside_NJ] = _OUTSIDE if may_leave else np.nan
+    fit_NJ = np.where(outside_NJ, _OUTSIDE if may_leave else np.nan, fit_NJ)
     is_known_NJ = np.isfinite(fit_NJ)
-    owned_IN = (owner_N == np.arange(count)[:, None]).astype(float)
-    sums_IJ, counts_IJ = owned_IN @ np.where(is_known_NJ, fit_NJ, 0), owned_IN @ is_known_NJ
+    first_I = np.searchsorted(owner_N, np.arange(count))  # the boxes of each image stand together
+    sums_IJ = np.add.reduceat(np.where(is_known_NJ, fit_NJ, 0), first_I, axis=0)
+    counts_IJ = np.add.reduceat(is_known_NJ.astype(np.int64), first_I, axis=0)
     fit_IJ = np.where(counts_IJ > 0, sums_IJ / np.maximum(counts_IJ, 1), 0.5)
     fit_IJ = (fit_IJ - fit_IJ.mean(axis=0)) * np.sqrt(np.maximum(counts_IJ, 1))
     fit_IJ -= fit_IJ.mean(axis=1, keepdims=True)

@@ -1,4 +1,7 @@
-"""Tries a correction before its command is printed: it may move no box out of its image that is inside as stated."""
+"""Tries a correction before its command is printed.
+
+It may move no box out of its image that is inside as stated, and its boxes have to be as plausible as those.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,14 @@ import numpy as np
 
 from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.counts import counted
-from coord_data.inspection.numbers.edges import is_inside
+from coord_data.inspection.numbers.best_size import in_best_size
+from coord_data.inspection.numbers.edges import Sample, is_inside, z_value
+from coord_data.inspection.numbers.meaning import AS_GOOD
 from coord_data.inspection.numbers.offsets import Offset
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import ReadAs
 
+_COMPARED = 300  # boxes at most
 _NEAR = 0.01
 """Change of a step, as a fraction of the image, up to which boxes that stay inside matter more than the best fit."""
 
@@ -33,14 +39,15 @@ def kept_inside(offset: Offset, boxes_N4: np.ndarray) -> Offset:
     return replace(offset, step=tuple(near_D.tolist())) if is_near else offset
 
 
-def boxes_lost(reading: ReadAs, raw: RawBoxes, own_N4: np.ndarray, sizes_I2: np.ndarray) -> str:
-    """Return what a reading would cost, in words: boxes that lie in their images as stated and then do not.
+def objection_to(reading: ReadAs, raw: RawBoxes, own_N4: np.ndarray, sizes_I2: np.ndarray, sample: Sample) -> str:
+    """Return what speaks against a reading, in words: boxes that would leave their images, or fit the pixels worse.
 
     Args:
         reading: the reading that a command names
         raw: the boxes as the annotation file states them
         own_N4: their corners in [0, 1] as stated
         sizes_I2: width and height of the image files
+        sample: boxes to compare with pixels
     """
     size_N2 = sizes_I2[raw.image_N]
     stated_N2 = np.where(np.isfinite(raw.stated_I2), raw.stated_I2, sizes_I2)[raw.image_N]
@@ -48,7 +55,12 @@ def boxes_lost(reading: ReadAs, raw: RawBoxes, own_N4: np.ndarray, sizes_I2: np.
     boxes_N4 = reading.of_format(raw.layout, unit).corners(raw.numbers_N4, size_N2, stated_N2)
     was_N, is_N = (_is_usable(corners_N4, size_N2) for corners_N4 in (own_N4, boxes_N4))
     lost = int((was_N & ~is_N).sum())
-    return f"{counted(lost, 'box', 'boxes')} of {len(raw)} would leave their images by it" if lost else ""
+    if lost:
+        return f"{counted(lost, 'box', 'boxes')} of {len(raw)} would leave their images by it"
+    sample = sample.subsample(_COMPARED)
+    (_, was_I), (_, is_I) = (in_best_size(corners_N4[sample.rows_n], sample.alone) for corners_N4 in (own_N4, boxes_N4))
+    z = z_value(is_I - was_I)
+    return f"the boxes would fit the pixels worse by it (z {z:.1f})" if z <= -AS_GOOD else ""
 
 
 def _is_usable(boxes_N4: np.ndarray, size_N2: np.ndarray) -> np.ndarray:
