@@ -19,8 +19,9 @@ Order = Literal["xyxy", "xywh", "cxcywh"]
 Unit = Literal["pixels", "fractions", "thousandths"]
 
 _NAMES: Mapping[Meaning, str] = {
-    "turn": "angle angle_deg angle_degrees angle_rad angle_radians orientation orientation_angle rbbox_angle rotate "
-    "rotation rotation_angle rotation_deg rotation_degrees rotation_rad rotation_radians theta tilt",
+    "turn": "angle angle_deg angle_degrees angle_rad angle_radians bbox_angle bbox_rotation box_angle box_rotation "
+    "obb_angle orientation orientation_angle rbbox_angle rot rot_angle rot_deg rot_rad rotate rotated_angle rotation "
+    "rotation_angle rotation_deg rotation_degrees rotation_rad rotation_radians theta theta_deg theta_rad tilt",
     "shape": "bbox_rotated obb obb_2d oriented_bbox oriented_box quad quad_2d quadrangle quadrilateral rbbox rbbox_2d "
     "rbox rbox_2d rotated_bbox rotated_box",
     "place": "camera frame frame_id frame_idx frame_index frame_number image image_file image_id image_idx image_index "
@@ -35,6 +36,8 @@ _NAMES: Mapping[Meaning, str] = {
     "source tag tags track_id tracking_id truncated truncation updated_at verified visibility width z_order",
 }
 """Names of fields by meaning, in any case, with or without underscores."""
+_ATTRIBUTES = frozenset(("attributes", "extra", "metadata", "properties"))
+"""Names of a field with further fields of an object, in their `_key` form."""
 _OF_ATTRIBUTES = frozenset(("rotation", "angle", "theta"))
 """Names of an angle among the attributes of an object, which a user may have named freely."""
 OF_COCO = frozenset(("id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation")).union(
@@ -91,9 +94,9 @@ def names_of(*meanings: Meaning) -> list[str]:
 
 
 def of_meaning(record: Mapping[Any, Any], *meanings: Meaning) -> Iterator[tuple[str, Any]]:
-    """Yield the names and values of the fields of some meanings, also those in the field `attributes`."""
+    """Yield the names and values of the fields of some meanings, and an angle in `attributes` or the like."""
     for name, value in record.items():
-        if isinstance(value, Mapping) and _key(str(name)) == "attributes":
+        if isinstance(value, Mapping) and _key(str(name)) in _ATTRIBUTES:
             own = _OF_ATTRIBUTES & value.keys() if "turn" in meanings else ()
             yield from ((f"{name}.{key}", value[key]) for key in sorted(own))
         elif meaning_of(name) in meanings:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from coord_codec.fields import rotated_corners
+from coord_codec.fields import rotated_corners, turn_of
 from coord_data.reading.read import read_source
 from coord_data.sources.raw import around
 
@@ -165,3 +165,16 @@ def test_field_that_changes_nothing_leaves_the_box(folders, kind, name, value):
     found = read(folders, kind, {name: value})
     assert not found.problems
     assert boxes(found) == [pytest.approx(UPRIGHT)]
+
+
+@pytest.mark.parametrize("name", ["rotation", "rot", "bbox_angle", "theta"])
+def test_a_column_that_turns_the_box_is_not_told_as_not_read(tmp_path, name):
+    Image.new("RGB", SIZE).save(tmp_path / "a.png")
+    path = write_csv(tmp_path, {name: 30, "breed": "tabby"})
+    notes = [note for note in read_source(path, images=tmp_path).notes if "not read" in note]
+    assert notes == [f"{path}: columns that are not read: breed"]
+
+
+@pytest.mark.parametrize("name", ["attributes", "extra", "properties", "metadata"])
+def test_an_angle_among_further_fields_is_read(name):
+    assert turn_of({"bbox": [0, 0, 4, 2], name: {"rotation": 30}}) == 30

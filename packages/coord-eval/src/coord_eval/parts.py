@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError, geometry_of
+from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.boxes.detections import Detections
 from coord_eval.evaluation import Evaluation
 from coord_eval.intake.joining import JoinReport
 from coord_eval.match.overlaps import Pairs
-from coord_eval.scoring import counts_of, with_intervals
-from coord_eval.shapes.scores import score_shapes
+from coord_eval.scoring import counts_of, shape_scores, with_intervals
 
 _SAME = ("score_source", "backend", "bins", "grid", "ceiling_settings", "params", "calibrated")
 """Attributes that parts have in common."""
@@ -72,9 +71,8 @@ def merge(parts: Sequence[Evaluation], *, bootstrap: int = 0, seed: int = 0) -> 
     unknown_labels: Counter[str] = Counter()
     for part in parts:
         unknown_labels.update(part.unknown_labels)
-    if first.shapes:
-        shape = geometry_of(first.shapes["geometry"])
-        changes["shapes"], changes["shape_pairs"] = score_shapes(first.truth, detections, shape, first.grid)
+    geometry = first.shapes.get("geometry", "box")
+    changes["shapes"], changes["shape_pairs"] = shape_scores(first.truth, detections, geometry, first.grid)
     merged = replace(
         first,
         **changes,

@@ -18,12 +18,12 @@ from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import JoinReport, LabelSettings
+from coord_eval.match.matching import ShapePairs
 from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.report.photograph import size_notes
 from coord_eval.resampling.bootstrap import few_objects_note, resample
-from coord_eval.shapes.scores import score_shapes
 
 _LABELS_SHOWN = 5
 _DROP_ADVICE = {
@@ -144,7 +144,7 @@ def score(
 
     # Scores; what is not computed here is computed on first use
     report("score", 1, 3)
-    shapes, shape_pairs = score_shapes(truth, collected.detections, geometry_of(answers.geometry), answers.grid)
+    shapes, shape_pairs = shape_scores(truth, collected.detections, answers.geometry, answers.grid)
     sizes = size_notes(image_root or truth.root, truth.file_names, truth.sizes_I2.tolist()) if truth.sizes_known else ()
     evaluation = Evaluation(
         truth=truth,
@@ -185,6 +185,17 @@ def with_intervals(evaluation: Evaluation, bootstrap: int, seed: int, progress: 
         row = reliability_with_intervals(evaluation, bootstrap, seed)
         intervals["ece"] |= {"low": row["low"], "high": row["high"]}
     return evaluation.with_intervals(intervals, few_objects_note(evaluation))
+
+
+def shape_scores(
+    truth: GroundTruth, detections: Detections, geometry: str | Geometry, grid: CoordGrid
+) -> tuple[dict[str, Any], ShapePairs | None]:
+    """Return `shapes` and `shape_pairs` of an `Evaluation`; empty and None for boxes, which need no pycocotools."""
+    if (kind := geometry_of(geometry)).is_box:
+        return {}, None
+    from coord_eval.shapes.scores import score_shapes
+
+    return score_shapes(truth, detections, kind, grid)
 
 
 def counts_of(truth: GroundTruth, detections: Detections, join: JoinReport) -> dict[str, int]:

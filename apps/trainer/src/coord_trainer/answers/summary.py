@@ -17,8 +17,7 @@ def summary(evaluation: Evaluation) -> list[str]:
     share = form["parsed"] / max(form["answers"], 1)
     lines = [shape_line(shapes)] if shapes else []
     if evaluation.has_boxes:
-        around = "of the boxes around: " if lines else ""
-        lines.append(around + evaluation.brief())
+        lines.append(evaluation.brief())
     return [
         *lines,
         f"{share:.1%} of {counted(form['answers'], 'answer')} parsed, {form['truncated']} cut off; "

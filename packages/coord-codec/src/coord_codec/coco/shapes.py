@@ -17,7 +17,7 @@ _GRID = CoordGrid()
 SEVERAL = "objects of several outlines: the largest one is used"
 REPEATED = "outlines with repeated vertices, which are used once"
 CLIPPED = f"shapes clipped by at most {CLIP_PIXELS:g} pixel"
-ROTATED = "rotated boxes, such as those with attributes.rotation: the upright box around each is used"
+ROTATED = "rotated boxes, read as oriented boxes; bbox is the upright box around each"
 
 
 def turned_outline(

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coord_codec.coco.rows import PHRASE_KEYS
-from coord_codec.fields import DELETED, Order, check_places, is_deleted, largest_turn
+from coord_codec.fields import DELETED, Order, check_places, is_deleted, largest_turn, meaning_of
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
@@ -194,8 +194,8 @@ def read(source: Source, images: Path | None) -> Reading:
     if other_labels := [name for name in _LABEL if name in columns and name not in (label, image)]:
         listed = ", ".join(other_labels)
         notes.append(f"{source.path}: descriptions are read from the column {label}, not from {listed}")
-    if others:
-        notes.append(f"{source.path}: columns that are not read: {', '.join(others)}")
+    if unread := [name for name in others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]:
+        notes.append(f"{source.path}: columns that are not read: {', '.join(unread)}")
     if phrases := sorted(PHRASE_KEYS & columns.keys()):
         notes.append(f"{source.path}: {', '.join(phrases)}: not read; records of JSON lines may have a `query`")
     return Reading((raw_image(*of_image) for of_image in rows_by_image.items()), root, tuple(notes))

@@ -19,7 +19,15 @@ from numpy.typing import ArrayLike
 
 _IOU_NODES, _HIT_NODES = 4, 8
 """Nodes between two cuts of a side: of the expected IoU, which is smooth there, and of the probability, which jumps."""
-_quadrature = cache(np.polynomial.legendre.leggauss)
+
+
+@cache
+def _quadrature(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights of Gauss-Legendre quadrature; the module is slow to import."""
+    nodes: tuple[np.ndarray, np.ndarray] = np.polynomial.legendre.leggauss(count)
+    return nodes
+
+
 _REACH = 3.6
 """Range of integration on either side of the mean in standard deviations; .03 % of the probability lie beyond it."""
 _CHUNK = 256

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -167,6 +166,8 @@ class ThresholdCurve:
         r = _RATES.index(name)
         low, high = self.intervals[i][2 * r : 2 * r + 2]
         spread = max((high - low) / (2 * _NORMAL), 1e-9)
+        from statistics import NormalDist  # slow to import
+
         note = f"{NormalDist().cdf((self.points[i][1 + r] - wanted) / spread):.0%} chance of it on other images"
         if careful or low >= wanted:
             return note
@@ -215,9 +216,9 @@ def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> Thre
 
     point_3P = rates(np.ones((1, images), np.int32))[:, 0]
     draws = [rates(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
+    bounds: list[Any] = [] if draws else [tuple(row) for row in np.repeat(point_3P.T, 2, axis=1).tolist()]
     draws_3BP = np.concatenate(draws, axis=1) if draws else point_3P[:, None]
-    bounds: list[Any] = []
-    for p in range(len(shown)):
+    for p in range(len(shown) if draws else 0):
         rows = [interval(float(point_3P[r, p]), draws_3BP[r, :, p], share=True) for r in range(3)]
         bounds.append(tuple(row[end] for row in rows for end in ("low", "high")))
     points = tuple(zip(thresholds_P.tolist(), *point_3P.tolist(), strict=True))

@@ -240,13 +240,19 @@ _ROWS = (
     TextFormat(
         name="widths",
         example='{"bbox_xywh": [x, y, width, height], "label": "cat"}',
-        keys=("bbox_xywh", "box_xywh", "xywh"),
+        keys=("bbox_xywh", "box_xywh", "xywh", "bbox_ltwh", "ltwh", "bbox_tlwh", "tlwh"),
         order="xywh",
+    ),
+    TextFormat(
+        name="rows",
+        example='{"bbox_yxyx": [y1, x1, y2, x2], "label": "cat"}',
+        keys=("bbox_yxyx", "box_yxyx", "yxyx"),
+        order="yxyx",
     ),
     TextFormat(
         name="centres",
         example='{"bbox_cxcywh": [x, y of the centre, width, height], "label": "cat"}',
-        keys=("bbox_cxcywh", "box_cxcywh", "cxcywh"),
+        keys=("bbox_cxcywh", "box_cxcywh", "cxcywh", "bbox_xcycwh", "xcycwh", "xywhn"),
         order="cxcywh",
     ),
     TextFormat(

@@ -11,11 +11,12 @@ Shapes: I images, N boxes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
+from tqdm import tqdm
 
 from coord_codec.layouts import COMMON_INPUTS, LAYOUTS
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, is_inside, z_value
@@ -270,8 +271,10 @@ def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Samp
         sample: boxes to compare with pixels
     """
     search = Search(own, raw, sizes_I2, sample)
-    for decide in TRIES:
-        if (decision := decide(search)) is not None:
+    tries: Iterable[Callable[[Search], Decision | None]] = TRIES
+    for decide in tqdm(tries, "comparing boxes with edges", leave=False, disable=None, unit="reading"):
+        decision: Decision | None = decide(search)
+        if decision is not None:
             return decision
     return own, False
 

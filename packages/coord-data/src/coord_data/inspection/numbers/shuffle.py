@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tqdm import tqdm
 
 from coord_codec.layouts import TURNS
 from coord_data.inspection.numbers.edges import Sample, is_inside
@@ -81,7 +82,9 @@ def find_pairs(
 
     moves = np.random.default_rng(0).uniform(0.1, 0.9, (_CONTROLS, 2))
     extra = _FEW_EXTRA * (len(owners) < _FEW)
-    others = sorted(placements[1:], key=lambda placement: -fit(placement)[0])[:_COMPARED]
+    tried = tqdm(placements[1:], "comparing boxes with other images", leave=False, disable=None, unit="reading")
+    fits = [fit(placement)[0] for placement in tried]
+    others = [placements[1 + k] for k in np.argsort(-np.array(fits), kind="stable")[:_COMPARED].tolist()]
     results = []
     for group, threshold in ((placements[:1], SHUFFLED), (others, SHUFFLED_OTHERWISE + extra)):
         # Moves wrap around the image borders, so that the same boxes stay inside.
