@@ -62,7 +62,7 @@ def load(annotations: str | Path, images: str | Path | None = None, **rules: Any
     Example:
         >>> load("nowhere.json")
         Traceback (most recent call last):
-        coord_codec.files.InputError: nowhere.json: no such file or folder
+        coord_codec.files.InputError: nowhere.json: expected annotations, found nothing there; check the path
     """
     path, folder = _found(annotations, images)
     return load_annotated(path, _rules(images=folder, **rules), name=path.stem)

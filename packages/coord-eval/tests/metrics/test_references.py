@@ -54,9 +54,11 @@ def test_equal_bits_beside_hotcoco(seed):
 
 
 @pytest.mark.slow
+@pytest.mark.drawn(1, "block")
+@pytest.mark.parametrize("block", range(20))
 @pytest.mark.parametrize("check", [check_equals_pycocotools, check_equals_hotcoco])
-def test_equal_bits_in_four_hundred_random_sets(check):
-    for seed in range(400):
+def test_equal_bits_in_four_hundred_random_sets(check, block):
+    for seed in range(20 * block, 20 * block + 20):
         check(random.Random(1000 + seed))
 
 

@@ -7,14 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from coord_codec import AnnotationSet, CoordGrid, Geometry, InputError, Instance, Object, Problem, Shape, geometry_of
 from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, widened
 from coord_codec.coco.shapes import coco_shape
 from coord_codec.coco.tables import categories_named
 from coord_codec.geometry.base import Box
-from coord_codec.placing import CLIPPED, place
 from coord_codec.records import UniqueIds, check_description, with_uncertain
 from coord_data.sources.raw import RawImage, RawObject, Reading
 
@@ -93,6 +90,11 @@ _Place = tuple[Box, bool]
 
 def _places(objects: Sequence[tuple[RawObject, tuple[int, int] | None]]) -> list[_Place | ValueError | None]:
     """Return the place of each object in an image of a size, or why it has none; None for a point."""
+    # Not above: the names of formats are listed, in settings and help, without NumPy.
+    import numpy as np
+
+    from coord_codec.placing import place
+
     places: list[_Place | ValueError | None] = [None] * len(objects)
     rows: list[int] = []
     extents: list[tuple[float, float]] = []
@@ -158,6 +160,8 @@ def _fields(
     if placed is None:
         return _point(stated, _extent(stated, size), kind)
     box, clipped = placed
+    from coord_codec.placing import CLIPPED
+
     notes[CLIPPED] += clipped
     if kind.is_box or stated.ignored:
         return {"bbox": box}
