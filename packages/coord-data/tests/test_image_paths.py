@@ -2,7 +2,7 @@
 
 import pytest
 
-from coord_data.looking.image_paths import SIMILAR, ImageIndex
+from coord_data.looking.image_paths import SIMILAR, ImageIndex, found_here
 
 CASES = {
     "another folder's image": (["cam2/0.jpg"], [("cam1/0.jpg",)], ["0.jpg lies in another folder"]),
@@ -37,3 +37,11 @@ def test_image_index_takes_no_image_but_the_one_that_is_meant(tmp_path, case):
             assert want in found.fault
         else:
             assert (found.name, found.notes) == ((want[0], (SIMILAR,)) if isinstance(want, tuple) else (want, ()))
+
+
+def test_suffix_in_the_other_case_is_the_same_image(tmp_path):
+    for name in ("a.jpg", "b.JPEG", "c.png"):
+        (tmp_path / name).touch()
+    found = found_here(["a.JPG", "b.jpeg", "c.png", "d.JPG"], tmp_path)
+    assert {name: image.name for name, image in found.items()} == {"a.JPG": "a.jpg", "b.jpeg": "b.JPEG"}
+    assert all(image.notes for image in found.values())

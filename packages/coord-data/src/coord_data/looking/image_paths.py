@@ -108,9 +108,7 @@ class ImageIndex:
             plain = name.replace("\\", "/")
             for base in (self.root, self.root.parent):
                 path = base / plain
-                # A Path raises for a name that is too long for any file.
-                exists = os.path.isfile(path)  # noqa: PTH113
-                if exists and (base == self.root or path.is_relative_to(self.root)):
+                if _is_file(path) and (base == self.root or path.is_relative_to(self.root)):
                     return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else plain
         return ""
 
@@ -149,14 +147,25 @@ class ImageIndex:
 
 
 def found_here(names: Iterable[str], root: Path) -> dict[str, Found]:
-    """Return the images of a folder that absolute names of another machine mean, by these names.
+    """Return the images of a folder that names of another machine mean, by these names.
 
-    Only names of files that do not exist are looked for.
+    Only names of files that do not exist are looked for: absolute ones, and those whose suffix is written in the other
+    case (`a.JPG` for `a.jpg`).
     """
-    # A Path raises for a name that is too long for any file.
-    missing = [name for name in names if PureWindowsPath(name).anchor and not os.path.isfile(root / name)]  # noqa: PTH113
+    missing = [name for name in names if not _is_file(root / name) and _is_of_another_machine(name, root)]
     found = ImageIndex(root).find_all((name,) for name in missing) if missing else []
     return {name: image for name, image in zip(missing, found, strict=True) if image.notes}
+
+
+def _is_file(path: Path) -> bool:
+    # A Path raises for a name that is too long for any file.
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def _is_of_another_machine(name: str, root: Path) -> bool:
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122
+    written = {suffix.lower(), suffix.upper()} - {suffix}
+    return bool(PureWindowsPath(name).anchor) or any(_is_file(root / f"{stem}{other}") for other in written)
 
 
 def _plain(name: str) -> tuple[PurePosixPath, PurePosixPath]:
