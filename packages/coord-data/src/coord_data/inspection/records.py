@@ -150,7 +150,8 @@ def object_counts(raw: RawBoxes, max_objects: int) -> list[Finding]:
     objects = counted(len(raw), "object")
     message = f"{beyond} of {objects} are beyond max_objects={max_objects}, and left out of training"
     severity: Severity = "error" if beyond >= 0.25 * len(raw) else "warning"
-    return [Finding("too_many_objects", severity, message, evidence, beyond, f"max_objects={counts_I.max()}")]
+    fix = f"data.max_objects={counts_I.max()} in training; coord-data inspect SRC --max-objects {counts_I.max()}"
+    return [Finding("too_many_objects", severity, message, evidence, beyond, fix)]
 
 
 def one_off(raw: RawBoxes) -> list[Finding]:
