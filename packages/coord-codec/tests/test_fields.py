@@ -84,6 +84,12 @@ def test_unit_that_the_format_does_not_have_is_a_problem(field, value):
     )
 
 
+@pytest.mark.parametrize("field", [{"yaw": 40}, {"heading": 1.5}, {"is_rotated": True}])
+def test_angle_that_may_not_be_that_of_the_box_is_a_problem(field):
+    (problem,) = read_annotations(coco({"bbox": [60, 30, 60, 20], **field})).problems
+    assert problem.field == next(iter(field))
+
+
 def test_deleted_object_is_left_out_and_counted():
     found = read_annotations(coco({"bbox": [60, 30, 60, 20], "deleted": 1}, {"bbox": [0, 0, 60, 20], "deleted": 0}))
     assert len(found.instances[0].objects) == 1

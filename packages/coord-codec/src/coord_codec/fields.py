@@ -19,9 +19,10 @@ Order = Literal["xyxy", "xywh", "cxcywh"]
 Unit = Literal["pixels", "fractions", "thousandths"]
 
 _NAMES: Mapping[Meaning, str] = {
-    "turn": "angle angle_deg angle_degrees angle_rad angle_radians bbox_angle bbox_rotation box_angle box_rotation "
-    "obb_angle orientation orientation_angle rbbox_angle rot rot_angle rot_deg rot_rad rotate rotated_angle rotation "
-    "rotation_angle rotation_deg rotation_degrees rotation_rad rotation_radians theta theta_deg theta_rad tilt",
+    "turn": "angle angle_deg angle_degrees angle_rad angle_radians bbox_angle bbox_rotation bearing box_angle "
+    "box_rotation heading is_rotated obb_angle orientation orientation_angle rbbox_angle rot rot_angle "
+    "rot_deg rot_rad rotate rotated rotated_angle rotation rotation_angle rotation_deg rotation_degrees "
+    "rotation_rad rotation_radians theta theta_deg theta_rad tilt yaw",
     "shape": "bbox_rotated obb obb_2d oriented_bbox oriented_box quad quad_2d quadrangle quadrilateral rbbox rbbox_2d "
     "rbox rbox_2d rotated_bbox rotated_box",
     "place": "camera frame frame_id frame_idx frame_index frame_number image image_file image_id image_idx image_index "
@@ -36,9 +37,11 @@ _NAMES: Mapping[Meaning, str] = {
     "source tag tags track_id tracking_id truncated truncation updated_at verified visibility width z_order",
 }
 """Names of fields by meaning, in any case, with or without underscores."""
-_ATTRIBUTES = frozenset(("attributes", "extra", "metadata", "properties"))
+ATTRIBUTES = frozenset(("attributes", "extra", "metadata", "properties"))
 """Names of a field with further fields of an object, in their `_key` form."""
-_OF_ATTRIBUTES = frozenset(("rotation", "angle", "theta"))
+OF_THE_OBJECT = frozenset(("bearing", "heading", "yaw"))
+"""Names of angles that may be the direction of an object on the ground, and not that of its box."""
+OF_ATTRIBUTES = frozenset(("rotation", "angle", "theta"))
 """Names of an angle among the attributes of an object, which a user may have named freely."""
 OF_COCO = frozenset(("id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation")).union(
     ("keypoints", "num_keypoints")
@@ -96,8 +99,8 @@ def names_of(*meanings: Meaning) -> list[str]:
 def of_meaning(record: Mapping[Any, Any], *meanings: Meaning) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of the fields of some meanings, and an angle in `attributes` or the like."""
     for name, value in record.items():
-        if isinstance(value, Mapping) and _key(str(name)) in _ATTRIBUTES:
-            own = _OF_ATTRIBUTES & value.keys() if "turn" in meanings else ()
+        if isinstance(value, Mapping) and _key(str(name)) in ATTRIBUTES:
+            own = OF_ATTRIBUTES & value.keys() if "turn" in meanings else ()
             yield from ((f"{name}.{key}", value[key]) for key in sorted(own))
         elif meaning_of(name) in meanings:
             yield str(name), value
@@ -134,6 +137,8 @@ def turn_of(record: Mapping[Any, Any], largest: Callable[[], float] | None = Non
     """
     found: dict[str, float] = {}
     for name, value in of_meaning(record, "turn"):
+        if value is True:
+            raise InputError(f"{name}: expected the angle of a rotated box, found true; write the angle, such as 30")
         if (angle := _angle(value)) is not None and angle:
             found[name] = _degrees(name, angle, largest)
     if len({round(degrees % 180, 6) for degrees in found.values()}) > 1:
@@ -161,6 +166,11 @@ def _angle(value: Any) -> float | None:
 
 def _degrees(name: str, angle: float, largest: Callable[[], float] | None) -> float:
     key = _key(name)
+    if key in OF_THE_OBJECT:
+        raise InputError(
+            f"{name}: expected an angle of the box by a name such as rotation_deg, found {angle:g}, which may be the "
+            "direction of the object; rename the field, or remove it if the box is upright"
+        )
     if "rad" in key:
         return math.degrees(angle)
     if "deg" in key or key == "attributesrotation" or abs(angle) > _FULL_TURN:

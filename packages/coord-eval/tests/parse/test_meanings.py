@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from coord_codec.fields import meaning_of, names_of
+from coord_codec.fields import OF_THE_OBJECT, meaning_of, names_of
 from coord_eval import parse_answer
 from coord_eval.parse.answer import without_other_images
 from coord_eval.rewards import box_reward
@@ -36,6 +36,9 @@ def test_angle_beside_a_box_turns_it_or_drops_it(form):
     for name in names_of("turn"):
         degrees = 30 if "rad" not in name else 0.5235987755982988
         text = written(form, name, degrees)
+        if name in OF_THE_OBJECT:  # the direction of the object, perhaps, and not of its box
+            assert [drop.reason for drop in parse_answer(text, scale=1000, aspect=2.0).dropped] == ["turned"], text
+            continue
         (item,) = parse_answer(text, scale=1000, aspect=2.0)
         assert (item.desc, item.geometry) == ("ship", "oriented"), text
         xs = [x * 2000 for x, _ in item.points]
@@ -188,3 +191,16 @@ def test_keys_in_use_are_known(text, label):
 
 def test_fields_of_the_table_have_one_meaning():
     assert all(meaning_of(name) == "turn" for name in names_of("turn"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ('"bbox_2d": [400, 450, 600, 550], "attributes": {"rotation": 30}', "turned"),
+        ('"bbox_2d": [400, 450, 600, 550], "rotated": true', "turned"),
+        ('"bbox_yxhw": [400, 450, 600, 550]', "no_coordinates"),
+    ],
+)
+def test_field_below_attributes_and_order_that_no_format_has_are_no_plain_box(fields, reason):
+    answer = parse_answer(f'[{{{fields}, "label": "ship"}}]', scale=1000)
+    assert ([drop.reason for drop in answer.dropped], len(answer)) == ([reason], 0)

@@ -12,6 +12,7 @@ import re
 from collections import deque
 from collections.abc import Mapping
 
+from coord_codec.fields import ATTRIBUTES, OF_ATTRIBUTES
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
@@ -335,6 +336,8 @@ class JsonParser:
                     if self.keys[item.key].kind == "oriented" and len(numbers) == 4:
                         item.key = "bbox" if turns else item.key
                     return
+        if item is not None and parent is not None and item.key.lower() in ATTRIBUTES:
+            parent.record.fields += [f for f in record.fields if f.key.lower() in OF_ATTRIBUTES]
         names = [f.text for f in record.fields if self.keys[f.key].role == "label" and f.text]
         if item is not None and names and self.keys[item.key].role == "label" and not closed.record.has_children:
             item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}

@@ -93,9 +93,12 @@ ACTIONS = re.compile(
 _SQUEEZED = re.compile(r"[\s-]+")
 _SOME_BOX = re.compile(
     r"(?:[a-z0-9]{1,20}_)?(?:bbox|bounding_?box)"
-    r"(?:_(?!(?:format|type|mode|order|units?|count|id|colou?r|label|area|score|confidence|angle|rotation|theta)$)[a-z0-9]{1,20})?"
+    r"(?:_(?!(?:format|type|mode|order|units?|count|id|colou?r|label|area|score|confidence|angle|rotation|theta)$"
+    r"|[xywhltrbc]{4,6}$)[a-z0-9]{1,20})?"
 )
 """Keys of boxes that the table of formats does not name: `bbox_pixels`, `person_bbox`."""
+_OTHER_ORDER = re.compile(r"(?:bbox|box)_?[xywhltrbc]{4,6}")
+"""Keys that name an order of the numbers; those that the table of formats knows are found before."""
 _SOME_LABEL = re.compile(r"[a-z0-9]{1,20}_(?:label|class|category)")
 """Keys of labels that are not listed: `block_label`."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
@@ -424,6 +427,7 @@ class _Part:
             return False
         arity = 2 if builder.geometry == "point" else 4
         others = [item for item in self.others if item.key not in _NO_BOX]
+        others = [item for item in others if not _OTHER_ORDER.fullmatch(item.key.lower())]
         shapes = [(item.key, shape) for item in others for shape in _shapes(item, "any", builder.geometry)]
         boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
         if not boxes or (self.label is not None and len(boxes) > 1):
@@ -516,7 +520,7 @@ class _Part:
                 angles[unit or name] = float(found[1])
             elif isinstance(value, float):
                 angles[name] = value
-            elif any(map(str.isdigit, value)):
+            elif any(map(str.isdigit, value)) or value.strip().lower() == "true":
                 return math.nan
         try:
             return turn_of(angles, builder.largest_turn)
