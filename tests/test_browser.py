@@ -23,7 +23,7 @@ from coord_trainer.answers.detect.gallery import draw_answers
 from coord_trainer.answers.detect.session import Answered
 from coord_trainer.answers.finish import ScoreThreshold
 from coord_trainer.answers.objects import ImageDetections
-from coord_trainer.config.run_config import RunConfig, load_run_config
+from coord_trainer.config.run_config import load_run_config
 
 pytestmark = [
     pytest.mark.browser,
@@ -253,15 +253,12 @@ def test_review_is_decided_by_keyboard_kept_saved_and_loaded(browser, pages, tmp
 class OneBox:
     """A detector that finds a box of a malicious name wherever it is asked to look."""
 
-    engine: SimpleNamespace
-    config: RunConfig
-    threshold: ScoreThreshold
-    calibration: None = None
+    model: SimpleNamespace
 
-    def asking(self, prompt, labels, views):
+    def asking(self, *asked, **also):
         return self
 
-    def __call__(self, image):
+    def predict(self, image, views, min_score):
         return ImageDetections((DetectedObject(EVIL, (8, 6, 40, 30), 0.5),), image.size, EVIL, "stop", image=image)
 
 
@@ -269,10 +266,15 @@ class OneBox:
 def test_demo_draws_the_boxes_of_an_uploaded_image(browser, tmp_path):
     pytest.importorskip("gradio", reason="the demo's page needs gradio: uv sync --extra demo")
     Image.new("RGB", (80, 60), "white").save(tmp_path / "a.png")
-    engine = SimpleNamespace(name="/somewhere/of/the/server/model")
+    model = SimpleNamespace(
+        engine=SimpleNamespace(name="/somewhere/of/the/server/model"),
+        config=load_run_config(None, [], trains=False),
+        threshold=ScoreThreshold(0.25),
+        calibration=None,
+    )
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    page = build_demo(OneBox(engine, load_run_config(None, [], trains=False), ScoreThreshold(0.25)))
+    page = build_demo(OneBox(model))
     launch_demo(page, server_port=port, prevent_thread_lock=True)
     try:
         browser.open(f"http://127.0.0.1:{port}", width=400)

@@ -6,7 +6,6 @@ asked, merged, asked again as a plain checkpoint, and served.
 
 import json
 import os
-import re
 import shutil
 from functools import cache
 from pathlib import Path
@@ -125,7 +124,6 @@ def test_family_from_base_to_export(kind, whole, photographs):
     weights = load_file(adapter_of(folder / "run") / "adapter_model.safetensors")
     assert any("magnitude" in name for name in weights) == (kind not in WITH_LORA)
     # Adapter and export generate the same tokens, in this product and in plain transformers.
-    assert re.search(r"(\d+) of \1 greedy tokens equal", told["merged"]), told["merged"]
     processor = AutoProcessor.from_pretrained(folder / "merged")
     own = own_tokens(adapter_of(folder / "run"), photographs)
     asked = plain_prompts(processor, photographs)

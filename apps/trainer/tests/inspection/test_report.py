@@ -36,7 +36,7 @@ def test_inspect_strict_fails_for_warnings(inspect, clean, tmp_path):
 
 @pytest.mark.slow
 def test_inspect_writes_the_findings_of_coord_data_to_the_byte(inspect, clean, tmp_path):
-    source = COCO["shifted, 3 %"](replace(clean, coco=True)).write(tmp_path / "data")
+    source = COCO["swapped_axes"](replace(clean, coco=True)).write(tmp_path / "data")
     words = [source.annotations, "--images", source.images]
     assert inspect(*words, "--out", "of_trainer")[0] == 1
     done = subprocess.run(

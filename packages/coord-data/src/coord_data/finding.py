@@ -54,8 +54,10 @@ class Finding:
         return cls(**{**row, "pairs": tuple((first, second) for first, second in row.get("pairs", ()))})
 
     def to_json(self) -> dict[str, Any]:
-        """Return the row of findings.json; `pairs` and `read_as` are left out where they are empty."""
-        return {key: value for key, value in asdict(self).items() if value or key not in ("pairs", "read_as")}
+        """Return the row of findings.json: no `read_as`, which `fix` states, and `pairs` only if there are some."""
+        row = asdict(self)
+        del row["read_as"]
+        return row if row["pairs"] else {key: value for key, value in row.items() if key != "pairs"}
 
 
 def by_share(count: int, total: int) -> Severity:
