@@ -46,7 +46,9 @@ def test_angle_beside_a_box_turns_it_or_drops_it(form):
         cos, sin = math.cos(math.pi / 6), math.sin(math.pi / 6)
         assert max(xs) - min(xs) == pytest.approx(400 * cos + 100 * sin, abs=0.01), text
         assert max(ys) - min(ys) == pytest.approx(400 * sin + 100 * cos, abs=0.01), text
-        unknown = parse_answer(text, scale=1000)  # the proportions of the image
+        (square,) = parse_answer(text, scale=1000)
+        assert (square.desc, "square_assumed" in square.repairs) == ("ship", True), text
+        unknown = parse_answer(text, scale=1000, aspect=math.nan)
         assert ([drop.reason for drop in unknown.dropped], len(unknown)) == (["turned"], 0), text
         (upright,) = parse_answer(written(form, name, 0), scale=1000)
         assert upright.geometry == "box"
@@ -202,5 +204,5 @@ def test_fields_of_the_table_have_one_meaning():
     ],
 )
 def test_field_below_attributes_and_order_that_no_format_has_are_no_plain_box(fields, reason):
-    answer = parse_answer(f'[{{{fields}, "label": "ship"}}]', scale=1000)
+    answer = parse_answer(f'[{{{fields}, "label": "ship"}}]', scale=1000, aspect=math.nan)
     assert ([drop.reason for drop in answer.dropped], len(answer)) == ([reason], 0)

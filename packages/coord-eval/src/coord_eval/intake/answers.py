@@ -157,16 +157,16 @@ def parse_all(
     return answers, [*notes, *_notes_of_meaning(answers, predictions)]
 
 
-def _aspect_of(ground_truth: GroundTruth, prediction: Prediction, image: int) -> float | None:
-    """Return the width of an answer's image divided by its height, None where no file states them."""
+def _aspect_of(ground_truth: GroundTruth, prediction: Prediction, image: int) -> float:
+    """Return the width of an answer's image divided by its height, NaN where no file states them."""
     if prediction.tile:
         return prediction.tile[2] / prediction.tile[3]
     if prediction.width and prediction.height:
         return prediction.width / prediction.height
     if image < 0 or not ground_truth.sizes_known:
-        return None
+        return math.nan
     width, height = ground_truth.sizes_I2[image].tolist()
-    return None if math.isnan(width) else width / height
+    return float(width / height)
 
 
 def _names_of(prediction: Prediction) -> frozenset[str]:

@@ -131,6 +131,7 @@ REPAIRS = {
     "label_trimmed": "list numbers, marks or words that are no part of the label are taken off",
     "label_from_sentence": "the numbers stand in a sentence: the label is the words right before them, or empty",
     "missing_marker": "a start or end marker is missing",
+    "square_assumed": "the box is turned in an image whose size is not given, taken as square",
     "second_geometry": "the object has several shapes, of which the first is kept",
 }
 """Repairs of an object, and their meaning."""

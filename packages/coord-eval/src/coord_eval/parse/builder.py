@@ -98,7 +98,7 @@ class AnswerBuilder:
         keep_flat: whether boxes without area are kept, for callers that replace the sides
         fractions: whether numbers are fractions, since other numbers of this text are
         text: the whole text, whose largest angle tells degrees from radians
-        aspect: width of the image divided by its height, None if it is not known
+        aspect: width of the image divided by its height: NaN drops boxes with an angle, None takes the image as square
         places: records that name an image or a frame, `(start, end, name)`
     """
 
@@ -254,6 +254,7 @@ class AnswerBuilder:
                 self.drop("turned", *span)
                 return
             geometry, unit = "oriented", turned
+            repairs = (*repairs, "square_assumed") if self.aspect is None else repairs
         low, high = min(unit), max(unit)
         if not 0 <= low <= high <= 1:  # false for NaN too
             if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT) or any(map(math.isnan, unit)):
@@ -265,12 +266,13 @@ class AnswerBuilder:
         self.add(desc, tuple(numbers), unit, span, *placed)
 
     def _turned(self, unit: Sequence[float], degrees: float) -> list[float] | None:
-        """Return the corners of a turned box, clipped to the image; None if the proportions are not known."""
-        if self.aspect is None or math.isnan(degrees):
+        """Return the corners of a turned box, clipped to the image; None if they cannot be known."""
+        aspect = 1.0 if self.aspect is None else self.aspect
+        if math.isnan(aspect) or math.isnan(degrees):
             return None
         x1, y1, x2, y2 = unit
-        points = rotated_corners((x1 * self.aspect, y1, (x2 - x1) * self.aspect, y2 - y1), degrees)
-        turned = [c / self.aspect if i % 2 == 0 else c for i, c in enumerate(points)]
+        points = rotated_corners((x1 * aspect, y1, (x2 - x1) * aspect, y2 - y1), degrees)
+        turned = [c / aspect if i % 2 == 0 else c for i, c in enumerate(points)]
         inside = 0 <= (x1 + x2) / 2 <= 1 and 0 <= (y1 + y2) / 2 <= 1
         return [min(max(c, 0.0), 1.0) for c in turned] if inside else turned
 

@@ -80,8 +80,8 @@ def parse_answer(
         preferred: formats of the whole set, the most frequent first; `auto` chooses the first of them that has objects
         geometry: geometry that the coordinates between markers describe, a name of `coord_codec.GEOMETRIES`; in JSON
             the keys determine it, and those of keypoints count only if named here
-        aspect: width of the image divided by its height, for boxes with an angle; that of `image_size` for pixels. A
-            box with an angle in an image of unknown proportions is a drop
+        aspect: width of the image divided by its height, for boxes with an angle; that of `image_size` for pixels.
+            None takes the image as square, which such a box says (`square_assumed`); NaN drops it
 
     Raises:
         ValueError: for an unknown format or geometry or an invalid scale, never because of the text
