@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from coord_codec.annotate import annotate_coord_tokens
+from coord_codec.boxes import SmallBoxError
 from coord_codec.files import InputError, RunError
 from coord_codec.geometry import GEOMETRIES, Geometry, Shape, geometry_of, register_geometry, shape_of
 from coord_codec.grid import CoordGrid
@@ -55,6 +56,7 @@ __all__ = [
     "RunError",
     "SequenceLayout",
     "Shape",
+    "SmallBoxError",
     "Style",
     "annotate_coord_tokens",
     "coord_tokens",

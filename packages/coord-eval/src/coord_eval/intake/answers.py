@@ -203,11 +203,21 @@ def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Predictio
     if zeros:
         notes.append(f"{counted(zeros, 'box', 'boxes')} of four zeros counted as no object")
     if predictions and not any(prediction.text.strip() for prediction in predictions):
-        notes.append(
-            f"all {counted(len(predictions), 'answer')} are empty texts: the model wrote nothing, or its text is in "
-            "another field of the records, such as reasoning_content"
-        )
+        empty = counted(len(predictions), "answer is an empty text", "answers are empty texts")
+        notes.append(f"{'the' if len(predictions) == 1 else 'all'} {empty}: {_instead(predictions)}")
+    elif thoughtful := [item for item in predictions if item.thoughts]:
+        empty = counted(len(thoughtful), "answer is an empty text", "answers are empty texts")
+        notes.append(f"{empty}: {_instead(thoughtful)}")
     return notes
+
+
+def _instead(predictions: Sequence[Prediction]) -> str:
+    """Return where the model wrote something, if its answers are empty."""
+    keys = sorted({key for item in predictions for key in item.thoughts})
+    if not keys:
+        return "the model wrote nothing"
+    where = " and ".join(keys)
+    return f"what the model wrote is in {where}, which is no answer; if it was cut off there, allow more tokens"
 
 
 def _size_for(ground_truth: GroundTruth, prediction: Prediction, image: int, scale: str) -> tuple[float, float] | None:

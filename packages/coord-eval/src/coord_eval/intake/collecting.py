@@ -293,9 +293,8 @@ def _with_ids(truth: GroundTruth, results: Results) -> tuple[Results, list[str]]
     advice = "give each its image_id, or pass both as lists in one order"
     if results.positions is None:
         if truth.by_position and len(results):
-            raise InputError(
-                f"ground truth: its {len(truth)} images have no image_id, and the predictions do: {advice}"
-            )
+            found = counted(len(truth), "image has", "images have")
+            raise InputError(f"ground truth: its {found} no image_id, and the predictions do: {advice}")
         return results, []
     if results.positions != len(truth):
         found = f"{counted(results.positions, 'image')} without image_id"
@@ -361,7 +360,8 @@ def _joined_by_name(truth: GroundTruth, results: Results) -> tuple[np.ndarray, n
             raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
         if moved:
             notes.append(
-                f"{moved} of {len(pairs)} values of {kind} mean something else in the ground truth: names count"
+                f"{moved} of {counted(len(pairs), 'value')} of {kind} mean something else in the ground truth: names "
+                "count"
             )
         return np.array([-1 if place is None else place for place in places], np.int64)
 
@@ -407,7 +407,7 @@ def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) 
 def _stated_notes(predictions: Sequence[Prediction]) -> list[str]:
     """Return a note with the number of answers whose boxes are not those of their text."""
     count = sum(prediction.objects is not None for prediction in predictions)
-    return [f"the boxes of {count} answers are the fused ones that the records state"] if count else []
+    return [f"the boxes of {counted(count, 'answer')} are the fused ones that the records state"] if count else []
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

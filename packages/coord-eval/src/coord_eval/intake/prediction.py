@@ -104,6 +104,7 @@ class Prediction:
         tile: `x, y, width, height` in pixels of the part of the image that the model was given, None for all of it
         objects: the objects that stand in place of those of the text, in [0, 1], since they come from several answers
             or were chosen among them: the `objects` of a record that has `fused`; None for those of the text
+        thoughts: fields of the record in which the model wrote something, where its answer is empty
     """
 
     text: _Text
@@ -122,6 +123,7 @@ class Prediction:
     label: _Name | None = None
     tile: Annotated[tuple[_Number, ...], Field(min_length=4, max_length=4), AfterValidator(_tile)] | None = None
     objects: tuple[StatedObject, ...] | None = None
+    thoughts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.image_id is None and self.image is None:

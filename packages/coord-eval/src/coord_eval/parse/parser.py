@@ -262,7 +262,7 @@ def _is_match(answer: Answer) -> bool:
 
 def _has_meaning(answer: Answer) -> bool:
     """Return whether an answer has boxes that are drops for what a field of theirs says."""
-    return any(drop.reason in ("turned", "other_unit", "out_of_range") for drop in answer.dropped)
+    return any(drop.reason in ("turned", "other_unit", "out_of_range", "deleted") for drop in answer.dropped)
 
 
 def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
