@@ -185,7 +185,8 @@ def crowds(annotations: AnnotationSet) -> list[Finding]:
     if total - targets <= USUAL_CROWDS * total:
         return []
     message = (
-        f"{total - targets} of {counted(total, 'object')} are crowd regions (iscrowd), which are no training targets"
+        f"{total - targets} of {counted(total, 'object is', 'objects are')} crowd regions (iscrowd), which are no "
+        "training targets"
     )
     evidence = f"{(total - targets) / total:.0%} of the objects; in COCO 1 %"
     fix = "set iscrowd to 0 where it is one object: some tools write an object with a hole so"
