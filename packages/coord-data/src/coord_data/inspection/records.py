@@ -119,7 +119,8 @@ def stated_sizes(raw: RawBoxes, files: Looks, explained: Set[int], unit: str, bo
 def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     """Report boxes that occur more than once in an image with the same description."""
     codes = dict[str, int]()
-    label_N = np.fromiter((codes.setdefault(label, len(codes)) for label in raw.labels), np.int64, len(raw))
+    code_L = np.array([codes.setdefault(label, len(codes)) for label in raw.table.labels], np.int64)
+    label_N = code_L[raw.table.label_N]
     numbers_N4 = raw.numbers_N4
     rounded_N4, is_small = numbers_N4.copy(), np.abs(numbers_N4) < 1e11  # rounding 1e308 overflows
     rounded_N4[is_small] = np.round(numbers_N4[is_small], 4)
@@ -185,7 +186,8 @@ def crowds(annotations: AnnotationSet) -> list[Finding]:
     if total - targets <= USUAL_CROWDS * total:
         return []
     message = (
-        f"{total - targets} of {counted(total, 'object')} are crowd regions (iscrowd), which are no training targets"
+        f"{total - targets} of {counted(total, 'object is', 'objects are')} crowd regions (iscrowd), which are no "
+        "training targets"
     )
     evidence = f"{(total - targets) / total:.0%} of the objects; in COCO 1 %"
     fix = "set iscrowd to 0 where it is one object: some tools write an object with a hole so"
