@@ -256,7 +256,7 @@ def z_value(values_I: np.ndarray) -> float:
     return math.copysign(z, t)
 
 
-def _running_sum(pixels_HWC: np.ndarray, *, across: bool) -> np.ndarray:  # noqa: N803
+def _running_sum(pixels_HWC: np.ndarray, *, across: bool) -> np.ndarray:
     """Sum the ranks of the gradient along x from the top down, or of that along y from the left: [H + 1, W + 1].
 
     Column or row k is the edge before pixel k.
