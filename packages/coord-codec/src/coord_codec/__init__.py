@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
     from coord_codec.coco.tables import Category
     from coord_codec.instance_file import InstanceFile, read_instances, write_instances
-    from coord_codec.records import Instance, Object, Problem
+    from coord_codec.problems import Problem
+    from coord_codec.records import Instance, Object
 
 __all__ = [
     "GEOMETRIES",
@@ -85,7 +86,8 @@ _ON_FIRST_USE = {
     **dict.fromkeys(("BoxFlag", "BoxTable", "to_pixels"), "box_table"),
     "Category": "coco.tables",
     **dict.fromkeys(("InstanceFile", "read_instances", "write_instances"), "instance_file"),
-    **dict.fromkeys(("Instance", "Object", "Problem"), "records"),
+    "Problem": "problems",
+    **dict.fromkeys(("Instance", "Object"), "records"),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coord_codec import AnnotationSet
-from coord_codec.records import raise_for_refused
+from coord_codec.problems import raise_for_refused
 from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
 from coord_data.sources.raw import Reading

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from coord_codec import AnnotationSet
 from coord_codec.annotations import records_in, used_in_training
 from coord_codec.files import read_json
-from coord_codec.records import raise_for_refused
+from coord_codec.problems import raise_for_refused
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
 from coord_data.sources.source import Source
 

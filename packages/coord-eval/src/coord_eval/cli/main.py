@@ -109,14 +109,14 @@ def score(
     image belongs to one of them.
     """
     from coord_eval.cli.summaries import evaluation_lines
-    from coord_eval.labelling.export import write_exports
-    from coord_eval.parts import merge
     from coord_eval.scoring import score
 
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         settings["image_root"] = images
         if predictions.is_dir():
+            from coord_eval.parts import merge
+
             drawn = {"bootstrap": settings.pop("bootstrap"), "seed": settings.pop("seed")}
             files = sorted(path for path in predictions.iterdir() if path.suffix in (".json", ".jsonl"))
             evaluation = merge([score(ground_truth, path, diagnose=diagnose, **settings) for path in files], **drawn)
@@ -129,6 +129,8 @@ def score(
         written = out / "evaluation.json"
         write_text(written, evaluation.to_json())
     if export:
+        from coord_eval.labelling.export import write_exports
+
         write_exports(evaluation, out)
     if as_json:
         print(evaluation.to_json())

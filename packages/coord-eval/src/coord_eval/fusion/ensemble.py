@@ -20,7 +20,7 @@ from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_pre
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.ground_truth import GroundTruth, ImageId, columns_of
 from coord_eval.intake.joining import LabelSettings
-from coord_eval.intake.predictions import Prediction
+from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import CocoResult, Results
 
 _SHOWN = 5

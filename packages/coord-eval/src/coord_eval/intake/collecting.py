@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,10 +36,13 @@ from coord_eval.intake.joining import (
     check_any_known,
     join,
 )
-from coord_eval.intake.predictions import Loaded, Prediction, StatedObject
+from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
 from coord_eval.intake.results import Key, Results
 from coord_eval.parse.answer import Answer, ParsedObject, corners
+
+if TYPE_CHECKING:
+    from coord_eval.intake.prediction import Prediction, StatedObject
 
 
 @contextmanager

@@ -21,7 +21,8 @@ from coord_eval.intake.ground_truth import GroundTruth, columns_of
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
 from coord_eval.match.matching import IOU_THRESHOLDS, Scored
 from coord_eval.parse.answer import Answer, without_other_images
-from coord_eval.parse.parser import parse_answer, plain
+from coord_eval.parse.parser import parse_answer
+from coord_eval.plain_values import plain
 
 Truth = str | Instance | Sequence[Object | Mapping[str, Any]]
 """The objects of one image: a target text in the format of the answers, a record, or its objects with `desc` and `bbox`
