@@ -131,7 +131,7 @@ _UNITS = {
     **dict.fromkeys(("norm1000", "permille", "thousandths"), "thousandths"),
     **dict.fromkeys(("percent", "percentage", "cm", "mm", "inch", "m", "bins"), "other"),
 }
-_MODES: Mapping[int, tuple[str, str]] = {
+_MODES: Mapping[float, tuple[str, str]] = {
     0: ("xyxy", "pixels"),
     1: ("xywh", "pixels"),
     2: ("xyxy", "fractions"),
@@ -349,7 +349,7 @@ def _agrees(name: str, value: Any, order: Order, unit: Unit) -> bool:
         stated = "pixels" if key == "absolute" else "fractions"
         return key in ("unit", "units") or bool(value) == (stated == unit)
     if isinstance(value, (int, float)):
-        return _MODES.get(int(value) if value == int(value) else -1, ("", "")) == (order, unit)
+        return _MODES.get(value, ("", "")) == (order, unit)
     text = str(value).lower()
     if text.rpartition(".")[2] in ("xyxy_abs", "xywh_abs", "xyxy_rel", "xywh_rel"):
         text = text.rpartition(".")[2]

@@ -285,6 +285,19 @@ def test_answer_that_says_something_else_is_not_empty(text):
     assert [drop.reason for drop in parse_answer(text).dropped] == ["unrecognised"]
 
 
+@pytest.mark.parametrize("words", ["Boxes are [ymin, xmin, ymax, xmax].", "All as [y1, x1, y2, x2]:"])
+@pytest.mark.parametrize("line", ['[{"bbox_2d": [200, 100, 400, 300], "label": "cat"}]', "cat: [200, 100, 400, 300]"])
+def test_order_that_words_state_before_the_boxes_is_theirs(words, line):
+    (item,) = parse_answer(f"{words}\n{line}", scale=1000)
+    assert (item.desc, item.box, item.order) == ("cat", (0.1, 0.2, 0.3, 0.4), "yxyx")
+
+
+@pytest.mark.parametrize("words", ["cat and dog", "cat, dog", "cat & dog"])
+def test_as_many_names_as_boxes_on_a_line_are_refused(words):
+    answer = parse_answer(f"{words}: [100, 200, 300, 400], [500, 600, 700, 800]")
+    assert (len(answer), [drop.reason for drop in answer.dropped]) == (0, ["unread_label"] * 2)
+
+
 def test_object_that_is_absent_beside_others_is_no_drop():
     answer = parse_answer('[{"bbox_2d": [1, 2, 30, 40], "label": "cat"}, {"bbox_2d": null, "label": "dog"}]')
     assert ([item.desc for item in answer], answer.status) == (["cat"], "ok")

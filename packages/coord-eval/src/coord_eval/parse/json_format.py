@@ -16,7 +16,7 @@ from coord_codec.fields import ATTRIBUTES, OF_ATTRIBUTES
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
-from coord_eval.parse.orders import ORDER_KEYS, stated_order
+from coord_eval.parse.orders import ORDER_KEYS, key_of_prose, stated_order
 from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, FieldRecord, Keys, add_record, box_of_sides, sides_of
 from coord_eval.parse.refusals import NOTHING, is_nothing, says_nothing
 
@@ -47,8 +47,6 @@ _IN_STRING = re.compile(
 
 _FORMAT_KEY = re.compile(r"(?:format|mode|order|type|convention)$", re.IGNORECASE)
 """Keys whose value may be the order of the boxes beside them."""
-_CORNERS_TOO = re.compile(r"xyxy|convert|corner|x_?(?:2|max)|\bnot\b", re.IGNORECASE)
-"""Words of a sentence that names another order than that of its boxes, or besides it."""
 _INNER_QUOTES = re.compile(r"""(?=[^\S\n]*[^\s,:}\]])(?:[^"\n{}]|"(?!\s*[,:}\]\n])){1,200}"(?=\s*[,}\]])""")
 """The rest of a string with quotes inside that are not escaped: `"the "red" car"`."""
 
@@ -80,7 +78,7 @@ class JsonParser:
         """Parse `text` from character `begin` on."""
         position, self.text = begin, text
         opening = text.find("{", begin)
-        self.order_key = _key_of_prose(text[begin:opening]) if opening > begin + 16 else ""
+        self.order_key = key_of_prose(text[begin:opening]) if opening > begin + 16 else ""
         faultless, lexeme, find = FAULTLESS.match, _LEXEME.search, text.find
         while True:
             if not self.stack:
@@ -449,12 +447,6 @@ def _is_closed(text: str) -> bool:
     first = next((mark for mark in text if mark in "[{"), "")
     last = text.rstrip().rstrip("`").rstrip()[-1:]
     return first + last in ("[]", "{}") and sum(map(text.count, "[{")) - sum(map(text.count, "]}")) <= 1
-
-
-def _key_of_prose(words: str) -> str:
-    """Return the key of boxes in the order that the words before the first record state, "" if they state none."""
-    order = stated_order(words)
-    return ORDER_KEYS[order] if order and not _CORNERS_TOO.search(words) else ""
 
 
 def _unescape(raw: str) -> str:

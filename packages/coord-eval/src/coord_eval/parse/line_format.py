@@ -107,6 +107,7 @@ _SCORES = (
 )
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
+_NAMES_OF_EACH = re.compile(r",\s*(?:and\s+)?|\s+(?:and|&)\s+")
 _SECTION = re.compile(r"[^\W\d_]+\s?#?[0-9]{1,4}")
 """A line that names one of several images: `Image 1`, `Frame 2`."""
 _EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
@@ -381,6 +382,9 @@ class LineParser:
         if self._is_running(line, beside) and not any(item.call for item in line.items):
             touches = [found.words[-1:].isalnum() and not line.after for found in beside]
             own = [read_label(beside[i].words, phrase=True) if touches[i] else REFUSED for i in range(count)]
+        named = [label.text for label in own if label.text]
+        if count > 1 and len(named) == 1 and len(_NAMES_OF_EACH.split(named[0])) == count:
+            own = [REFUSED] * count  # cat and dog: [1, 2, 3, 4], [5, 6, 7, 8]
         if line.after:  # numbers without words between them share those that follow
             for i in range(count - 2, -1, -1):
                 own[i] = own[i] if _says(own[i]) else own[i + 1]
