@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-_NOUNS = re.compile(r"\b(annotation|area|box|image|label|line|object|outline|path|point|prediction|record)(e?s)\b")
+_NOUNS = re.compile(
+    r"\b(annotation|area|box|circle|file|image|label|line|object|outline|path|point|polygon|prediction|record|row)(e?s)\b"
+)
 
-_SINGULAR = {"are": "is", "have": "has", "were": "was", "their": "its", "state": "states"}
+_SINGULAR = {"are": "is", "have": "has", "were": "was", "their": "its", "state": "states", "them": "it"}
 """Words that follow a noun in the plural, and in the singular."""
 
 
