@@ -111,6 +111,15 @@ def _datumaro_voc(written: Written) -> None:
     assert written.boxes("datumaro_voc") == WITH_OBJECTS
 
 
+def _merged(written: Written) -> None:
+    place = "datumaro_merged", "both", "annotations", "instances_train.json"
+    document = written.document(*place)
+    assert [row["id"] for row in document["images"]] == [1, 1]
+    assert len({row["id"] for row in document["annotations"]}) < len(document["annotations"])
+    found = read_by(written.path(*place), written.rules()).annotations
+    assert not found.instances and {problem.field.rpartition(".")[2] for problem in found.problems} >= {"id"}
+
+
 def _labelme_xml(written: Written) -> None:
     assert written.boxes("datumaro_labelme") == TRUTH
 
@@ -233,6 +242,12 @@ ROWS = (
         "read from 0; those images are not part of the set",
         _datumaro_voc,
     ),
+    Row(
+        "datumaro",
+        "`HLOps.merge` of COCO sets, exported as COCO: images and annotations keep their ids, which repeat",
+        "images of one id are problems, each by its row: `coord-data prepare A B` joins the sets instead",
+        _merged,
+    ),
     Row("datumaro", "`label_me`: XML of polygons, boxes as well", "read as `voc`, the box around each", _labelme_xml),
     Row(
         "label-studio-sdk",
@@ -306,7 +321,7 @@ ROWS = (
     Row(
         "torchmetrics",
         "`coco_to_tm` returns x, y, width, height, which the metric takes for corners, and no image without a true box",
-        "no file is written; `MeanAveragePrecision(box_format=\"xywh\")`",
+        'no file is written; `MeanAveragePrecision(box_format="xywh")`',
         _widths,
     ),
     Row("kwcoco", "COCO", "read", _read_as_given("kwcoco_coco")),

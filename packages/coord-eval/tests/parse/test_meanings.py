@@ -85,6 +85,14 @@ def test_unit_that_a_record_states_is_that_in_which_it_is_read(form):
             assert ([drop.reason for drop in answer.dropped], len(answer)) == (reasons, 0), (form, value)
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_object_that_a_record_marks_as_deleted_is_a_counted_drop(form):
+    for name in (*names_of("deleted"), "isDeleted"):
+        for value, count in (("1", 0), ("true", 0), ("0", 1), ("false", 1)):
+            answer = parse_answer(written(form, name, value), scale=1000)
+            assert (len(answer), [drop.reason for drop in answer.dropped]) == (count, ["deleted"] * (1 - count)), form
+
+
 QUAD = [100, 200, 300, 250, 280, 400, 80, 350]
 
 
@@ -129,6 +137,9 @@ def test_numbers_mean_the_same_in_every_format(form):
         for scale in (None, 1000) if "%" in numbers[0] else (None, 1):
             (item,) = parse_answer(NUMBERS[form].format(*numbers), scale=scale)
             assert (item.desc, item.box) == ("a", pytest.approx((0.1, 0.2, 0.5, 0.6))), (numbers, scale)
+    for minus in ("-", "\u2212"):
+        (item,) = parse_answer(NUMBERS[form].format(f"{minus}2", "+200", "+500", "600"), scale=1000)
+        assert (item.box, item.repairs) == ((0, 0.2, 0.5, 0.6), ("clipped",)), minus
     (item,) = parse_answer(NUMBERS[form].format("100.5", "200", "500", "600.25"), scale=1000)
     assert item.box == pytest.approx((0.1005, 0.2, 0.5, 0.60025))
 
@@ -150,6 +161,17 @@ NOTHING = [
         "Sorry, no matches.",
         "\u6ca1\u6709\u72d7\u3002",
     ),
+    *("Es gibt keinen Hund.", "Kein Hund gefunden.", "Il n'y a pas de chien.", "Aucun chien n'est visible."),
+    *(
+        "No hay ning\u00fan perro.",
+        "N\u00e3o h\u00e1 cachorro.",
+        "Non c'\u00e8 nessun cane.",
+        "\u0421\u043e\u0431\u0430\u043a\u0438 \u043d\u0435\u0442.",
+    ),
+    *(
+        "\u72ac\u306f\u898b\u3064\u304b\u308a\u307e\u305b\u3093\u3067\u3057\u305f\u3002",
+        "\uac1c\uac00 \uc5c6\uc2b5\ub2c8\ub2e4.",
+    ),
     *('{"bbox_2d": null, "label": "dog"}', '[{"bbox_2d": [], "label": "dog"}]', '{"bbox_2d": "none", "label": "dog"}'),
     *('{"bbox_2d": [null, null, null, null], "label": "dog"}', "<ref>dog</ref><box>none</box>", "<box>none</box>"),
     *('{"frames": [{"frame": 1, "objects": []}, {"frame": 2, "objects": []}]}', "<think>hm</think>None"),
@@ -167,7 +189,15 @@ def test_answer_without_an_object_is_one_thing_however_it_is_said(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["I cannot see the image.", "I am sorry, I cannot give coordinates.", "A dog.", "There is no cat, but a dog."],
+    [
+        *("I cannot see the image.", "I am sorry, I cannot give coordinates.", "A dog.", "There is no cat, but a dog."),
+        *(
+            "Ich kann kein Bild sehen.",
+            "No se puede ver la imagen.",
+            "Il y a un chien pas loin.",
+            "No image was given.",
+        ),
+    ],
 )
 def test_answer_that_says_something_else_is_not_empty(text):
     assert [drop.reason for drop in parse_answer(text).dropped] == ["unrecognised"]

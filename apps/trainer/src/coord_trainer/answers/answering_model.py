@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from PIL import Image
 
 from coord_codec import InputError
-from coord_codec.records import check_description
+from coord_codec.problems import check_description
 from coord_eval.labelling import one_line
 from coord_trainer.answers.finish import Finish, ScoreThreshold, read_options
 from coord_trainer.answers.objects import ImageDetections, read_objects

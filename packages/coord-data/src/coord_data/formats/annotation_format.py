@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coord_codec import AnnotationSet
-from coord_codec.records import raise_for_refused
+from coord_codec.problems import raise_for_refused
 from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
-from coord_data.sources.raw import Reading
+from coord_data.looking.image_paths import Found, found_here
+from coord_data.sources.raw import RawImage, Reading
 from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ class AnnotationFormat:
         assert self.read is not None  # each row has one of the two
         reading = self.read(source, rules.images)
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
+        here = found_here((image.name for image in images_read if image.name and not image.fault), reading.root)
+        images_read = [_renamed(image, here) if image.name in here else image for image in images_read]
         reading = replace(reading, images=images_read)
         folder = ImageFolder(reading.root)
         if any(image.size is None and image.name for image in images_read):  # all workers look for the sizes
@@ -134,6 +137,10 @@ class AnnotationFormat:
             raise_for_refused(annotations.problems)
         raw = raw_of_reading(reading, self.name)
         return Evidence(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
+
+
+def _renamed(image: RawImage, here: Mapping[str, Found]) -> RawImage:
+    return image._replace(name=here[image.name].name, notes=(*image.notes, *here[image.name].notes))
 
 
 FORMATS: Registry[AnnotationFormat] = Registry("annotation format")

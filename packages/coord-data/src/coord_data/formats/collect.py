@@ -12,7 +12,8 @@ from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, widened
 from coord_codec.coco.shapes import coco_shape
 from coord_codec.coco.tables import categories_named
 from coord_codec.geometry.base import Box
-from coord_codec.records import UniqueIds, check_description, with_uncertain
+from coord_codec.problems import UniqueIds, check_description
+from coord_codec.records import with_uncertain
 from coord_data.sources.raw import RawImage, RawObject, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]

@@ -119,7 +119,8 @@ def stated_sizes(raw: RawBoxes, files: Looks, explained: Set[int], unit: str, bo
 def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     """Report boxes that occur more than once in an image with the same description."""
     codes = dict[str, int]()
-    label_N = np.fromiter((codes.setdefault(label, len(codes)) for label in raw.labels), np.int64, len(raw))
+    code_L = np.array([codes.setdefault(label, len(codes)) for label in raw.table.labels], np.int64)
+    label_N = code_L[raw.table.label_N]
     numbers_N4 = raw.numbers_N4
     rounded_N4, is_small = numbers_N4.copy(), np.abs(numbers_N4) < 1e11  # rounding 1e308 overflows
     rounded_N4[is_small] = np.round(numbers_N4[is_small], 4)

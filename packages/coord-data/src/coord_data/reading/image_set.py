@@ -22,7 +22,7 @@ from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
 from coord_codec.pages import fragment, notes, table, tiles
-from coord_codec.records import raise_for_refused
+from coord_codec.problems import raise_for_refused
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.coco import base_of, has_many
 from coord_data.formats.registry import open_source

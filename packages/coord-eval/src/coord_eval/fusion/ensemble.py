@@ -20,7 +20,7 @@ from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_pre
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.ground_truth import GroundTruth, ImageId, columns_of
 from coord_eval.intake.joining import LabelSettings
-from coord_eval.intake.predictions import Prediction
+from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import CocoResult, Results
 
 _SHOWN = 5
@@ -117,8 +117,8 @@ def fuse_predictions(
     for name, own in zip(loaded, covered, strict=True):
         if lacking := [str(truth.image_ids[i]) for i in range(len(truth)) if i not in own]:
             notes.append(
-                f"{name}: {len(lacking)} of {len(truth)} images have no answer and count as if it had found nothing "
-                f"there: {', '.join(lacking[:_SHOWN])}{', ...' if len(lacking) > _SHOWN else ''}"
+                f"{name}: {len(lacking)} of {counted(len(truth), 'image has', 'images have')} no answer, as if it had "
+                f"found nothing there: {', '.join(lacking[:_SHOWN])}{', ...' if len(lacking) > _SHOWN else ''}"
             )
     if len({*sources}) > 1 and weights is None:
         listed = ", ".join(f"{name} by {source}" for name, source in zip(loaded, sources, strict=True))

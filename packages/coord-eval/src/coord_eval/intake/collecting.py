@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,10 +36,13 @@ from coord_eval.intake.joining import (
     check_any_known,
     join,
 )
-from coord_eval.intake.predictions import Loaded, Prediction, StatedObject
+from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
 from coord_eval.intake.results import Key, Results
 from coord_eval.parse.answer import Answer, ParsedObject, corners
+
+if TYPE_CHECKING:
+    from coord_eval.intake.prediction import Prediction, StatedObject
 
 
 @contextmanager
@@ -290,9 +293,8 @@ def _with_ids(truth: GroundTruth, results: Results) -> tuple[Results, list[str]]
     advice = "give each its image_id, or pass both as lists in one order"
     if results.positions is None:
         if truth.by_position and len(results):
-            raise InputError(
-                f"ground truth: its {len(truth)} images have no image_id, and the predictions do: {advice}"
-            )
+            found = counted(len(truth), "image has", "images have")
+            raise InputError(f"ground truth: its {found} no image_id, and the predictions do: {advice}")
         return results, []
     if results.positions != len(truth):
         found = f"{counted(results.positions, 'image')} without image_id"
@@ -358,7 +360,8 @@ def _joined_by_name(truth: GroundTruth, results: Results) -> tuple[np.ndarray, n
             raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
         if moved:
             notes.append(
-                f"{moved} of {len(pairs)} values of {kind} mean something else in the ground truth: names count"
+                f"{moved} of {counted(len(pairs), 'value')} of {kind} mean something else in the ground truth: names "
+                "count"
             )
         return np.array([-1 if place is None else place for place in places], np.int64)
 
@@ -404,7 +407,7 @@ def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) 
 def _stated_notes(predictions: Sequence[Prediction]) -> list[str]:
     """Return a note with the number of answers whose boxes are not those of their text."""
     count = sum(prediction.objects is not None for prediction in predictions)
-    return [f"the boxes of {count} answers are the fused ones that the records state"] if count else []
+    return [f"the boxes of {counted(count, 'answer')} are the fused ones that the records state"] if count else []
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

@@ -11,16 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coord_codec import CoordGrid, Form, Instance, MarkerFamily, Object, Order, Style, encode_target, order_objects
+from coord_codec import CoordGrid, Form, MarkerFamily, Order, Style, encode_target, order_objects
 from coord_codec.box_table import to_pixels
-from coord_codec.records import check_description
+from coord_codec.problems import check_description
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
-from coord_eval.parse.parser import parse_answer
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,8 @@ def oracle_predictions(
         >>> oracle_predictions([Instance(image="a.jpg", width=9, height=9, objects=[cat])])[0]["text"]
         '<obj_start>cat<|coord_100|><|coord_200|><|coord_300|><|coord_400|><obj_end>'
     """
+    from coord_codec import Instance, Object
+
     ground_truth = load_ground_truth(ground_truth)
     image_M, category_M, corners_M4 = _objects(ground_truth)
     bounds = np.searchsorted(image_M, np.arange(len(ground_truth) + 1))
@@ -172,6 +173,9 @@ class _Place(NamedTuple):
 
 def _categories_read(ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid) -> np.ndarray:
     """Return the category as which the label of each category is read from a text, -1 for one that is not read."""
+    from coord_codec import Instance, Object
+    from coord_eval.parse.parser import parse_answer
+
     matcher = LabelMatcher(ground_truth.categories)
     read = np.full(len(ground_truth.categories), -1)
     for k, name in enumerate(ground_truth.categories):

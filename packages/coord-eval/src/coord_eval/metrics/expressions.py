@@ -34,10 +34,9 @@ from coord_eval.intake.answers import (
     silent,
 )
 from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
-from coord_eval.intake.interpretations import RawNumbers, interpretations_by_fit, robust_line
-from coord_eval.intake.predictions import Prediction
+from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, robust_line
+from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import Results
-from coord_eval.intake.scale import RAW_SCALE
 from coord_eval.metrics.draws import interval
 from coord_eval.parse.answer import Answer, ParsedObject
 

@@ -24,7 +24,7 @@ from coord_eval.parse.answer import (
     corners,
     without,
 )
-from coord_eval.parse.numbers import NUMBER, Value
+from coord_eval.parse.numbers import NUMBER, Value, read_number
 
 _prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
 
@@ -125,7 +125,7 @@ class AnswerBuilder:
 
     def largest_turn(self) -> float:
         """Return the largest angle of a box that the text states, in its own unit."""
-        return max((abs(float(angle)) for angle in _ANGLE.findall(self.text)), default=0.0)
+        return max((abs(read_number(angle)) for angle in _ANGLE.findall(self.text)), default=0.0)
 
     def drop(self, reason: str, start: int, end: int) -> None:
         """Record the characters `[start, end)` as dropped."""

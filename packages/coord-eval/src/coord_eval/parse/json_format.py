@@ -20,7 +20,6 @@ from coord_eval.parse.orders import ORDER_KEYS, stated_order
 from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, FieldRecord, Keys, add_record, box_of_sides, sides_of
 from coord_eval.parse.refusals import NOTHING
 
-_NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
 _LEXEME = re.compile(
     r'"(?P<double>(?:[^"\\\n]|\\.?)*)(?:"|(?=\n)|\Z)'

@@ -50,7 +50,7 @@ _FACTS = frozenset(
 )
 """Elements of Pascal VOC that are neither label nor shape."""
 _SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
-_FACT_NAMES = "|".join(sorted(names_of("turn", "place", "unit"), key=len, reverse=True))
+_FACT_NAMES = "|".join(sorted(names_of("turn", "place", "unit", "deleted"), key=len, reverse=True)).replace("_", "_?")
 _COORDINATE = rf"{NUMBER}(?:{PERCENT})?"
 _VERB = (
     r"(?:\w{1,30}\.){0,3}(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|scroll"
@@ -71,8 +71,8 @@ _VALUE = re.compile(
     | (?<![\w.])(?P<fact>(?P<fact_name>{_FACT_NAMES})["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
         (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$)))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
-    | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+-]*)
-    | (?P<bare>(?<![\w.%\u00b0-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
+    | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+\u2212-]*)
+    | (?P<bare>(?<![\w.%\u00b0+\u2212-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
         (?:(?P=gap){_COORDINATE}){{2,4}}(?!(?P=gap)[0-9])(?!\w))
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,

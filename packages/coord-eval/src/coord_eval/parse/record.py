@@ -15,11 +15,11 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES, InputError
-from coord_codec.fields import Meaning, Order, Unit, check_unit, meaning_of, turn_of
+from coord_codec.fields import Meaning, Order, Unit, check_unit, is_deleted, meaning_of, turn_of
 from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import FORMATS, TextFormat
-from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_value, split_shapes
+from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_number, read_value, split_shapes
 from coord_eval.parse.refusals import NOTHING
 
 LABEL_KEYS = (
@@ -160,9 +160,9 @@ class Keys:
         return self.squeezed.get(lower.replace("_", ""), other)
 
     def fact(self, key: str) -> Meaning:
-        """Return whether a key turns a box, places it in an image or states its unit; "" for other keys."""
+        """Return whether a key turns, places or deletes a box or states its unit; "" for other keys."""
         meaning = meaning_of(key.removeprefix("bbox_")) if self[key].role in ("other", "list") else ""
-        return meaning if meaning in ("turn", "place", "unit") else ""
+        return meaning if meaning in ("turn", "place", "unit", "deleted") else ""
 
     def stem(self, key: str) -> str:
         """Return a key without its number, `start` or `end`, if repeating it begins another object; else ""."""
@@ -337,6 +337,7 @@ class _Part:
         self.fields = fields
         self.repairs = record.repairs
         self.numbers = 0
+        self.is_deleted = False
         self.turns: dict[str, float | str] = {}
         self.units: dict[str, float | str] = {}
         for item in fields:
@@ -348,6 +349,9 @@ class _Part:
                     self.turns[item.key] = stated
                 elif fact == "unit":
                     self.units[item.key] = stated
+                elif fact == "deleted":
+                    written = f"{stated:g}" if isinstance(stated, float) else stated
+                    self.is_deleted |= is_deleted({item.key: written})
                 continue
             if role == "label" and item.text and item.key == "type" and ACTIONS.fullmatch(item.text):
                 self.is_call = True
@@ -378,6 +382,9 @@ class _Part:
             if self.keys[item.key].role in ("side", "label", "score") and sum(map(len, item.groups)) > 1:
                 builder.drop("unread_numbers", *span)
         corners = self._sides(shapes, partial)
+        if self.is_deleted and (shapes or corners):
+            builder.drop("deleted", *span)
+            return
         if not shapes and not corners:
             sides = sides_of(self.fields, self.keys).keys() - {"w", "h"}
             quiet = quiet and not sides and (self.label is None or not self.shapes)
@@ -517,7 +524,7 @@ class _Part:
             found = _ANGLE.fullmatch(value) if isinstance(value, str) else None
             if found is not None:
                 unit = {"d": "angle_deg", "\u00b0": "angle_deg", "r": "angle_rad"}.get((found[2] or "")[:1].lower())
-                angles[unit or name] = float(found[1])
+                angles[unit or name] = read_number(found[1])
             elif isinstance(value, float):
                 angles[name] = value
             elif any(map(str.isdigit, value)) or value.strip().lower() == "true":

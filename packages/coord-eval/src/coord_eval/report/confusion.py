@@ -66,7 +66,7 @@ def _matrix(confusion: Mapping[str, Mapping[str, int]]) -> str:
         )
         cells.append(f'<tr><th scope="row">{safe(true)}</th>{counts}</tr>')
     header = "".join(f'<th scope="col">{safe(name)}</th>' for name in columns)
-    more = f" {left_out} labels with fewer confusions are left out." if left_out else ""
+    more = f" {counted(left_out, 'label')} with fewer confusions left out." if left_out else ""
     matrix = f"<table class=matrix><thead><tr><th></th>{header}</tr></thead><tbody>{''.join(cells)}</tbody></table>"
     return (
         "<p>Rows: ground truth; columns: answers; boxes are paired at an IoU of at least .50 whatever their label. "
