@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import re
 
-<<<<<<< HEAD
-_NOUNS = re.compile(
-    r"\b(annotation|area|box|circle|file|image|label|line|object|outline|path|point|polygon|prediction|record|row)(e?s)\b"
+_NOUN = (
+    "annotation|area|box|circle|ellipse|file|image|label|line|object|outline|path|point|polygon|prediction|record|row"
 )
-=======
-_NOUN = "annotation|area|box|circle|ellipse|image|label|line|object|outline|path|point|polygon|prediction|record|row"
 _NOUNS = re.compile(rf"\b({_NOUN})(?:e?s)\b((?: (?:and|or) [\w ]{{0,20}}?\b(?:{_NOUN})(?:e?s)\b)?)")
 _LAST = re.compile(rf"\b({_NOUN})(?:e?s)$")
->>>>>>> main
 
 _SINGULAR = {"are": "is", "have": "has", "were": "was", "their": "its", "state": "states", "them": "it"}
 """Words that follow a noun in the plural, and in the singular."""

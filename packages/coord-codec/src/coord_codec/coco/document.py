@@ -136,8 +136,8 @@ def stream_coco(file: JsonFile, whole: bool, image_row: Callable[[Any], Any] | N
         for key, position, rows in stream_parts(file.path, content):
             lists.keys.add(key)
             if position < 0:
-                if key in LISTS and row is not None:
-                    raise InputError(f"{file.path}: {not_coco({key: row})}")
+                if key in LISTS and rows != [None]:
+                    raise InputError(f"{file.path}: {not_coco({key: rows[0]})}")
                 continue
             if key == "annotations":
                 waiting += rows

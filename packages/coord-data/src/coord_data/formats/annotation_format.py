@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coord_codec import AnnotationSet
+from coord_codec import AnnotationSet, Problem
 from coord_codec.problems import raise_for_refused
 from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
@@ -112,7 +113,7 @@ class AnnotationFormat:
             InputError: the source cannot be read, or (`rules.on_bad_box` is `error`) an object is refused.
         """
         # The names of the formats are known without NumPy and Pillow; reading needs both.
-        from coord_data.looking.image_file import ImageFolder
+        from coord_data.looking.image_file import ImageFolder, problem_of
         from coord_data.sources.raw_boxes import raw_of_reading
         from coord_data.sources.read_as import ReadAs
         from coord_data.sources.reread import reread
@@ -132,7 +133,11 @@ class AnnotationFormat:
             folder.look_at_all(stated.files, stated.compared_images(), base)
         if rules.read_as is not None:
             reading = reread(reading, ReadAs.parse(rules.read_as), folder.size)
-        annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry)
+
+        def image_fault(name: str) -> Problem | None:
+            return problem_of(folder.look_at(name), reading.root / name, (None, None), Counter(), None)
+
+        annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry, image_fault)
         if rules.on_bad_box == "error":
             raise_for_refused(annotations.problems)
         raw = raw_of_reading(reading, self.name)

@@ -13,6 +13,7 @@ from coord_codec.annotations import records_in, used_in_training
 from coord_codec.files import read_json
 from coord_codec.problems import raise_for_refused
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
+from coord_data.looking.image_paths import found_here
 from coord_data.sources.source import Source
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ from coord_data.sources.source import Source
 
 _SPLITS = ("train", "val", "valid", "test")
 _HELD_OUT = ("val", "test")
-_OUTLINES = "outlines (polygon or rotated box), read as the box around them"
+_OUTLINES = "polygons or rotated boxes, read as the box around them"
 _ORIENTED = "rows of four corners (YOLO OBB), read as the box around them; --geometry oriented reads them as they are"
 _SAME_MIDDLE = 2e-3
 """Twice the distance of two middles that are one: labels have few decimals."""
