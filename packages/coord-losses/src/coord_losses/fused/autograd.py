@@ -202,8 +202,8 @@ class ApplyHead(torch.autograd.Function):
 
         If the upstream gradients are known up to a common factor, those of a trained head are computed here as well.
         """
-        wanted = [call.grad and one for one in ctx.needs_input_grad[:6]]
-        needs = _Needs(*wanted[:3], hidden=any(wanted[3:]))
+        weight, offsets, bias, *hidden = (call.grad and one for one in ctx.needs_input_grad[:6])
+        needs = _Needs(weight, offsets, bias, any(hidden))
         head, targets_T = call.head, call.targets_T
         with torch.autocast(weight_VH.device.type, enabled=False):
             products = _products(head, weight_VH, offsets_KH, call.dtype)
