@@ -112,6 +112,7 @@ class AnnotationFormat:
         """
         # The names of the formats are known without NumPy and Pillow; reading needs both.
         from coord_data.looking.image_file import ImageFolder
+        from coord_data.looking.image_paths import found_here
         from coord_data.sources.raw_boxes import raw_of_reading
         from coord_data.sources.read_as import ReadAs
         from coord_data.sources.reread import reread
@@ -121,6 +122,10 @@ class AnnotationFormat:
         assert self.read is not None  # each row has one of the two
         reading = self.read(source, rules.images)
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
+        here = found_here([image.name for image in images_read if image.name and not image.fault], reading.root)
+        for row, image in enumerate(images_read) if here else ():
+            if (found := here.get(image.name)) is not None:
+                images_read[row] = image._replace(name=found.name, notes=(*image.notes, *found.notes))
         reading = replace(reading, images=images_read)
         folder = ImageFolder(reading.root)
         if any(image.size is None and image.name for image in images_read):  # all workers look for the sizes
@@ -128,7 +133,7 @@ class AnnotationFormat:
             base = None if rules.allow_outside else reading.root
             folder.look_at_all(stated.files, stated.compared_images(), base)
         if rules.read_as is not None:
-            reading = reread(reading, ReadAs.parse(rules.read_as), folder.size)
+            reading = reread(reading, ReadAs.parse(rules.read_as), folder.look_at)
         annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry)
         if rules.on_bad_box == "error":
             raise_for_refused(annotations.problems)
