@@ -40,7 +40,6 @@ def reread_source(source: Source, reading: ReadAs, look: Look) -> Source:
         reading: how its numbers are read
         look: looks at an image file
     """
-    again = Source(source.path, source.named, source.format)
     record = partial(_record, reading=reading, look=look)
     if source.format != "jsonl":
         content = json.dumps(_coco(source.document, reading, look)).encode()
@@ -51,8 +50,7 @@ def reread_source(source: Source, reading: ReadAs, look: Look) -> Source:
             read = ((line, parsed_line(line)) for line in lines)
             parts = (line if isinstance(row, str) else json.dumps(record(row)).encode() + b"\n" for line, row in read)
             content = b"".join(parts)
-    again.__dict__["content"] = content
-    return again
+    return source.with_content(content)
 
 
 def reread(reading: Reading, read_as: ReadAs, look: Look) -> Reading:
