@@ -187,7 +187,8 @@ def _counts(
     members: Sequence[list[int]], boxes_N: np.ndarray, dropped_N: np.ndarray, run_N: Sequence[int], runs: int
 ) -> dict[str, Any]:
     views = [dict.fromkeys(("boxes", "merged", "duplicate", "alone", "dropped"), 0) for _ in range(runs)]
-    view_N, cut_N = boxes_N["view"].tolist(), boxes_N["cut"].any(axis=1).tolist()
+    view_N: list[int] = boxes_N["view"].tolist()
+    cut_N = np.asarray(boxes_N["cut"].any(axis=1)).tolist()
     for run, is_dropped in zip(run_N, dropped_N.tolist(), strict=True):
         views[run]["boxes"] += 1
         views[run]["dropped"] += is_dropped
