@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from coord_codec import AnnotationSet
 from coord_codec.annotations import records_in, used_in_training
 from coord_codec.files import read_json
-from coord_codec.problems import raise_for_refused
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
+from coord_data.looking.image_paths import found_here
 from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
     folder = ImageFolder(rules.images or source.path.parent, decode=not has_many(source))
     found = records_of(source, rules, folder.size, image_row)
     records = Records.of_batches(found.batches(_BATCH))
-    if rules.on_bad_box == "error":
-        raise_for_refused(found.problems)
+    if found.table is None and (here := found_here(records.names, folder.root)):
+        found.notes.update(note for name in records.names if name in here for note in here[name].notes)
+        records = records.renamed([here[name].name if name in here else name for name in records.names])
     table = None if found.table is None else used_in_training(found.table, records.image_ids)
     facts = tuple(found.problems), found.categories, dict(+found.notes), folder.root, table
     annotations = AnnotationSet(records, *facts)
@@ -71,9 +72,9 @@ def records_of(
         source = reread_source(source, ReadAs.parse(rules.read_as), image_size)
     is_coco = bool(_COCO & source.keys[0]) and source.record is None
     records = None if is_coco else records_in(source)
-    if records is None:
-        return CocoRecords(source, rules, root, image_size, image_row)
-    return LineRecords(source, records, rules, root)
+    if records is not None:
+        return LineRecords(source, records, rules, root)
+    return CocoRecords(source, rules, root, image_size, image_row)
 
 
 _COCO = {"images", "annotations"}

@@ -37,7 +37,6 @@ def reread_source(source: Source, reading: ReadAs, image_size: ImageSize) -> Sou
         reading: how its numbers are read
         image_size: looks up the width and height of an image file
     """
-    again = Source(source.path, source.named, source.format)
     record = partial(_record, reading=reading, image_size=image_size)
     if source.format != "jsonl":
         content = json.dumps(_coco(source.document, reading, image_size)).encode()
@@ -48,8 +47,7 @@ def reread_source(source: Source, reading: ReadAs, image_size: ImageSize) -> Sou
             read = ((line, parsed_line(line)) for line in lines)
             parts = (line if isinstance(row, str) else json.dumps(record(row)).encode() + b"\n" for line, row in read)
             content = b"".join(parts)
-    again.__dict__["content"] = content
-    return again
+    return source.with_content(content)
 
 
 def reread(reading: Reading, read_as: ReadAs, image_size: ImageSize) -> Reading:
