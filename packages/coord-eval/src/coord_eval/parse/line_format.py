@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from coord_codec.fields import names_of
 from coord_eval.parse.builder import AnswerBuilder
@@ -68,7 +69,8 @@ _VALUE = re.compile(
         (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote))
     | (?<![\w.])(?P<side>(?P<side_name>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}(?P<number>{_COORDINATE})["']?
         (?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9]|[ \t]+(?!(?:{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=])[^\W\d]))
-    | (?<![\w.])(?P<fact>(?P<fact_name>{_FACT_NAMES})["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
+    | (?<![\w.])(?P<fact>(?P<fact_name>(?:[a-z]{{1,12}}[_ ])?(?:{_FACT_NAMES})(?:[_ ][a-z]{{1,12}}){{0,2}})
+        ["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
         (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$)))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+\u2212-]*)
@@ -105,6 +107,9 @@ _SCORES = (
 )
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
+_NAMES_OF_EACH = re.compile(r",\s*(?:and\s+)?|\s+(?:and|&)\s+")
+_SECTION = re.compile(r"[^\W\d_]+\s?#?[0-9]{1,4}")
+"""A line that names one of several images: `Image 1`, `Frame 2`."""
 _EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
 """What stands before numbers that are an example of how a box is written."""
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
@@ -180,6 +185,7 @@ class LineParser:
         self.entries: list[_Open] = []
         self.open: _Open | None = None
         self.pending_key = ""
+        self.sections: list[tuple[int, str]] = []
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -192,6 +198,8 @@ class LineParser:
                 self._read_values(line)
             else:
                 self._read_words(line)
+        for (start, name), (end, _) in pairwise([*self.sections, (len(self.text), "")]):
+            self.builder.places.append((start, end, name))
         self._name_by_headings()
         self._emit()
 
@@ -221,7 +229,7 @@ class LineParser:
                         yield _Item(start, stop, Field(match["name"], groups, text, done=True))
                 case "side":
                     yield _Item(start, stop, Field(match["side_name"], self._groups(match, "number"), done=True))
-                case "fact":
+                case "fact" if self.keys.fact(match["fact_name"]):
                     yield _Item(start, stop, Field(match["fact_name"], text=match["stated"], done=True))
                 case "block":
                     yield _Item(start, stop, Field("", self._groups(match, "block"), done=True))
@@ -352,6 +360,10 @@ class LineParser:
             self.pending_key = key
         else:
             label = read_label(words, listed=True)
+            if _SECTION.fullmatch(label.text) and self.keys.fact(label.text) == "place":
+                self.open = None
+                self.sections.append((line.start, label.text))
+                return
             role = self.keys[label.text.lower()].role
             is_name = len(label.text.split()) <= 6 and ": " not in label.text and not ACTIONS.fullmatch(label.text)
             if label.text or label.refused:
@@ -370,6 +382,9 @@ class LineParser:
         if self._is_running(line, beside) and not any(item.call for item in line.items):
             touches = [found.words[-1:].isalnum() and not line.after for found in beside]
             own = [read_label(beside[i].words, phrase=True) if touches[i] else REFUSED for i in range(count)]
+        named = [label.text for label in own if label.text]
+        if count > 1 and len(named) == 1 and len(_NAMES_OF_EACH.split(named[0])) == count:
+            own = [REFUSED] * count  # cat and dog: [1, 2, 3, 4], [5, 6, 7, 8]
         if line.after:  # numbers without words between them share those that follow
             for i in range(count - 2, -1, -1):
                 own[i] = own[i] if _says(own[i]) else own[i + 1]

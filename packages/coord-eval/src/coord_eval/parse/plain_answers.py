@@ -64,7 +64,7 @@ def _of_json(text: str, scale: UnitScale, units: Units, keys: Keys, speaks: re.P
         name, label, key, x1, y1, x2, y2, a, b, c, d, last_name, last_label = match.groups()
         if (name, key, last_name) not in known:
             row = keys[key].row
-            if row is None or keys[key].kind != "box" or row.order != "xyxy" or row.scale is not None:
+            if row is None or keys[key].kind != "box" or keys[key].unit or row.order != "xyxy" or row.scale is not None:
                 return None
             if (name is None) == (last_name is None) or keys[name or last_name or ""].role != "label":
                 return None
