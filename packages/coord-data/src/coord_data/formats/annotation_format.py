@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coord_codec import AnnotationSet, Problem
-from coord_codec.problems import raise_for_refused
 from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
 from coord_data.looking.image_paths import Found, found_here
@@ -110,7 +109,7 @@ class AnnotationFormat:
         """Read a source of this format.
 
         Raises:
-            InputError: the source cannot be read, or (`rules.on_bad_box` is `error`) an object is refused.
+            InputError: the source cannot be read.
         """
         # The names of the formats are known without NumPy and Pillow; reading needs both.
         from coord_data.looking.image_file import ImageFolder, problem_of
@@ -132,14 +131,12 @@ class AnnotationFormat:
             base = None if rules.allow_outside else reading.root
             folder.look_at_all(stated.files, stated.compared_images(), base)
         if rules.read_as is not None:
-            reading = reread(reading, ReadAs.parse(rules.read_as), folder.size)
+            reading = reread(reading, ReadAs.parse(rules.read_as), folder.look_at)
 
         def image_fault(name: str) -> Problem | None:
             return problem_of(folder.look_at(name), reading.root / name, (None, None), Counter(), None)
 
         annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry, image_fault)
-        if rules.on_bad_box == "error":
-            raise_for_refused(annotations.problems)
         raw = raw_of_reading(reading, self.name)
         return Evidence(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
 

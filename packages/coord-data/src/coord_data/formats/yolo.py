@@ -7,7 +7,7 @@ empty label file states that its image has no objects.
 | line | rule |
 |---|---|
 | five numbers | a box |
-| six numbers | the sixth, a confidence or track id, is ignored and counted |
+| six numbers | the sixth, a confidence or track id, is ignored and counted; where it is neither, as an angle, refused |
 | seven numbers, of which the last are a confidence and a track id in every row | a box; both are ignored and counted |
 | seven or more, an odd count, else | a polygon, or corners of an oriented box; as a box the one around it, counted |
 | with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each; as a box without them, counted |
@@ -52,6 +52,7 @@ _SAME_MIDDLE = 2e-3
 """Twice the distance of two middles that are one: labels have few decimals."""
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
+_SIXTH = "labels with a sixth number, which is not read"
 _TRACKED = "labels with a sixth and a seventh number, a confidence and a track id, which are not read"
 _EMPTY = "images without a label file, taken as images without objects"
 
@@ -103,6 +104,7 @@ def read(source: Source, images: Path | None) -> Reading:
     notes += _notes_on_files(labelled, source.path)
     images_read = [_image(pair, root, classes) for pair in labelled]
     if not classes.kpt_shape:
+        images_read = _without_angles(images_read)
         images_read = _without_tracks(images_read, source.path)
         _refuse_poses(images_read, source.path)
     return Reading(images_read, root, notes, classes.names, layout="cxcywh")
@@ -317,7 +319,7 @@ def _object(values: list[float], classes: ClassList, stated: RawObject) -> RawOb
     if classes.kpt_shape:
         return _pose(stated, values, classes, *classes.kpt_shape)
     if len(values) == 6:
-        stated = stated._replace(notes=("labels with a sixth number, which is not read",))
+        stated = stated._replace(notes=(_SIXTH,), further=values[5])
     if len(values) in (5, 6):
         return _centred(stated, values[1:5])
     if len(values) >= 7 and len(values) % 2:
@@ -335,6 +337,21 @@ def _is_parallelogram(outline: Sequence[float]) -> bool:
     """Return whether both diagonals of four corners have the same middle, as those of a rotated rectangle have."""
     first, second = ((outline[at] + outline[at + 4], outline[at + 1] + outline[at + 5]) for at in (0, 2))
     return math.dist(first, second) < _SAME_MIDDLE
+
+
+def _without_angles(images: Sequence[RawImage]) -> list[RawImage]:
+    """Return the images with refused objects where the sixth numbers are neither confidences nor track ids."""
+    sixth = [stated.further for image in images for stated in image.objects if _SIXTH in stated.notes]
+    if all(0 <= value <= 1 or value.is_integer() for value in sixth):
+        return list(images)
+    fault = (
+        f"expected a confidence or a track id as the sixth number, of which the set has others, up to {max(sixth):g}"
+    )
+    fault += ": write rotated boxes by their four corners (YOLO OBB), or keep the first five numbers"
+    return [
+        image._replace(objects=[o._replace(fault=o.fault or fault) if _SIXTH in o.notes else o for o in image.objects])
+        for image in images
+    ]
 
 
 def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:

@@ -21,7 +21,7 @@ from coord_codec.files import atomic_write, write_text
 from coord_codec.records import phrase_of
 from coord_data.formats.coco import SUMMARY
 from coord_data.formats.registry import open_source
-from coord_data.inspection.numbers.without_pixels import REREAD, findings_without_pixels
+from coord_data.inspection.numbers.without_pixels import REREAD, findings_of_set
 from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.image_paths import image_files, is_hidden
 from coord_data.looking.looks import Looks, merge
@@ -341,19 +341,14 @@ def looks_by_name(names: Sequence[str], parts: Sequence[Looks]) -> tuple[list[st
 
 def _facts(sets: Sequence[ImageSet], folder: Path, faults: Sequence[Problem]) -> dict[str, Any]:
     """Return what the summary says of the sources."""
+    findings = [str(finding) for loaded in sets for finding in findings_of_set(loaded)]
     return {
         "images": os.path.relpath(os.path.commonpath([(s.base or s.root).resolve() for s in sets]), folder),
         "sources": [{"path": loaded.name, "digest": loaded.digest} for loaded in sets],
         "notes": dict(sum((Counter(loaded.annotations.notes) for loaded in sets), Counter())),
-        "told": [*(line for loaded in sets for line in loaded.notes), *_note_shared(sets), *_findings(sets)],
+        "told": [*(line for loaded in sets for line in loaded.notes), *_note_shared(sets), *findings],
         "problems": len(faults),
     }
-
-
-def _findings(sets: Sequence[ImageSet]) -> list[str]:
-    """Return what the inspection finds of the annotations alone; those of many images are only inspected."""
-    known = (loaded.evidence for loaded in sets if loaded.evidence is not None)
-    return [str(finding) for evidence in known for finding in findings_without_pixels(evidence)]
 
 
 def _note_shared(sets: Sequence[ImageSet]) -> list[str]:

@@ -18,6 +18,7 @@ from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.pixels import boxes_in_pixels
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.intake.answers import (
     AnswerSettings,
     Progress,
@@ -311,7 +312,7 @@ def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, li
 
 def _places_in(image_D: np.ndarray) -> np.ndarray:
     """Return the place [D] of each box among those of its image, from 0."""
-    order = np.argsort(image_D, kind="stable")
+    order = stable_order(image_D)
     begins = np.diff(image_D[order], prepend=-1) != 0
     starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     place_D = np.empty(len(order), np.int64)
