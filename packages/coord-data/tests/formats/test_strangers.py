@@ -248,12 +248,23 @@ def test_outline_that_repeats_a_vertex_is_no_pose(folder):
     assert any("hole" in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("sixth", "is_read"), [(("0.9", "0.2"), True), (("4", "17"), True), (("1.57", "0.7"), False)])
+def test_sixth_number_that_can_be_an_angle_is_a_problem(folder, sixth, is_read):
+    rows = "".join(f"0 0.25 0.5 0.3 0.5 {value}\n" for value in sixth)
+    write(folder, {"data.yaml": "train: images\nnames: [dog]\n", "labels/a.txt": rows, "images/x": ""})
+    (folder / "a.jpg").rename(folder / "images/a.jpg")
+    found = read_source(folder / "data.yaml", on_bad_box="drop_box").annotations
+    assert [len(instance.objects) for instance in found.instances] == [2 * is_read]
+    assert len(found.problems) == 2 * (not is_read)
+
+
 FOLDERS = {
     "KITTI": "Car 0.00 0 -1.57 614.2 181.7 727.3 284.7 1.57 1.73 4.15 1.00 1.75 13.22 1.62\n",
     "DOTA": "10.0 20.0 40.0 20.0 40.0 60.0 10.0 60.0 plane 0\n",
     "ICDAR": "10,20,40,20,40,60,10,60,word\n",
     "WIDER FACE": "0--Parade/a.jpg\n1\n449 330 122 149 0 0 0 0 0 0\n",
     "MOT": "1,2,10,20,30,40,1,-1,-1,-1\n",
+    "VisDrone": "10,20,30,40,1,4,0,0\n",
     "Cartucho": "cat 10 20 40 60\n",
 }
 
