@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, overload
 from coord_codec.arguments import expect
 from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.shapes import in_place_of
-from coord_codec.coco.tables import Category, ImageId, categories_named, is_coco
+from coord_codec.coco.tables import Category, ImageId, categories_named, is_coco, not_coco
 from coord_codec.counts import counted
 from coord_codec.files import BACKSLASHES, InputError, name_on_disk
 from coord_codec.geometry import Geometry, geometry_of, shape_of
@@ -182,7 +182,7 @@ def records_in(file: JsonFile) -> Iterator[tuple[Any, str]] | None:
     else:
         is_json_lines = not (is_only_line and is_coco(record))
         if is_json_lines and is_only_line and not record.keys() & {"image", "objects"}:
-            raise InputError(f"{path}: {EXPECTED}, found an object with the keys {sorted(record)[:8]}")
+            raise InputError(f"{path}: {EXPECTED}, found {not_coco(record)}")
     if is_json_lines:
         return ((line, f"{path}:{number}") for number, line in file.lines())
     document = file.document
@@ -224,7 +224,7 @@ def _from_coco(
     root: Path | None,
 ) -> AnnotationSet:
     if isinstance(document, Mapping) and not is_coco(document):
-        raise InputError(f"{source}: {EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
+        raise InputError(f"{source}: {EXPECTED}, found {not_coco(document)}")
     try:
         from coord_codec.coco.document import read_coco
     except ModuleNotFoundError as error:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-_NOUN = "annotation|area|box|circle|ellipse|image|label|line|object|outline|path|point|polygon|prediction|record|row"
+_NOUN = (
+    "annotation|area|box|circle|ellipse|file|image|label|line|object|outline|path|point|polygon|prediction|record|row"
+)
 _NOUNS = re.compile(rf"\b({_NOUN})(?:e?s)\b((?: (?:and|or) [\w ]{{0,20}}?\b(?:{_NOUN})(?:e?s)\b)?)")
 _LAST = re.compile(rf"\b({_NOUN})(?:e?s)$")
 

@@ -18,7 +18,7 @@ from coord_codec.coco.columns import PART, AnnotationColumns, record_of
 from coord_codec.coco.reader import CROWDS, ZERO_AREA, Annotation, CocoReader
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
 from coord_codec.coco.shapes import coco_shape
-from coord_codec.coco.tables import Category, CocoImage
+from coord_codec.coco.tables import LISTS, Category, CocoImage, not_coco
 from coord_codec.files import InputError
 from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
@@ -136,6 +136,8 @@ def stream_coco(file: JsonFile, whole: bool, image_row: Callable[[Any], Any] | N
         for key, position, rows in stream_parts(file.path, content):
             lists.keys.add(key)
             if position < 0:
+                if key in LISTS and rows != [None]:
+                    raise InputError(f"{file.path}: {not_coco({key: rows[0]})}")
                 continue
             if key == "annotations":
                 waiting += rows

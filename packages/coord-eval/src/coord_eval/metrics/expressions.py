@@ -37,7 +37,7 @@ from coord_eval.intake.answers import (
 from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
 from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, robust_line
 from coord_eval.intake.prediction import Prediction
-from coord_eval.intake.results import Results
+from coord_eval.intake.results import ResultsList
 from coord_eval.metrics.draws import interval
 from coord_eval.parse.answer import Answer, ParsedObject
 
@@ -239,7 +239,7 @@ def score_expression_files(
                 f"found {', '.join(map(repr, names)):.80}; give each phrase a line of its own"
             )
     loaded_records = load_predictions(predictions)
-    if isinstance(loaded_records, Results):
+    if isinstance(loaded_records, ResultsList):
         raise InputError("expressions: expected answers as text, found a COCO results list")
     texts = loaded_records
     if len(texts) != len(instances):
