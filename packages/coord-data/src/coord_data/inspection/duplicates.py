@@ -10,7 +10,7 @@ import numpy as np
 from coord_codec import Instance
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
-from coord_data.looking.alike import Pairs, Targets, alike_images, duplicates_in, have_same_boxes, records_of
+from coord_data.looking.alike import AlikePairs, Targets, alike_images, duplicates_in, have_same_boxes, records_of
 from coord_data.looking.looks import Looks
 
 _LISTED = 10_000
@@ -39,7 +39,7 @@ def duplicate_images(names: Sequence[str], looks: Looks, instances: Sequence[Ins
     equal = same[same.is_equal]
     differ_P = np.array([not agree(names[i], names[j]) for i, j in equal.pairs_P2], bool)
     option = "exact" if same.is_equal.all() else "near"
-    kinds: tuple[tuple[str, Pairs, str, str], ...] = (
+    kinds: tuple[tuple[str, AlikePairs, str, str], ...] = (
         (
             "conflicting_boxes",
             equal[differ_P],
@@ -97,7 +97,7 @@ def leakage(names: Sequence[str], looks: Looks, held_names: Sequence[str], held_
     return findings
 
 
-def _uncompared(pairs: Pairs) -> str:
+def _uncompared(pairs: AlikePairs) -> str:
     """Return how many further pairs were not compared, as the end of the evidence."""
     return f"; {pairs.uncompared:,} further pairs with similar hashes were not compared" if pairs.uncompared else ""
 
@@ -106,7 +106,7 @@ def _finding(
     code: str,
     severity: Severity,
     message: str,
-    pairs: Pairs,
+    pairs: AlikePairs,
     first_names: Sequence[str],
     second_names: Sequence[str],
     fix: str,
