@@ -1,5 +1,6 @@
 """The documentation: figures drawn by the code they show, every public name, and guides that run."""
 
+import ast
 import doctest
 import importlib
 import json
@@ -59,6 +60,75 @@ def test_every_public_name_is_in_the_reference(site, package):
     headings = set(re.findall(r'<h[23] id="coord_[\w.]*\.(\w+)"', page))
     module = importlib.import_module(f"coord_{package}")
     assert set(module.__all__) - headings == set()
+
+
+def test_pages_import_public_names_alone():
+    """A name is public where the module that it is imported from lists it in `__all__`."""
+    private = []
+    for page, code in python_on_pages():
+        for node in ast.walk(ast.parse(code)):
+            if not isinstance(node, ast.ImportFrom) or str(node.module).partition(".")[0] not in PACKAGES:
+                continue
+            public = listed_by(node.module)
+            private += [f"{page}: {node.module}.{name.name}" for name in node.names if name.name not in public]
+    assert private == []
+
+
+def python_on_pages():
+    """Yield the name and the Python of each page's blocks, and of each notebook's cells."""
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("*/*/README.md"), *ROOT.glob("docs/**/*.md")]:
+        for block in FENCE.finditer(page.read_text()):
+            if block["kind"] == "python":
+                yield page.name, block["text"]
+    for notebook in ROOT.glob("docs/**/*.ipynb"):
+        for cell in json.loads(notebook.read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                yield notebook.name, "".join(cell["source"])
+
+
+TERMS_OF_THE_FIELD = {
+    "annotations": ("COCO", "YOLO"),
+    "detect": ("inference", "test-time augmentation", "TTA"),
+    "evaluation": ("mAP", "true positive", "false positive", "false negative"),
+    "export": ("merge_and_unload", "LoRA"),
+    "faster": ("speculative decoding",),
+    "groups": ("ablation", "GIoU"),
+    "own-data": ("fine-tuning", "inference"),
+    "review": ("Label errors", "label noise", "confident learning"),
+    "rewards": ("Reinforcement learning", "GRPO"),
+    "shapes": ("segmentation", "oriented bounding boxes", "keypoints"),
+}
+"""Words that a reader searches for, which the first paragraph of a guide has beside ours."""
+
+
+@pytest.mark.parametrize("name", TERMS_OF_THE_FIELD)
+def test_first_paragraph_of_a_guide_has_the_terms_of_the_field(name):
+    first = " ".join((GUIDES / f"{name}.md").read_text().split("\n\n")[1].split())
+    assert [term for term in TERMS_OF_THE_FIELD[name] if term not in first] == []
+
+
+@pytest.mark.parametrize(
+    "term", ["test-time augmentation", "true and false positives", "label errors", "speculative decoding"]
+)
+def test_index_and_help_have_the_terms_of_the_field(term):
+    """Help texts are docstrings and literals of the command lines' sources."""
+    assert term in (ROOT / "docs" / "index.md").read_text()
+    sources = [path.read_text() for path in ROOT.glob("*/*/src/*/cli/*.py")]
+    assert any(term in re.sub(r'"\n\s+"', "", text) for text in sources)
+
+
+PACKAGES = {path.parent.name: path.parent for path in ROOT.glob("*/*/src/*/__init__.py")}
+
+
+def listed_by(module):
+    """Return the names in the `__all__` of a module's source; none where there is no such module."""
+    package, *inner = module.split(".")
+    place = PACKAGES[package].joinpath(*inner)
+    source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    for node in ast.parse(source.read_text()).body if source.is_file() else ():
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return ast.literal_eval(node.value)
+    return ()
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_command_of_a_page_starts_as_written(words, monkeypatch):
             from coord_trainer.config.swift_arguments import argument_table
 
             settings = {word.partition("=")[0] for word in words if re.fullmatch(r"[a-z_]+\.[\w.]+=.*", word)}
-            taken = {f"training.{name}" for name, row in argument_table().items() if row.kind == "forwarded"}
+            taken = {f"training.{name}" for name in argument_table()}
             assert settings <= taken | {key.name for key in config_keys()}
     elif words[0] == "python" and words[1] not in WRITTEN:
         options = {word.partition("=")[0] for word in words[2:] if word.startswith("--")}

@@ -105,6 +105,40 @@ def loss_terms() -> str:
     return rows_of(["term", "weight", "an element is a", "value", "unit", "source"], rows)
 
 
+def metrics() -> str:
+    """Return the metrics of `evaluation.json`."""
+    from coord_eval import METRICS
+
+    places = {"top": "", "analysis": "analysis."}
+    rows = [[f"`{places[row.place]}{row.name}`", row.documentation] for row in METRICS.values() if row.place in places]
+    return rows_of(["key in `evaluation.json`", "what it is"], rows)
+
+
+def loss_groups() -> str:
+    """Return the groups of losses: presets of Python and configurations, by the same names."""
+    from coord_losses import ObjectiveConfig
+
+    rows = []
+    for preset, trains in ObjectiveConfig.presets().items():
+        name = preset.removeprefix("group_")
+        rows.append([name.upper() if name != preset else name, trains, f"`{preset}`", f"`configs/phase1/{name}.yaml`"])
+    return rows_of(["group", "terms", "preset", "config"], rows)
+
+
+def families() -> str:
+    """Return the model families of the trainer."""
+    from coord_trainer import FAMILIES
+
+    rows = []
+    for family in FAMILIES.values():
+        markers = f"`{family.native_markers}`" if family.native_markers else "none: `data.markers=obj`"
+        thinks = "yes, trained and asked without" if family.empty_thought else "no"
+        packed = "refused" if "packing" in family.cannot else "yes"
+        rows.append([family.name, f"`{family.model_type}`", family.sizes, markers, thinks, packed])
+    header = ["family", "`model_type`", "published sizes", "objects' markers known", "thinks"]
+    return rows_of([*header, "rows packed (`data.packing`)"], rows)
+
+
 def findings() -> str:
     """Return what the scripts in `findings/` show: the packages that each installs, and its first comment."""
     rows = []
@@ -127,6 +161,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "answer-formats": answer_formats,
     "rewards": rewards,
     "loss-terms": loss_terms,
+    "metrics": metrics,
+    "loss-groups": loss_groups,
+    "families": families,
     "findings": findings,
 }
 

@@ -1,6 +1,7 @@
 """The way of a checkpoint of any family: expanded, trained for a step with offsets and LoRA, merged, loaded."""
 
 import inspect
+import json
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
-from tiny_zoo import CLASSES, make_model
+from tiny_zoo import CLASSES, make_model, make_tied, with_ties
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
@@ -77,8 +78,21 @@ def named(error, folder):
     return str(error).replace(f"{folder}/", "")
 
 
-def walk(family: str, folder: Path) -> Outcome:
+def greedy(model, ids_1T, count=6):
+    """Return the ids of an answer, each the likeliest after the text before."""
+    for _ in range(count):
+        ids_1T = torch.cat([ids_1T, logits_of(model, ids_1T)[:, -1:].argmax(-1)], 1)
+    return ids_1T[0, -count:].tolist()
+
+
+def walk(family: str, folder: Path, ties: tuple[bool | None, bool | None] | None = None) -> Outcome:
     """Take a tiny model of a family the whole way.
+
+    Args:
+        family: `model_type`
+        folder: an empty folder
+        ties: `tie_word_embeddings` of a tied base, at the top of its configuration and in text_config, None where it
+            is absent; without it the base has the family's default
 
     Raises:
         AssertionError: if a step has another result than transformers and PEFT
@@ -86,7 +100,7 @@ def walk(family: str, folder: Path) -> Outcome:
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
     try:
-        model = make_model(family)
+        model = make_model(family) if ties is None else make_tied(family)
     except Exception as error:
         return Outcome(NOT_TRIED, f"no tiny model of its default configuration: {first_line(error)}")
     kind = getattr(transformers, CLASSES[family])
@@ -94,6 +108,9 @@ def walk(family: str, folder: Path) -> Outcome:
     if (reason := unsuitable(family, model, plain_ids)) is not None:
         return reason
     model.save_pretrained(folder / "plain")
+    if ties is not None:
+        path = folder / "plain" / "config.json"
+        path.write_text(json.dumps(with_ties(json.loads(path.read_text()), *ties)))
     write_tokenizer(folder / "plain")
     try:
         report = expand_vocab(folder / "plain", folder / "base", quiet=True)
@@ -136,4 +153,5 @@ def walk(family: str, folder: Path) -> Outcome:
     expected, found = logits_of(adapted, ids_1T), logits_of(merged, ids_1T)
     assert torch.allclose(found, expected, atol=1e-4 * float(expected.abs().max()))
     assert not torch.allclose(logits_of(kind.from_pretrained(folder / "base"), ids_1T), expected, atol=1e-4)
+    assert greedy(merged, plain_ids) == greedy(adapted, plain_ids)
     return Outcome(WORKS)

@@ -68,7 +68,8 @@ CHANGES = {
 
 def small_config(family, **changes):
     kind = getattr(transformers, CLASSES[family])
-    settings = _shrink(copy.deepcopy(AutoConfig.for_model(family).to_dict()))
+    default = AutoConfig.for_model(family)
+    settings = _shrink(copy.deepcopy(default.to_dict()))
     for name, value in (CHANGES.get(family, {}) | changes).items():
         *parts, last = name.split(".")
         place = settings
@@ -78,9 +79,26 @@ def small_config(family, **changes):
             place.pop(last, None)
         else:
             place[last] = value
-    config = kind.config_class.from_dict(settings)
+    config = type(default).from_dict(settings)  # several families share a class of models
     config.architectures = [kind.__name__]
     return kind, config
+
+
+def with_ties(config, outer, inner):
+    """Return a configuration with values of `tie_word_embeddings` at the top and in text_config; None: absent."""
+    changed = copy.deepcopy(config)
+    for part, value in ((changed, outer), (changed.get("text_config"), inner)):
+        if part is not None:
+            part["tie_word_embeddings"] = value
+            if value is None:
+                del part["tie_word_embeddings"]
+    return changed
+
+
+def make_tied(family):
+    """Return a model whose embedding and head are tied, under any rule."""
+    places = ["text_config.tie_word_embeddings"] if "text_config" in AutoConfig.for_model(family).to_dict() else []
+    return make_model(family, **dict.fromkeys(["tie_word_embeddings", *places], True))
 
 
 def make_model(family, **changes):

@@ -203,6 +203,18 @@ def hotcoco_coco(root: Path) -> Boxes:
     return of_coco_tables(COCO(str(root / "coco.json")))
 
 
+def lvis_coco(root: Path) -> Boxes:
+    from lvis import LVIS
+
+    dataset = LVIS(str(root / "coco.json"))
+    found: Boxes = {image["file_name"]: [] for image in dataset.load_imgs(dataset.get_img_ids())}
+    for row in dataset.load_anns(dataset.get_ann_ids()):
+        x, y, width, height = row["bbox"]
+        label = dataset.load_cats([row["category_id"]])[0]["name"]
+        found[dataset.load_imgs([row["image_id"]])[0]["file_name"]].append([label, x, y, x + width, y + height])
+    return found
+
+
 def kwcoco_coco(root: Path) -> Boxes:
     from kwcoco import CocoDataset
 

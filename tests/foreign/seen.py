@@ -11,7 +11,7 @@ import pytest
 from environment import versions
 
 from coord_data import examine, gather_evidence
-from coord_data.reading.read import read_source
+from coord_data.reading.read import read_by, read_source
 from coord_data.reading.rules import ReadingRules
 
 SIZE = (100, 80)
@@ -111,6 +111,15 @@ def _datumaro_voc(written: Written) -> None:
     assert written.boxes("datumaro_voc") == WITH_OBJECTS
 
 
+def _merged(written: Written) -> None:
+    place = "datumaro_merged", "both", "annotations", "instances_train.json"
+    document = written.document(*place)
+    assert [row["id"] for row in document["images"]] == [1, 1]
+    assert len({row["id"] for row in document["annotations"]}) < len(document["annotations"])
+    found = read_by(written.path(*place), written.rules()).annotations
+    assert not found.instances and {problem.field.rpartition(".")[2] for problem in found.problems} >= {"id"}
+
+
 def _labelme_xml(written: Written) -> None:
     assert written.boxes("datumaro_labelme") == TRUTH
 
@@ -175,6 +184,19 @@ def _checksums(written: Written) -> None:
     assert written.boxes("darwin_coco") == TRUTH
 
 
+def _one_category(written: Written) -> None:
+    assert written.document("torchmetrics_coco", "a_target.json")["categories"] == [{"id": 0, "name": "0"}]
+    found = read_by(written.path("torchmetrics_coco", "a_target.json"), written.rules()).annotations
+    assert {problem.field.rpartition(".")[2] for problem in found.problems} == {"category_id", "file_name"}
+
+
+def _widths(written: Written) -> None:
+    found = json.loads((written.root / "torch.json").read_text())
+    sides = [[[x1, y1, x2 - x1, y2 - y1] for _, x1, y1, x2, y2 in boxes] for boxes in WITH_OBJECTS.values()]
+    for boxes_of_images in found.values():
+        assert [[box for _, *box in boxes] for boxes in boxes_of_images] == sides
+
+
 def _read_as_given(name: str, *parts: str) -> Callable[[Written], None]:
     def check(written: Written) -> None:
         assert written.boxes(name, *parts) == TRUTH
@@ -219,6 +241,12 @@ ROWS = (
         "`voc_detection`: decimals that count from 0; no file for an image without objects",
         "read from 0; those images are not part of the set",
         _datumaro_voc,
+    ),
+    Row(
+        "datumaro",
+        "`HLOps.merge` of COCO sets, exported as COCO: images and annotations keep their ids, which repeat",
+        "images of one id are problems, each by its row: `coord-data prepare A B` joins the sets instead",
+        _merged,
     ),
     Row("datumaro", "`label_me`: XML of polygons, boxes as well", "read as `voc`, the box around each", _labelme_xml),
     Row(
@@ -284,6 +312,18 @@ ROWS = (
     Row("globox", "VOC: decimals that count from 0", "read so", _read_as_given("globox_voc")),
     Row("globox", "LabelMe and VIA", "read", _read_as_given("globox_via")),
     Row("labelme2coco", "names with the path of the folder", "read, the image of that name", _absolute),
+    Row(
+        "torchmetrics",
+        "`tm_to_coco`: one category, named 0, whatever the labels are; no file names",
+        "each object and image is a problem by name: write the names of your classes and images into the file",
+        _one_category,
+    ),
+    Row(
+        "torchmetrics",
+        "`coco_to_tm` returns x, y, width, height, which the metric takes for corners, and no image without a true box",
+        'no file is written; `MeanAveragePrecision(box_format="xywh")`',
+        _widths,
+    ),
     Row("kwcoco", "COCO", "read", _read_as_given("kwcoco_coco")),
 )
 """Rows of what tools write."""

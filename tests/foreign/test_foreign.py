@@ -32,9 +32,9 @@ def python():
         pytest.skip(f"the environment of other tools cannot be made: {getattr(error, 'stderr', error)}")
 
 
-def run(python, script, folder):
+def run(python, script, folder, *further):
     """Return what a script of the other environment prints."""
-    done = subprocess.run([python, HERE / script, folder], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, HERE / script, folder, *further], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout)
 
@@ -45,11 +45,8 @@ def write_images(folder):
         Image.new("RGB", SIZE).save(folder / "images" / name)
 
 
-@pytest.fixture(scope="module")
-def loaded(python, tmp_path_factory):
-    """The boxes that each tool reads from our exports."""
-    folder = tmp_path_factory.mktemp("exports")
-    write_images(folder)
+def write_exports(folder):
+    """Write the truth in all forms that we export."""
     records = [
         {
             "image_id": number,
@@ -62,6 +59,14 @@ def loaded(python, tmp_path_factory):
     ]
     for export in EXPORTS.values():
         export(records, folder)
+
+
+@pytest.fixture(scope="module")
+def loaded(python, tmp_path_factory):
+    """The boxes that each tool reads from our exports."""
+    folder = tmp_path_factory.mktemp("exports")
+    write_images(folder)
+    write_exports(folder)
     return run(python, "loaders.py", folder)
 
 
@@ -130,6 +135,10 @@ def written(python, tmp_path_factory):
         (folder / f"{name}.json").write_text(json.dumps(content))
     errors = run(python, "writers.py", folder)
     assert not any(errors.values()), [error for error in errors.values() if error]
+    write_exports(folder)
+    (packages,) = python.parents[1].glob("lib/python*/site-packages")
+    pytest.importorskip("torch")
+    (folder / "torch.json").write_text(json.dumps(run(sys.executable, "torch_tools.py", folder, packages)))
     return Written(folder)
 
 

@@ -112,6 +112,26 @@ def datumaro_polygons(root: Path, out: Path) -> None:
     Dataset.from_iterable([item], categories=["cat", "dog"]).export(str(out), "yolo", save_media=True)
 
 
+def datumaro_merged(root: Path, out: Path) -> None:
+    import shutil
+
+    from datumaro import Dataset, HLOps
+
+    document = json.loads((root / "truth.json").read_text())
+    sets = []
+    for image in document["images"][:2]:  # each a set of its own, whose ids begin with 1
+        place = out / image["file_name"]
+        (place / "annotations").mkdir(parents=True)
+        (place / "images" / "train").mkdir(parents=True)
+        shutil.copy(root / "images" / image["file_name"], place / "images" / "train")
+        rows = [row for row in document["annotations"] if row["image_id"] == image["id"]]
+        own = [{**row, "id": n, "image_id": 1} for n, row in enumerate(rows, 1)]
+        part = {**document, "images": [{**image, "id": 1}], "annotations": own}
+        (place / "annotations" / "instances_train.json").write_text(json.dumps(part))
+        sets.append(Dataset.import_from(str(place), "coco_instances"))
+    HLOps.merge(*sets, merge_policy="union").export(str(out / "both"), "coco_instances")
+
+
 def labelformat_reader(root: Path):
     from labelformat.formats import COCOObjectDetectionInput
 

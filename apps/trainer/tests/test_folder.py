@@ -243,7 +243,7 @@ def test_every_forwarded_setting_either_acts_after_a_resume_or_is_refused(tmp_pa
     from coord_trainer import folder
     from coord_trainer.config.swift_arguments import argument_table
 
-    forwarded = {name for name, row in argument_table().items() if row.kind == "forwarded"}
+    forwarded = set(argument_table())
     acts = {name for name in forwarded if re.fullmatch(folder._ACTS, name)}
     of_optimizer = {"learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "vit_lr", "aligner_lr"}
     of_adapter = {name for name in forwarded if name.startswith(("lora_", "freeze_", "target_", "bnb_", "quant_"))}

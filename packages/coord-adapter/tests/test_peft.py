@@ -4,6 +4,7 @@ import pytest
 import torch
 from offset_tiny import IDS, TEXT_LAYERS, batch, logits, lora, peft_model, prepared, shake, tables_of, tiny
 from peft import LoHaConfig, LoraConfig, get_model_status, get_peft_model
+from peft.utils.hotswap import hotswap_adapter
 
 from coord_adapter import (
     MODULE_NAME,
@@ -213,3 +214,25 @@ def test_merge_of_another_adapter_than_the_active_one_is_refused_before_anything
     expected = logits(model)
     merged = bake_offsets(model.merge_and_unload(adapter_names=["b"]))
     torch.testing.assert_close(logits(merged), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["to plain LoRA", "to offsets"])
+def test_hotswap_adapter_of_peft_says_that_it_would_leave_offsets_behind(running, tmp_path):
+    """PEFT alone keeps the old offsets in silence, or raises the KeyError of a set."""
+    plain = shake(get_peft_model(prepared(), LoraConfig(r=4, target_modules=TEXT_LAYERS)))
+    models = [peft_model(), plain.eval()]
+    old, new = models if running else models[::-1]
+    new.save_pretrained(tmp_path)
+    before = logits(old)
+    with pytest.raises(ValueError, match=r"swaps LoRA alone, and the .* has coordinate offsets: use model\.load"):
+        hotswap_adapter(old, tmp_path, "default", torch_device="cpu")
+    assert torch.equal(logits(old), before)
+
+
+def test_hotswap_adapter_of_peft_swaps_lora_on_a_base_with_offsets(tmp_path):
+    one, other = (
+        shake(get_peft_model(prepared(), LoraConfig(r=4, target_modules=TEXT_LAYERS)), seed=k) for k in (3, 4)
+    )
+    other.save_pretrained(tmp_path)
+    hotswap_adapter(one, tmp_path, "default", torch_device="cpu")
+    assert torch.equal(logits(one.eval()), logits(other.eval()))

@@ -1,22 +1,26 @@
 """Measures how often `inspect` accuses clean data, on public sets and on generated tilings.
 
     uv run python packages/coord-data/benchmarks/false_alarms.py [tilings] [ANNOTATIONS IMAGES]...
-        [--subsets 10] [--size 30]
+        [--clones FOLDER] [--out runs/false_alarms] [--subsets 10] [--size 30]
 
 Every set is measured as it is, with a random crop of each image, and with each second image mirrored. Sets are named
 as for `planted_faults.py`; `tilings` are regular patterns with objects at their pitch: the same step leads from each
 box to the next field, where strong edges are.
 """
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
+from clean_sets import draft_of
 from PIL import Image, ImageDraw, ImageOps
 from planted_faults import Draft, findings, read, resample
 
@@ -199,43 +203,92 @@ def half_mirrored(draft: Draft) -> Draft:
     return replace(draft, images=images, corners=tuple(corners))
 
 
-def measure(name: str, draft: Draft, subsets: int, size: int) -> Counter[str]:
-    """Print what is said of subsets of a set and of its copies, and return the number of errors."""
-    total: Counter[str] = Counter()
-    rng = np.random.default_rng(0)
-    for kind, copy in (("", draft), ("cropped", cropped(draft, rng)), ("half mirrored", half_mirrored(draft))):
-        all_maps, count = EdgeMaps.of(copy.images.values()), min(size, len(copy.images))
-        told: Counter[str] = Counter()
-        began = time.process_time()
-        for k in range(subsets):
-            part, maps = resample(copy, all_maps, np.sort(rng.permutation(len(copy.images))[:count]))
-            found = findings(replace(part, coco=bool(k % 2)), maps)
-            told.update(f"{severity}: {code}" for code, severity in found.items())
-            total["errors"] += "error" in found.values()
-            total["warnings"] += "warning" in found.values()
-            total["subsets"] += 1
-        listed = ", ".join(f"{what} {times}" for what, times in told.items()) or "nothing"
-        print(f"| {name} | {kind} | {count} | {listed} | {time.process_time() - began:.0f} s |", flush=True)
-    return total
+COPIES: dict[str, Callable[[Draft], Draft]] = {
+    "as it is": lambda draft: draft,
+    "cropped": lambda draft: cropped(draft, np.random.default_rng(0)),
+    "half mirrored": half_mirrored,
+}
+"""What is measured of each set."""
+
+
+class Rows:
+    """What is said of each subset, in a file to which a row is appended at once; those that are there are not repeated.
+
+    Args:
+        path: the file, of JSON lines
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        self.rows = [json.loads(line) for line in path.read_text().splitlines()]
+        self.known = {(row["set"], row["copy"], row["subset"]) for row in self.rows}
+
+    def add(self, **row: Any) -> None:
+        """Append a row."""
+        self.rows.append(row)
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def table(self) -> str:
+        """Return a table of the sets, with a row of the sums."""
+        lines = ["| set | copy | subsets | errors | warnings | said | seconds |", "|---|---|---|---|---|---|---|"]
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in self.rows:
+            groups.setdefault((row["set"], row["copy"]), []).append(row)
+        for (name, copy), rows in [*groups.items(), (("all", ""), self.rows)]:
+            said = Counter(f"{severity}: {code}" for row in rows for code, severity in row["said"].items())
+            errors, warnings = (sum(s in row["said"].values() for row in rows) for s in ("error", "warning"))
+            listed = ", ".join(f"{what} {count}" for what, count in said.most_common()) or "nothing"
+            seconds = sum(row["seconds"] for row in rows)
+            lines.append(f"| {name} | {copy} | {len(rows)} | {errors} | {warnings} | {listed} | {seconds:.0f} |")
+        return "\n".join(lines)
+
+
+def measure(name: str, draft_of: Callable[[], Draft | None], subsets: int, size: int, rows: Rows) -> None:
+    """Add what is said of subsets of a set and of its copies; the set is read only if a row is missing."""
+    missing = [(copy, k) for copy in COPIES for k in range(subsets) if (name, copy, k) not in rows.known]
+    draft = draft_of() if missing else None
+    for copy in COPIES if draft is not None else ():
+        numbers = [k for of_copy, k in missing if of_copy == copy]
+        if not numbers:
+            continue
+        copied = COPIES[copy](draft)
+        all_maps, count = EdgeMaps.of(copied.images.values()), min(size, len(copied.images))
+        for k in numbers:
+            began = time.process_time()
+            chosen = np.random.default_rng([k, *name.encode()]).permutation(len(copied.images))[:count]
+            part, maps = resample(copied, all_maps, np.sort(chosen))
+            said = findings(replace(part, coco=bool(k % 2)), maps)
+            rows.add(set=name, copy=copy, subset=k, said=said, seconds=round(time.process_time() - began, 2))
 
 
 def main(
     sets: Annotated[list[str], typer.Argument(help="`tilings`, or annotations and images, in turn.")] = ["tilings"],  # noqa: B006
+    clones: Annotated[Path | None, typer.Option(help="A folder of clones of repositories with clean sets.")] = None,
+    out: Annotated[Path, typer.Option(help="The folder of what is kept; the same command continues.")] = Path(
+        "runs/false_alarms"
+    ),
     subsets: Annotated[int, typer.Option(help="Subsets of each set and of each of its copies.")] = 10,
     size: Annotated[int, typer.Option(help="Images of a subset.")] = 30,
 ) -> None:
     """Print a table: what is said of clean subsets of each set."""
-    words, total = list(sets), Counter()
+    words, rows = list(sets), Rows(out / "subsets.jsonl")
+    folders = (
+        [] if clones is None else sorted(path for path in clones.iterdir() if path.name[:1] != "." and path.is_dir())
+    )
+    for folder in folders:
+        measure(folder.name, partial(draft_of, folder, out / "sets"), subsets, size, rows)
     while words:
         word = words.pop(0)
         if word == "tilings":
-            for name in TILINGS:
-                for one_camera in (False, True):
-                    draft = tiling(name, 2 * size, one_camera=one_camera)
-                    total += measure(f"{name}{', one camera' if one_camera else ''}", draft, subsets, size)
+            for name, one_camera in product(TILINGS, (False, True)):
+                named = f"{name}{', one camera' if one_camera else ''}"
+                measure(named, partial(tiling, name, 2 * size, one_camera=one_camera), subsets, size, rows)
         else:
-            total += measure(Path(word).parent.name, read(Path(word), Path(words.pop(0))), subsets, size)
-    print(dict(total))
+            measure(Path(word).parent.name, partial(read, Path(word), Path(words.pop(0))), subsets, size, rows)
+    print(rows.table())
 
 
 if __name__ == "__main__":

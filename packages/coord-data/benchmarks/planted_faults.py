@@ -111,7 +111,7 @@ class Draft:
         owner = np.concatenate([np.full(len(rows), i) for i, rows in enumerate(numbers)])
         sizes = np.array([image.size for image in self.images.values()], float)
         reading = ("xywh", "pixels") if self.coco else ("xyxy", "unit")
-        return RawBoxes(tuple(self.images), sizes, owner, np.concatenate(numbers), sum(self.names(), ()), *reading)
+        return RawBoxes.of(tuple(self.images), sizes, owner, np.concatenate(numbers), sum(self.names(), ()), *reading)
 
     def write_images(self, folder: Path) -> None:
         """Write the images; each is encoded once, however often it is written."""

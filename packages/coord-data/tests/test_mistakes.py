@@ -130,7 +130,7 @@ MISTAKES = {
         "no images found there; 1 such as a.HEIC have a format that is not read: convert them to JPEG",
     ),
     "an address as the path of an image": (
-        {"a.json": coco(images=[COCO["images"][0] | {"file_name": "https://x.org/a.png"}])},
+        {"a.json": coco(images=[COCO["images"][0] | {"file_name": "https://x.org/not-here.png"}])},
         A,
         2,
         "an address is not fetched: download the image",

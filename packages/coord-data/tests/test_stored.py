@@ -220,7 +220,7 @@ def test_large_coco_file_whose_annotations_have_no_image_is_an_error(tmp_path, c
     [
         ('{"images": [], "categories": [], "annotations": [', "not JSON"),
         ('{"images": [], "categories": []}', r"found an object with the keys \['categories', 'images'\]"),
-        ('{"images": [], "categories": 3, "annotations": []}', "no usable image is left"),
+        ('{"images": [], "categories": 3, "annotations": []}', "categories: expected a list, found 3"),
     ],
 )
 def test_broken_large_coco_file_is_named(tmp_path, many, text, told, monkeypatch):

@@ -1,6 +1,4 @@
-"""The table of loss terms: every row, built in or a user's, is compared, documented and in the README."""
-
-from pathlib import Path
+"""The table of loss terms: every row, built in or a user's, is compared and documented."""
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from coord_losses.terms import registry
 from coord_losses.terms.weights import TermWeights
 
 TERMS = dict(registered_terms())  # before the examples of other tests register their own
-README = Path(__file__).parents[1] / "README.md"
 
 
 def weighted(names, **options):
@@ -104,9 +101,3 @@ def test_every_row_says_how_it_is_shown_and_defined():
     assert len(set(titles)) == len(titles)
     fields = {term.weight_field for term in TERMS.values()} - {None}
     assert fields == set(TermWeights.model_fields), "each field of TermWeights is the weight of a term"
-
-
-def test_readme_has_the_presets():
-    readme = README.read_text(encoding="utf-8")
-    for name in ObjectiveConfig.presets():
-        assert f"`{name}`" in readme, f"README.md does not mention the preset {name}"

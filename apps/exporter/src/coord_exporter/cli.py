@@ -6,12 +6,11 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
-from coord_codec.commands.exit_codes import exit_codes
+from coord_codec.commands.program import Commands, version_option
 from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_exporter.convert import from_peft, to_peft
@@ -23,16 +22,8 @@ _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
-class _Commands(TyperGroup):
-    """The commands; a user's mistake is one line on stderr and an exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        with exit_codes():
-            return super().invoke(ctx)
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     help="Turn a base and an adapter into a plain Hugging Face checkpoint.",
     epilog=_EXIT_CODES,
     pretty_exceptions_enable=False,
@@ -40,20 +31,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"coord-exporter {version('coord-exporter')}")
-        raise typer.Exit
-
-
 @app.callback()
-def _common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def _common(version: Annotated[bool, version_option("coord-exporter")] = False) -> None:
     """Options before a command."""
 
 

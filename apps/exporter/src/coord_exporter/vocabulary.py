@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from coord_adapter import weights_digest
@@ -206,7 +207,10 @@ def _asked_names(base: StoredCheckpoint) -> tuple[str, str]:
     stored = {} if base.modules else {module: name for name, module in model.modules.items()}
     embed, head = stored.get(model.embed, model.embed), stored.get(model.head, model.head)
     if embed not in base.tensors:
-        raise InputError(f"{base.folder}: expected the embedding {embed}, found no tensor of this name")
+        raise InputError(
+            f"{base.folder}: expected the embedding {embed}, found no tensor that transformers "
+            f"{version('transformers')} loads as it: it would draw a random one on each load"
+        )
     return embed, head
 
 

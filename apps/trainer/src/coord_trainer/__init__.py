@@ -8,9 +8,11 @@ from typing import Any
 from coord_codec import InputError
 
 __all__ = [
+    "FAMILIES",
     "CoordGrammar",
     "Detector",
     "Family",
+    "ForcedTokens",
     "InputError",
     "Look",
     "RunConfig",
@@ -28,7 +30,9 @@ _MODULES = {
     "CoordGrammar": "answers.grammar.markers",
     "Detector": "answers.detect.detector",
     "RunConfig": "config.run_config",
+    "FAMILIES": "families.registry",
     "Family": "families.family",
+    "ForcedTokens": "answers.speed.forced",
     "Look": "views.view",
     "View": "views.view",
     "apply_coord_template_adapter": "swift.template",

@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 from tiny_run import tiny_config
+from transformers import AutoTokenizer
 
 from coord_codec import CoordVocab, InputError, Instance, encode_target
 from coord_trainer.answers.generate import answer_images, prompt_inputs
@@ -77,6 +78,17 @@ def _places(passes):
         *(x for layer in passes._cache.layers for x in (layer.keys, layer.values)),
     ]
     return [x.data_ptr() for x in held]
+
+
+def test_drafts_after_any_beginning_of_a_checkpoints_answer_are_what_follows(tiny_model):
+    forced = ForcedTokens.of_checkpoint(tiny_model)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    objects = [{"desc": "red circle", "bbox": [0.1, 0.2, 0.5, 0.6]}, {"desc": "blue circle", "bbox": [0, 0, 0.3, 0.3]}]
+    tokens = tokenizer(encode_target(Instance(image="x", objects=objects)))["input_ids"]
+    drafted = [forced.following(tokens[:end], most=2) for end in range(len(tokens))]
+    assert all(draft == tokens[end : end + len(draft)] for end, draft in enumerate(drafted[:-1]))
+    assert {len(draft) for draft in drafted} >= {0, 2}
+    assert forced.following(tokens[1:2]) == []
 
 
 @pytest.mark.drawn(1)

@@ -1,6 +1,7 @@
 """The table of ms-swift's arguments: equal to the installed ms-swift's, and what becomes of each value."""
 
 import dataclasses
+import fnmatch
 import inspect
 import json
 import types
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from coord_codec import InputError
+from coord_trainer.config.refused_arguments import OWNED, OWNED_NAMES, REFUSED_NAMES, refused_families
 from coord_trainer.config.run_config import RunConfig, check_run_config
 from coord_trainer.config.swift_arguments import DEEPSPEED_PRESETS, SCHEDULER_KEYWORDS, argument_table
 
@@ -73,8 +75,17 @@ def fields():
     return found
 
 
-def test_table_has_the_names_and_types_of_ms_swift(fields):
-    assert {name: row.type for name, row in argument_table().items()} == {n: kind for n, (kind, _) in fields.items()}
+def test_each_argument_of_ms_swift_has_one_class(fields):
+    exact = [*argument_table(), *OWNED_NAMES, *(name for name in REFUSED_NAMES if "*" not in name)]
+    assert len(exact) == len(set(exact)) and set(exact) <= set(fields)
+    by_family = set(fields) - set(exact)
+    assert {name: len(refused_families(name)) for name in by_family} == dict.fromkeys(by_family, 1)
+    families = {name for name in REFUSED_NAMES if "*" in name}
+    assert not [family for family in families if not fnmatch.filter(by_family, family)]
+
+
+def test_forwarded_arguments_have_the_types_of_ms_swift(fields):
+    assert {name: row.type for name, row in argument_table().items()} == {n: fields[n][0] for n in argument_table()}
 
 
 def test_table_offers_choices_that_ms_swift_has(fields):
@@ -83,31 +94,20 @@ def test_table_offers_choices_that_ms_swift_has(fields):
     from coord_adapter.optimizer import param_group_names
 
     for name, row in argument_table().items():
-        if row.kind == "forwarded" and fields[name][1]:
+        if fields[name][1]:
             assert set(row.choices) <= fields[name][1], name
             assert row.choices, f"{name}: ms-swift has the choices {fields[name][1]}, the table none"
     offered = set(argument_table()["optimizer"].choices)
     assert offered == (set(optimizers_map) | set(param_group_names())) - {"galore", "muonclip"}
 
 
-def test_table_gives_every_row_a_class_and_what_it_needs():
-    table = argument_table()
-    assert list(table) == sorted(table)
-    for row in table.values():
-        assert row.kind in ("forwarded", "owned", "refused")
-        assert (
-            row.reason.startswith("acts ")
-            if row.kind == "forwarded" and row.reason
-            else bool(row.reason) == (row.kind != "forwarded")
-        ), row.name
-        if row.kind != "forwarded":
-            assert not row.values and not row.needs, row.name
-        if row.needs:
-            assert table[row.needs.partition("=")[0]].kind == "forwarded", row.name
-        if row.kind == "owned":
-            for key in row.reason.split(" and "):
-                section, name, *_ = key.split(".")
-                assert name in RunConfig.model_fields[section].annotation.model_fields, row.name
+def test_what_an_argument_needs_is_forwarded_and_what_owns_one_is_a_key():
+    for row in argument_table().values():
+        assert not row.needs or row.needs.partition("=")[0] in argument_table(), row.name
+    for keys in OWNED:
+        for key in keys.split(" and "):
+            section, name, *_ = key.split(".")
+            assert name in RunConfig.model_fields[section].annotation.model_fields, key
 
 
 def test_scheduler_keywords_are_those_of_transformers():
@@ -124,13 +124,15 @@ def test_deepspeed_presets_are_ms_swifts():
     assert all((Path(swift.__file__).parent / "config" / f"{name}.json").is_file() for name in DEEPSPEED_PRESETS)
 
 
-def test_refused_and_owned_arguments_are_named_with_the_reason():
-    for row in argument_table().values():
-        if row.kind != "forwarded":
-            with pytest.raises(InputError) as caught:
-                training(**{row.name: 1})
-            assert str(caught.value).startswith(f"test: training.{row.name} ")
-            assert row.reason in str(caught.value) and "\n" not in str(caught.value)
+def test_refused_and_owned_arguments_are_named_with_the_reason(fields):
+    for name in set(fields) - set(argument_table()):
+        with pytest.raises(InputError) as caught:
+            training(**{name: 1})
+        message = str(caught.value)
+        reasons = [OWNED_NAMES.get(name) or REFUSED_NAMES.get(name), *refused_families(name)]
+        assert message.startswith(f"test: training.{name} is ") and "\n" not in message
+        assert next(filter(None, reasons)) in message
+        assert training(**{name: None}) == {}
 
 
 @pytest.mark.parametrize(

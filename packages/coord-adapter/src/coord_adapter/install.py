@@ -10,7 +10,14 @@ from torch import nn
 
 from coord_adapter.format import GUARD_NAME, MODULE_NAME
 from coord_adapter.hooks import attach_hooks, check_placement, detach_hooks, find_owner
-from coord_adapter.peft import OffsetGuard, deepspeed_keeps_master, embedding_scale, has_adapters, is_wrapped
+from coord_adapter.peft import (
+    OffsetGuard,
+    deepspeed_keeps_master,
+    embedding_scale,
+    has_adapters,
+    is_wrapped,
+    refuse_hotswap_of_offsets,
+)
 from coord_adapter.tables import CoordOffsetAdapter, moved_rows
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -73,6 +80,7 @@ def install_coord_offset_adapter(
     model._modules.clear()
     model._modules.update(modules)
     attach_hooks(model)
+    refuse_hotswap_of_offsets()
     return adapter
 
 

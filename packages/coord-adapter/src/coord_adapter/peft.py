@@ -25,6 +25,9 @@ No other file of the package uses a private name of the two libraries:
 | `token_adapter.trainable_tokens_delta`  | key of the rows in a vanilla file   | no `save_as_trainable_tokens`     |
 | `peft.helpers`                          |                                     |                                   |
 | - `disable_input_dtype_casting`         | leaves out casts of LoRA's inputs   | autocast would undo each of them  |
+| `peft.utils.hotswap`                    |                                     |                                   |
+| - `hotswap_adapter_from_state_dict`     | replaced by `_swap_lora_alone`      | a bare `KeyError`, or old offsets |
+|                                         |                                     | beside the new LoRA in silence    |
 | `embed_scale` of an embedding           | factor of its rows in Gemma         | offsets would be added unscaled   |
 | `transformers.integrations.deepspeed`   |                                     |                                   |
 | - `deepspeed_config`                    | tells whether DeepSpeed keeps a     | `dtype="auto"` would always mean  |
@@ -35,17 +38,19 @@ import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, cast
 
 import torch
 from peft import PeftConfig, PeftModel
 from peft.helpers import disable_input_dtype_casting
 from peft.tuners.tuners_utils import BaseTunerLayer
-from peft.utils import ModulesToSaveWrapper
+from peft.utils import ModulesToSaveWrapper, hotswap
 from peft.utils.other import AuxiliaryTrainingWrapper, TrainableTokensWrapper
 from torch import nn
 
-from coord_adapter.format import GUARD_NAME, MODULE_NAME
+from coord_adapter.format import GUARD_NAME, MODULE_NAME, offset_part
+from coord_codec import InputError
 
 GUARD_ENTRY = {GUARD_NAME: [0]}
 """The guard's entry in `trainable_token_indices`."""
@@ -332,6 +337,26 @@ class OffsetGuard(TrainableTokensWrapper):
 
     def _get_available_adapters(self) -> set[str]:
         return set(self._adapters)
+
+
+_HOTSWAP_OF_PEFT = hotswap.hotswap_adapter_from_state_dict
+
+
+@wraps(_HOTSWAP_OF_PEFT)
+def _swap_lora_alone(model: Any, state_dict: Mapping[str, Any], adapter_name: str, *rest: Any, **named: Any) -> None:
+    tables = [module for name, module in model.named_modules() if name.rpartition(".")[2] == MODULE_NAME]
+    here = any(adapter_name in getattr(wrapper, "modules_to_save", ()) for wrapper in tables)
+    if here or any(offset_part(name) is not None for name in state_dict):
+        raise InputError(
+            f"hotswap_adapter swaps LoRA alone, and the {'model' if here else 'new adapter'} has coordinate offsets: "
+            f"use model.load_adapter(PATH, NAME), set_adapter(NAME) and delete_adapter({adapter_name!r}) instead"
+        )
+    _HOTSWAP_OF_PEFT(model, state_dict, adapter_name, *rest, **named)
+
+
+def refuse_hotswap_of_offsets() -> None:
+    """Put the check around PEFT's function, which calls nothing of ours; a second call changes nothing."""
+    hotswap.hotswap_adapter_from_state_dict = _swap_lora_alone
 
 
 def _with_name(modules: Iterable[str] | None) -> list[str]:

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from coord_codec.annotate import annotate_coord_tokens
+from coord_codec.boxes import SmallBoxError
 from coord_codec.files import InputError, RunError
 from coord_codec.geometry import GEOMETRIES, Geometry, Shape, geometry_of, register_geometry, shape_of
 from coord_codec.grid import CoordGrid
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
     from coord_codec.coco.tables import Category
     from coord_codec.instance_file import InstanceFile, read_instances, write_instances
-    from coord_codec.records import Instance, Object, Problem
+    from coord_codec.problems import Problem
+    from coord_codec.records import Instance, Object
 
 __all__ = [
     "GEOMETRIES",
@@ -54,6 +56,7 @@ __all__ = [
     "RunError",
     "SequenceLayout",
     "Shape",
+    "SmallBoxError",
     "Style",
     "annotate_coord_tokens",
     "coord_tokens",
@@ -83,7 +86,8 @@ _ON_FIRST_USE = {
     **dict.fromkeys(("BoxFlag", "BoxTable", "to_pixels"), "box_table"),
     "Category": "coco.tables",
     **dict.fromkeys(("InstanceFile", "read_instances", "write_instances"), "instance_file"),
-    **dict.fromkeys(("Instance", "Object", "Problem"), "records"),
+    "Problem": "problems",
+    **dict.fromkeys(("Instance", "Object"), "records"),
 }
 
 

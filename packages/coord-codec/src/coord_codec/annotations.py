@@ -17,26 +17,18 @@ from typing import TYPE_CHECKING, Any, overload
 from coord_codec.arguments import expect
 from coord_codec.boxes import OnBadBox, SmallBoxError
 from coord_codec.coco.shapes import in_place_of
-from coord_codec.coco.tables import Category, ImageId, categories_named, is_coco
+from coord_codec.coco.tables import Category, ImageId, categories_named, is_coco, not_coco
 from coord_codec.counts import counted
 from coord_codec.files import BACKSLASHES, InputError, name_on_disk
 from coord_codec.geometry import Geometry, geometry_of, shape_of
 from coord_codec.grid import CoordGrid
 from coord_codec.json_file import JsonFile, parsed_line
-from coord_codec.records import (
-    Instance,
-    Object,
-    Problem,
-    UniqueIds,
-    parse_record,
-    raise_for,
-    raise_for_refused,
-    with_uncertain,
-)
+from coord_codec.problems import Problem, UniqueIds, raise_for, raise_for_refused
 
 if TYPE_CHECKING:
     from coord_codec.box_table import BoxTable
     from coord_codec.coco.document import CocoContent, CocoLists
+    from coord_codec.records import Instance, Object
 
 _GRID = CoordGrid()
 
@@ -190,7 +182,7 @@ def records_in(file: JsonFile) -> Iterator[tuple[Any, str]] | None:
     else:
         is_json_lines = not (is_only_line and is_coco(record))
         if is_json_lines and is_only_line and not record.keys() & {"image", "objects"}:
-            raise InputError(f"{path}: {EXPECTED}, found an object with the keys {sorted(record)[:8]}")
+            raise InputError(f"{path}: {EXPECTED}, found {not_coco(record)}")
     if is_json_lines:
         return ((line, f"{path}:{number}") for number, line in file.lines())
     document = file.document
@@ -232,7 +224,7 @@ def _from_coco(
     root: Path | None,
 ) -> AnnotationSet:
     if isinstance(document, Mapping) and not is_coco(document):
-        raise InputError(f"{source}: {EXPECTED}, found an object with the keys {sorted(map(str, document))[:8]}")
+        raise InputError(f"{source}: {EXPECTED}, found {not_coco(document)}")
     try:
         from coord_codec.coco.document import read_coco
     except ModuleNotFoundError as error:
@@ -245,7 +237,7 @@ def _from_coco(
     return AnnotationSet(instances, content.problems, content.categories, content.notes, None, table)
 
 
-class _OnFirstUse(Sequence[Instance]):
+class _OnFirstUse(Sequence["Instance"]):
     """The records of a COCO file, which are made when the first one is asked for.
 
     Args:
@@ -314,6 +306,8 @@ def valid_instances(
         notes: updated with counts of notes
         names: updated with the descriptions of the objects
     """
+    from coord_codec.records import parse_record  # pydantic, which a COCO file does not need
+
     ids = UniqueIds()
     for record, where in records:
         instance, faults = parse_record(record, where, on_bad_box)
@@ -337,6 +331,8 @@ def _with_shapes(
     instance: Instance, where: str, kind: Geometry, on_bad_box: OnBadBox | None, notes: Counter[str]
 ) -> tuple[Instance | None, list[Problem]]:
     """Return the record with every target in a geometry, or None if it is left out, and its problems."""
+    from coord_codec.records import with_uncertain
+
     objects: list[Object] = []
     refused: list[str] = []
     problems: list[Problem] = []

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 
-_NOUNS = re.compile(r"\b(annotation|area|box|image|label|line|object|outline|path|point|prediction|record)(e?s)\b")
+_NOUN = (
+    "annotation|area|box|circle|ellipse|file|image|label|line|object|outline|path|point|polygon|prediction|record|row"
+)
+_NOUNS = re.compile(rf"\b({_NOUN})(?:e?s)\b((?: (?:and|or) [\w ]{{0,20}}?\b(?:{_NOUN})(?:e?s)\b)?)")
+_LAST = re.compile(rf"\b({_NOUN})(?:e?s)$")
 
-_SINGULAR = {"are": "is", "have": "has", "were": "was", "their": "its", "state": "states"}
+_SINGULAR = {"are": "is", "have": "has", "were": "was", "their": "its", "state": "states", "them": "it"}
 """Words that follow a noun in the plural, and in the singular."""
 
 
@@ -33,10 +37,12 @@ def counted_note(count: int, note: str) -> str:
     Example:
         >>> counted_note(1, "boxes that are not around their outline"), counted_note(2, "truncated objects, kept")
         ('1 box that is not around its outline', '2 truncated objects, kept')
+        >>> counted_note(1, "polygons or rotated boxes, read as the box around them")
+        '1 polygon or rotated box, read as the box around it'
     """
     if count != 1:
         return f"{count:,} {note}"
-    single = _NOUNS.sub(lambda noun: noun[1], note, count=1)
+    single = _NOUNS.sub(lambda noun: noun[1] + _LAST.sub(r"\1", noun[2]), note, count=1)
     for plural, singular in _SINGULAR.items() if single != note else ():
         single = re.sub(rf"\b{plural}\b", singular, single, count=1)
     return f"1 {single}"

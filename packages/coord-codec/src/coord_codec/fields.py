@@ -20,9 +20,9 @@ Unit = Literal["pixels", "fractions", "thousandths"]
 
 _NAMES: Mapping[Meaning, str] = {
     "turn": "angle angle_deg angle_degrees angle_rad angle_radians bbox_angle bbox_rotation bearing box_angle "
-    "box_rotation heading is_rotated obb_angle orientation orientation_angle rbbox_angle rot rot_angle "
-    "rot_deg rot_rad rotate rotated rotated_angle rotation rotation_angle rotation_deg rotation_degrees "
-    "rotation_rad rotation_radians theta theta_deg theta_rad tilt yaw",
+    "box_rotation degrees heading is_oriented is_rotated obb_angle orientation orientation_angle oriented radians "
+    "rbbox_angle rot rot_angle rot_deg rot_rad rotate rotated rotated_angle rotation rotation_angle rotation_deg "
+    "rotation_degrees rotation_rad rotation_radians theta theta_deg theta_rad tilt yaw",
     "shape": "bbox_rotated obb obb_2d oriented_bbox oriented_box quad quad_2d quadrangle quadrilateral rbbox rbbox_2d "
     "rbox rbox_2d rotated_bbox rotated_box",
     "place": "camera frame frame_id frame_idx frame_index frame_number image image_file image_id image_idx image_index "
@@ -30,17 +30,86 @@ _NAMES: Mapping[Meaning, str] = {
     "unit": "absolute bbox_format bbox_mode bbox_type bbox_unit box_format box_mode box_type coord_format coord_space "
     "coord_system coord_type coordinate_space coordinate_system coordinates_type is_normalized normalised normalized "
     "relative unit units",
-    "deleted": "deleted is_deleted removed",
+    "deleted": "deleted exists is_deleted is_present is_rejected is_removed is_valid present rejected removed valid",
     "harmless": "annotator area attributes author bbox_id caption category category_name class class_id color colour "
     "comment confidence created created_at creator date description difficult hash height id instance_id is_occluded "
     "is_truncated label label_id license name notes num_keypoints object_id occluded occlusion pose quality score "
     "source tag tags track_id tracking_id truncated truncation updated_at verified visibility width z_order",
 }
 """Names of fields by meaning, in any case, with or without underscores."""
-ATTRIBUTES = frozenset(("attributes", "extra", "metadata", "properties"))
+_WORDS: Mapping[Meaning, frozenset[str]] = {
+    "turn": frozenset(
+        ["angle", "angles", "azimuth", "bearing", "heading", "orientation", "rotation", "skew", "theta", "tilt", "yaw"]
+    ),
+    "place": frozenset(
+        [
+            "file",
+            "filename",
+            "frame",
+            "image",
+            "img",
+            "page",
+            "photo",
+            "picture",
+            "screenshot",
+            "slide",
+            "time",
+            "timestamp",
+            "video",
+        ]
+    ),
+    "unit": frozenset(
+        ["absolute", "normalisation", "normalised", "normalization", "normalized", "relative", "unit", "units"]
+    ),
+}
+"""Words of further names: one with such a word has its meaning, if its other words are among `_FILLERS`."""
+_FILLERS = frozenset(
+    [
+        "bbox",
+        "box",
+        "boxes",
+        "coord",
+        "coordinate",
+        "coordinates",
+        "coords",
+        "deg",
+        "degree",
+        "degrees",
+        "id",
+        "idx",
+        "in",
+        "index",
+        "is",
+        "ms",
+        "name",
+        "no",
+        "num",
+        "number",
+        "obb",
+        "of",
+        "path",
+        "rad",
+        "radians",
+        "rbox",
+        "s",
+        "sec",
+        "seconds",
+        "source",
+        "system",
+        "to",
+        "type",
+        "value",
+    ]
+)
+_COORDINATES = frozenset(["bbox", "box", "boxes", "coord", "coordinate", "coordinates", "coords"])
+_CONVENTIONS = frozenset(["convention", "format", "mode", "order", "space", "system", "type"])
+"""Words that together name the unit or order of boxes: `coords_type`."""
+_PRESENT = frozenset(("exists", "ispresent", "isvalid", "present", "valid"))
+"""Names of fields that mark an object as deleted where they are false, in their `_key` form."""
+ATTRIBUTES = frozenset(("attributes", "extra", "meta", "metadata", "properties"))
 """Names of a field with further fields of an object, in their `_key` form."""
-OF_THE_OBJECT = frozenset(("bearing", "heading", "yaw"))
-"""Names of angles that may be the direction of an object on the ground, and not that of its box."""
+OF_THE_OBJECT = frozenset(("azimuth", "bearing", "heading", "yaw"))
+"""Words of angles that may be the direction of an object on the ground, and not that of its box."""
 OF_ATTRIBUTES = frozenset(("rotation", "angle", "theta"))
 """Names of an angle among the attributes of an object, which a user may have named freely."""
 OF_COCO = frozenset(("id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation")).union(
@@ -62,7 +131,7 @@ _UNITS = {
     **dict.fromkeys(("norm1000", "permille", "thousandths"), "thousandths"),
     **dict.fromkeys(("percent", "percentage", "cm", "mm", "inch", "m", "bins"), "other"),
 }
-_MODES: Mapping[int, tuple[str, str]] = {
+_MODES: Mapping[float, tuple[str, str]] = {
     0: ("xyxy", "pixels"),
     1: ("xywh", "pixels"),
     2: ("xyxy", "fractions"),
@@ -77,6 +146,11 @@ def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+def _words(name: str) -> set[str]:
+    """Return the words of a name: `rotationAngle`, `rotation_angle` and `Rotation angle` have the same."""
+    return set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
+
+
 _MEANINGS: Mapping[str, Meaning] = {_key(name): meaning for meaning, names in _NAMES.items() for name in names.split()}
 
 
@@ -87,8 +161,17 @@ def meaning_of(name: Any) -> Meaning:
     Example:
         >>> [meaning_of(name) for name in ("rotationAngle", "quad_2d", "frame", "bbox_mode", "track_id", "breed")]
         ['turn', 'shape', 'place', 'unit', 'harmless', '']
+        >>> [meaning_of(name) for name in ("angle in degrees", "imageNumber", "coords_type", "camera_angle")]
+        ['turn', 'place', 'unit', '']
     """
-    return _MEANINGS.get(_key(str(name)), "")
+    known = _MEANINGS.get(_key(str(name)))
+    if known is not None:
+        return known
+    words = _words(str(name))
+    if words & _COORDINATES and words & _CONVENTIONS and words <= _COORDINATES | _CONVENTIONS:
+        return "unit"
+    found = [meaning for meaning, own in _WORDS.items() if words & own and words <= own | _FILLERS]
+    return found[0] if found else ""
 
 
 def names_of(*meanings: Meaning) -> list[str]:
@@ -115,7 +198,11 @@ def states_more(record: Mapping[Any, Any]) -> bool:
 
 def is_deleted(record: Mapping[Any, Any]) -> bool:
     """Return whether a record marks its object as deleted."""
-    return any(str(value).strip().lower() in ("1", "true", "yes") for _, value in of_meaning(record, "deleted"))
+    for name, value in of_meaning(record, "deleted"):
+        stated = str(value).strip().lower()
+        if stated in (("0", "false", "no") if _key(name) in _PRESENT else ("1", "true", "yes")):
+            return True
+    return False
 
 
 def turn_of(record: Mapping[Any, Any], largest: Callable[[], float] | None = None) -> float:
@@ -166,7 +253,7 @@ def _angle(value: Any) -> float | None:
 
 def _degrees(name: str, angle: float, largest: Callable[[], float] | None) -> float:
     key = _key(name)
-    if key in OF_THE_OBJECT:
+    if OF_THE_OBJECT & _words(name):
         raise InputError(
             f"{name}: expected an angle of the box by a name such as rotation_deg, found {angle:g}, which may be the "
             "direction of the object; rename the field, or remove it if the box is upright"
@@ -261,7 +348,7 @@ def _agrees(name: str, value: Any, order: Order, unit: Unit) -> bool:
     if isinstance(value, bool) or (value in (0, 1) and key not in ("bboxmode", "boxmode")):
         stated = "pixels" if key == "absolute" else "fractions"
         return key in ("unit", "units") or bool(value) == (stated == unit)
-    if isinstance(value, int):
+    if isinstance(value, (int, float)):
         return _MODES.get(value, ("", "")) == (order, unit)
     text = str(value).lower()
     if text.rpartition(".")[2] in ("xyxy_abs", "xywh_abs", "xyxy_rel", "xywh_rel"):
@@ -288,7 +375,7 @@ def check_places(records: Iterable[Mapping[Any, Any]]) -> None:
     first: dict[str, Any] = {}
     for record in records:
         for name, value in of_meaning(record, "place"):
-            if value is None or (_key(name) in ("time", "timestamp") and not _is_second(value)):
+            if value is None or ("time" in _key(name) and not _is_second(value)):
                 continue
             if value != first.setdefault(name, value):
                 found = f"found {first[name]!r:.40} and {value!r:.40}"

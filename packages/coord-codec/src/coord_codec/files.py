@@ -7,9 +7,8 @@ import os
 import secrets
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -129,17 +128,12 @@ def decode_json(text: str) -> Any:
         ValueError: if the text is not JSON
         RecursionError: if it is nested too deeply
     """
+    from pydantic_core import from_json  # a slow import, so only when needed
+
     try:
-        return _json_decoder()(text)
+        return from_json(text)
     except (ValueError, TypeError):  # too deeply nested or invalid: `json` raises the better error
         return json.loads(text)
-
-
-@cache
-def _json_decoder() -> Callable[[str], Any]:
-    from pydantic import TypeAdapter  # a slow import, so only when needed
-
-    return TypeAdapter(Any).validate_json
 
 
 def parse_json_line(line: str | bytes) -> dict[str, Any]:

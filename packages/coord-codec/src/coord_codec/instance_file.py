@@ -10,7 +10,8 @@ from pathlib import Path
 
 from coord_codec.arguments import expect
 from coord_codec.files import atomic_write, numbered_lines
-from coord_codec.records import Instance, Problem, parse_record, raise_for
+from coord_codec.problems import Problem, raise_for
+from coord_codec.records import Instance, parse_record
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from typing import IO, Any
 from coord_codec.files import ARCHIVE_MESSAGE, ARCHIVE_PREFIXES, InputError, decode_json
 
 _BLOCK = 1 << 20  # bytes read at a time
+Part = tuple[str, int, list[Any]]
+"""A key of the document, the position of an element of its list, and the elements from there on."""
 
 
 def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) -> Iterator[tuple[str, int, Any]]:
@@ -35,11 +37,18 @@ def stream_lists(path: str | os.PathLike[str], file: IO[bytes] | None = None) ->
         >>> list(stream_lists(path))
         [('info', -1, {'year': 2017}), ('images', 0, {'id': 1}), ('images', 1, {'id': 2})]
     """
+    for key, first, values in stream_parts(path, file):
+        for position, value in enumerate(values, first):
+            yield key, position, value
+
+
+def stream_parts(path: str | os.PathLike[str], file: IO[bytes] | None = None) -> Iterator[Part]:
+    """Yield what `stream_lists` yields in parts: the key, the position of the first element, and some elements."""
     return _streamed(path, file, _Parser.lists)
 
 
-def stream_list(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
-    r"""Yield `(position, element)` for the elements of a document that is a list.
+def stream_list(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[Any]]]:
+    r"""Yield the elements of a document that is a list in parts, each with the position of its first element.
 
     Raises:
         InputError: if the file cannot be read, or is not a JSON list
@@ -49,14 +58,14 @@ def stream_list(path: str | os.PathLike[str]) -> Iterator[tuple[int, Any]]:
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
         >>> _ = path.write_text('[{"id": 1}, {"id": 2}]')
         >>> list(stream_list(path))
-        [(0, {'id': 1}), (1, {'id': 2})]
+        [(0, [{'id': 1}, {'id': 2}])]
     """
-    return ((n, element) for _, n, element in _streamed(path, None, _Parser.elements) if n >= 0)
+    return ((first, values) for _, first, values in _streamed(path, None, _Parser.elements) if first >= 0)
 
 
 def _streamed(
-    path: str | os.PathLike[str], file: IO[bytes] | None, read: Callable[[_Parser], Iterator[tuple[str, int, Any]]]
-) -> Iterator[tuple[str, int, Any]]:
+    path: str | os.PathLike[str], file: IO[bytes] | None, read: Callable[[_Parser], Iterator[Part]]
+) -> Iterator[Part]:
     """Yield what a parser reads of a file, with its errors as those of the file."""
     try:
         with nullcontext(file) if file is not None else Path(path).open("rb") as content:
@@ -88,7 +97,7 @@ class _Parser:
         """Number of the line up to which the file was parsed."""
         return self.lines_before + self._text.count("\n", 0, self._place) + 1
 
-    def lists(self) -> Iterator[tuple[str, int, Any]]:
+    def lists(self) -> Iterator[Part]:
         self._expect("{")
         if self._next() == "}":
             self._place += 1
@@ -96,7 +105,7 @@ class _Parser:
             yield from self._members()
         self._end()
 
-    def elements(self) -> Iterator[tuple[str, int, Any]]:
+    def elements(self) -> Iterator[Part]:
         if self._next() != "[":
             raise ValueError("expected a list")
         yield from self._elements("")
@@ -106,7 +115,7 @@ class _Parser:
         if self._next():
             raise ValueError(f"text after the end, beginning with {self._text[self._place : self._place + 20]!r}")
 
-    def _members(self) -> Iterator[tuple[str, int, Any]]:
+    def _members(self) -> Iterator[Part]:
         while True:
             key = self._value()
             if not isinstance(key, str):
@@ -115,22 +124,22 @@ class _Parser:
             if self._next() == "[":
                 yield from self._elements(key)
             else:
-                yield key, -1, self._value()
+                yield key, -1, [self._value()]
             if self._expect(",", "}") == "}":
                 return
 
-    def _elements(self, key: str) -> Iterator[tuple[str, int, Any]]:
+    def _elements(self, key: str) -> Iterator[Part]:
         self._place += 1
         self._batch_tried = False
         if self._next() == "]":
             self._place += 1
-            yield key, -1, None
+            yield key, -1, [None]
             return
         position = 0
         while True:
-            for value in self._batch() or [self._value()]:
-                yield key, position, value
-                position += 1
+            values = self._batch() or [self._value()]
+            yield key, position, values
+            position += len(values)
             if self._expect(",", "]") == "]":
                 return
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from coord_codec import InputError
 from coord_codec.boxes import OnBadBox
-from coord_codec.commands.exit_codes import exit_codes
 from coord_codec.commands.plugins import import_plugins
+from coord_codec.commands.program import Commands, version_option
 from coord_data.reading.rules import ReadingRules, format_name
 
 NewPlace = Annotated[Path, typer.Option("--out", help="The path of the result, which must not exist yet.")]
@@ -98,16 +97,8 @@ _Seed = Annotated[int, typer.Option(help="Decides which images --count draws.")]
 _AsPart = Annotated[bool, typer.Option("--as-part", help="Write a part of a larger set, for `coord-data merge`.")]
 
 
-class _Commands(TyperGroup):
-    """The commands; a user's mistake is one line on stderr and an exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        with exit_codes():
-            return super().invoke(ctx)
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -117,19 +108,9 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"coord-data {version('coord-data')}")
-        raise typer.Exit
-
-
 @app.callback()
 def _common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, version_option("coord-data")] = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="A Python file that registers formats or geometries of your own."),

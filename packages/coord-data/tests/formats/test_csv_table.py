@@ -118,3 +118,19 @@ def test_number_with_a_comma_in_a_table_of_commas_is_refused(tmp_path):
     """It may be 1.024 or 1024."""
     _, problems, _ = boxes(tmp_path, HEAD + PIXELS + '0.jpg,"1,024",10,100,50,cat\n')
     assert len(problems) == 1 and "t.csv:3: expected a number, found '1,024'" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        ("x_min,y_min,x_max,y_max", "20,10,100,50"),
+        ("Left,Top,Width,Height", "20,10,80,40"),
+        ("cx,cy,w,h", "60,30,80,40"),
+        ("x_center,y_center,width,height", "0.3,0.3,0.4,0.4"),
+    ],
+)
+@pytest.mark.parametrize("image", ["filename", "image_id", "ImageID"])
+def test_columns_of_a_box_are_read_by_their_names(tmp_path, image, names, numbers):
+    read, problems, _ = boxes(tmp_path, f"{image},label,{names}\n1.jpg,cat,{numbers}\n")
+    assert not problems
+    assert read == {"1.jpg": [pytest.approx(TENTHS)]}

@@ -84,6 +84,31 @@ def write_vg(folder, fields):
     return folder / "objects.json"
 
 
+def write_openimages(folder, fields):
+    x1, y1, x2, y2 = UPRIGHT
+    text = io.StringIO()
+    row = {"ImageID": "a.png", "LabelName": "cat", "XMin": x1, "XMax": x2, "YMin": y1, "YMax": y2, **fields}
+    writer = csv.DictWriter(text, list(row))
+    writer.writeheader()
+    writer.writerow(row)
+    (folder / "a.csv").write_text(text.getvalue())
+    return folder / "a.csv"
+
+
+def write_labelme(folder, fields):
+    shape = {"label": "cat", "points": [BOX[:2], BOX[2:]], "shape_type": "rectangle", **fields}
+    (folder / "z.json").write_text(json.dumps({"imagePath": "a.png", "shapes": [shape]}))
+    return folder / "z.json"
+
+
+def write_via(folder, fields):
+    x1, y1, x2, y2 = BOX
+    shape = {"name": "rect", "x": x1, "y": y1, "width": x2 - x1, "height": y2 - y1, **fields}
+    region = {"shape_attributes": shape, "region_attributes": {"label": "cat"}}
+    (folder / "z.json").write_text(json.dumps({"z": {"filename": "a.png", "regions": [region]}}))
+    return folder / "z.json"
+
+
 WRITERS = {
     "coco": (write_coco, "auto"),
     "jsonl": (write_jsonl, "auto"),
@@ -93,6 +118,9 @@ WRITERS = {
     "qwen-pixels": (write_qwen_in_pixels, "qwen-pixels"),
     "swift": (write_swift, "auto"),
     "vg": (write_vg, "auto"),
+    "openimages": (write_openimages, "auto"),
+    "labelme": (write_labelme, "auto"),
+    "via": (write_via, "auto"),
 }
 
 
@@ -134,7 +162,7 @@ def test_angle_turns_the_box_or_is_a_problem(folders, kind, name, degrees):
     x1, y1, x2, y2 = BOX
     turned = around(rotated_corners((x1, y1, x2 - x1, y2 - y1), degrees))
     expected = np.array(turned) / [*SIZE, *SIZE]
-    if kind in ("coco", "csv", "voc", "qwen-pixels", "vg"):  # in pixels
+    if kind in ("coco", "csv", "voc", "qwen-pixels", "vg", "labelme", "via"):  # in pixels
         assert not found.problems
         assert boxes(found) == [pytest.approx(expected)]
     else:

@@ -131,15 +131,87 @@ def test_crowds_alone_are_named(folder, tmp_path):
     }
 
 
-@pytest.mark.parametrize("prefix", ["/data/upload/1/", "C:\\me\\set\\", "/home/me/set/images/"])
-def test_absolute_name_of_another_machine_is_that_image_here(folder, prefix):
-    write(folder, {"a.json": coco([f"{prefix}a.jpg", f"{prefix}d.jpg"], ROW)})
-    assert objects(folder / "a.json", folder) == {"a.jpg": [("cat", 10, 20, 40, 60)], "d.jpg": []}
+def voc(name):
+    corners = "<xmin>11</xmin><ymin>21</ymin><xmax>40</xmax><ymax>60</ymax>"
+    cat = f"<object><name>cat</name><bndbox>{corners}</bndbox></object>"
+    return f"<annotation><filename>{name}</filename>{cat}</annotation>"
+
+
+def turns(answer):
+    return [{"role": "user", "content": "<image>Find <ref-object>"}, {"role": "assistant", "content": answer}]
+
+
+NAMED = {
+    "coco": lambda name: ("a.json", coco([name], ROW)),
+    "csv": lambda name: ("a.csv", f"filename,class,xmin,ymin,xmax,ymax\n{name},cat,10,20,40,60\n"),
+    "voc": lambda name: ("a.xml", voc(name)),
+    "jsonl": lambda name: ("a.jsonl", {"image": name, "objects": [{"desc": "cat", "bbox": [0.1, 0.25, 0.4, 0.75]}]}),
+    "labelme": lambda name: (
+        "z.json",
+        {"imagePath": name, "shapes": [{"label": "cat", "points": [[10, 20], [40, 60]], "shape_type": "rectangle"}]},
+    ),
+    "via": lambda name: (
+        "z.json",
+        {
+            "z": {
+                "filename": name,
+                "regions": [
+                    {
+                        "shape_attributes": {"name": "rect", "x": 10, "y": 20, "width": 30, "height": 40},
+                        "region_attributes": {"label": "cat"},
+                    }
+                ],
+            }
+        },
+    ),
+    "qwen": lambda name: (
+        "a.jsonl",
+        {"images": [name], "messages": turns('[{"bbox_2d": [100, 250, 400, 750], "label": "cat"}]')},
+    ),
+    "swift": lambda name: (
+        "a.jsonl",
+        {"images": [name], "messages": turns("<bbox>"), "objects": {"ref": ["cat"], "bbox": [[10, 20, 40, 60]]}},
+    ),
+    "openimages": lambda name: ("a.csv", f"ImageID,LabelName,XMin,XMax,YMin,YMax\n{name},cat,0.1,0.4,0.25,0.75\n"),
+}
+"""The smallest source of each format that names its image."""
+ELSEWHERE = [
+    "/data/upload/1/",
+    "C:\\me\\set\\",
+    "/home/me/set/images/",
+    "https://host/set/",
+    "s3://bucket/",
+    "file:///me/",
+]
+
+
+@pytest.mark.parametrize("format", NAMED)
+@pytest.mark.parametrize(
+    "name", [f"{prefix}a.jpg" for prefix in ELSEWHERE] + ["%61.jpg", "https://host/a.jpg?key=1", "a.JPG"]
+)
+def test_name_of_another_machine_is_that_image_here(folder, format, name):
+    file, content = NAMED[format](name)
+    write(folder, {file: content if isinstance(content, str) or file == "a.json" else json.dumps(content)})
+    assert objects(folder / file, folder) == {"a.jpg": [("cat", 10, 20, 40, 60)]}
     (folder / "elsewhere").mkdir()
-    outside = coco([f"{prefix}a.jpg", f"{prefix}d.jpg"], ROW, {"image_id": 2, "bbox": [-5, 10, 20, 20]})
-    write(folder, {"b.json": outside})
+    with pytest.raises(InputError, match=r"the first problem: .*the file does not exist"):
+        load_annotated(folder / file, ReadingRules(images=folder / "elsewhere"))
+
+
+def test_box_of_an_image_that_is_elsewhere_is_not_the_first_problem(folder):
+    (folder / "elsewhere").mkdir()
+    write(folder, {"b.json": coco(["/me/a.jpg", "/me/d.jpg"], ROW, {"image_id": 2, "bbox": [-5, 10, 20, 20]})})
     with pytest.raises(InputError, match=r"the first problem: .*a\.jpg: image: the file does not exist"):
         load_annotated(folder / "b.json", ReadingRules(images=folder / "elsewhere"))
+
+
+@pytest.mark.parametrize("key", ["images", "annotations", "categories"])
+@pytest.mark.parametrize("value", ["x", {"1": {}}, 5])
+def test_list_of_coco_that_is_none_is_named(folder, key, value):
+    for document in (coco(["a.jpg"], ROW) | {key: value}, {key: value}):
+        write(folder, {"a.json": document})
+        with pytest.raises(InputError, match=f"{key}: expected a list"):
+            read_source(folder / "a.json")
 
 
 @pytest.mark.parametrize("named", ["", "obj.data"])
@@ -161,13 +233,29 @@ def test_obj_data_names_the_split(folder, named, val):
     assert objects(folder / "set" / named) == {"a.jpg": [("cat", 10, 20, 40, 60)]}
 
 
-HOLE = "0.1 0.25 0.19 0.375 0.2 0.3625 0.3 0.375 0.3 0.6125 0.19 0.6125 0.19 0.375 0.1 0.25 0.1 0.7375 0.39 0.7375"
+HOLE = (
+    "0.1 0.25 0.19 0.375 0.2 0.3625 0.3 0.375 0.3 0.6125 0.19 0.6125 0.19 0.375 0.1 0.25 0.1 0.7375 0.4 0.75 0.4 0.25"
+)
 
 
 def test_outline_that_repeats_a_vertex_is_no_pose(folder):
     write(folder, {"data.yaml": "train: images\nnames: [dog]\n", "labels/a.txt": f"0 {HOLE}\n", "images/x": ""})
     (folder / "a.jpg").rename(folder / "images/a.jpg")
-    assert objects(folder / "data.yaml") == {"a.jpg": [("dog", 10, 20, 39, 59)]}
+    assert objects(folder / "data.yaml") == {"a.jpg": [("dog", 10, 20, 40, 60)]}
+    found = read_source(folder / "data.yaml", geometry="polygon").annotations
+    (shape,) = [item.geometry for instance in found.instances for item in instance.objects]
+    assert len(shape.coordinates) == 8  # of the ring around the hole
+    assert any("hole" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("sixth", "is_read"), [(("0.9", "0.2"), True), (("4", "17"), True), (("1.57", "0.7"), False)])
+def test_sixth_number_that_can_be_an_angle_is_a_problem(folder, sixth, is_read):
+    rows = "".join(f"0 0.25 0.5 0.3 0.5 {value}\n" for value in sixth)
+    write(folder, {"data.yaml": "train: images\nnames: [dog]\n", "labels/a.txt": rows, "images/x": ""})
+    (folder / "a.jpg").rename(folder / "images/a.jpg")
+    found = read_source(folder / "data.yaml", on_bad_box="drop_box").annotations
+    assert [len(instance.objects) for instance in found.instances] == [2 * is_read]
+    assert len(found.problems) == 2 * (not is_read)
 
 
 FOLDERS = {
@@ -176,6 +264,7 @@ FOLDERS = {
     "ICDAR": "10,20,40,20,40,60,10,60,word\n",
     "WIDER FACE": "0--Parade/a.jpg\n1\n449 330 122 149 0 0 0 0 0 0\n",
     "MOT": "1,2,10,20,30,40,1,-1,-1,-1\n",
+    "VisDrone": "10,20,30,40,1,4,0,0\n",
     "Cartucho": "cat 10 20 40 60\n",
 }
 
@@ -199,6 +288,12 @@ def test_object_that_labelme_marks_as_deleted_is_left_out(folder):
     found = read_source(folder, folder).annotations
     assert [item.desc for instance in found.instances for item in instance.objects] == ["cat"]
     assert sum(count for note, count in found.notes.items() if "deleted" in note) == 1
+    write(
+        folder,
+        {"Annotations/a.xml": f"<annotation><filename>a.jpg</filename>{rows.replace('>0<', '>1<')}</annotation>"},
+    )
+    empty = [finding for finding in examine(folder / "Annotations") if finding.code == "no_boxes"]
+    assert "2 objects that their file marks as deleted" in empty[0].evidence
 
 
 def test_yolo_obb_is_named_with_its_geometry(folder):

@@ -18,6 +18,25 @@ FOREIGN = {
     "Supervisely": ("ann/a.json", {"description": "", "tags": [], "size": {}, "objects": []}, "COCO, Pascal VOC"),
     "Datumaro": ("default.json", {"info": {}, "categories": {"label": {}}, "items": []}, "COCO, Pascal VOC"),
     "Hugging Face": ("metadata.jsonl", {"file_name": "a.png", "objects": {"bbox": [], "categories": []}}, '{"desc"'),
+    "VoTT": ("a.json", {"asset": {"name": "a.png"}, "regions": [], "version": "2"}, "COCO, Pascal VOC"),
+    "VGG Image Annotator 3": (
+        "a.json",
+        {"project": {}, "config": {}, "attribute": {}, "file": {}, "metadata": {}},
+        "VIA 2",
+    ),
+    "FiftyOne": ("samples.json", {"samples": [{"filepath": "a.png"}]}, "COCODetectionDataset"),
+    "MMDetection": ("a.json", {"metainfo": {"classes": ["cat"]}, "data_list": []}, "COCO"),
+    "Detectron2": ("a.json", [{"file_name": "a.png", "image_id": 1, "annotations": []}], "COCO"),
+    "BDD100K": ("a.json", [{"name": "a.png", "labels": [{"category": "cat"}]}], "COCO"),
+    "Scale": ("a.json", {"frames": [], "config": {}}, "COCO"),
+    "SageMaker": ("a.jsonl", {"source-ref": "s3://b/a.png", "b-metadata": {}}, "COCO"),
+    "CrowdHuman": ("a.jsonl", {"ID": "a", "gtboxes": []}, "COCO"),
+    "VLM-R1": ("a.json", [{"image": "a.png", "problem": "cat", "solution": [1, 2, 3, 4]}], "COCO"),
+    "Rex-Omni": ("a.jsonl", {"image_name": "a.png", "annotation": {"boxes": []}}, "COCO"),
+    "PaliGemma": ("a.jsonl", {"image": "a.png", "prefix": "detect cat", "suffix": "<loc0000> cat"}, "COCO"),
+    "Vertex AI": ("a.csv", "TRAIN,gs://b/a.png,cat,0.1,0.2,,,0.4,0.7,,\n", "COCO"),
+    "a table of VGG": ("a.csv", "filename,file_size,region_shape_attributes,region_attributes\n", "JSON"),
+    "CVAT for video": ("a.xml", '<annotations><track id="0" label="cat"/></annotations>', "export the task as COCO"),
     "CVAT for images": ("annotations.xml", CVAT, "export the task as COCO"),
 }
 
@@ -34,6 +53,14 @@ def test_file_of_another_tool_is_named_with_what_to_export(tmp_path, prepared, n
     code, said = prepared("set" if as_folder else path.relative_to(tmp_path), "--out", "out")
     assert code == 2 and f"{name.partition(chr(39))[0]}" in said
     assert "which is not read" in said and advice in said
+
+
+@pytest.mark.parametrize("key", ["quad_2d", "bbox", "polygon"])
+def test_keys_of_answers_that_are_not_read_are_named(tmp_path, prepared, key):
+    turns = [{"role": "assistant", "content": json.dumps([{key: [1, 2, 3, 4], "label": "cat"}])}]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"images": ["a.png"], "messages": turns}) + "\n")
+    code, said = prepared("a.jsonl", "--out", "out")
+    assert code == 2 and f"but with {key}" in said
 
 
 def test_json_that_is_nobodys_is_told_by_its_keys(tmp_path, prepared):

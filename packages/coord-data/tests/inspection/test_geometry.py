@@ -250,7 +250,7 @@ def test_corners_that_count_from_1_are_told_where_boxes_touch_the_border(clean, 
     raw = replace(clean, coco=True).raw()
     numbers_N4 = np.rint(raw.numbers_N4) + 2 + first
     numbers_N4[:14, 0], numbers_N4[14:20, 0] = first, first + 1
-    found = one_off(replace(raw, numbers_N4=numbers_N4))
+    found = one_off(raw.with_numbers(numbers_N4))
     assert [(f.code, f.severity) for f in found] == [(code, "note") for code in wanted]
 
 

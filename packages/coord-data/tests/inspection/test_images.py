@@ -42,7 +42,7 @@ def test_copies_are_the_same_and_another_form_is_alike(files):
 def raw(count):
     nothing = np.zeros((0, 4))
     names = tuple(f"{k}.png" for k in range(count))
-    return RawBoxes(names, np.full((count, 2), np.nan), np.zeros(0, int), nothing, (), "xyxy", "unit")
+    return RawBoxes.of(names, np.full((count, 2), np.nan), np.zeros(0, int), nothing, (), "xyxy", "unit")
 
 
 def test_images_that_look_alike_are_no_leak_and_no_duplicate(files):

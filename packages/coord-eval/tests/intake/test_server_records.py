@@ -22,6 +22,25 @@ RECORDS = {
     "ms-swift": {"response": ANSWER, "labels": None, "logprobs": None, "images": [{"bytes": None, "path": "a.jpg"}]},
     "ms-swift, names": {"response": ANSWER, "images": ["a.jpg"]},
     "llama-factory": {"image": "a.jpg", "prompt": "Find cats.", "predict": ANSWER, "label": "[]"},
+    "responses": {
+        "image": "a.jpg",
+        "output": [{"type": "reasoning"}, {"type": "message", "content": [{"type": "output_text", "text": ANSWER}]}],
+    },
+    "parts": {"image": "a.jpg", "choices": [{"message": {"content": [{"type": "text", "text": ANSWER}]}}]},
+    "vLLM": {"image": "a.jpg", "outputs": [{"index": 0, "text": ANSWER, "finish_reason": "stop"}]},
+    "SGLang": {"image": "a.jpg", "text": ANSWER, "meta_info": {"finish_reason": {"type": "stop"}}},
+    "SGLang, one of a list": {"image": "a.jpg", "text": [ANSWER]},
+    "TGI": {"image": "a.jpg", "generated_text": ANSWER, "details": {"finish_reason": "eos_token"}},
+    "Ollama": {"image": "a.jpg", "message": {"role": "assistant", "content": ANSWER}, "done_reason": "stop"},
+    "Ollama, completion": {"image": "a.jpg", "response": ANSWER, "done": True},
+    "candidates": {
+        "image": "a.jpg",
+        "candidates": [{"content": {"parts": [{"text": ANSWER}]}, "finishReason": "STOP"}],
+    },
+    "turns": {
+        "image": "a.jpg",
+        "generated_text": [{"role": "user", "content": "Find."}, {"role": "assistant", "content": ANSWER}],
+    },
 }
 
 
@@ -36,16 +55,47 @@ def test_finish_reason_of_a_choice_is_that_of_the_answer():
     assert prediction.finish_reason == "length"
 
 
-def test_record_without_an_answer_is_refused_with_its_keys():
-    with pytest.raises(InputError, match=r"text: missing; found the keys image, reply: write the answer as text"):
-        load_predictions([{"image": "a.jpg", "reply": ANSWER}])
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"image": "a.jpg", "reply": ANSWER}, r"text: missing; found the keys image, reply: write the answer as text"),
+        ({"image": "a.jpg", "messages": [{"role": "assistant", "content": ANSWER}]}, "found the keys image, messages"),
+        ({"image": "a.jpg", "choices": CHOICES * 2}, "choices: expected one answer, found 2"),
+        ({"images": ["a.jpg", "b.jpg"], "response": ANSWER}, "images: expected one image, found 2"),
+    ],
+)
+def test_record_without_an_answer_or_with_several_is_refused_with_its_keys(record, message):
+    with pytest.raises(InputError, match=message):
+        load_predictions([record])
 
 
-def test_answers_that_are_all_empty_are_said():
-    record = {"image": "a.jpg", "text": "", "reasoning_content": ANSWER, "finish_reason": "stop"}
-    assert any("empty texts" in note for note in score(TRUTH, [record], scale=1000).notes)
-    one_more = {"image": "a.jpg", "text": "[]", "finish_reason": "stop"}
-    assert not any("empty texts" in note for note in score(TRUTH, [one_more], scale=1000).notes)
+@pytest.mark.parametrize(
+    "response", [None, {"status_code": 400, "body": {"error": {"message": "too long"}}}], ids=["none", "refused"]
+)
+def test_request_that_failed_is_no_answer(response):
+    (prediction,) = load_predictions([{"custom_id": "a.jpg", "response": response, "error": {"code": "x"}}])
+    assert (prediction.text, prediction.finish_reason) == ("", "error")
+
+
+THOUGHT = {"content": None, "reasoning_content": ANSWER}
+
+
+@pytest.mark.parametrize(
+    ("record", "key"),
+    [
+        ({"text": "", "reasoning_content": ANSWER, "finish_reason": "stop"}, "reasoning_content"),
+        ({"choices": [{"message": THOUGHT, "finish_reason": "length"}]}, "reasoning_content"),
+        ({"choices": [{"message": {"content": None, "tool_calls": [{"id": 1}]}}]}, "tool_calls"),
+        ({"message": {"content": "", "thinking": ANSWER}}, "thinking"),
+        ({"text": "\n"}, "wrote nothing"),
+    ],
+)
+def test_empty_answers_are_told_with_the_fields_that_the_model_filled(record, key):
+    record = {"image": "a.jpg", **record}
+    assert any("empty text" in note and key in note for note in score(TRUTH, [record], scale=1000).notes)
+    both = {**TRUTH, "images": [*TRUTH["images"], {"id": 2, "file_name": "b.jpg", "width": 640, "height": 480}]}
+    notes = score(both, [record, {"image": "b.jpg", "text": "[]"}], scale=1000).notes
+    assert any("empty text" in note for note in notes) == (key != "wrote nothing")
 
 
 def test_objects_of_other_images_are_counted():

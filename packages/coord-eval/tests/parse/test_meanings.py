@@ -85,6 +85,92 @@ def test_unit_that_a_record_states_is_that_in_which_it_is_read(form):
             assert ([drop.reason for drop in answer.dropped], len(answer)) == (reasons, 0), (form, value)
 
 
+PRESENT = ("exists", "is_present", "is_valid", "present", "valid")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_object_that_a_record_marks_as_deleted_is_a_counted_drop(form):
+    for name in (*names_of("deleted"), "isDeleted"):
+        where_false = name in PRESENT
+        for value, kept in (("1", where_false), ("true", where_false), ("0", not where_false), ("no", not where_false)):
+            answer = parse_answer(written(form, name, f'"{value}"' if form == "json" else value), scale=1000)
+            count = int(kept)
+            assert (len(answer), [drop.reason for drop in answer.dropped]) == (count, ["deleted"] * (1 - count)), form
+
+
+SPELLED = {
+    "turned": [
+        "rotationAngle",
+        "bbox-angle",
+        "Rotation Angle",
+        "angle_in_degrees",
+        "tilt_angle",
+        "headingAngle",
+        "skew",
+    ],
+    "place": [
+        "imageIndex",
+        "image-number",
+        "Frame No",
+        "photo",
+        "file_name",
+        "sourceImage",
+        "timestamp_ms",
+        "videoTime",
+    ],
+    "unit": ["bboxUnits", "coordinate_unit", "coords-type", "Coordinate Format", "bbox_type", "is_normalised"],
+}
+
+
+@pytest.mark.parametrize(("meaning", "name"), [(key, name) for key, names in SPELLED.items() for name in names])
+def test_field_means_the_same_in_every_spelling(meaning, name):
+    value = {"turned": 30, "place": 2, "unit": "pixels"}[meaning]
+    one = {"bbox_2d": [*BOX], "label": "ship", name: value}
+    answer = parse_answer(json.dumps([one]), scale=1000, aspect=math.nan)
+    if meaning == "place":
+        assert [item.place for item in answer] == ["2"]
+    else:
+        assert [drop.reason for drop in answer.dropped] == ["other_unit" if meaning == "unit" else "turned"]
+
+
+OBJECT = '{"label": "ship", "bbox": [400, 450, 600, 550]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f'{{"unit": "pixels", "objects": [{OBJECT}]}}', "other_unit"),
+        (f'{{"objects": [{OBJECT}], "bbox_format": "xywh"}}', "other_unit"),
+        ('{"label": "ship", "box": {"bbox": [400, 450, 600, 550], "unit": "pixels"}}', "other_unit"),
+        ('{"label": "ship", "bbox_pixels": [400, 450, 600, 550]}', "other_unit"),
+        ('{"label": "ship", "bbox": ["400px", "450px", "600px", "550px"]}', "other_unit"),
+        ("ship: [400px, 450px, 600px, 550px]", "other_unit"),
+        ('{"label": "ship", "rotation": {"angle": 30}, "bbox": [400, 450, 600, 550]}', "turned"),
+        ('{"label": "ship", "meta": {"rotation": 30}, "bbox": [400, 450, 600, 550]}', "turned"),
+    ],
+)
+def test_field_around_or_below_an_object_counts_as_one_beside_it(text, reason):
+    answer = parse_answer(text, scale=1000, aspect=math.nan)
+    assert ([drop.reason for drop in answer.dropped], len(answer)) == ([reason], 0)
+    if reason == "other_unit" and "format" not in text:
+        assert len(parse_answer(text, scale="pixels", image_size=(1000, 1000))) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"image_1": [{OBJECT}], "image_2": [{OBJECT}]}}',
+        f'{{"frame_1": {OBJECT[:-1]}, "colour": "red"}}, "frame_2": {OBJECT}}}',
+        f'{{"images": [{{"image": 1, "objects": [{OBJECT}]}}, {{"image": 2, "objects": [{OBJECT}]}}]}}',
+        "Image 1:\n- ship: [400, 450, 600, 550]\nImage 2:\n- ship: [400, 450, 600, 550]",
+    ],
+)
+def test_section_of_an_image_places_its_objects(text):
+    answer = parse_answer(text, scale=1000)
+    assert len({item.place for item in answer}) == len(answer) == 2
+    assert [drop.reason for drop in without_other_images(answer).dropped] == ["other_image"] * 2
+
+
 QUAD = [100, 200, 300, 250, 280, 400, 80, 350]
 
 
@@ -129,6 +215,9 @@ def test_numbers_mean_the_same_in_every_format(form):
         for scale in (None, 1000) if "%" in numbers[0] else (None, 1):
             (item,) = parse_answer(NUMBERS[form].format(*numbers), scale=scale)
             assert (item.desc, item.box) == ("a", pytest.approx((0.1, 0.2, 0.5, 0.6))), (numbers, scale)
+    for minus in ("-", "\u2212"):
+        (item,) = parse_answer(NUMBERS[form].format(f"{minus}2", "+200", "+500", "600"), scale=1000)
+        assert (item.box, item.repairs) == ((0, 0.2, 0.5, 0.6), ("clipped",)), minus
     (item,) = parse_answer(NUMBERS[form].format("100.5", "200", "500", "600.25"), scale=1000)
     assert item.box == pytest.approx((0.1005, 0.2, 0.5, 0.60025))
 
@@ -150,6 +239,21 @@ NOTHING = [
         "Sorry, no matches.",
         "\u6ca1\u6709\u72d7\u3002",
     ),
+    *("Es gibt keinen Hund.", "Kein Hund gefunden.", "Il n'y a pas de chien.", "Aucun chien n'est visible."),
+    *(
+        "No hay ning\u00fan perro.",
+        "N\u00e3o h\u00e1 cachorro.",
+        "Non c'\u00e8 nessun cane.",
+        "\u0421\u043e\u0431\u0430\u043a\u0438 \u043d\u0435\u0442.",
+    ),
+    *(
+        "\u72ac\u306f\u898b\u3064\u304b\u308a\u307e\u305b\u3093\u3067\u3057\u305f\u3002",
+        "\uac1c\uac00 \uc5c6\uc2b5\ub2c8\ub2e4.",
+    ),
+    *("I'm sorry, but there is no dog.", "Neither a dog nor a cat is visible.", "Geen hond.", '""', "Not applicable"),
+    *("<answer>[]</answer>", "<answer>none</answer>", '{"count": 0, "dogs": []}', '{"found": false}', '{"dog": false}'),
+    *('{"response": "No dog found."}', '[{"label": "dog", "bbox_2d": "not visible"}]', '[{"label": "no object"}]'),
+    *('{"label": "dog", "present": false, "bbox": null}', "<|box_start|>none<|box_end|>", "{'dog': None}"),
     *('{"bbox_2d": null, "label": "dog"}', '[{"bbox_2d": [], "label": "dog"}]', '{"bbox_2d": "none", "label": "dog"}'),
     *('{"bbox_2d": [null, null, null, null], "label": "dog"}', "<ref>dog</ref><box>none</box>", "<box>none</box>"),
     *('{"frames": [{"frame": 1, "objects": []}, {"frame": 2, "objects": []}]}', "<think>hm</think>None"),
@@ -167,10 +271,31 @@ def test_answer_without_an_object_is_one_thing_however_it_is_said(text):
 
 @pytest.mark.parametrize(
     "text",
-    ["I cannot see the image.", "I am sorry, I cannot give coordinates.", "A dog.", "There is no cat, but a dog."],
+    [
+        *("I cannot see the image.", "I am sorry, I cannot give coordinates.", "A dog.", "There is no cat, but a dog."),
+        *(
+            "Ich kann kein Bild sehen.",
+            "No se puede ver la imagen.",
+            "Il y a un chien pas loin.",
+            "No image was given.",
+        ),
+    ],
 )
 def test_answer_that_says_something_else_is_not_empty(text):
     assert [drop.reason for drop in parse_answer(text).dropped] == ["unrecognised"]
+
+
+@pytest.mark.parametrize("words", ["Boxes are [ymin, xmin, ymax, xmax].", "All as [y1, x1, y2, x2]:"])
+@pytest.mark.parametrize("line", ['[{"bbox_2d": [200, 100, 400, 300], "label": "cat"}]', "cat: [200, 100, 400, 300]"])
+def test_order_that_words_state_before_the_boxes_is_theirs(words, line):
+    (item,) = parse_answer(f"{words}\n{line}", scale=1000)
+    assert (item.desc, item.box, item.order) == ("cat", (0.1, 0.2, 0.3, 0.4), "yxyx")
+
+
+@pytest.mark.parametrize("words", ["cat and dog", "cat, dog", "cat & dog"])
+def test_as_many_names_as_boxes_on_a_line_are_refused(words):
+    answer = parse_answer(f"{words}: [100, 200, 300, 400], [500, 600, 700, 800]")
+    assert (len(answer), [drop.reason for drop in answer.dropped]) == (0, ["unread_label"] * 2)
 
 
 def test_object_that_is_absent_beside_others_is_no_drop():

@@ -1,13 +1,10 @@
-"""The table of formats: every row reads its published answers, also beside other rows, and the README shows it."""
+"""The table of formats: every row reads its published answers, also beside other rows."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from coord_eval import FORMATS, TextFormat, parse_answer, register_format
-
-README = Path(__file__).parents[2] / "README.md"
 
 
 def read_as_published(published):

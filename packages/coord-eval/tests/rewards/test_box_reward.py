@@ -288,7 +288,7 @@ def test_no_answer_affects_another():
 @pytest.mark.parametrize(
     ("answers", "truths", "kind", "message"),
     [
-        (["a", "b"], [[CAT]], "f1", "expected one truth for each answer, found 2 answers, 1 truths"),
+        (["a", "b"], [[CAT]], "f1", "expected one truth for each answer, found 2 answers, 1 truth"),
         (["a"], [[CAT]], "f2", "expected one of f1, recall, iou, ap, format, duplicates, count, found 'f2'"),
         (["a"], [[CAT]], {"f1": 0}, "reward f1: expected a weight above 0"),
         (["a"], [[CAT]], {}, "found none"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image, ImageDraw, ImageOps, ImageShow
 
-from coord_codec import InputError
+from coord_codec import InputError, to_pixels
 from coord_codec.files import atomic_write
 from coord_codec.images import data_url
 from coord_codec.pages import PALETTE, label_slots
@@ -285,16 +285,13 @@ def read_objects(
     scored, dropped, fused = finish.objects(record, labels, **options)
     width, height = record["width"], record["height"]
     geometry = options.get("geometry", "box")
+    boxes = to_pixels(np.array([o.box for o in scored]).reshape(-1, 4), (width, height) * 2, 1).tolist()
+    outlines = [to_pixels(np.array(o.points).reshape(-1, 2), (width, height), 1).tolist() for o in scored]
     objects = [
         FoundObject(
-            o.desc,
-            (o.box[0] * width, o.box[1] * height, o.box[2] * width, o.box[3] * height),
-            o.score,
-            geometry if o.points else "box",
-            tuple((x * width, y * height) for x, y in o.points),
-            o.coordinates,
+            o.desc, tuple(box), o.score, geometry if points else "box", tuple(map(tuple, points)), o.coordinates
         )
-        for o in scored
+        for o, box, points in zip(scored, boxes, outlines, strict=True)
     ]
     return ImageDetections(
         tuple(objects),

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from coord_codec.commands.exit_codes import exit_codes, stop
+from coord_codec.commands.exit_codes import stop
+from coord_codec.commands.program import Commands, version_option
 from coord_trainer.console import is_first
 from coord_trainer.environment import set_environment
 
@@ -41,7 +41,7 @@ def main() -> None:
     app(prog_name=None if installed else "uv run apps/trainer")
 
 
-class _Commands(TyperGroup):
+class _Commands(Commands):
     """The commands; settings without a command are passed to the first run."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -53,9 +53,8 @@ class _Commands(TyperGroup):
             args = ["first-run", *args]
         return super().parse_args(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:
-        with exit_codes(quiet=not is_first()):
-            return super().invoke(ctx)
+    def is_quiet(self) -> bool:
+        return not is_first()
 
 
 app = typer.Typer(
@@ -67,18 +66,6 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"coord-trainer {version('coord-trainer')}")
-        raise typer.Exit
-
-
 @app.callback()
-def _common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def _common(version: Annotated[bool, version_option("coord-trainer")] = False) -> None:
     """Options before a command."""

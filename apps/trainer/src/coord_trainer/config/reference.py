@@ -46,7 +46,7 @@ def config_keys(prefix: str = "") -> list[ConfigKey]:
     """
     keys = [*_keys(RunConfig, ""), *_training_keys()]
     chosen = [key for key in keys if key.name.startswith(prefix)]
-    if prefix in ("", "training"):  # the 300 training arguments are listed only if one is asked for
+    if prefix in ("", "training"):  # the training arguments are listed only if one is asked for
         chosen = [key for key in chosen if not key.name.startswith("training.")]
     if not chosen and prefix:
         word, named = prefix.lower(), did_you_mean(prefix, argument_table())
@@ -92,11 +92,8 @@ def _keys(model: type[BaseModel], prefix: str) -> Iterator[ConfigKey]:
 
 def _training_keys() -> Iterator[ConfigKey]:
     for row in argument_table().values():
-        if row.kind == "forwarded":
-            without = f"; has no effect without training.{row.needs.replace('=', ': ')}" if row.needs else ""
-            yield ConfigKey(
-                f"training.{row.name}", row.expected, "as in ms-swift", f"ms-swift's `--{row.name}`{without}"
-            )
+        without = f"; has no effect without training.{row.needs.replace('=', ': ')}" if row.needs else ""
+        yield ConfigKey(f"training.{row.name}", row.expected, "as in ms-swift", f"ms-swift's `--{row.name}`{without}")
 
 
 def _attributes(model: type[BaseModel]) -> dict[str, str]:

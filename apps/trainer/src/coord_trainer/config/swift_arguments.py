@@ -1,13 +1,9 @@
-"""Checks the `training:` section against the table of ms-swift's SFT arguments, `swift_arguments.tsv`.
+"""Checks the `training:` section against the arguments of ms-swift's SFT that are forwarded, `swift_arguments.tsv`.
 
-Each argument has one of three classes. *forwarded*: it is passed to ms-swift and takes effect. *owned*: another key
-of the configuration sets it, and `reason` names that key. *refused*: ms-swift would accept it, but it would have no
-effect or break a guarantee of the trainer, and `reason` says which.
-
-The other columns describe forwarded arguments: `type` as in ms-swift (`?` if null is allowed), `values` (`a, b` for
-choices, `1..` and `0..1` for ranges that include their ends, `>0` and `..<1` for ranges that do not, `or` for an
-exception) and `needs`, the setting without which the argument has no effect. Tests compare names, types and choices
-with the installed ms-swift.
+A row holds the `names` of arguments that are alike: their `type` as in ms-swift (`?` if null is allowed), `values`
+(`a, b` for choices, `1..` and `0..1` for ranges that include their ends, `>0` and `..<1` for ranges that do not, `or`
+for an exception), `needs`, the setting without which they have no effect, and what they require to `act` besides a
+CPU. All others are in `refused_arguments.py`. Tests compare names, types and choices with the installed ms-swift.
 """
 
 from __future__ import annotations
@@ -22,9 +18,10 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from coord_codec.files import read_json
+from coord_trainer.config.refused_arguments import refusal
 from coord_trainer.config.rules import Rule
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
@@ -72,24 +69,21 @@ _SIZE = re.compile(r"\d+(\.\d+)?([KMGT]i?B)")
 
 @dataclass(frozen=True)
 class SwiftArgument:
-    """One row of the table.
+    """An argument that is passed to ms-swift and takes effect.
 
     Attributes:
         name: in ms-swift.
-        kind: class of the argument.
         type: names of Python types, `|` between alternatives, `?` at the end if null is allowed.
-        values: choices or range of a forwarded argument; empty if every value of the type is allowed.
-        needs: `name` or `name=value`, without which a forwarded argument has no effect.
-        reason: the key to use instead (owned), why it is refused, or what a forwarded argument requires besides a CPU
-            to take effect; forwarded arguments without a reason have a test that shows their effect.
+        values: choices or range; empty if every value of the type is allowed.
+        needs: `name` or `name=value`, without which it has no effect.
+        acts: where it takes effect, if a CPU is not enough; arguments without this have a test that shows their effect.
     """
 
     name: str
-    kind: Literal["forwarded", "owned", "refused"]
     type: str
     values: str
     needs: str
-    reason: str
+    acts: str
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -142,10 +136,10 @@ class SwiftArgument:
 
 @cache
 def argument_table() -> Mapping[str, SwiftArgument]:
-    """Return every argument of ms-swift's SFT by name."""
+    """Return every forwarded argument of ms-swift's SFT by name."""
     text = (files(__package__) / "swift_arguments.tsv").read_text(encoding="utf-8")
     rows = csv.reader(text.splitlines()[1:], delimiter="\t", quoting=csv.QUOTE_NONE)
-    return {row[0]: SwiftArgument(*row) for row in rows}
+    return {name: SwiftArgument(name, *rest) for names, *rest in rows for name in names.split()}
 
 
 def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[str, Any]:
@@ -162,10 +156,10 @@ def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[s
     values: dict[str, Any] = {}
     problems: list[str] = []
     for name, value in given.items():
-        if value is None and name in argument_table():
+        if value is None and (name in argument_table() or refusal(name)):
             continue
         try:
-            values[name] = _accepted(name).read(value)
+            values[name] = _forwarded(name).read(value)
         except ValueError as error:
             problems.append(str(error))
     problems = problems or _contradictions(values, _DEFAULTS | ({"tuner_type": "lora"} if offsets else {}))
@@ -223,16 +217,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _accepted(name: str) -> SwiftArgument:
+def _forwarded(name: str) -> SwiftArgument:
     row = argument_table().get(name)
-    if row is None:
-        hint = did_you_mean(name, argument_table())
-        raise ValueError(f"training.{name} is not an argument of ms-swift's SFT{hint}")
-    if row.kind == "owned":
-        raise ValueError(f"training.{name} is set by {row.reason}; set it there")
-    if row.kind == "refused":
-        raise ValueError(f"training.{name} is not supported: {row.reason}")
-    return row
+    if row is not None:
+        return row
+    if reason := refusal(name):
+        raise ValueError(f"training.{name} {reason}")
+    hint = did_you_mean(name, argument_table())
+    raise ValueError(f"training.{name} is not an argument of ms-swift's SFT{hint}")
 
 
 def _contradictions(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[str]:

@@ -60,7 +60,8 @@ def load_training(config: RunConfig) -> Mixture:
         InputError: the input is invalid; the message names the source.
     """
     scored = config.evaluation.images == "train"
-    return Mixture.of([_load(*source, scored) for source in _sources(rules_of(config))], config.run.seed)
+    sources = _sources(rules_of(config))
+    return Mixture.of([_load(*source, scored) for source in sources], config.run.seed)
 
 
 def _load(name: str, section: DataSection, source: SourceConfig | None, scored: bool) -> MixtureSource:
@@ -165,17 +166,16 @@ def load_data(config: RunConfig, folder: Path) -> RunData:
     Raises:
         InputError: the input is invalid, or the held-out set is also trained on.
     """
-    if config.data.given:
-        train = load_training(config)
-        heldout = _load_heldout(config) if config.evaluation.images == "heldout" else None
-        if heldout is not None and heldout.digest in [images.digest for images in train.image_sets]:
-            raise InputError(
-                "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
-                "evaluation.images: train to measure memorising"
-            )
-    else:
+    if not config.data.given:
         train = Mixture.of_one(draw_set(config, "train", folder), config.data)
-        heldout = draw_set(config, "heldout", folder)
+        return RunData(train, draw_set(config, "heldout", folder), config.evaluation.images)
+    train = load_training(config)
+    heldout = _load_heldout(config) if config.evaluation.images == "heldout" else None
+    if heldout is not None and heldout.digest in [images.digest for images in train.image_sets]:
+        raise InputError(
+            "data.annotations and data.heldout_annotations hold the same data: name another held-out set, or set "
+            "evaluation.images: train to measure memorising"
+        )
     return RunData(train, heldout, config.evaluation.images)
 
 

@@ -19,6 +19,7 @@ class Family:
         model_type: of the checkpoint's config.json
         swift_model: name of ms-swift's model entry, whose loader is used
         swift_template: name of ms-swift's template, from which ours is derived
+        sizes: published sizes, for the guide
         shared_template: name of another family's template of ours that is used; None for one of its own
         vision_start: text before the placeholder in a prompt
         image_token: the token of the model's input that the processor repeats for each merged patch; it may put text of
@@ -51,6 +52,7 @@ class Family:
     model_type: str
     swift_model: str
     swift_template: str
+    sizes: str = ""
     shared_template: str | None = None
     vision_start: str = "<|vision_start|>"
     image_token: str = "<|image_pad|>"

@@ -1,4 +1,4 @@
-"""The row of Gemma 3 with vision (4B, 12B and 27B).
+"""The row of Gemma 3 with vision.
 
 Where it differs from Qwen's families: the token of a prompt that stands for an image is not the one that is repeated; a
 text begins with a token that the chat template and the tokenizer both write; an answer ends with `<end_of_turn>`, which
@@ -15,6 +15,7 @@ ROWS = (
         "gemma3",
         swift_model="gemma3_vision",
         swift_template="gemma3_vision",
+        sizes="4B, 12B, 27B",
         vision_start="",
         placeholder_token="<start_of_image>",
         image_token="<image_soft_token>",

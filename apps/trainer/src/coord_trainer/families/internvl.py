@@ -10,6 +10,7 @@ ROWS = (
         "internvl",
         swift_model="internvl",
         swift_template="internvl_hf",
+        sizes="1B, 2B, 8B, 14B, 38B, 78B, in transformers' form (`-hf`)",
         vision_start="",
         image_token="<IMG_CONTEXT>",
         vision_end="\n",

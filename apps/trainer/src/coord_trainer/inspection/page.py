@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coord_codec.counts import counted
-from coord_codec.pages import Drawn, gallery, number, safe
-from coord_data.inspection.page import SORTS, Page, card, histogram, slots_of
-from coord_trainer.inspection.shown import ModelView, ShownImage, Token
+from coord_codec.pages import Drawn, Gallery, number, safe
+from coord_codec.pages.boxes import Fate
+from coord_data.inspection.page import Page, add_image, histogram, images_html
+from coord_trainer.inspection.shown import ModelView, Named, ShownImage, Token
 
 _ROLES = {
     "prompt": ("#e8ebef", "prompt, no loss"),
@@ -59,8 +60,8 @@ def _images(shown: Sequence[ShownImage], tokens: bool) -> str:
         "the tooltip of each token states its loss terms and weight"
     )
     legend += f'<p class="tokens">{key}; {explanation}</p>' if tokens else ""
-    cards = []
-    names = list(dict.fromkeys(desc for item in shown for desc, _ in (*item.truth, *item.decoded)))
+    named = (desc for item in shown for desc, _ in (*item.truth, *item.decoded))
+    images = Gallery(dict.fromkeys(named), len(shown))
     for item in shown:
         deviation = "an object is missing" if item.off_by is None else f"at most {item.off_by:.2f} px apart"
         origin = "augmented as in the first epoch," if item.augmented else "file"
@@ -69,13 +70,14 @@ def _images(shown: Sequence[ShownImage], tokens: bool) -> str:
         answer = _tokens(item.tokens, largest) if item.tokens else f"<pre>{safe(item.text)}</pre>"
         objects = counted(len(item.truth), "object")
         details = f"<details><summary>{objects}: prompt and answer</summary>{answer}</details>"
+        fates: tuple[tuple[Sequence[Named], Fate], ...] = (item.truth, "truth"), (item.decoded, "plain")
         drawn = [
-            Drawn(desc, box, fate, slot=slot, named=fate == "plain")
-            for boxes, fate in ((item.truth, "truth"), (item.decoded, "plain"))
-            for (desc, box), slot in zip(boxes, slots_of(boxes, names), strict=True)
+            Drawn(desc, box, fate, slot=images.slots[desc], named=fate == "plain")
+            for boxes, fate in fates
+            for desc, box in boxes
         ]
-        cards.append(card(item.name, item.image, drawn, caption, names, details))
-    return legend + gallery(cards, labels=names, sorts=SORTS)
+        add_image(images, item.name, item.image, drawn, caption, details)
+    return legend + images_html(images)
 
 
 def _tokens(tokens: Sequence[Token], largest: float) -> str:

@@ -18,6 +18,7 @@ import torch
 import coord_trainer.swift
 from coord_codec import RunError
 from coord_codec.counts import counted
+from coord_trainer.config.refused_arguments import OWNED_NAMES
 from coord_trainer.config.swift_arguments import argument_table
 from coord_trainer.console import say
 from coord_trainer.families.registry import FAMILIES
@@ -128,5 +129,5 @@ def examine() -> None:
 def _unknown_arguments() -> str | None:
     from swift.arguments import SftArguments
 
-    missing = sorted(set(argument_table()) - set(inspect.signature(SftArguments).parameters))
+    missing = sorted((argument_table().keys() | OWNED_NAMES.keys()) - set(inspect.signature(SftArguments).parameters))
     return f"without {', '.join(missing)}" if missing else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from coord_codec.coco.reader import READ, contradictions, is_larger, numbered
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
 from coord_codec.coco.tables import ImageId
-from coord_codec.fields import not_read, states_more
+from coord_codec.fields import OF_COCO, not_read, states_more
 
 _NUMBER = frozenset({int, float})
 PART = 1 << 14
@@ -50,7 +51,10 @@ class AnnotationColumns:
 
     def _add(self, records: Sequence[Any]) -> None:
         first, self.count = self.count, self.count + len(records)
-        positions = [] if self._whole else [n for n, record in enumerate(records) if _is_plain(record)]
+        fields = frozenset[str]() if self._whole else _fields_of(records)
+        positions: Sequence[int] = range(len(records))
+        if self._whole or not fields:
+            positions = [] if self._whole else [n for n, record in enumerate(records) if _is_plain(record)]
         try:
             ints_N4, floats_N5 = _numbers_of([records[n] for n in positions])
         except OverflowError:  # a number of this part does not fit into 64 bits
@@ -62,17 +66,18 @@ class AnnotationColumns:
         sound_N &= ~((area_N < 0) | np.isinf(area_N))
         with np.errstate(over="ignore"):
             sound_N &= crowd_N | ~is_larger(area_N, width_N, height_N)
-        for n in np.flatnonzero(sound_N & ~crowd_N).tolist():
+        for n in np.flatnonzero(sound_N & ~crowd_N).tolist() if not fields or "segmentation" in fields else ():
             record = records[positions[n]]
             if (outlines := record.get("segmentation")) and contradictions(record["bbox"], None, outlines):
                 sound_N[n] = False
         kept = [positions[n] for n in np.flatnonzero(sound_N).tolist()]
-        self.notes[PHRASES] += sum(not PHRASE_KEYS.isdisjoint(records[n]) for n in kept)
-        for n in kept:
+        for n in kept if not fields else ():
+            self.notes[PHRASES] += not PHRASE_KEYS.isdisjoint(records[n])
             if not READ.issuperset(records[n]):
                 self.notes.update(not_read(records[n], READ))
-        for n in sorted(set(range(len(records))).difference(kept)):
-            self.other[first + n] = records[n]
+        if len(kept) < len(records):
+            for n in sorted(set(range(len(records))).difference(kept)):
+                self.other[first + n] = records[n]
         position_N1 = first + np.array(kept, np.int64)[:, None]
         self._ints.append(np.concatenate([position_N1, ints_N4[sound_N]], axis=1))
         self._floats.append(floats_N5[sound_N])
@@ -117,6 +122,31 @@ def record_of(ints: Sequence[int], floats: Sequence[float]) -> dict[str, Any]:
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, (int, str))
+
+
+def _fields_of(records: Sequence[Any]) -> frozenset[str]:
+    """Return the fields of rows if all of them are plain and have those of COCO alone; else none.
+
+    It looks at a column at a time, which takes a fifth of the time of `_is_plain`.
+    """
+    try:
+        fields = frozenset[str]().union(*records)
+        boxes = [record["bbox"] for record in records]
+        ids = [[record[name] for record in records] for name in ("image_id", "category_id")]
+        ids += [[record.get(name, 0) for record in records] for name in ("id", "iscrowd")]
+        areas = [record.get("area") for record in records]
+    except (TypeError, KeyError, AttributeError):
+        return frozenset()
+    is_plain = (
+        fields <= OF_COCO
+        and {*map(type, boxes)} <= {list}
+        and {*map(len, boxes)} <= {4}
+        and {*map(type, chain.from_iterable(ids))} <= {int}
+        and {*ids[-1]} <= {0, 1}
+        and {*map(type, chain.from_iterable(boxes))} <= _NUMBER
+        and {*map(type, areas)} <= {int, float, type(None)}
+    )
+    return fields if is_plain else frozenset()
 
 
 def _is_plain(record: Any) -> bool:

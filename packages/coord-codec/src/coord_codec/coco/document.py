@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,14 +18,17 @@ from coord_codec.coco.columns import PART, AnnotationColumns, record_of
 from coord_codec.coco.reader import CROWDS, ZERO_AREA, Annotation, CocoReader
 from coord_codec.coco.rows import PHRASE_KEYS, PHRASES
 from coord_codec.coco.shapes import coco_shape
-from coord_codec.coco.tables import Category, CocoImage
+from coord_codec.coco.tables import LISTS, Category, CocoImage, not_coco
 from coord_codec.files import InputError
 from coord_codec.geometry import Geometry, Shape
 from coord_codec.grid import CoordGrid
 from coord_codec.json_file import JsonFile
-from coord_codec.json_stream import stream_lists
+from coord_codec.json_stream import stream_parts
 from coord_codec.placing import CLIPPED, place
-from coord_codec.records import UNCERTAIN, Instance, Object, Problem
+from coord_codec.problems import Problem
+
+if TYPE_CHECKING:
+    from coord_codec.records import Instance
 
 WITH_REFUSED = "images left out with an object that was refused (on_bad_box: drop_image)"
 
@@ -75,6 +78,8 @@ class CocoContent:
 
     def instances(self, with_uncertain: bool) -> Iterator[Instance]:
         """Yield the records."""
+        from coord_codec.records import UNCERTAIN, Instance, Object  # pydantic, which scoring does not need
+
         image_R, rows_M, starts_R1 = self.records
         descs = [self.table.labels[label] for label in self.table.label_N[rows_M].tolist()]
         boxes = self.fractions_N4[rows_M].tolist()
@@ -128,19 +133,21 @@ def stream_coco(file: JsonFile, whole: bool, image_row: Callable[[Any], Any] | N
     """
     lists, waiting = CocoLists(AnnotationColumns(whole)), list[Any]()
     with file.open() as content:
-        for key, position, row in stream_lists(file.path, content):
+        for key, position, rows in stream_parts(file.path, content):
             lists.keys.add(key)
             if position < 0:
+                if key in LISTS and rows != [None]:
+                    raise InputError(f"{file.path}: {not_coco({key: rows[0]})}")
                 continue
             if key == "annotations":
-                waiting.append(row)
-                if len(waiting) == PART:
+                waiting += rows
+                if len(waiting) >= PART:
                     lists.annotations.add(waiting)
                     waiting = []
             elif key == "images":
-                lists.images.append(row if image_row is None else image_row(row))
+                lists.images += rows if image_row is None else map(image_row, rows)
             elif key == "categories":
-                lists.categories.append(row)
+                lists.categories += rows
     lists.annotations.add(waiting)
     return lists
 

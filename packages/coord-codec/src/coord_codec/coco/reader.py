@@ -16,7 +16,7 @@ from coord_codec.coco.shapes import ROTATED, turned_outline
 from coord_codec.coco.tables import Category, CocoImage, ImageId
 from coord_codec.fields import DELETED, OF_COCO, check_unit, is_deleted, largest_turn, not_read, states_more
 from coord_codec.files import InputError, finite_numbers, identifier
-from coord_codec.records import Problem
+from coord_codec.problems import Problem
 
 NOT_AROUND = "boxes that are not around their segmentation"
 _SAME_BOX = 0.7

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from coord_codec.coco.tables import Category, CocoImage, ImageId
 from coord_codec.files import BACKSLASHES, InputError, finite_numbers, identifier, name_on_disk
-from coord_codec.records import Problem, description_fault
+from coord_codec.problems import Problem, description_fault
 
 PHRASE_KEYS = frozenset(("query", "caption", "expression", "phrase"))
 """Keys of the question that a record answers, as grounding sets have it."""
@@ -115,11 +115,15 @@ def _image(record: Mapping[str, Any]) -> CocoImage:
     file_name = record.get("file_name", "")
     image_id = identifier(record.get("id"), "id")
     for name, value in (("file_name: expected a path", file_name), ("id: expected readable text", str(image_id))):
-        if not isinstance(value, str) or any("\ud800" <= letter <= "\udfff" for letter in value if not value.isascii()):
+        if not isinstance(value, str) or not (value.isascii() or _is_text(value)):
             raise InputError(f"{name}, found {value!r:.80}")
     if record.get("width") is None or record.get("height") is None:
         return CocoImage(image_id, file_name, None, None)
     return CocoImage(image_id, file_name, _side(record, "width"), _side(record, "height"))
+
+
+def _is_text(value: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def _side(record: Mapping[str, Any], name: str) -> int:

@@ -15,6 +15,7 @@ from coord_codec.grid import CoordGrid
 
 _GRID = CoordGrid()
 SEVERAL = "objects of several outlines: the largest one is used"
+HOLES = "outlines with a hole joined to them, which is left out"
 REPEATED = "outlines with repeated vertices, which are used once"
 CLIPPED = f"shapes clipped by at most {CLIP_PIXELS:g} pixel"
 ROTATED = "rotated boxes, read as oriented boxes; bbox is the upright box around each"
@@ -129,6 +130,7 @@ def _own_shape(
         return None
     if len(outlines) > 1:
         notes[SEVERAL] += 1
+    notes[HOLES] += chosen not in outlines
     shape = Shape(kind.name, kind.arrange(_fractions(chosen, size, notes)))
     if len(shape.coordinates) < len(chosen):
         notes[REPEATED] += 1

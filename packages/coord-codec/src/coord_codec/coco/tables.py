@@ -18,6 +18,19 @@ def is_coco(document: Any) -> bool:
     return isinstance(document, Mapping) and all(isinstance(document.get(key), list) for key in LISTS)
 
 
+def not_coco(document: Mapping[Any, Any]) -> str:
+    """Return what a JSON object that is not COCO has instead: the first of its lists that is none, or its keys.
+
+    Example:
+        >>> not_coco({"images": 5}), not_coco({"info": {}})
+        ('images: expected a list, found 5', "an object with the keys ['info']")
+    """
+    for key in LISTS:
+        if key in document and not isinstance(document[key], list):
+            return f"{key}: expected a list, found {document[key]!r:.80}"
+    return f"an object with the keys {sorted(map(str, document))[:8]}"
+
+
 class Category(NamedTuple):
     """A category of a data set.
 

@@ -18,6 +18,7 @@ _TOOLS = {
     "Pascal VOC XML": r"\s*(?:<\?.*?\?>\s*)?<annotation>.*<bndbox>",
     "DOTA": rf"imagesource:|gsd:|(?:{_NUMBER} ){{8}}[\w-]+ [012]\s*\n",
     "KITTI": rf"[A-Za-z_]+ {_NUMBER} -?[0-9](?: {_NUMBER}){{12,13}}\s*\n",
+    "VisDrone": r"(?:[0-9]+,){4}[01],(?:[0-9]|1[01]),[01],[0-2],?\s*\n",
     "MOT": rf"[0-9]+,\s?-?[0-9]+,(?:\s?{_NUMBER},){{4,7}}\s?{_NUMBER}\s*\n",
     "ICDAR": rf"(?:{_NUMBER},\s?){{8}}[^\n]",
     "WIDER FACE": r"[^\n]+\.jpg\n[0-9]+\n(?:[0-9]+ ){9}[0-9]+",

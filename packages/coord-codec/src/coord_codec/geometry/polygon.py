@@ -91,12 +91,18 @@ class PolygonGeometry(Geometry):
         return x1, y1, x2, y1, x2, y2, x1, y2
 
     def choose_outline(self, outlines: Sequence[Coordinates]) -> Coordinates | None:
-        """Return the outline with the largest area."""
+        """Return the outline with the largest area, without holes that it reaches by a bridge; see `outer_ring`."""
 
         def area(outline: Coordinates) -> float:
             return abs(signed_area(pairs(outline))) if len(outline) % 2 == 0 else 0.0  # `arrange` refuses the latter
 
-        return max(outlines, key=area, default=None)
+        chosen = max(outlines, key=area, default=None)
+        if chosen is None or len(chosen) % 2:
+            return chosen
+        points = pairs(chosen)
+        points = [point for i, point in enumerate(points) if point != points[i - 1]]
+        ring = outer_ring(points)
+        return chosen if len(ring) == len(points) else flat(ring)
 
     def written(self, coordinates: Coordinates, grid: CoordGrid) -> Coordinates:
         """Return the simplified outline without vertices in the bin of a neighbour, starting with the topmost bin.
@@ -117,6 +123,22 @@ def signed_area(points: Sequence[Point]) -> float:
     """Return the area of an outline, positive if it is clockwise with y pointing down (shoelace formula)."""
     closed = [*points, points[0]]
     return sum(x1 * y2 - x2 * y1 for (x1, y1), (x2, y2) in pairwise(closed)) / 2
+
+
+def outer_ring(points: list[Point]) -> list[Point]:
+    """Return an outline without the smaller rings that it closes on its way, as where a bridge joins it to a hole.
+
+    Example:
+        >>> square, hole = [(0, 0), (9, 0), (9, 9), (0, 9)], [(2, 2), (2, 4), (4, 4), (4, 2)]
+        >>> outer_ring([*square, (0, 0), *hole, (2, 2)])
+        [(0, 0), (9, 0), (9, 9), (0, 9)]
+    """
+    while len(set(points)) < len(points):
+        place: dict[Point, int] = {}
+        first, last = next((place[point], i) for i, point in enumerate(points) if place.setdefault(point, i) < i)
+        rings = points[first:last], points[:first] + points[last:]
+        points = max(rings, key=lambda ring: abs(signed_area(ring)))
+    return points
 
 
 def clockwise_from_top(points: list[Point]) -> list[Point]:

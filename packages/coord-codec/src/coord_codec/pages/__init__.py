@@ -15,7 +15,7 @@ from coord_codec.pages.elements import (
     tiles,
 )
 from coord_codec.pages.frame import fragment, notes, page, page_style
-from coord_codec.pages.gallery import Card, gallery
+from coord_codec.pages.gallery import Card, Gallery
 from coord_codec.pages.palette import PALETTE, label_slots
 from coord_codec.pages.spans import coloured_text
 
@@ -23,13 +23,13 @@ __all__ = [
     "PALETTE",
     "Card",
     "Drawn",
+    "Gallery",
     "Strong",
     "coloured_text",
     "columns",
     "fate_legend",
     "figure",
     "fragment",
-    "gallery",
     "image_svg",
     "label_key",
     "label_slots",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coord_codec import AnnotationSet
-from coord_codec.records import raise_for_refused
+from coord_codec import AnnotationSet, Problem
 from coord_codec.registry import Registry
 from coord_data.formats.collect import collect
-from coord_data.sources.raw import Reading
+from coord_data.looking.image_paths import Found, found_here
+from coord_data.sources.raw import RawImage, Reading
 from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
@@ -108,10 +109,10 @@ class AnnotationFormat:
         """Read a source of this format.
 
         Raises:
-            InputError: the source cannot be read, or (`rules.on_bad_box` is `error`) an object is refused.
+            InputError: the source cannot be read.
         """
         # The names of the formats are known without NumPy and Pillow; reading needs both.
-        from coord_data.looking.image_file import ImageFolder
+        from coord_data.looking.image_file import ImageFolder, problem_of
         from coord_data.sources.raw_boxes import raw_of_reading
         from coord_data.sources.read_as import ReadAs
         from coord_data.sources.reread import reread
@@ -121,6 +122,8 @@ class AnnotationFormat:
         assert self.read is not None  # each row has one of the two
         reading = self.read(source, rules.images)
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
+        here = found_here((image.name for image in images_read if image.name and not image.fault), reading.root)
+        images_read = [_renamed(image, here) if image.name in here else image for image in images_read]
         reading = replace(reading, images=images_read)
         folder = ImageFolder(reading.root)
         if any(image.size is None and image.name for image in images_read):  # all workers look for the sizes
@@ -128,12 +131,18 @@ class AnnotationFormat:
             base = None if rules.allow_outside else reading.root
             folder.look_at_all(stated.files, stated.compared_images(), base)
         if rules.read_as is not None:
-            reading = reread(reading, ReadAs.parse(rules.read_as), folder.size)
-        annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry)
-        if rules.on_bad_box == "error":
-            raise_for_refused(annotations.problems)
+            reading = reread(reading, ReadAs.parse(rules.read_as), folder.look_at)
+
+        def image_fault(name: str) -> Problem | None:
+            return problem_of(folder.look_at(name), reading.root / name, (None, None), Counter(), None)
+
+        annotations = collect(reading, rules.on_bad_box, folder.size, rules.geometry, image_fault)
         raw = raw_of_reading(reading, self.name)
         return Evidence(source.named, annotations, reading.root, reading.root, self.name, reading.notes, raw, folder)
+
+
+def _renamed(image: RawImage, here: Mapping[str, Found]) -> RawImage:
+    return image._replace(name=here[image.name].name, notes=(*image.notes, *here[image.name].notes))
 
 
 FORMATS: Registry[AnnotationFormat] = Registry("annotation format")

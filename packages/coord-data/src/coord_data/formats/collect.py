@@ -12,7 +12,8 @@ from coord_codec.boxes import CLIP_PIXELS, OnBadBox, SmallBoxError, widened
 from coord_codec.coco.shapes import coco_shape
 from coord_codec.coco.tables import categories_named
 from coord_codec.geometry.base import Box
-from coord_codec.records import UniqueIds, check_description, with_uncertain
+from coord_codec.problems import UniqueIds, check_description
+from coord_codec.records import with_uncertain
 from coord_data.sources.raw import RawImage, RawObject, Reading
 
 ImageSize = Callable[[str], "tuple[int, int] | None"]
@@ -24,7 +25,11 @@ REFUSED = "images left out with an object that was refused (on_bad_box: drop_ima
 
 
 def collect(
-    reading: Reading, on_bad_box: OnBadBox, image_size: ImageSize, geometry: str | Geometry = "box"
+    reading: Reading,
+    on_bad_box: OnBadBox,
+    image_size: ImageSize,
+    geometry: str | Geometry = "box",
+    image_fault: Callable[[str], Problem | None] | None = None,
 ) -> AnnotationSet:
     """Return the instances of a reading, with a list of refused records and counts of repairs.
 
@@ -33,6 +38,7 @@ def collect(
         on_bad_box: how a refused object affects its image
         image_size: looks up the width and height of an image whose record states none
         geometry: the shape that each target must have: its own, or one derived from its box
+        image_fault: returns why an image cannot be used, which is told once in place of each of its boxes in pixels
     """
     kind = geometry_of(geometry)
     problems: list[Problem] = []
@@ -45,8 +51,11 @@ def collect(
         repeated = ids.fault(raw.image_id, raw.where)
         if repeated or fault:
             images.append(repeated or Problem(raw.where, "", fault))
-        else:
-            images.append((raw._replace(objects=tuple(raw.objects)), name, raw.size or image_size(name)))
+            continue
+        items, size = tuple(raw.objects), raw.size or image_size(name)
+        needs_size = size is None and any(item.unit == "pixels" and not item.fault for item in items)
+        unusable = image_fault(name) if needs_size and image_fault is not None else None
+        images.append(unusable or (raw._replace(objects=items), name, size))
     usable = [image for image in images if not isinstance(image, Problem)]
     places = iter(_places([(stated, size) for raw, _, size in usable for stated in raw.objects]))
     instances: list[Instance] = []

@@ -2,11 +2,12 @@
 
 | columns (in any order and case) | meaning |
 |---|---|
-| image, filename, file_name, path, image_path | the image |
+| image, filename, file_name, path, image_path, image_id | the image |
 | class_name, category_name, label_name, label, class, category, name | the description: the first of these columns |
-| xmin ymin xmax ymax; x1 y1 x2 y2; left top right bottom | corners |
+| xmin ymin xmax ymax; x_min y_min x_max y_max; x1 y1 x2 y2; left top right bottom | corners |
 | x1 y1 x2 y2 x3 y3 x4 y4 | the corners of an oriented box; as a box the upright one around them, counted |
-| x y w h; x y width height; bbox_x bbox_y bbox_width bbox_height | corner and size |
+| x y w h; x y width height; left top width height; bbox_x bbox_y bbox_width bbox_height | corner and size |
+| cx cy w h; x_center y_center width height | centre and size |
 | width height in addition to corners; image_width image_height | size of the image |
 
 Cells are separated by commas, tabs or semicolons; with semicolons numbers may have a decimal comma, as spreadsheets
@@ -50,16 +51,23 @@ from coord_data.sources.raw import (
 )
 from coord_data.sources.source import Source
 
-_IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img")
+_IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img", "image_id", "imageid")
 _LABEL = ("class_name", "category_name", "label_name", "label", "class", "category", "name", "object")
 _FOUR_CORNERS = tuple(f"{axis}{corner}" for corner in range(1, 5) for axis in "xy")
 _CORNERS = (
     _FOUR_CORNERS,
     ("xmin", "ymin", "xmax", "ymax"),
+    ("x_min", "y_min", "x_max", "y_max"),
     ("x1", "y1", "x2", "y2"),
     ("left", "top", "right", "bottom"),
 )
-_SIZED = (("bbox_x", "bbox_y", "bbox_width", "bbox_height"), ("x", "y", "w", "h"), ("x", "y", "width", "height"))
+_SIZED = (
+    ("bbox_x", "bbox_y", "bbox_width", "bbox_height"),
+    ("x", "y", "w", "h"),
+    ("x", "y", "width", "height"),
+    ("left", "top", "width", "height"),
+)
+_CENTRED = (("cx", "cy", "w", "h"), ("x_center", "y_center", "width", "height"))
 _SIZES = (("image_width", "image_height"), ("img_width", "img_height"), ("width", "height"))
 _EMPTY = ("nan", "NaN", "null", "None", "NA")
 """Text of empty cells as pandas and other programs write them."""
@@ -114,7 +122,7 @@ def _head(source: Source) -> _Head:
     _, cells = next(csv_rows(line, source.path, delimiter), (1, []))
     first = [_cell(cells, column) for column in range(len(cells))]
     columns = {name.lower(): column for column, name in reversed(list(enumerate(first)))}
-    if _pick(columns, _IMAGE) and _pick(columns, _LABEL) and (_group(columns, _CORNERS) or _group(columns, _SIZED)):
+    if _pick(columns, _IMAGE) and _pick(columns, _LABEL) and _group(columns, (*_CORNERS, *_SIZED, *_CENTRED)):
         return _Head(columns, 1 + skipped, delimiter, len(first))
     numbers = [_with_point(cell, delimiter) for cell in first[1:5]]
     if len(first) == len(_BARE) and all(not cell or is_number(cell) for cell in numbers):
@@ -144,7 +152,8 @@ def read(source: Source, images: Path | None) -> Reading:
     head = _head(source)
     columns = head.columns
     corners = _group(columns, _CORNERS)
-    group = corners or _group(columns, _SIZED) or ()
+    sized = _group(columns, _SIZED)
+    group = corners or sized or _group(columns, _CENTRED) or ()
     image, label = _pick(columns, _IMAGE), _pick(columns, _LABEL)
     size = _group(columns, _SIZES if corners else _SIZES[:2]) or ()
     used = {image, label, *group, *size, *_LABEL, *PHRASE_KEYS}
@@ -162,7 +171,7 @@ def read(source: Source, images: Path | None) -> Reading:
     all_rows = [row for of_image in rows.values() for row in of_image]
     fractions = _are_fractions(all_rows, source.path)
     unit: Unit = "fractions" if fractions else "pixels"
-    order: Order = "xyxy" if corners else "xywh"
+    order: Order = "xyxy" if corners else "xywh" if sized else "cxcywh"
     largest_angle = cache(lambda: largest_turn(row.fields for row in all_rows))
     folder = source.path.parent
     root = find_root(images, folder / "images", folder)
@@ -258,6 +267,8 @@ def _box(row: _Row, order: Order, unit: Unit, largest_angle: Callable[[], float]
     if len(row.numbers) == len(_FOUR_CORNERS):
         return stated._replace(corners_xyxy=around(row.numbers), outlines=(row.numbers,), as_box=(_ROTATED,))
     x, y, a, b = row.numbers
+    if order == "cxcywh":
+        x, y = x - a / 2, y - b / 2
     stated = stated._replace(corners_xyxy=(x, y, a, b) if order == "xyxy" else (x, y, x + a, y + b))
     return stated.tried(lambda box: with_fields(box, row.fields, order, unit, largest_angle))
 

@@ -11,8 +11,10 @@ from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
+from coord_codec.fields import DELETED, is_deleted
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
+from coord_data.formats.stated_fields import with_fields
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, csv_rows, number
 from coord_data.sources.source import Source
@@ -70,16 +72,19 @@ def _file_name(image_id: str) -> str:
 def _image(
     image_id: str, rows: list[tuple[str, Mapping[str, str]]], image: Found, names: Mapping[str, str]
 ) -> RawImage:
-    stated = ((RawObject(names.get(row["LabelName"], row["LabelName"]), (), where), row) for where, row in rows)
+    present = [(where, row) for where, row in rows if not is_deleted(row)]
+    stated = ((RawObject(names.get(row["LabelName"], row["LabelName"]), (), where), row) for where, row in present)
     boxes = [] if image.fault else [box.tried(partial(_box, row)) for box, row in stated]
-    return RawImage(image.name, rows[0][0], boxes, None, image_id, {}, image.fault, image.notes)
+    notes = image.notes + (DELETED,) * (len(rows) - len(present))
+    return RawImage(image.name, rows[0][0], boxes, None, image_id, {}, image.fault, notes)
 
 
 def _box(row: Mapping[str, str], stated: RawObject) -> RawObject:
     corners = tuple(number(row[side]) for side in ("XMin", "YMin", "XMax", "YMax"))
     notes = tuple(f"objects with {flag}, kept" for flag in _FLAGS if row.get(flag) == "1")
     is_group = row.get("IsGroupOf") == "1"
-    return stated._replace(corners_xyxy=corners, unit="fractions", ignored=is_group, notes=notes)
+    stated = stated._replace(corners_xyxy=corners, unit="fractions", ignored=is_group, notes=notes)
+    return with_fields(stated, row, "xyxy", "fractions")
 
 
 FORMAT = AnnotationFormat(

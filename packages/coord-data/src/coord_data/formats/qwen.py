@@ -137,9 +137,12 @@ def _objects(answer: str) -> list[Any]:
     if brace >= 0 and (brace < begin or begin < 0):
         begin, end = brace, answer.rfind("}")
     try:
-        return as_list(json.loads(answer[begin : end + 1]))
+        value = json.loads(answer[begin : end + 1])
     except (ValueError, RecursionError) as error:
         raise InputError(f"the answer is not JSON: {error}") from None
+    if isinstance(value, Mapping) and len(value) == 1 and isinstance(inner := next(iter(value.values())), list):
+        return inner if all(isinstance(item, Mapping) for item in inner) else [value]
+    return as_list(value)
 
 
 def _box(value: Any, stated: RawObject) -> RawObject:

@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from coord_codec.fields import DELETED, is_deleted
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
@@ -90,7 +91,15 @@ def _label_attribute(rows: Sequence[Any], path: Path) -> str:
 def _image(row: Any, where: str, label: str, image: Found) -> RawImage:
     if image.fault or not isinstance(row, Mapping):
         return RawImage("", where, fault=image.fault or "expected an object with filename and regions")
-    return RawImage(image.name, where, list(_objects(_regions(row), where, label)), notes=image.notes)
+    regions = _regions(row)
+    present = [region for region in regions if not _is_deleted(region)]
+    notes = image.notes + (DELETED,) * (len(regions) - len(present))
+    return RawImage(image.name, where, list(_objects(present, where, label)), notes=notes)
+
+
+def _is_deleted(region: Any) -> bool:
+    parts = region.values() if isinstance(region, Mapping) else ()
+    return any(is_deleted(part) for part in parts if isinstance(part, Mapping))
 
 
 def _objects(regions: list[Any], where: str, label: str) -> Iterator[RawObject]:

@@ -182,9 +182,10 @@ def _parse(file: Path) -> Element:
         raise InputError("the file does not exist") from None
     except (ParseError, DefusedXmlException, ValueError, OSError) as error:
         raise InputError(f"expected Pascal VOC XML, found text that is not XML: {error}") from None
-    if top.tag == "annotations" and top.find("image") is not None:
+    if top.tag == "annotations":
+        kind = "video" if top.find("track") is not None else "images"
         raise InputError(
-            "XML of `CVAT for images`, which is not read; export the task as COCO, Pascal VOC or Ultralytics YOLO"
+            f"XML of `CVAT for {kind}`, which is not read; export the task as COCO, Pascal VOC or Ultralytics YOLO"
         )
     if top.tag != "annotation":
         raise InputError(f"expected the element annotation at the top, found {top.tag}")

@@ -7,7 +7,7 @@ empty label file states that its image has no objects.
 | line | rule |
 |---|---|
 | five numbers | a box |
-| six numbers | the sixth, a confidence or track id, is ignored and counted |
+| six numbers | the sixth, a confidence or track id, is ignored and counted; where it is neither, as an angle, refused |
 | seven numbers, of which the last are a confidence and a track id in every row | a box; both are ignored and counted |
 | seven or more, an odd count, else | a polygon, or corners of an oriented box; as a box the one around it, counted |
 | with `kpt_shape: [K, D]` in `data.yaml` | a box and K keypoints of D numbers each; as a box without them, counted |
@@ -52,6 +52,7 @@ _SAME_MIDDLE = 2e-3
 """Twice the distance of two middles that are one: labels have few decimals."""
 _SAMPLED = 200
 """Number of label files whose rows are checked for their sense."""
+_SIXTH = "labels with a sixth number, which is not read"
 _TRACKED = "labels with a sixth and a seventh number, a confidence and a track id, which are not read"
 _EMPTY = "images without a label file, taken as images without objects"
 
@@ -97,32 +98,49 @@ def read(source: Source, images: Path | None) -> Reading:
         classes = classes_of(values, source.path)
         top, paths, notes = _images_of(source.path, values)
     if not paths:
-        kinds = ("**/*.heic", "**/*.heif", "**/*.dng", "**/*.dcm")
-        others = [path for kind in kinds for path in Source(images or source.path).glob(kind)]
-        advice = "name their folder with --images"
-        if others:
-            kind = f"{len(others)} such as {others[0].name} have a format that is not read"
-            advice = f"{kind}: convert them to JPEG"
-        raise InputError(f"{source.path}: YOLO labels, but no images found there; {advice}")
+        raise InputError(f"{source.path}: YOLO labels, but no images found there; {_where_images_are(source, images)}")
     root = images or top
     labelled = find_labels(paths, source.path, images) if source.is_dir and images else find_labels(paths, top)
-    if unmatched := labels_without_image(labelled):
-        count = counted(len(unmatched), "label file has", "label files have")
-        notes += (f"{source.path}: {count} no image, such as {unmatched[0]}: it is not read",)
-    if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
-        notes += (f"{source.path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
+    notes += _notes_on_files(labelled, source.path)
     images_read = [_image(pair, root, classes) for pair in labelled]
     if not classes.kpt_shape:
+        images_read = _without_angles(images_read)
         images_read = _without_tracks(images_read, source.path)
-        rows = [box.outlines[0] for image in images_read[:_SAMPLED] for box in image.objects if box.outlines]
-        if rows and are_poses(rows):
-            points = len(rows[0]) - 4
-            shapes = " or ".join(f"[{points // each}, {each}]" for each in (3, 2) if points % each == 0)
-            raise InputError(
-                f"{source.path}: the labels have {len(rows[0]) + 1} numbers a row, which fit class, centre, size and "
-                f"keypoints, and no outlines; write kpt_shape: {shapes} in data.yaml"
-            )
+        _refuse_poses(images_read, source.path)
     return Reading(images_read, root, notes, classes.names, layout="cxcywh")
+
+
+def _where_images_are(source: Source, images: Path | None) -> str:
+    """Return what to do where no image is found: images of formats that are not read are named."""
+    kinds = ("**/*.heic", "**/*.heif", "**/*.dng", "**/*.dcm")
+    others = [path for kind in kinds for path in Source(images or source.path).glob(kind)]
+    if not others:
+        return "name their folder with --images"
+    return f"{len(others)} such as {others[0].name} have a format that is not read: convert them to JPEG"
+
+
+def _notes_on_files(labelled: Sequence[Labelled], path: Path) -> tuple[str, ...]:
+    """Return notes on label files without an image, and on those that several images have."""
+    notes: tuple[str, ...] = ()
+    if unmatched := labels_without_image(labelled):
+        count = counted(len(unmatched), "label file has", "label files have")
+        notes += (f"{path}: {count} no image, such as {unmatched[0]}: it is not read",)
+    if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
+        notes += (f"{path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
+    return notes
+
+
+def _refuse_poses(images: Sequence[RawImage], path: Path) -> None:
+    """Raise an `InputError` if the outlines of the first images make sense as poses alone."""
+    rows = [box.outlines[0] for image in images[:_SAMPLED] for box in image.objects if box.outlines]
+    if not rows or not are_poses(rows):
+        return
+    points = len(rows[0]) - 4
+    shapes = " or ".join(f"[{points // each}, {each}]" for each in (3, 2) if points % each == 0)
+    raise InputError(
+        f"{path}: the labels have {len(rows[0]) + 1} numbers a row, which fit class, centre, size and keypoints, and "
+        f"no outlines; write kpt_shape: {shapes} in data.yaml"
+    )
 
 
 class HeldOut(NamedTuple):
@@ -301,7 +319,7 @@ def _object(values: list[float], classes: ClassList, stated: RawObject) -> RawOb
     if classes.kpt_shape:
         return _pose(stated, values, classes, *classes.kpt_shape)
     if len(values) == 6:
-        stated = stated._replace(notes=("labels with a sixth number, which is not read",))
+        stated = stated._replace(notes=(_SIXTH,), further=values[5])
     if len(values) in (5, 6):
         return _centred(stated, values[1:5])
     if len(values) >= 7 and len(values) % 2:
@@ -319,6 +337,21 @@ def _is_parallelogram(outline: Sequence[float]) -> bool:
     """Return whether both diagonals of four corners have the same middle, as those of a rotated rectangle have."""
     first, second = ((outline[at] + outline[at + 4], outline[at + 1] + outline[at + 5]) for at in (0, 2))
     return math.dist(first, second) < _SAME_MIDDLE
+
+
+def _without_angles(images: Sequence[RawImage]) -> list[RawImage]:
+    """Return the images with refused objects where the sixth numbers are neither confidences nor track ids."""
+    sixth = [stated.further for image in images for stated in image.objects if _SIXTH in stated.notes]
+    if all(0 <= value <= 1 or value.is_integer() for value in sixth):
+        return list(images)
+    fault = (
+        f"expected a confidence or a track id as the sixth number, of which the set has others, up to {max(sixth):g}"
+    )
+    fault += ": write rotated boxes by their four corners (YOLO OBB), or keep the first five numbers"
+    return [
+        image._replace(objects=[o._replace(fault=o.fault or fault) if _SIXTH in o.notes else o for o in image.objects])
+        for image in images
+    ]
 
 
 def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:

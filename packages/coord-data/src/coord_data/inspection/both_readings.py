@@ -9,15 +9,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coord_codec.images import ImageError, data_url, decode_image
-from coord_codec.pages import Drawn, figure, image_svg, section
+from coord_codec.pages import Drawn, Gallery, figure, image_svg, section
 from coord_data.finding import Finding
 from coord_data.inspection.examine import Examination
 from coord_data.sources.read_as import ReadAs
 
 _IMAGES = 6
 _BOXES = 40  # of an image at most
-_SIDE = 480  # longer side of an image in pixels
 _AS_STATED, _AS_PROPOSED = 0, 1  # colours
 _ASKED = "Which of the two lies on the objects? Left: the boxes as stated. Right: as the finding would read them."
 
@@ -43,20 +41,19 @@ def _side_by_side(examination: Examination, reading: ReadAs) -> str:
     unit = "stated" if raw.unit == "pixels" else raw.unit
     with_boxes = np.setdiff1d(np.unique(raw.image_N), list(files.faults)).tolist()
     places = np.unique(np.linspace(0, len(with_boxes) - 1, min(_IMAGES, len(with_boxes))).round()).astype(int)
-    figures = []
+    images, figures = Gallery(expected=len(places)), list[str]()
     for image in (with_boxes[place] for place in places.tolist()):
-        try:
-            pixels = decode_image(examination.root / raw.files[image], at_most=(_SIDE, _SIDE))
-        except ImageError:  # of a large set, images that were not looked at may be missing
+        pixels = images.read(raw.files[image], examination.root / raw.files[image])
+        if pixels is None:  # of a large set, images that were not looked at may be missing
             continue
-        pixels.thumbnail((_SIDE, _SIDE))
-        data = data_url(pixels, quality=85)
+        data = images.embed(pixels)
         rows_N = np.flatnonzero(raw.image_N == image)[:_BOXES]
         size_N2 = np.tile(files.sizes[image], (len(rows_N), 1))
         stated_N2 = np.where(np.isfinite(raw.stated_I2[image]), raw.stated_I2[image], size_N2)
         pictures = []
         for read_as, slot in ((ReadAs(), _AS_STATED), (reading, _AS_PROPOSED)):
-            boxes_N4 = read_as.of_format(raw.layout, unit).corners(raw.numbers_N4[rows_N], size_N2, stated_N2)
+            of_image = read_as.of_image(int(files.orientations[image]))
+            boxes_N4 = of_image.of_format(raw.layout, unit).corners(raw.numbers_N4[rows_N], size_N2, stated_N2)
             drawn = _drawn(boxes_N4, [raw.labels[row] for row in rows_N.tolist()], slot)
             pictures.append(image_svg(raw.files[image], pixels.size, drawn, data))
         figures.append(figure(" ".join(pictures), raw.files[image]))

@@ -11,7 +11,7 @@ from coord_codec import Instance
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.looking.alike import (
-    Pairs,
+    AlikePairs,
     alike_images,
     boxes_by_image,
     duplicates_in,
@@ -48,7 +48,7 @@ def duplicate_images(names: Sequence[str], looks: Looks, instances: Sequence[Ins
     equal = same[same.is_equal]
     differ_P = np.array([not agree(names[i], names[j]) for i, j in equal.pairs_P2.tolist()], bool)
     option = "exact" if same.is_equal.all() else "near"
-    kinds: tuple[tuple[str, Pairs, str, str], ...] = (
+    kinds: tuple[tuple[str, AlikePairs, str, str], ...] = (
         (
             "conflicting_boxes",
             equal[differ_P],
@@ -106,7 +106,7 @@ def leakage(names: Sequence[str], looks: Looks, held_names: Sequence[str], held_
     return findings
 
 
-def _uncompared(pairs: Pairs) -> str:
+def _uncompared(pairs: AlikePairs) -> str:
     """Return how many further pairs were not compared, as the end of the evidence."""
     return f"; {pairs.uncompared:,} further pairs with similar hashes were not compared" if pairs.uncompared else ""
 
@@ -115,7 +115,7 @@ def _finding(
     code: str,
     severity: Severity,
     message: str,
-    pairs: Pairs,
+    pairs: AlikePairs,
     first_names: Sequence[str],
     second_names: Sequence[str],
     fix: str,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from coord_codec import AnnotationSet, InputError, Instance
-from coord_codec.counts import counted
+from coord_codec.counts import counted, counted_note
 from coord_codec.pages import fragment, notes, table
 from coord_data.finding import Finding, most_severe_first
 from coord_data.formats.annotation_format import Evidence
@@ -51,6 +51,7 @@ class Examination:
         files: what a look at each image file told
         root: folder of the images
         leak_roots: folders of the training images and of the held-out images, if it was compared with another set
+        notes: what the reader tells, as `prepare` prints it
     """
 
     findings: tuple[Finding, ...]
@@ -59,6 +60,7 @@ class Examination:
     files: Looks = field(repr=False)
     root: Path
     leak_roots: tuple[Path, Path] | None = None
+    notes: tuple[str, ...] = ()
 
     def with_findings(self, further: Sequence[Finding]) -> Examination:
         """Return a copy with further findings."""
@@ -185,7 +187,8 @@ def examination_of(
         held = own if heldout is None else _images_of(heldout, rules)
         leak_roots = (train[2], held[2])
         findings += duplicates.leakage(*train[:2], *held[:2])
-    return Examination(tuple(most_severe_first(findings)), annotations, raw, files, root, leak_roots)
+    told = (*evidence.notes, *(counted_note(count, note) for note, count in annotations.notes.items()))
+    return Examination(tuple(most_severe_first(findings)), annotations, raw, files, root, leak_roots, told)
 
 
 def _images_of(data: Data | HeldOut, rules: ReadingRules | None) -> tuple[Sequence[str], Looks, Path]:

@@ -6,25 +6,26 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
 
 from coord_codec import CoordGrid, Instance
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.images import ImageError, data_url, decode_image
+from coord_codec.images import image_facts
 from coord_codec.pages import (
     Card,
     Drawn,
+    Gallery,
     columns,
     figure,
-    gallery,
     image_svg,
     label_key,
-    label_slots,
+    notes,
     page,
     safe,
     section,
@@ -36,10 +37,9 @@ from coord_data.inspection.both_readings import sections_of_readings
 from coord_data.inspection.examine import Examination
 from coord_data.looking.alike import records_of
 
-Named = tuple[str, tuple[float, ...]]
-"""A description and its corners in [0, 1]."""
+if TYPE_CHECKING:
+    from PIL import Image
 
-_SIDE = 480  # longer side of a drawing, in SVG units
 _SMALL = 160  # longer side of the images of a pair
 _PAIRS = 100  # pairs of each finding that are drawn; the others are listed
 _UNFOLDED = 12  # pairs of each finding that are seen at once
@@ -135,48 +135,42 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
 
 
 def _images(shown: Sequence[Instance], root: Path) -> str:
-    names = list(dict.fromkeys(target.desc for instance in shown for target in instance.targets))
-    cards = []
+    images = Gallery(dict.fromkeys(target.desc for instance in shown for target in instance.targets), len(shown))
     for instance in shown:
-        image = decode_image(root / instance.image, at_most=(2 * _SIDE, 2 * _SIDE))
-        boxes = [(target.desc, tuple(target.bbox)) for target in instance.targets]
-        size = (instance.width or image.width, instance.height or image.height)
-        caption = f"{instance.image}: {size[0]} x {size[1]}, {counted(len(boxes), 'object')}"
-        drawn = [Drawn(desc, box, slot=slot) for (desc, box), slot in zip(boxes, slots_of(boxes, names), strict=True)]
-        cards.append(card(instance.image, image, drawn, caption, names))
-    return label_key(label_slots(names)) + gallery(cards, labels=names, sorts=SORTS)
+        path = root / instance.image
+        image = images.read(instance.image, path)
+        if image is None:
+            continue
+        drawn = [Drawn(target.desc, target.bbox, slot=images.slots[target.desc]) for target in instance.targets]
+        width, height = (instance.width, instance.height) if instance.width else image_facts(path).size
+        caption = f"{instance.image}: {width} x {height}, {counted(len(drawn), 'object')}"
+        add_image(images, instance.image, image, drawn, caption)
+    return images_html(images)
 
 
-SORTS = (("in the order of the file", False), ("most objects", True), ("smallest object", False))
-"""Orders of the images of this page."""
-
-
-def slots_of(boxes: Sequence[Named], names: Sequence[str]) -> list[int]:
-    """Return the place of the colour of each box; one label has one colour on the whole page."""
-    slots = label_slots(names)
-    return [slots[desc] for desc, _ in boxes]
-
-
-def card(
-    name: str, image: Image.Image, drawn: Sequence[Drawn], caption: str, names: Sequence[str], details: str = ""
-) -> Card:
-    """Return an image of the gallery.
+def add_image(
+    images: Gallery, name: str, image: Image.Image, drawn: Sequence[Drawn], caption: str, details: str = ""
+) -> None:
+    """Add an image with boxes to those of this page.
 
     Args:
+        images: the images of the page
         name: path of the image
         image: the image
         drawn: boxes on it
         caption: plain text below it
-        names: all labels of the page
         details: HTML that folds below the caption
     """
-    zoom = _SIDE / max(image.size)
-    w, h = (max(1, round(side * zoom)) for side in image.size)
-    data = data_url(image.resize((w, h), Image.Resampling.BILINEAR), quality=85)
     areas = [(box.box[2] - box.box[0]) * (box.box[3] - box.box[1]) for box in drawn]
-    objects = [("", names.index(label), "") for label in dict.fromkeys(box.label for box in drawn)]
-    # The first order is that of the cards.
-    return Card(image_svg(name, (w, h), drawn, data), caption, details, objects, (0, len(drawn), min(areas, default=1)))
+    values = 0, len(drawn), min(areas, default=1)  # the first order is that of the cards
+    objects = images.tokens(box.label for box in drawn)
+    images.add(Card(image_svg(name, image.size, drawn, images.embed(image)), caption, details, objects, values))
+
+
+def images_html(images: Gallery) -> str:
+    """Return the images of this page with the colours of their labels."""
+    sorts = (("in the order of the file", False), ("most objects", True), ("smallest object", False))
+    return label_key(images.slots) + notes(images.notes) + images.html(sorts=sorts)
 
 
 def _pairs(finding: Finding, examination: Examination) -> str:
@@ -185,16 +179,19 @@ def _pairs(finding: Finding, examination: Examination) -> str:
     roots = leaks or (examination.root, examination.root)  # the folders of the first and the second image of each pair
     conflicting = set(chain(*finding.pairs[:_PAIRS])) if finding.code == "conflicting_boxes" else ()
     records = records_of(examination.annotations.instances, conflicting)
-    slots = label_slots(target.desc for instance in records for target in instance.targets)
+    labels = (target.desc for instance in records for target in instance.targets)
+    images = Gallery(labels, 2 * len(finding.pairs[:_PAIRS]))
     boxes: dict[str, list[list[Drawn]]] = {}
     for instance in records:
-        drawn = [Drawn(target.desc, target.bbox, slot=slots[target.desc], named=False) for target in instance.targets]
+        drawn = [
+            Drawn(target.desc, target.bbox, slot=images.slots[target.desc], named=False) for target in instance.targets
+        ]
         boxes.setdefault(instance.image, []).append(drawn)
     figures = []
     for pair in finding.pairs[:_PAIRS]:
         # An image with several records is a pair with itself.
         drawn_on = boxes.get(pair[0], [[]])[0], boxes.get(pair[1], [[]])[-1]
-        thumbnails = map(_thumbnail, roots, pair, drawn_on)
+        thumbnails = map(partial(_thumbnail, images), roots, pair, drawn_on)
         figures.append(figure("".join(thumbnails), f"{pair[0]} and {pair[1]}"))
     html = f'<div class="pairs">{"".join(figures[:_UNFOLDED])}</div>'
     if others := finding.pairs[_UNFOLDED:]:
@@ -204,13 +201,10 @@ def _pairs(finding: Finding, examination: Examination) -> str:
     return html
 
 
-def _thumbnail(root: Path, name: str, drawn: Sequence[Drawn]) -> str:
-    try:
-        image = decode_image(root / name, at_most=(2 * _SMALL, 2 * _SMALL))
-    except ImageError:  # of a large set, images that were not looked at may be missing
-        return ""
-    image.thumbnail((_SMALL, _SMALL))
-    return image_svg(name, image.size, drawn, data_url(image, quality=85)) + " "
+def _thumbnail(images: Gallery, root: Path, name: str, drawn: Sequence[Drawn]) -> str:
+    """Return an image of a pair; empty for one that is missing: of a large set not every image is looked at."""
+    image = images.read(name, root / name, _SMALL)
+    return "" if image is None else image_svg(name, image.size, drawn, images.embed(image, _SMALL)) + " "
 
 
 def _classes(labels: Sequence[str]) -> str:

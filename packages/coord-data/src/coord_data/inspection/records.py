@@ -11,7 +11,7 @@ import numpy as np
 
 from coord_codec import AnnotationSet
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
-from coord_codec.counts import counted
+from coord_codec.counts import counted, counted_note
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.looking.image_file import MISSING, where_it_is
@@ -35,7 +35,7 @@ def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Fi
         return []
     evidence = f"the first: {faults[0][0]}: {faults[0][1]}"
     severity = by_share(len(faults), len(files))
-    message = f"{len(faults)} of {counted(len(files), 'image')} cannot be used, and left out with the boxes"
+    message = f"{len(faults)} of {counted(len(files), 'image')} cannot be used: left out with the boxes"
     missing_name = next((name for name, fault in faults if fault == MISSING), None)
     hint = where_it_is(missing_name, annotations) if missing_name is not None else ""
     fix = f"check --images, or replace the files{hint and f'; the first is found with --images{hint}'}"
@@ -119,7 +119,8 @@ def stated_sizes(raw: RawBoxes, files: Looks, explained: Set[int], unit: str, bo
 def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     """Report boxes that occur more than once in an image with the same description."""
     codes = dict[str, int]()
-    label_N = np.fromiter((codes.setdefault(label, len(codes)) for label in raw.labels), np.int64, len(raw))
+    code_L = np.array([codes.setdefault(label, len(codes)) for label in raw.table.labels], np.int64)
+    label_N = code_L[raw.table.label_N]
     numbers_N4 = raw.numbers_N4
     rounded_N4, is_small = numbers_N4.copy(), np.abs(numbers_N4) < 1e11  # rounding 1e308 overflows
     rounded_N4[is_small] = np.round(numbers_N4[is_small], 4)
@@ -173,7 +174,8 @@ def no_boxes(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
         return []
     severity: Severity = "note" if any(getattr(item, "query", None) for item in annotations.instances) else "error"
     message = f"none of {counted(len(raw.files), 'image')} has a box: the model would learn to answer nothing"
-    evidence = f"the first: {raw.files[0]}"
+    told = (counted_note(count, note) for note, count in annotations.notes.items())
+    evidence = "; ".join((f"the first: {raw.files[0]}", *told))
     return [Finding("no_boxes", severity, message, evidence, len(raw.files), "check that the annotations are complete")]
 
 
@@ -184,9 +186,7 @@ def crowds(annotations: AnnotationSet) -> list[Finding]:
     total = stated.object_count
     if total - targets <= USUAL_CROWDS * total:
         return []
-    message = (
-        f"{total - targets} of {counted(total, 'object')} are crowd regions (iscrowd), which are no training targets"
-    )
+    message = f"crowd regions (iscrowd), which are no training targets: {total - targets} of {counted(total, 'object')}"
     evidence = f"{(total - targets) / total:.0%} of the objects; in COCO 1 %"
     fix = "set iscrowd to 0 where it is one object: some tools write an object with a hole so"
     return [Finding("crowds", "warning" if targets else "error", message, evidence, total - targets, fix)]
@@ -195,7 +195,7 @@ def crowds(annotations: AnnotationSet) -> list[Finding]:
 def contradicted(annotations: AnnotationSet, raw: RawBoxes) -> list[Finding]:
     """Report boxes of a COCO file that contradict the outline or the area which it states for the same object."""
     outline = "not around the outline of the same object", "write the box around the outline"
-    area = "smaller than the area of their object", "correct the box or the area"
+    area = "smaller than the area stated for the same object", "correct the box or the area"
     facts = ((NOT_AROUND, "box_and_outline", *outline), (AREA_TOO_LARGE, "box_and_area", *area))
     evidence = "stated twice in the annotations; training and scoring follow bbox"
     findings = []

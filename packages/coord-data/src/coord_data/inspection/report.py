@@ -29,6 +29,8 @@ def write_report(examination: Examination, out: Path, page: Page | None = None) 
     write_findings(out / "findings.json", examination.findings)
     write_page(out / "inspect.html", examination, page or Page(), examination.shown)
     say_findings(examination)
+    for note in examination.notes:
+        _LOG.info(f"  read: {note}")
     _LOG.info(f"page: {out / 'inspect.html'}")
 
 

@@ -108,7 +108,7 @@ _HOW = ("equal files", "copies of another quality or frames without motion", "pa
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Sequence[Pair]):
+class AlikePairs(Sequence[Pair]):
     """Pairs of images, in columns.
 
     Attributes:
@@ -133,11 +133,11 @@ class Pairs(Sequence[Pair]):
     @overload
     def __getitem__(self, index: int) -> Pair: ...
     @overload
-    def __getitem__(self, index: slice | np.ndarray) -> Pairs: ...
-    def __getitem__(self, index: int | slice | np.ndarray) -> Pair | Pairs:
+    def __getitem__(self, index: slice | np.ndarray) -> AlikePairs: ...
+    def __getitem__(self, index: int | slice | np.ndarray) -> Pair | AlikePairs:
         """Return a pair, or the pairs of a slice or mask."""
         if isinstance(index, slice | np.ndarray):
-            return Pairs(
+            return AlikePairs(
                 self.pairs_P2[index],
                 self.kind_P[index],
                 self.bits_P[index],
@@ -179,7 +179,7 @@ class Pairs(Sequence[Pair]):
         return is_equal
 
 
-def alike_images(first: Looks, second: Looks, *, within: bool = False) -> Pairs:
+def alike_images(first: Looks, second: Looks, *, within: bool = False) -> AlikePairs:
     """Return pairs of files that show the same image, followed by pairs that only look alike.
 
     Args:
@@ -196,11 +196,13 @@ def alike_images(first: Looks, second: Looks, *, within: bool = False) -> Pairs:
     is_copy = are_copies(first, second, pairs_P2[others])
     kind_P[others[is_copy]] = _COPY
     resized_P = (first.sizes[pairs_P2[:, 0]] != second.sizes[pairs_P2[:, 1]]).any(axis=1)
-    pairs = Pairs(pairs_P2, kind_P, found[:, 2], resized_P, np.zeros(len(found), bool), uncompared)
+    pairs = AlikePairs(pairs_P2, kind_P, found[:, 2], resized_P, np.zeros(len(found), bool), uncompared)
     return pairs[np.lexsort((pairs_P2[:, 1], pairs_P2[:, 0], ~pairs.is_same))]
 
 
-def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instance]) -> tuple[Pairs, dict[str, Boxes]]:
+def duplicates_in(
+    names: Sequence[str], looks: Looks, instances: Sequence[Instance]
+) -> tuple[AlikePairs, dict[str, Boxes]]:
     """Return the pairs within a set, the earlier image first, and the targets of the images that are the same.
 
     Inspection reports the pairs, and preparation drops them. Frames of one video, in which too little has moved to be

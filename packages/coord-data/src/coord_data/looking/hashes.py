@@ -45,7 +45,8 @@ def perceptual_hashes(hashed_I: Sequence[np.ndarray]) -> np.ndarray:
         return np.zeros(0, np.uint64)
     lowest = _COSINES @ np.stack(hashed_I).astype(np.float64) @ _COSINES.T
     lowest_I64 = lowest.round(6).reshape(-1, 64)  # without the noise of images of one colour
-    bits_I64 = lowest_I64 > np.median(lowest_I64, axis=1, keepdims=True)
+    middle_I2 = np.partition(lowest_I64, (31, 32), axis=1)[:, 31:33]  # a third of the time of `np.median`
+    bits_I64 = lowest_I64 > middle_I2.mean(axis=1, keepdims=True)
     hashes_I: np.ndarray = np.packbits(bits_I64, axis=1).view(">u8")[:, 0].astype(np.uint64)
     return hashes_I
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 IMAGE_SUFFIXES = (
     ".jpg",
@@ -114,9 +115,12 @@ class ImageIndex:
 
     def _similar(self, names: tuple[str, ...]) -> list[str]:
         """Return the images that match the first name with any match, preferring those of the same suffix."""
-        for name in filter(None, names):
+        unescaped = (
+            unquote(urlsplit(name).path if "://" in name else name) for name in names if "://" in name or "%" in name
+        )
+        for name in filter(None, (*names, *unescaped)):
             plain, stem = _plain(name)
-            elsewhere = bool(PureWindowsPath(name).anchor) or "://" in name  # a path of another machine
+            elsewhere = _is_elsewhere(name)
             matches = [p for p in self._by_stem.get(stem.name, []) if self._matches(stem, elsewhere, p)]
             if best := [p for p in matches if p.name == plain.name] or matches:
                 return [p.as_posix() for p in best]
@@ -149,12 +153,13 @@ class ImageIndex:
 def found_here(names: Iterable[str], root: Path) -> dict[str, Found]:
     """Return the images of a folder that names of another machine mean, by these names.
 
-    Only names of files that do not exist are looked for: absolute ones, and those whose suffix is written in the other
-    case (`a.JPG` for `a.jpg`).
+    Only names of files that do not exist are looked for: absolute ones and addresses, those with escaped characters
+    (`my%20cat.jpg`), and those whose suffix is written in the other case (`a.JPG` for `a.jpg`).
     """
-    missing = [name for name in names if not _is_file(root / name) and _is_of_another_machine(name, root)]
-    found = ImageIndex(root).find_all((name,) for name in missing) if missing else []
-    return {name: image for name, image in zip(missing, found, strict=True) if image.notes}
+    stated = list(dict.fromkeys(names))
+    missing = {name for name in stated if not _is_file(root / name) and _is_of_another_machine(name, root)}
+    found = ImageIndex(root).find_all((name,) for name in stated) if missing else []
+    return {name: image for name, image in zip(stated, found, strict=False) if name in missing and image.notes}
 
 
 def _is_file(path: Path) -> bool:
@@ -162,10 +167,14 @@ def _is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113
 
 
+def _is_elsewhere(name: str) -> bool:
+    return bool(PureWindowsPath(name).anchor) or "://" in name
+
+
 def _is_of_another_machine(name: str, root: Path) -> bool:
     stem, suffix = os.path.splitext(name)  # noqa: PTH122
     written = {suffix.lower(), suffix.upper()} - {suffix}
-    return bool(PureWindowsPath(name).anchor) or any(_is_file(root / f"{stem}{other}") for other in written)
+    return _is_elsewhere(name) or "%" in name or any(_is_file(root / f"{stem}{other}") for other in written)
 
 
 def _plain(name: str) -> tuple[PurePosixPath, PurePosixPath]:

@@ -18,11 +18,10 @@ import numpy as np
 from PIL import Image
 
 from coord_codec import AnnotationSet, InputError, Instance, Problem, RunError
-from coord_codec.arguments import expect
 from coord_codec.counts import counted
 from coord_codec.images import ImageError, decode_image
 from coord_codec.pages import fragment, notes, table, tiles
-from coord_codec.records import raise_for_refused
+from coord_codec.problems import raise_for_refused
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.coco import base_of, has_many
 from coord_data.formats.registry import open_source
@@ -172,17 +171,42 @@ def load_annotated(
         >>> images.instances[0].objects[0].desc, images.evidence.files[0].size
         ('cat', (64, 48))
     """
-    expect("source", source, Path, Source)
     rules = rules or ReadingRules()
     source = open_source(source, rules.format)
     if source.format in ("jsonl", "coco") and has_many(source):  # so many that no image is decoded
-        root, base = rules.images or source.path.parent, rules.images or base_of(source.path)
-        kept_set, digest, part = kept_records(source, base, rules, name, scored=scored)
-        if rules.on_bad_box == "error":
-            raise_for_refused(kept_set.problems)
-        found = _checked(source.path, kept_set, rules)
-        return ImageSet(name, found, root, digest, notes=_notes_on(kept_set, rules), base=base, part=part)
-    evidence = gather_evidence(source, rules, name)
+        images = _kept(source, rules, name, scored)
+    else:
+        evidence = gather_evidence(source, rules, name)
+        images = _usable(evidence, rules, name)
+    return _checked(source.named, images, rules)
+
+
+def _kept(source: Source, rules: ReadingRules, name: str, scored: bool) -> ImageSet:
+    """Return the usable records of a file with many images, from the cache if nothing has changed."""
+    root, base = rules.images or source.path.parent, rules.images or base_of(source.path)
+    records, digest, part = kept_records(source, base, rules, name, scored=scored)
+    return ImageSet(name, records, root, digest, base=base, part=part)
+
+
+def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "train") -> Evidence:
+    """Read annotations of any format and look at every image, without leaving any image out.
+
+    Args:
+        source: a file or a folder, or what `open_source` returned for it
+        rules: how to read them
+        name: name of the set
+
+    Raises:
+        InputError: the annotations are unreadable.
+    """
+    found = read_by(source, rules)
+    base = None if rules.allow_outside else found.base
+    files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
+    return replace(found, files=files)
+
+
+def _usable(evidence: Evidence, rules: ReadingRules, name: str) -> ImageSet:
+    """Return the records whose images can be used."""
     loaded, root = evidence.annotations, evidence.root
     instances, problems, notes = list(loaded.instances), list(loaded.problems), Counter(loaded.notes)
     faults = (
@@ -197,46 +221,20 @@ def load_annotated(
     )
     kept = tuple(usable(instances, faults, rules.classes, problems, notes))
     loaded = replace(loaded.select(kept), problems=tuple(problems), notes=dict(+notes))
-    found = _checked(source.named, loaded, rules)
-    for_user = (*evidence.notes, *_notes_on(loaded, rules))
-    digest = _digest(found.instances, evidence.folder)
-    return ImageSet(name, found, root, digest, notes=for_user, base=evidence.base, evidence=evidence)
+    digest = _digest(kept, evidence.folder)
+    return ImageSet(name, loaded, root, digest, notes=evidence.notes, base=evidence.base, evidence=evidence)
 
 
-def gather_evidence(source: Path | Source, rules: ReadingRules, name: str = "train") -> Evidence:
-    """Read annotations of any format and look at every image, without leaving any image out.
-
-    Args:
-        source: a file or a folder, or what `open_source` returned for it
-        rules: how to read them
-        name: name of the set
+def _checked(path: Path, images: ImageSet, rules: ReadingRules) -> ImageSet:
+    """Return usable records with the categories of a class list, and notes on what is unusual in them.
 
     Raises:
-        InputError: the annotations are unreadable.
+        InputError: an object is refused (`on_bad_box` is `error`), `strict` is set and there are problems, no usable
+            image is left, or no object is of the class list.
     """
-    expect("source", source, Path, Source)
-    found = read_by(source, rules)
-    base = None if rules.allow_outside else found.base
-    files = found.folder.look_at_all(found.raw.files, found.raw.compared_images(), base, f"{name} images")
-    return replace(found, files=files)
-
-
-def _notes_on(annotations: AnnotationSet, rules: ReadingRules) -> tuple[str, ...]:
-    """Return a note on images with several records, each of which denies the others' objects, and on absent classes."""
-    absent = absent_classes(annotations.categories, rules.classes)
-    if not (repeated := Records.of(annotations.instances).repeated):
-        return absent
-    images = counted(len(repeated), "image has", "images have")
-    return (f"{images} several records, such as {repeated[0]}: merge them into one record per image", *absent)
-
-
-def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> AnnotationSet:
-    """Return usable records with the categories of a class list.
-
-    Raises:
-        InputError: `strict` is set and there are problems, no usable image is left, or no object is of the class list.
-    """
-    problems, root = annotations.problems, annotations.root
+    annotations, problems, root = images.annotations, images.problems, images.annotations.root
+    if rules.on_bad_box == "error":
+        raise_for_refused(problems)
     if problems and rules.strict:
         raise InputError(f"{problems[0]} ({counted(len(problems), 'such problem')}; strict is on)")
     if not annotations.instances:
@@ -250,7 +248,12 @@ def _checked(path: Path, annotations: AnnotationSet, rules: ReadingRules) -> Ann
         raise InputError(f"{path}: no usable image is left{reason}{where}")
     categories = class_categories(annotations.categories, rules.classes, str(path))
     table = table_of_classes(annotations.table, annotations.categories, categories)
-    return replace(annotations, categories=categories, table=table)
+    notes, lacking = list(images.notes), absent_classes(annotations.categories, rules.classes)
+    if repeated := Records.of(annotations.instances).repeated:  # each record denies the objects of the others
+        several = counted(len(repeated), "image has", "images have")
+        notes.append(f"{several} several records, such as {repeated[0]}: merge them into one record per image")
+    annotations = replace(annotations, categories=categories, table=table)
+    return replace(images, annotations=annotations, notes=(*notes, *lacking))
 
 
 def _digest(instances: Sequence[Instance], folder: ImageFolder) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from coord_codec import InputError
 from coord_codec.geometry import geometry_of
+from coord_codec.problems import raise_for_refused
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.registry import FORMATS, open_source
 from coord_data.reading.rules import ReadingRules
@@ -29,4 +30,7 @@ def read_by(path: Path | Source, rules: ReadingRules) -> Evidence:
     if rules.read_as is not None and not geometry_of(rules.geometry).is_box:
         raise InputError(f"read_as {rules.read_as}: it applies to boxes, found geometry {rules.geometry}; read boxes")
     source = open_source(path, rules.format)
-    return FORMATS[source.format].evidence(source, rules)
+    found = FORMATS[source.format].evidence(source, rules)
+    if rules.on_bad_box == "error":
+        raise_for_refused(found.annotations.problems)
+    return found

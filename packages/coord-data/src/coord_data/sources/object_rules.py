@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from coord_codec.boxes import OnBadBox
 from coord_codec.geometry import GeometryName, geometry_of
-from coord_codec.records import check_description
+from coord_codec.problems import check_description
 
 
 def _class_names(value: tuple[str, ...]) -> tuple[str, ...]:

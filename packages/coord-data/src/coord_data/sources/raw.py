@@ -35,6 +35,7 @@ class RawObject(NamedTuple):
         keypoint_names: their names
         as_box: notes to count where the box alone is used
         is_point: whether the file states a point and no box
+        further: a number behind the box whose meaning only those of all objects tell
     """
 
     desc: str
@@ -50,6 +51,7 @@ class RawObject(NamedTuple):
     keypoint_names: tuple[str, ...] = ()
     as_box: tuple[str, ...] = ()
     is_point: bool = False
+    further: float = 0.0
 
     def tried(self, read: Callable[[RawObject], RawObject]) -> RawObject:
         """Return what `read` makes of the object, or the object with the error message that it raises as its fault."""

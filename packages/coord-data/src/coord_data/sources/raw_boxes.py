@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from coord_codec import AnnotationSet, BoxFlag, BoxTable, InputError, Object
 from coord_codec.files import finite_numbers
+from coord_data.looking.image_paths import found_here
 from coord_data.records import Records
 from coord_data.sources.raw import RawObject, Reading, as_list
 from coord_data.sources.source import Source
@@ -43,16 +45,17 @@ class ClassNumbers:
     of: Literal["names", "categories"] = "names"
 
 
+Layout = Literal["xywh", "xyxy", "cxcywh"]
+RawUnit = Literal["pixels", "unit", "norm1000"]
+
+
 @dataclass(frozen=True)
 class RawBoxes:
-    """Images and boxes of a set.
+    """Images and boxes of a set with the numbers of a file: a view of their table in the layout of the format.
 
     Attributes:
-        files: path of each image, relative to the folder of the images
-        stated_I2: width and height that the annotations state; NaN where they state none
-        image_N: index of the image of each box
-        numbers_N4: the four numbers of each box
-        labels: description of each box
+        table: the boxes without crowd regions; corners and sides are in `unit`, and `sizes_I2` is what the annotations
+            state
         layout: order of the four numbers in the format: `xywh` in COCO JSON, `cxcywh` in YOLO, else `xyxy`
         unit: unit of the numbers in the format: `pixels` in COCO JSON, `unit` (0 to 1) in instance records, `norm1000`
             in instance records of bins and in Qwen's thousandths
@@ -60,23 +63,94 @@ class RawBoxes:
         class_numbers: class numbers of YOLO labels, and of COCO JSON with objects of unknown categories; else None
     """
 
-    files: tuple[str, ...]
-    stated_I2: np.ndarray
-    image_N: np.ndarray
-    numbers_N4: np.ndarray
-    labels: tuple[str, ...]
-    layout: Literal["xywh", "xyxy", "cxcywh"]
-    unit: Literal["pixels", "unit", "norm1000"]
+    table: BoxTable
+    layout: Layout
+    unit: RawUnit
     format: str = ""
     class_numbers: ClassNumbers | None = None
 
+    @classmethod
+    def of(
+        cls,
+        files: Sequence[str],
+        stated_I2: Any,
+        image_N: Any,
+        numbers_N4: Any,
+        labels: Iterable[str],
+        layout: Layout = "xyxy",
+        unit: RawUnit = "pixels",
+    ) -> RawBoxes:
+        """Return the view of the numbers of a file.
+
+        Args:
+            files: path of each image, relative to the folder of the images
+            stated_I2: width and height that the annotations state; NaN where they state none
+            image_N: index of the image of each box
+            numbers_N4: the four numbers of each box
+            labels: description of each box
+            layout: order of the numbers
+            unit: their unit
+        """
+        label_of: dict[str, int] = {}
+        label_N = [label_of.setdefault(label, len(label_of)) for label in labels]
+        corners_N4, sides_N2 = _corners_and_sides(np.asarray(numbers_N4, np.float64).reshape(-1, 4), layout)
+        with np.errstate(over="ignore", invalid="ignore"):  # areas of numbers near the largest one
+            table = BoxTable.of(
+                image_N,
+                label_N,
+                corners_N4,
+                sides_N2=sides_N2,
+                sizes_I2=stated_I2,
+                image_ids=range(len(files)),
+                names=tuple(files),
+                labels=tuple(label_of),
+            )
+        return cls(table, layout, unit)
+
     def __len__(self) -> int:
-        return len(self.numbers_N4)
+        return len(self.table)
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Path of each image, relative to the folder of the images."""
+        return self.table.names
+
+    @property
+    def stated_I2(self) -> np.ndarray:  # noqa: N802
+        """Width and height that the annotations state; NaN where they state none."""
+        return self.table.sizes_I2
+
+    @property
+    def image_N(self) -> np.ndarray:  # noqa: N802
+        """Index of the image of each box."""
+        return self.table.image_N
+
+    @cached_property
+    def numbers_N4(self) -> np.ndarray:  # noqa: N802
+        """The four numbers of each box."""
+        if self.layout == "xyxy":
+            return self.table.boxes_N4
+        if self.layout == "cxcywh":
+            return as_centres(self.table.boxes_N4)
+        return np.concatenate([self.table.boxes_N4[:, :2], self.table.sides_N2], axis=1)
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """Description of each box."""
+        return tuple(self.table.labels[label] for label in self.table.label_N.tolist())
 
     def of_boxes(self, rows_n: np.ndarray) -> RawBoxes:
         """Return the set with some of its boxes."""
-        labels = tuple(self.labels[row] for row in rows_n.tolist())
-        return replace(self, image_N=self.image_N[rows_n], numbers_N4=self.numbers_N4[rows_n], labels=labels)
+        return replace(self, table=self.table.take(rows_n))
+
+    def in_images(self, image_N: np.ndarray) -> RawBoxes:
+        """Return the boxes as those of other images."""
+        return replace(self, table=replace(self.table, image_N=image_N))
+
+    def with_numbers(self, numbers_N4: np.ndarray) -> RawBoxes:
+        """Return the boxes with other numbers."""
+        corners_N4, sides_N2 = _corners_and_sides(numbers_N4, self.layout)
+        return replace(self, table=replace(self.table, boxes_N4=corners_N4, sides_N2=sides_N2))
 
     def compared_images(self) -> list[int]:
         """Return which images are compared with their boxes: evenly spaced ones with boxes, and consecutive ones."""
@@ -97,30 +171,28 @@ def raw_of_coco(table: BoxTable, annotations: AnnotationSet, source: Source) -> 
         annotations: its records
         source: the file
     """
-    rows = table.take(~table.has(BoxFlag.CROWD))
-    numbers_N4 = np.concatenate([rows.boxes_N4[:, :2], rows.sides_N2], axis=1)
-    labels = tuple(table.labels[label] for label in rows.label_N.tolist())
     classes = None
     if any(problem.field.endswith("category_id") for problem in annotations.problems):
         classes = class_numbers_of_coco(source.document)
-    facts: Any = "xywh", "pixels", source.format, classes
-    return RawBoxes(tuple(table.names), table.sizes_I2, rows.image_N, numbers_N4, labels, *facts)
+    return RawBoxes(table.take(~table.has(BoxFlag.CROWD)), "xywh", "pixels", source.format, classes)
 
 
 def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
     """Return the boxes of instance records; crowd regions are left out."""
     records = (record for _, record in source.records() if isinstance(record, Mapping))
     first = next(records, {})
-    unit: Literal["norm1000", "unit"] = "norm1000" if first.get("coord_space") == "bins" else "unit"
+    unit: RawUnit = "norm1000" if first.get("coord_space") == "bins" else "unit"
     whole = 1000 if unit == "norm1000" else 1
     if not annotations.problems:
         table = Records.of(annotations.instances)
         image_N, corners_N4, labels = table.boxes
         sizes_I2 = np.where(table.image_sizes > 0, table.image_sizes, np.nan)
-        return RawBoxes(tuple(table.names), sizes_I2, image_N, corners_N4 * whole, labels, "xyxy", unit, source.format)
+        raw = RawBoxes.of(table.names, sizes_I2, image_N, corners_N4 * whole, labels, unit=unit)
+        return replace(raw, format=source.format)
     files: list[str] = []
     sizes: list[tuple[Any, Any]] = []
-    rows: list[tuple[int, Sequence[float]]] = []
+    owners: list[int] = []
+    rows: list[Sequence[float]] = []
     names: list[str] = []
     for record in chain((first,), records):
         image, objects = record.get("image"), record.get("objects")
@@ -129,11 +201,14 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
         scale = whole / (1000 if record.get("coord_space") == "bins" else 1)
         for item in objects:
             if (box := numbers_of(item)) is not None and not item.get("iscrowd"):
-                rows.append((len(files), tuple(value * scale for value in box)))
+                owners.append(len(files))
+                rows.append([value * scale for value in box])
                 names.append(str(item.get("desc", "")))
         files.append(image)
         sizes.append((record.get("width"), record.get("height")))
-    return replace(_raw(files, sizes, rows, names), unit=unit, format=source.format)
+    here = found_here(files, annotations.root or source.path.parent)
+    files = [here[name].name if name in here else name for name in files]
+    return replace(RawBoxes.of(files, _sizes(sizes), owners, rows, names, unit=unit), format=source.format)
 
 
 def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
@@ -144,18 +219,16 @@ def raw_of_reading(reading: Reading, format: str) -> RawBoxes:
     classes = ClassNumbers(used, reading.class_names) if reading.class_names else None
     boxes = [(i, box) for i, box in boxes if has_four_numbers(box) and not box.ignored]
     fractions = bool(boxes) and all(box.unit == "fractions" for _, box in boxes)
-    raw = _raw(
+    thousandths = reading.in_thousandths and reading.layout == "xyxy"
+    raw = RawBoxes.of(
         [image.name for image in images],
-        [image.size or (None, None) for image in images],
-        [(i, box.corners_xyxy) for i, box in boxes],
+        _sizes([image.size or (None, None) for image in images]),
+        [i for i, _ in boxes],
+        np.array([box.corners_xyxy for _, box in boxes], np.float64) * (1000 if thousandths else 1),
         [box.desc for _, box in boxes],
+        unit="norm1000" if thousandths else "unit" if fractions else "pixels",
     )
-    raw = replace(raw, unit="unit" if fractions else "pixels", format=format, class_numbers=classes)
-    if reading.layout == "cxcywh":
-        return replace(raw, numbers_N4=as_centres(raw.numbers_N4), layout="cxcywh")
-    if reading.in_thousandths:
-        return replace(raw, numbers_N4=raw.numbers_N4 * 1000, unit="norm1000")
-    return raw
+    return replace(raw, layout=reading.layout, format=format, class_numbers=classes)
 
 
 def class_numbers_of_coco(document: Any) -> ClassNumbers | None:
@@ -180,23 +253,20 @@ def as_centres(corners_N4: np.ndarray) -> np.ndarray:
     return np.concatenate([(low_N2 + high_N2) / 2, high_N2 - low_N2], axis=1)
 
 
-def _raw(
-    files: Sequence[str],
-    sizes: Sequence[tuple[Any, Any]],
-    rows: Sequence[tuple[int, Sequence[float]]],
-    labels: Sequence[str],
-) -> RawBoxes:
-    return RawBoxes(
-        tuple(files),
-        np.array(
-            [[v if isinstance(v, int | float) and v > 0 else np.nan for v in s] for s in sizes], np.float64
-        ).reshape(-1, 2),
-        np.array([image for image, _ in rows], np.int64),
-        np.array([box for _, box in rows], np.float64).reshape(-1, 4),
-        tuple(labels),
-        layout="xyxy",
-        unit="unit",
-    )
+def _corners_and_sides(numbers_N4: np.ndarray, layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners of boxes, and their sides as written where the layout states them."""
+    low_N2, high_N2 = numbers_N4[:, :2], numbers_N4[:, 2:]
+    with np.errstate(over="ignore", invalid="ignore"):
+        if layout == "xyxy":
+            return numbers_N4, high_N2 - low_N2
+        start_N2 = low_N2 if layout == "xywh" else low_N2 - high_N2 / 2
+        return np.concatenate([start_N2, start_N2 + high_N2], axis=1), high_N2
+
+
+def _sizes(stated: Sequence[tuple[Any, Any]]) -> np.ndarray:
+    """Return widths and heights, NaN where a file states none above 0."""
+    rows = [[side if isinstance(side, int | float) and side > 0 else np.nan for side in size] for size in stated]
+    return np.array(rows, np.float64).reshape(-1, 2)
 
 
 def numbers_of(item: Any) -> tuple[float, ...] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import tarfile
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -60,6 +61,13 @@ class Source(JsonFile):
 
     def __repr__(self) -> str:
         return f"Source({str(self.path)!r}, format={self.format!r})"
+
+    def with_content(self, content: bytes) -> Source:
+        """Return the source as if its file had another content."""
+        again = copy(self)
+        again.__dict__ = {"path": self.path, "named": self.named, "format": self.format, "_files": {}}
+        again.__dict__["content"] = content
+        return again
 
     @cached_property
     def is_dir(self) -> bool:

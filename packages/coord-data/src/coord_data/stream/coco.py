@@ -20,7 +20,7 @@ from coord_codec.annotations import EXPECTED
 from coord_codec.box_table import BoxFlag
 from coord_codec.coco.document import content_of, stream_coco
 from coord_codec.coco.reader import CocoReader, numbered
-from coord_codec.coco.tables import LISTS
+from coord_codec.coco.tables import LISTS, not_coco
 from coord_codec.geometry import geometry_of
 from coord_codec.records import UNCERTAIN
 from coord_data.looking.image_paths import found_here
@@ -62,7 +62,7 @@ class CocoRecords:
         lists = stream_coco(source, whole=not kind.is_box, image_row=image_row)
         annotations = lists.annotations
         if not lists.keys.issuperset(LISTS):
-            raise InputError(f"{source.path}: {EXPECTED}, found an object with the keys {sorted(lists.keys)[:8]}")
+            raise InputError(f"{source.path}: {EXPECTED}, found {not_coco({key: [] for key in lists.keys})}")
         images, notes = lists.images, Counter[str]()
         names = [row["file_name"] for row in images if isinstance(row, dict) and isinstance(row.get("file_name"), str)]
         here = found_here(names, folder)

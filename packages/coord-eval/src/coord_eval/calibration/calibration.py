@@ -21,11 +21,10 @@ import numpy as np
 
 from coord_codec import InputError, geometry_of
 from coord_codec.files import read_json, write_text
-from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.scored_object import ScoredObject
 from coord_eval.calibration.knots import Knots, fit_knots, interpolate
 from coord_eval.intake.digests import digest_of_detections, digest_of_truth
-from coord_eval.intake.objects import ScoredObject
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.detection import BINS, are_probabilities, calibration
 from coord_eval.metrics.draws import draw_weights, interval, sum_interval
@@ -177,6 +176,8 @@ class Calibration:
         found = values.get("version") if isinstance(values, Mapping) else type(values).__name__
         if found != VERSION:
             raise InputError(f"{where}: version: expected a calibration of version {VERSION}, found {found!r:.80}")
+        from coord_codec.records import validated
+
         return validated(cls, values, where)
 
     def to_json(self) -> str:

@@ -13,27 +13,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
-from coord_codec.commands.exit_codes import exit_codes
 from coord_codec.commands.plugins import import_plugins
+from coord_codec.commands.program import Commands, version_option
 from coord_codec.files import InputError, write_text
 from coord_eval.cli import options
 from coord_eval.cli.improve import EXAMPLES_OF_CALIBRATE, EXAMPLES_OF_FUSE, calibrate, fuse
 from coord_eval.cli.parse import EXAMPLES_OF_PARSE, parse
 from coord_eval.cli.review import app as review_app
 
-
-class _Commands(TyperGroup):
-    """The commands; a user's mistake is one line on stderr and an exit code."""
-
-    def invoke(self, ctx: Any) -> Any:
-        with exit_codes():
-            return super().invoke(ctx)
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     rich_markup_mode=None,
     help="Parse the boxes that a vision-language model wrote as text and score them as COCO does.",
     epilog="""\b
@@ -53,19 +43,9 @@ exit codes: 0 done, 1 failed while running, 2 bad usage or bad input, 130 interr
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from importlib.metadata import version
-
-        print(f"coord-eval {version('coord-eval')}")
-        raise typer.Exit
-
-
 @app.callback()
 def _common(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
+    version: Annotated[bool, version_option("coord-eval")] = False,
     plugin: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="A Python file that registers formats, metrics or geometries of your own."),
@@ -122,21 +102,21 @@ def score(
     geometry: options.GeometryOfAnswers = "box",
     as_json: options.AsJson = False,
 ) -> None:
-    """Score answers against ground truth and write a report.
+    """Score answers against ground truth (mAP, true and false positives) and write a report.
 
     The command writes evaluation.json and report.html into the folder, and with --export images.csv, classes.csv,
     coco_results.json and fiftyone.json. Of a folder of predictions each file is scored, and the parts are merged; an
     image belongs to one of them.
     """
     from coord_eval.cli.summaries import evaluation_lines
-    from coord_eval.labelling.export import write_exports
-    from coord_eval.parts import merge
     from coord_eval.scoring import score
 
     with options.Progress() as progress:
         settings |= {"bootstrap": bootstrap, "seed": seed, "progress": progress, "geometry": geometry}
         settings["image_root"] = images
         if predictions.is_dir():
+            from coord_eval.parts import merge
+
             drawn = {"bootstrap": settings.pop("bootstrap"), "seed": settings.pop("seed")}
             files = sorted(path for path in predictions.iterdir() if path.suffix in (".json", ".jsonl"))
             evaluation = merge([score(ground_truth, path, diagnose=diagnose, **settings) for path in files], **drawn)
@@ -149,6 +129,8 @@ def score(
         written = out / "evaluation.json"
         write_text(written, evaluation.to_json())
     if export:
+        from coord_eval.labelling.export import write_exports
+
         write_exports(evaluation, out)
     if as_json:
         print(evaluation.to_json())

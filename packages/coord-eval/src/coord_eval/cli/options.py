@@ -47,9 +47,11 @@ Seed = Annotated[int, Option(min=0, help="Seed of the resamples.")]
 
 
 def _known_format(name: str) -> str:
+    if name == "auto":
+        return name
     from coord_eval.parse.formats import FORMATS
 
-    if name not in ("auto", *FORMATS):
+    if name not in FORMATS:
         raise BadParameter(f"expected one of auto, {', '.join(FORMATS)}, found {name!r}")
     return name
 

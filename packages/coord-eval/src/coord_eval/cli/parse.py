@@ -14,6 +14,7 @@ import typer
 from coord_codec.counts import counted
 from coord_codec.files import InputError, read_json_lines, read_text
 from coord_eval.cli import options
+from coord_eval.intake.server_records import with_text
 from coord_eval.parse.answer import DROP_REASONS, Answer, without_other_images, without_points
 
 EXAMPLES_OF_PARSE = """\b
@@ -96,13 +97,10 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 def _text_of(record: dict[str, Any], number: int, where: str) -> tuple[str, str]:
     """Return name and text of the record of an answer; an answer that failed may have no text."""
-    text = record.get("text")
-    if text is None and record.get("finish_reason") == "error":
-        text = ""
-    if not isinstance(text, str):
-        raise InputError(f"{where}, text: expected the answer as text")
+    failed = record.get("text") is None and record.get("finish_reason") == "error"
+    record = {**record, "text": ""} if failed else with_text(record, where)
     names = (record.get("image_id"), record.get("image"), number)  # `predict` writes null for images without an id
-    return str(next(name for name in names if name is not None)), text
+    return str(next(name for name in names if name is not None)), record["text"]
 
 
 def _records(text: str) -> list[dict[str, Any]]:

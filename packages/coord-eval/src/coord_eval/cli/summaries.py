@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from coord_codec.counts import counted, counted_note
-from coord_eval.evaluation import Evaluation, join_lines
+from coord_eval.evaluation import Evaluation
+from coord_eval.figures import join_lines
 from coord_eval.html import number
-from coord_eval.metrics.expressions import ExpressionScores
-from coord_eval.metrics.lvis import LvisScores
 from coord_eval.metrics.metric_table import figure_of
 from coord_eval.report.shown import all_shown
+
+if TYPE_CHECKING:
+    from coord_eval.metrics.expressions import ExpressionScores
+    from coord_eval.metrics.lvis import LvisScores
 
 
 def evaluation_lines(evaluation: Evaluation) -> Iterator[str]:

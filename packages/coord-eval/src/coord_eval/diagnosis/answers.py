@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,15 +23,23 @@ from coord_eval.evaluation import Evaluation
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.intake.interpretations import Interpretation, RawNumbers, interpretations_by_fit, mean_best_iou
+from coord_eval.intake.interpretations import (
+    RAW_SCALE,
+    Interpretation,
+    RawNumbers,
+    interpretations_by_fit,
+    mean_best_iou,
+)
 from coord_eval.intake.joining import LabelSettings, join
-from coord_eval.intake.predictions import Loaded, Prediction
+from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source
-from coord_eval.intake.results import Results
-from coord_eval.intake.scale import RAW_SCALE
+from coord_eval.intake.results import ResultsList
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
 from coord_eval.parse.answer import POINT_ADVICE, Answer
+
+if TYPE_CHECKING:
+    from coord_eval.intake.prediction import Prediction
 
 NEAR_ZERO = 0.02
 """AP below which answers are diagnosed automatically."""
@@ -174,7 +183,7 @@ def _label_lines(evaluation: Evaluation) -> list[str]:
 def _raw_numbers(
     truth: GroundTruth, items: Loaded, settings: AnswerSettings, labels: LabelSettings, score_source: str
 ) -> RawNumbers:
-    if isinstance(items, Results):
+    if isinstance(items, ResultsList):
         detections = collect_results(truth, items).detections
         return RawNumbers(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
     # The numbers are those of the texts, whatever stands in place of their boxes.

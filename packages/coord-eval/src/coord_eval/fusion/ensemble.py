@@ -20,8 +20,8 @@ from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_pre
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.ground_truth import GroundTruth, ImageId, columns_of
 from coord_eval.intake.joining import LabelSettings
-from coord_eval.intake.predictions import Prediction
-from coord_eval.intake.results import CocoResult, Results
+from coord_eval.intake.prediction import Prediction
+from coord_eval.intake.results import CocoResult, ResultsList
 
 _SHOWN = 5
 _DIGITS = 6
@@ -81,7 +81,7 @@ def fuse_predictions(
     """
     rule = FusionRule.parse(method)
     loaded = {name: load_predictions(source) for name, source in files.items()}
-    is_text = {name: not isinstance(rows, Results) for name, rows in loaded.items() if len(rows)}
+    is_text = {name: not isinstance(rows, ResultsList) for name, rows in loaded.items() if len(rows)}
     if len({*is_text.values()}) > 1:
         texts, results = ([n for n, text in is_text.items() if text == wanted] for wanted in (True, False))
         raise InputError(
@@ -90,7 +90,7 @@ def fuse_predictions(
         )
     rows_of_all = [row for rows in loaded.values() for row in rows]
     truth, known = _images(rows_of_all)
-    positions = {isinstance(rows, Results) and rows.positions is not None for rows in loaded.values()}
+    positions = {isinstance(rows, ResultsList) and rows.positions is not None for rows in loaded.values()}
     if len(positions) > 1:
         raise InputError(f"fuse: some of {', '.join(loaded)} state no image_id, and others do; give each image its id")
     truth = replace(truth, by_position=True in positions)
@@ -117,8 +117,8 @@ def fuse_predictions(
     for name, own in zip(loaded, covered, strict=True):
         if lacking := [str(truth.image_ids[i]) for i in range(len(truth)) if i not in own]:
             notes.append(
-                f"{name}: {len(lacking)} of {len(truth)} images have no answer and count as if it had found nothing "
-                f"there: {', '.join(lacking[:_SHOWN])}{', ...' if len(lacking) > _SHOWN else ''}"
+                f"{name}: {len(lacking)} of {counted(len(truth), 'image has', 'images have')} no answer, as if it had "
+                f"found nothing there: {', '.join(lacking[:_SHOWN])}{', ...' if len(lacking) > _SHOWN else ''}"
             )
     if len({*sources}) > 1 and weights is None:
         listed = ", ".join(f"{name} by {source}" for name, source in zip(loaded, sources, strict=True))

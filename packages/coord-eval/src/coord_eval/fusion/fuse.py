@@ -10,8 +10,8 @@ import numpy as np
 
 from coord_codec import InputError
 from coord_codec.files import finite_numbers
+from coord_eval.boxes.scored_object import ScoredObject
 from coord_eval.fusion.columns import DEFAULT_IOU, VIEW, Method, checked_weights, fuse_boxes, views_of
-from coord_eval.intake.objects import ScoredObject
 
 
 @dataclass(frozen=True)

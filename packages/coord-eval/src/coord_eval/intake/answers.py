@@ -11,17 +11,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
 from coord_codec.counts import counted
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
-from coord_eval.intake.predictions import Loaded, Prediction, from_records, read_predictions
-from coord_eval.intake.scale import infer_scale
+from coord_eval.intake.predictions import Loaded, from_records, read_predictions
 from coord_eval.parse.answer import DROP_REASONS, POINT_ADVICE, Answer, without_other_images, without_points
-from coord_eval.parse.parser import parse_answer, plain
+from coord_eval.plain_values import plain
+
+if TYPE_CHECKING:
+    from coord_eval.intake.prediction import Prediction
 
 PredictionSource = str | Path | Iterable[Mapping[str, Any]] | Mapping[Any, Any]
 """A path, the records that such a file contains, a table of them, or `{image_id: text}`."""
@@ -106,6 +108,9 @@ def parse_all(
     Returns:
         The parsed answers, and notes about how they were parsed.
     """
+    from coord_eval.intake.scale import infer_scale
+    from coord_eval.parse.parser import parse_answer
+
     notes: list[str] = []
     scale, field, kind = options.scale, STATED_IN.get(options.boxes), geometry_of(options.geometry).name
     if scale == "infer":
@@ -198,11 +203,21 @@ def _notes_of_meaning(answers: Sequence[Answer], predictions: Sequence[Predictio
     if zeros:
         notes.append(f"{counted(zeros, 'box', 'boxes')} of four zeros counted as no object")
     if predictions and not any(prediction.text.strip() for prediction in predictions):
-        notes.append(
-            f"all {counted(len(predictions), 'answer')} are empty texts: the model wrote nothing, or its text is in "
-            "another field of the records, such as reasoning_content"
-        )
+        empty = counted(len(predictions), "answer is an empty text", "answers are empty texts")
+        notes.append(f"{'the' if len(predictions) == 1 else 'all'} {empty}: {_instead(predictions)}")
+    elif thoughtful := [item for item in predictions if item.thoughts]:
+        empty = counted(len(thoughtful), "answer is an empty text", "answers are empty texts")
+        notes.append(f"{empty}: {_instead(thoughtful)}")
     return notes
+
+
+def _instead(predictions: Sequence[Prediction]) -> str:
+    """Return where the model wrote something, if its answers are empty."""
+    keys = sorted({key for item in predictions for key in item.thoughts})
+    if not keys:
+        return "the model wrote nothing"
+    where = " and ".join(keys)
+    return f"what the model wrote is in {where}, which is no answer; if it was cut off there, allow more tokens"
 
 
 def _size_for(ground_truth: GroundTruth, prediction: Prediction, image: int, scale: str) -> tuple[float, float] | None:
@@ -221,6 +236,15 @@ def _size_for(ground_truth: GroundTruth, prediction: Prediction, image: int, sca
     if not ground_truth.sizes_known or math.isnan(width):
         raise InputError(f"{prediction.where}: scale pixels needs an image size, and neither file states one")
     return (width, height)
+
+
+def dropped_notes(answers: Sequence[Answer]) -> list[str]:
+    """Return a note with the number of pieces of the answers that were dropped, by reason."""
+    reasons = Counter(drop.reason for answer in answers for drop in answer.dropped)
+    if not reasons:
+        return []
+    pieces = counted(reasons.total(), "piece of the answers was", "pieces of the answers were")
+    return [f"{pieces} dropped: {', '.join(f'{count:,} {reason}' for reason, count in reasons.most_common())}"]
 
 
 def assumed_scale_notes(answers: Sequence[Answer]) -> list[str]:

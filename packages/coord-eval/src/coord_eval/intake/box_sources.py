@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from coord_codec import InputError
-from coord_eval.intake.predictions import Prediction
 from coord_eval.parse.answer import Answer, Drop, corners
+
+if TYPE_CHECKING:
+    from coord_eval.intake.prediction import Prediction
 
 BOX_SOURCES = {
     "tokens": "the tokens of the text",

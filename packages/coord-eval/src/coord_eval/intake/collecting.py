@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.pixels import boxes_in_pixels
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.intake.answers import (
     AnswerSettings,
     Progress,
@@ -36,10 +37,13 @@ from coord_eval.intake.joining import (
     check_any_known,
     join,
 )
-from coord_eval.intake.predictions import Loaded, Prediction, StatedObject
+from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
-from coord_eval.intake.results import Key, Results
+from coord_eval.intake.results import Key, ResultsList
 from coord_eval.parse.answer import Answer, ParsedObject, corners
+
+if TYPE_CHECKING:
+    from coord_eval.intake.prediction import Prediction, StatedObject
 
 
 @contextmanager
@@ -97,7 +101,7 @@ def collect(
 
     A results list states boxes, categories and scores itself: a note lists options that affect text answers only.
     """
-    if isinstance(predictions, Results):
+    if isinstance(predictions, ResultsList):
         ranking = ["score_source"] if score_source != "auto" else []
         unused = [*settings.of_text, *ranking, *labels.given] if len(predictions) else []
         reason = "a COCO results list, which states boxes, labels and scores itself"
@@ -237,7 +241,7 @@ def _categories(
     return np.array([category_of[item.desc] for item in found], np.int64), layers, unknown
 
 
-def collect_results(ground_truth: GroundTruth, results: Results) -> Collected:
+def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collected:
     """Convert a COCO results list, keeping its pixels, categories and scores."""
     results, by_position = _with_ids(ground_truth, results)
     images, categories, notes = _joined_by_name(ground_truth, results)
@@ -281,7 +285,7 @@ def collect_results(ground_truth: GroundTruth, results: Results) -> Collected:
     return Collected(detections, "results", format_health([], []), layers, unknown_counts, joined, tuple(notes))
 
 
-def _with_ids(truth: GroundTruth, results: Results) -> tuple[Results, list[str]]:
+def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, list[str]]:
     """Return results whose positions are the ids of images, where they state none, and a note on it.
 
     Raises:
@@ -290,9 +294,8 @@ def _with_ids(truth: GroundTruth, results: Results) -> tuple[Results, list[str]]
     advice = "give each its image_id, or pass both as lists in one order"
     if results.positions is None:
         if truth.by_position and len(results):
-            raise InputError(
-                f"ground truth: its {len(truth)} images have no image_id, and the predictions do: {advice}"
-            )
+            found = counted(len(truth), "image has", "images have")
+            raise InputError(f"ground truth: its {found} no image_id, and the predictions do: {advice}")
         return results, []
     if results.positions != len(truth):
         found = f"{counted(results.positions, 'image')} without image_id"
@@ -309,7 +312,7 @@ def _with_ids(truth: GroundTruth, results: Results) -> tuple[Results, list[str]]
 
 def _places_in(image_D: np.ndarray) -> np.ndarray:
     """Return the place [D] of each box among those of its image, from 0."""
-    order = np.argsort(image_D, kind="stable")
+    order = stable_order(image_D)
     begins = np.diff(image_D[order], prepend=-1) != 0
     starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     place_D = np.empty(len(order), np.int64)
@@ -327,7 +330,7 @@ def _spread(item: ParsedObject | StatedObject, prediction: Prediction) -> Sequen
     return corners(item.order, [known[place] for place in places])
 
 
-def _joined_by_name(truth: GroundTruth, results: Results) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _joined_by_name(truth: GroundTruth, results: ResultsList) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return the index of each image and category of a results list, by name, else by id, -1 for unknown; and notes.
 
     Raises:
@@ -358,7 +361,8 @@ def _joined_by_name(truth: GroundTruth, results: Results) -> tuple[np.ndarray, n
             raise InputError(f"predictions: {odd}, which knows none of the names; are these files of one data set?")
         if moved:
             notes.append(
-                f"{moved} of {len(pairs)} values of {kind} mean something else in the ground truth: names count"
+                f"{moved} of {counted(len(pairs), 'value')} of {kind} mean something else in the ground truth: names "
+                "count"
             )
         return np.array([-1 if place is None else place for place in places], np.int64)
 
@@ -404,7 +408,7 @@ def format_health(answers: Sequence[Answer], predictions: Sequence[Prediction]) 
 def _stated_notes(predictions: Sequence[Prediction]) -> list[str]:
     """Return a note with the number of answers whose boxes are not those of their text."""
     count = sum(prediction.objects is not None for prediction in predictions)
-    return [f"the boxes of {count} answers are the fused ones that the records state"] if count else []
+    return [f"the boxes of {counted(count, 'answer')} are the fused ones that the records state"] if count else []
 
 
 def _counts(values: Iterable[str]) -> dict[str, int]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coord_codec import AnnotationSet, Geometry, InputError, Instance, Shape, geometry_of, read_annotations, shape_of
+from coord_codec import AnnotationSet, Geometry, InputError, Shape, geometry_of, read_annotations, shape_of
 from coord_codec.arguments import expect
 from coord_codec.box_table import BoxFlag, BoxTable, to_pixels
 from coord_codec.coco.reader import NOT_AROUND, is_larger
@@ -21,6 +21,9 @@ from coord_codec.counts import counted
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.intake.library_boxes import as_coco, boxes_by_image, is_by_position
 from coord_eval.intake.results import plain_record
+
+if TYPE_CHECKING:
+    from coord_codec import Instance
 
 ImageId = int | str
 

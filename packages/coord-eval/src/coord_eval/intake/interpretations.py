@@ -20,6 +20,8 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.iou import box_iou
 from coord_eval.intake.ground_truth import GroundTruth
 
+RAW_SCALE = 1e12
+"""Scale for parsing raw numbers, so large that no number of an answer lies outside the image."""
 _FITTED = 0.01  # gain of mean best IoU from which a fitted one is preferred to one without fitted numbers
 _IMAGES = 300  # number of images on which common input sizes are tried
 _PAIRS = 8  # smallest number of objects to fit an affine map on

@@ -12,7 +12,6 @@ from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.intake.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, ParsedObject, without
-from coord_eval.parse.formats import LISTS
 
 _SHOWN = 5
 LABEL_LAYERS = ("exact", "normalized", "synonym", "callback", "unknown")
@@ -131,6 +130,7 @@ def with_prompt_label(answer: Answer, label: str | None) -> Answer:
     """Give boxes without a label, or with an uncertain one (format `lists`), the label that the prompt asked for."""
     if label is None:
         return answer
+    from coord_eval.parse.formats import LISTS
 
     def named(item: ParsedObject) -> ParsedObject:
         if item.desc and answer.format != LISTS.name:

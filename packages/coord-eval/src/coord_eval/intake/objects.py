@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_eval.boxes.scored_object import ScoredObject
 from coord_eval.intake.answers import AnswerSettings
 from coord_eval.intake.box_sources import with_boxes_from
 from coord_eval.intake.joining import without_labels
-from coord_eval.intake.predictions import Prediction, from_records
+from coord_eval.intake.prediction import Prediction
+from coord_eval.intake.predictions import from_records
 from coord_eval.intake.ranking import choose_source, object_scores
 from coord_eval.parse.answer import without_other_images, without_points
 from coord_eval.parse.parser import parse_answer
-
-
-class ScoredObject(NamedTuple):
-    """One object of an answer.
-
-    Attributes:
-        desc: the description of the object
-        box: `(x1, y1, x2, y2)` in [0, 1]
-        score: in (0, 1]
-        repairs: names of the repairs made, see `ParsedObject`
-        points: the points in [0, 1] that draw a shape other than a box (`Geometry.outline`), else empty
-        coordinates: the numbers in [0, 1] of a shape other than a box, else empty
-    """
-
-    desc: str
-    box: tuple[float, float, float, float]
-    score: float
-    repairs: tuple[str, ...]
-    points: tuple[tuple[float, float], ...] = ()
-    coordinates: tuple[float, ...] = ()
 
 
 def scored_objects(

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.boxes.quality import expected_iou, hit_probability
-from coord_eval.intake.predictions import Prediction
 from coord_eval.parse.answer import Answer, ParsedObject
+
+if TYPE_CHECKING:
+    from coord_eval.intake.prediction import Prediction
 
 SCORE_SOURCES = {
     "expected_iou": "P(label) times the expected IoU of the box, from coord_expected and coord_spread",

@@ -5,7 +5,7 @@ Shapes: R boxes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from coord_codec.files import InputError, finite_numbers, identifier
-from coord_eval.parse.parser import plain
+from coord_eval.plain_values import plain
 
 Key = tuple[int | str, str | None]
 """The id of an image or a category, and its name if the results state one."""
 
 
 class CocoResult(NamedTuple):
-    """One box of a results list: a view of a row of `Results`.
+    """One box of a results list: a view of a row of `ResultsList`.
 
     Attributes:
         image_id: id of the image
@@ -40,7 +40,7 @@ class CocoResult(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Results:
+class ResultsList:
     """The boxes of a results list in its order.
 
     Attributes:
@@ -64,7 +64,7 @@ class Results:
     def __len__(self) -> int:
         return len(self.scores_R)
 
-    def __getitem__(self, rows: slice) -> Results:
+    def __getitem__(self, rows: slice) -> ResultsList:
         names = ("image_R", "category_R", "boxes_R4", "scores_R")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
@@ -83,7 +83,13 @@ class ResultColumns:
         self._categories: dict[Key, int] = {}
         self._parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def add(self, records: Sequence[Mapping[str, Any]], places: Sequence[str]) -> None:
+    def add_usual(self, records: Sequence[Mapping[str, Any]]) -> bool:
+        """Add boxes if all records are results of the usual types, and return whether they are."""
+        if usual := self._usual(records):
+            self._parts.append(usual)
+        return usual is not None
+
+    def add(self, records: Sequence[Mapping[str, Any]], places: Iterable[str]) -> None:
         """Add boxes.
 
         Args:
@@ -93,15 +99,16 @@ class ResultColumns:
         Raises:
             InputError: naming record and field
         """
-        self._parts.append(self._usual(records) or self._checked(records, places))
+        if not self.add_usual(records):
+            self._parts.append(self._checked(records, places))
 
-    def finished(self, positions: int | None = None) -> Results:
-        """Return the columns; `positions` is an attribute of `Results`."""
+    def finished(self, positions: int | None = None) -> ResultsList:
+        """Return the columns; `positions` is an attribute of `ResultsList`."""
         none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
         image_R, category_R, numbers_R5 = map(np.concatenate, zip(none, *self._parts, strict=True))
         boxes_R4, scores_R = np.ascontiguousarray(numbers_R5[:, :4]), numbers_R5[:, 4].copy()
         columns = (image_R, category_R, boxes_R4, scores_R)
-        return Results(tuple(self._images), tuple(self._categories), *columns, positions)
+        return ResultsList(tuple(self._images), tuple(self._categories), *columns, positions)
 
     def _usual(self, records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the columns of records of the usual types, all at once; None if one of them has others."""
@@ -114,7 +121,7 @@ class ResultColumns:
             return None
         if not _all_of((int, float), scores, *boxes):
             return None
-        if any("image" in record or "category" in record for record in records):
+        if {"image", "category", "text"} & set[str]().union(*records):
             return None
         try:
             image_R, category_R = (np.array(column, np.int64) for column in ids)
@@ -126,7 +133,7 @@ class ResultColumns:
         return _coded(self._images, image_R), _coded(self._categories, category_R), numbers_R5
 
     def _checked(
-        self, records: Sequence[Mapping[str, Any]], places: Sequence[str]
+        self, records: Sequence[Mapping[str, Any]], places: Iterable[str]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the columns of any records, one by one.
 

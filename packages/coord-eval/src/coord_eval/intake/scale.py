@@ -12,14 +12,12 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
 from coord_eval.boxes.detections import Detections
 from coord_eval.intake.ground_truth import GroundTruth
-from coord_eval.intake.interpretations import RawNumbers, interpretations_by_fit, mean_best_iou
-from coord_eval.intake.predictions import Prediction
+from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, mean_best_iou
+from coord_eval.intake.prediction import Prediction
 from coord_eval.parse.answer import OVERSHOOT, corners
 from coord_eval.parse.parser import parse_answer
 
 ScaleName = float | Literal["pixels", "input_pixels"]
-RAW_SCALE = 1e12
-"""Scale for parsing raw numbers, so large that no number of an answer lies outside the image."""
 _FLOOR = 0.2
 """Mean best IoU that the chosen scale must reach; random boxes reach .1, and boxes outside their images count as 0."""
 _CLOSE = 0.005  # difference of mean best IoU up to which scales count as equally good

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import MAX_DETECTIONS, RankedMatches, Scored
 from coord_eval.metrics.sums import LabelSums, Measure, mean_of_present, ratio
@@ -39,7 +40,7 @@ class ApTable:
         # Detections that are ignored at every threshold do not change the result.
         relevant_D = (detections.category_D < self.names) & ~matches.ignored_TD.all(axis=0)
         order = matches.order_D[relevant_D[matches.order_D]]
-        order = order[np.argsort(detections.category_D[order], kind="stable")]
+        order = order[stable_order(detections.category_D[order])]
         bounds = np.searchsorted(detections.category_D[order], np.arange(self.names + 1))
         self._labels = [_Label(matches, detections, order[bounds[k] : bounds[k + 1]]) for k in range(self.names)]
 
@@ -131,7 +132,7 @@ def precision_recall(
     recall_LTK = np.full((len(limits), thresholds, names), -1.0)
     needed_KR = _hits_needed(np.maximum(objects_K, 1))
     order = matches.order_D[detections.category_D[matches.order_D] < names]
-    order = order[np.argsort(detections.category_D[order], kind="stable")]
+    order = order[stable_order(detections.category_D[order])]
     label_d, place_d = detections.category_D[order], matches.place_D[order]
     for t in range(thresholds):
         counted_d = ~matches.ignored_TD[t, order]

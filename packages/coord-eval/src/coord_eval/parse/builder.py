@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 
-from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, coord_tokens
+from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, InputError, coord_tokens
 from coord_codec import Geometry as Kind
-from coord_codec.fields import names_of, rotated_corners
+from coord_codec.fields import Order, Unit, check_unit, names_of, rotated_corners
 from coord_eval.parse.answer import (
     OVERSHOOT,
     Answer,
@@ -24,7 +24,7 @@ from coord_eval.parse.answer import (
     corners,
     without,
 )
-from coord_eval.parse.numbers import NUMBER, Value
+from coord_eval.parse.numbers import NUMBER, Value, read_number
 
 _prefix, _suffix = map(re.escape, WILDCARD_TOKEN.split("*"))
 
@@ -87,6 +87,11 @@ _ANGLE = re.compile(rf"(?:{'|'.join(names_of('turn'))})[\"'`*]{{0,3}}\s{{0,9}}[:
 """An angle of a box."""
 
 
+_PIXELS = re.compile(r"[0-9]\s?px\b")
+_BOOLEANS = {"true": True, "false": False}
+_ORDERS: dict[str, Order] = {"xywh": "xywh", "cxcywh": "cxcywh"}
+
+
 @dataclass(slots=True)
 class AnswerBuilder:
     """Collects the objects and drops of one text.
@@ -100,6 +105,7 @@ class AnswerBuilder:
         text: the whole text, whose largest angle tells degrees from radians
         aspect: width of the image divided by its height: NaN drops boxes with an angle, None takes the image as square
         places: records that name an image or a frame, `(start, end, name)`
+        units: records that state the unit or order of the boxes in them, `(start, end, fields)`
     """
 
     format: str
@@ -110,6 +116,7 @@ class AnswerBuilder:
     aspect: float | None = None
     text: str = ""
     places: list[tuple[int, int, str]] = field(default_factory=list)
+    units: list[tuple[int, int, Mapping[str, float | str]]] = field(default_factory=list)
     objects: list[ParsedObject] = field(default_factory=list)
     dropped: list[Drop] = field(default_factory=list)
     coord_count: int = 0
@@ -125,7 +132,7 @@ class AnswerBuilder:
 
     def largest_turn(self) -> float:
         """Return the largest angle of a box that the text states, in its own unit."""
-        return max((abs(float(angle)) for angle in _ANGLE.findall(self.text)), default=0.0)
+        return max((abs(read_number(angle)) for angle in _ANGLE.findall(self.text)), default=0.0)
 
     def drop(self, reason: str, start: int, end: int) -> None:
         """Record the characters `[start, end)` as dropped."""
@@ -299,6 +306,26 @@ class AnswerBuilder:
         placed = order, own_scale, repairs, start_index, partial, score, unit, index, turn
         self.add_numbers(desc, numbers, span, geometry, *placed)
 
+    def agrees(self, stated: Mapping[str, float | str], order: str, numbers: Sequence[float]) -> bool:
+        """Return whether numbers are read in the unit and order that fields state."""
+        unit: Unit = "pixels" if self.scale.pixels or self.scale.x != 1000 else "thousandths"
+        values = {name: _BOOLEANS.get(str(value).lower(), value) for name, value in stated.items() if value != order}
+        try:
+            check_unit(values, _ORDERS.get(order, "xyxy"), "fractions" if max(numbers) <= 1 else unit)
+        except InputError:
+            return False
+        return True
+
+    def _is_in_other_unit(self, item: ParsedObject) -> bool:
+        """Return whether a record around a box, or `px` behind its numbers, states another unit than the one in use."""
+        if not item.is_box or item.first_coord_index is not None or item.scale == (100, 100):
+            return False
+        start, end = item.span
+        around = [stated for a, b, stated in self.units if a < start and end < b]
+        if not all(self.agrees(stated, item.order, item.bins) for stated in around):
+            return True
+        return not self.scale.pixels and len(_PIXELS.findall(self.text, start, end)) > 1
+
     def _placed(self, item: ParsedObject) -> ParsedObject:
         """Return an object with the image that the innermost record around it names."""
         around = [place for place in self.places if place[0] <= item.span[0] and item.span[1] <= place[1]]
@@ -327,6 +354,8 @@ class AnswerBuilder:
             repeats=self.repeats,
             zeros=tuple(self.zeros),
         )
+        if self.units or "px" in self.text:
+            answer = without(answer, self._is_in_other_unit, "other_unit")
         orders = [item.order for item in self.objects]
         rarer = min(("xyxy", "yxyx"), key=orders.count)
         if orders.count(rarer):  # a key of another order among others is more often a slip than meant

@@ -17,7 +17,7 @@ from coord_codec import MARKERS, InputError, MarkerFamily
 from coord_codec.arguments import expect
 from coord_codec.registry import Registry
 from coord_eval.parse.answer import Order
-from coord_eval.parse.numbers import NUMBER, Kind
+from coord_eval.parse.numbers import NUMBER, Kind, read_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,8 @@ class TextFormat:
         opening: pattern of the start of an object; a start without an object is a drop
         hint: pattern by which `auto` recognises the format; by default `opening`, else `pattern`
         noise: pattern that is removed from labels
+        plain: pattern of a label and the numbers of four tokens, or of these and a label, in an answer of such objects
+            alone, which is read at once; empty where a label may hold other marks
         markers: a marker family instead of a pattern
         keys: JSON keys whose values are the coordinates, instead of a pattern
         reader: `lines` or `table`, the parsers of text without marks, instead of a pattern
@@ -81,6 +83,7 @@ class TextFormat:
     opening: str = ""
     hint: str = ""
     noise: str = ""
+    plain: str = ""
     markers: MarkerFamily | None = None
     keys: tuple[str, ...] = ()
     reader: Literal["", "lines", "table"] = ""
@@ -142,10 +145,11 @@ def _run(token: str) -> str:
     return rf"{token}(?:[ \t]{{0,8}}{token})*"
 
 
+_PLAIN_LABEL = r"(?! ?and )[\w '-]{1,80}"
 _BIN = r"<([0-9]{1,4})>"
 _NONE = "[Nn]one|null"
 _BINS = rf"(?:<[0-9]{{1,4}}>|[\s,]|{_NONE})*"
-_PLAIN = rf"(?:[-+\s0-9.,;%()\[\]]|{_NONE})*"
+_PLAIN = rf"(?:[-+\u2212\s0-9.,;%()\[\]]|{_NONE})*"
 _AXES = r"(?:<[xy]_[0-9.]{1,9}>|[\s,])*"
 _AXIS = r"<[xy]_([0-9]{1,5}(?:\.[0-9]{1,6})?)>"
 _QWEN = MARKERS["qwen"].tokens
@@ -166,7 +170,7 @@ def _frames(written: str) -> list[list[float]]:
     """Return the points of Molmo 2: in each image or frame, its number or time, then number, x and y of each point."""
     points: list[list[float]] = []
     for frame in re.split(r"[;\t\n]+", written):
-        numbers = [float(number) for number in re.findall(NUMBER, frame)]
+        numbers = list(map(read_number, re.findall(NUMBER, frame)))
         if len(numbers) % 3 == 1:
             points += [numbers[i + 1 : i + 3] for i in range(1, len(numbers), 3)]
         elif numbers:
@@ -277,6 +281,7 @@ _ROWS = (
         bins=1024,
         hint="<loc[0-9]{4}>",
         noise=r"</?s>|<pad>|<eos>|<bos>|<seg[0-9]{3}>",
+        plain=rf"{'<loc([0-9]{4})>' * 4}({_PLAIN_LABEL}) ?(?:;|\Z)",
     ),
     # DocTags (SmolDocling, Nassar et al. 2025): <loc_0> to <loc_500> within the element of a page that they place.
     TextFormat(
@@ -303,6 +308,7 @@ _ROWS = (
         offset=0.5,
         hint="<loc_[0-9]{1,4}>",
         noise=r"</?s>|<pad>|</?poly>|</?od>|<sep>|^and\s+(?=(?:an?|the)\s)",
+        plain=rf"({_PLAIN_LABEL}){'<loc_([0-9]{1,4})>' * 4}",
     ),
     # PaddleOCR-VL: the four corners of each line of text after it.
     TextFormat(

@@ -16,11 +16,10 @@ from coord_codec.fields import ATTRIBUTES, OF_ATTRIBUTES
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
 from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
-from coord_eval.parse.orders import ORDER_KEYS, stated_order
+from coord_eval.parse.orders import ORDER_KEYS, key_of_prose, stated_order
 from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, FieldRecord, Keys, add_record, box_of_sides, sides_of
-from coord_eval.parse.refusals import NOTHING
+from coord_eval.parse.refusals import NOTHING, is_nothing, says_nothing
 
-_NUMBER = r"-?[0-9\uff10-\uff19]+(?:\.[0-9\uff10-\uff19]+)?(?:[eE][-+]?[0-9]+)?"
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
 _LEXEME = re.compile(
     r'"(?P<double>(?:[^"\\\n]|\\.?)*)(?:"|(?=\n)|\Z)'
@@ -48,8 +47,6 @@ _IN_STRING = re.compile(
 
 _FORMAT_KEY = re.compile(r"(?:format|mode|order|type|convention)$", re.IGNORECASE)
 """Keys whose value may be the order of the boxes beside them."""
-_CORNERS_TOO = re.compile(r"xyxy|convert|corner|x_?(?:2|max)|\bnot\b", re.IGNORECASE)
-"""Words of a sentence that names another order than that of its boxes, or besides it."""
 _INNER_QUOTES = re.compile(r"""(?=[^\S\n]*[^\s,:}\]])(?:[^"\n{}]|"(?!\s*[,:}\]\n])){1,200}"(?=\s*[,}\]])""")
 """The rest of a string with quotes inside that are not escaped: `"the "red" car"`."""
 
@@ -60,10 +57,9 @@ _STRAY_QUOTE = re.compile(r"[\s{}\[\]:,;()]*[{}\[\]:,;()][\s{}\[\]:,;()]*|\s*[\[
 _OPEN_KEY = re.compile(r"(\w[\w -]{0,31}?)\s*(?=:\s*(?:[\[({0-9]|$)|[^\w\s]\W{0,9}[0-9]{1,9}\s*,)")
 """A key without its closing quote, and the beginning of its value."""
 _END_OF_ANSWER = re.compile(r"\s*(?:\Z|\}\s*\Z|```)")
-_NO_RECORDS = re.compile(
-    r"\[\]+[\]}]*$|^\[?\{(?:[\"'][^\"']{0,80}[\"']:(?:null|None|\[\]|[\"'](?:[Nn]one|null)[\"']),?)*\}\]?$"
-)
-"""The end of a list without records, within others; a record whose keys have no value."""
+_NO_RECORDS = re.compile(r"\[\]+[\]}]*$")
+"""The end of a list without records, within others."""
+_NUMBERED_KEY = re.compile("[0-9]$")
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
 
 
@@ -82,7 +78,7 @@ class JsonParser:
         """Parse `text` from character `begin` on."""
         position, self.text = begin, text
         opening = text.find("{", begin)
-        self.order_key = _key_of_prose(text[begin:opening]) if opening > begin + 16 else ""
+        self.order_key = key_of_prose(text[begin:opening]) if opening > begin + 16 else ""
         faultless, lexeme, find = FAULTLESS.match, _LEXEME.search, text.find
         while True:
             if not self.stack:
@@ -102,8 +98,8 @@ class JsonParser:
             position = self._feed(match)
         self._finish(len(text))
         if not self.builder.objects and not self.builder.dropped:
-            compact = re.sub(r"\s+|```(?:json)?", "", text[begin:])
-            self.builder.explicit_empty |= _NO_RECORDS.search(compact) is not None
+            compact = re.sub(r"\s+|```(?:json)?|</?\w{1,20}>", "", text[begin:])
+            self.builder.explicit_empty |= _NO_RECORDS.search(compact) is not None or is_nothing(text[begin:])
 
     def _add_faultless(self, match: re.Match[str]) -> bool:
         """Add a record of a label and a box; return False if it is not as simple as that."""
@@ -111,7 +107,7 @@ class JsonParser:
         keys, builder = self.keys, self.builder
         meaning = keys[key]
         row = meaning.row
-        if row is None or meaning.kind != "box":
+        if row is None or meaning.kind != "box" or meaning.unit:
             return False
         if name is not None:
             if last_name is not None or keys[name].role != "label":
@@ -139,7 +135,13 @@ class JsonParser:
         builder.start_count = start_index + 1
         if self.stack:
             self.stack[-1].record.has_children = True
+            self._place(self.stack[-1].key or "", *match.span())
         return True
+
+    def _place(self, key: str, start: int, end: int) -> None:
+        """Note that a record below a key such as `frame_1` is in that image."""
+        if _NUMBERED_KEY.search(key) and self.keys.fact(key) == "place":
+            self.builder.places.append((start, end, key))
 
     def _drop_stray(self, text: str, start: int, end: int) -> None:
         """Count and drop coordinate tokens outside any record."""
@@ -162,7 +164,7 @@ class JsonParser:
             item = record.field
             if self._is_stray(match, item, raw):
                 return match.start() + 1
-            if item is None and (open_key := _OPEN_KEY.match(raw)):
+            if item is None and (open_key := _OPEN_KEY.match(raw)) and not _COLON.match(match.string, end):
                 record.pending = open_key[1]
                 return match.start(kind) + open_key.end()
             if item is not None and not record.depth and _COLON.match(match.string, end):
@@ -250,6 +252,10 @@ class JsonParser:
             self._count(value)
             return
         role = self.keys[item.key].role
+        if role == "other" and _FORMAT_KEY.search(item.key):
+            order = value.lower() if value.lower() in ORDER_KEYS else stated_order(value)
+            if order or "xyxy" in value:
+                self.order_key = ORDER_KEYS.get(order, "")
         if role == "labels" or (role == "label" and record.depth):
             if len(item.texts) < MAX_NUMBERS:
                 item.texts.append(value)
@@ -262,10 +268,6 @@ class JsonParser:
         elif role in _NUMERIC:
             self._numbers_in(record, item, value)
             return
-        elif role == "other" and _FORMAT_KEY.search(item.key):
-            order = value.lower() if value.lower() in ORDER_KEYS else stated_order(value)
-            if order or "xyxy" in value:
-                self.order_key = ORDER_KEYS.get(order, "")
         self._count(value)
 
     def _count(self, value: str) -> None:
@@ -286,7 +288,7 @@ class JsonParser:
                 self._number(record, part)
         if record.count == before:
             item.invalid = True
-            if value.strip().lower() in NOTHING:
+            if says_nothing(value):
                 item.text = value
 
     def _coordinate(self, record: _Open, token: str) -> None:
@@ -336,12 +338,21 @@ class JsonParser:
                     if self.keys[item.key].kind == "oriented" and len(numbers) == 4:
                         item.key = "bbox" if turns else item.key
                     return
-        if item is not None and parent is not None and item.key.lower() in ATTRIBUTES:
-            parent.record.fields += [f for f in record.fields if f.key.lower() in OF_ATTRIBUTES]
+        if item is not None and parent is not None:
+            if item.key.lower() in ATTRIBUTES or self.keys.fact(item.key) == "turn":
+                parent.record.fields += [f for f in record.fields if f.key.lower() in OF_ATTRIBUTES]
+            else:
+                self._place(item.key, record.start, end)
         names = [f.text for f in record.fields if self.keys[f.key].role == "label" and f.text]
         if item is not None and names and self.keys[item.key].role == "label" and not closed.record.has_children:
             item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}
             if not any(self.keys[f.key].role == "shape" for f in record.fields):
+                return
+        if item is not None and parent is not None and not partial and not parent.depth and not names:
+            shapes = [f for f in record.fields if self.keys[f.key].role == "shape" and f.groups]
+            if self.keys[item.key].role == "shape" and len(shapes) == 1:  # "box": {"bbox": [1, 2, 3, 4], "unit": "px"}
+                parent.record.fields.remove(item)
+                parent.record.fields += record.fields
                 return
         kinds = [self.keys[f.key].kind for f in record.fields]
         if item is not None and not partial and self.keys[item.key].role == "shape" and kinds == ["polygon"]:
@@ -438,18 +449,13 @@ def _is_closed(text: str) -> bool:
     return first + last in ("[]", "{}") and sum(map(text.count, "[{")) - sum(map(text.count, "]}")) <= 1
 
 
-def _key_of_prose(words: str) -> str:
-    """Return the key of boxes in the order that the words before the first record state, "" if they state none."""
-    order = stated_order(words)
-    return ORDER_KEYS[order] if order and not _CORNERS_TOO.search(words) else ""
-
-
 def _unescape(raw: str) -> str:
     """Decode JSON escapes; a broken escape stays as written."""
     if "\\" not in raw:
         return raw
     try:
-        quoted = raw.replace(FILLER, "").replace("\\'", "'")  # an escape of Python that is invalid in JSON
+        # an escape of Python that is invalid in JSON, and a quote that is none there
+        quoted = _BARE_QUOTE.sub(r'\\"', raw.replace(FILLER, "").replace("\\'", "'"))
         value = str(json.loads(f'"{quoted}"', strict=False))
     except ValueError:
         return raw

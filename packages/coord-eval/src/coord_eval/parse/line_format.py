@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from coord_codec.fields import names_of
 from coord_eval.parse.builder import AnswerBuilder
@@ -50,7 +51,7 @@ _FACTS = frozenset(
 )
 """Elements of Pascal VOC that are neither label nor shape."""
 _SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
-_FACT_NAMES = "|".join(sorted(names_of("turn", "place", "unit"), key=len, reverse=True))
+_FACT_NAMES = "|".join(sorted(names_of("turn", "place", "unit", "deleted"), key=len, reverse=True)).replace("_", "_?")
 _COORDINATE = rf"{NUMBER}(?:{PERCENT})?"
 _VERB = (
     r"(?:\w{1,30}\.){0,3}(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|scroll"
@@ -68,11 +69,12 @@ _VALUE = re.compile(
         (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote))
     | (?<![\w.])(?P<side>(?P<side_name>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}(?P<number>{_COORDINATE})["']?
         (?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9]|[ \t]+(?!(?:{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=])[^\W\d]))
-    | (?<![\w.])(?P<fact>(?P<fact_name>{_FACT_NAMES})["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
+    | (?<![\w.])(?P<fact>(?P<fact_name>(?:[a-z]{{1,12}}[_ ])?(?:{_FACT_NAMES})(?:[_ ][a-z]{{1,12}}){{0,2}})
+        ["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
         (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$)))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
-    | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+-]*)
-    | (?P<bare>(?<![\w.%\u00b0-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
+    | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+\u2212-]*)
+    | (?P<bare>(?<![\w.%\u00b0+\u2212-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
         (?:(?P=gap){_COORDINATE}){{2,4}}(?!(?P=gap)[0-9])(?!\w))
     """,
     re.VERBOSE | re.MULTILINE | re.IGNORECASE,
@@ -105,6 +107,11 @@ _SCORES = (
 )
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
+_NAMES_OF_EACH = re.compile(r",\s*(?:and\s+)?|\s+(?:and|&)\s+")
+_NESTED = re.compile(r"^([ \t]{0,40})(?:[-*+\u2022]|[0-9]{1,3}[.)])[ \t].*(?=\n\1[ \t]{1,40}[^\s])", re.MULTILINE)
+"""An item of a list that goes on in a deeper line, so that each item is a record of its own."""
+_SECTION = re.compile(r"[^\W\d_]+\s?#?[0-9]{1,4}")
+"""A line that names one of several images: `Image 1`, `Frame 2`."""
 _EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
 """What stands before numbers that are an example of how a box is written."""
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
@@ -157,7 +164,7 @@ class _Beside:
 
 @dataclass(slots=True)
 class _Open:
-    """A record that is being read: where it stands, its label and its fields, and how its lines begin.
+    """A record that is being read: where it stands, its label and its fields, and the indent of its first line.
 
     One without fields is a heading.
     """
@@ -169,7 +176,6 @@ class _Open:
     call: bool = False
     loose: bool = False
     indent: int = 0
-    bullets_only: bool = True
 
 
 class LineParser:
@@ -180,6 +186,7 @@ class LineParser:
         self.entries: list[_Open] = []
         self.open: _Open | None = None
         self.pending_key = ""
+        self.sections: list[tuple[int, str]] = []
 
     def parse(self, text: str, begin: int) -> None:
         """Parse `text` from character `begin` on."""
@@ -187,11 +194,14 @@ class LineParser:
         self.text = _PIXELS.sub(lambda found: " " * len(found[0]), self.written.translate(_WIDTHS))
         self.text_end = len(text.rstrip(", \t\n"))
         self.order = stated_order(self.text[begin:])
+        self.nested = {len(item[1]) for item in _NESTED.finditer(self.text, begin)}
         for line in self._lines(begin):
             if line.items:
                 self._read_values(line)
             else:
                 self._read_words(line)
+        for (start, name), (end, _) in pairwise([*self.sections, (len(self.text), "")]):
+            self.builder.places.append((start, end, name))
         self._name_by_headings()
         self._emit()
 
@@ -221,7 +231,7 @@ class LineParser:
                         yield _Item(start, stop, Field(match["name"], groups, text, done=True))
                 case "side":
                     yield _Item(start, stop, Field(match["side_name"], self._groups(match, "number"), done=True))
-                case "fact":
+                case "fact" if self.keys.fact(match["fact_name"]):
                     yield _Item(start, stop, Field(match["fact_name"], text=match["stated"], done=True))
                 case "block":
                     yield _Item(start, stop, Field("", self._groups(match, "block"), done=True))
@@ -352,6 +362,10 @@ class LineParser:
             self.pending_key = key
         else:
             label = read_label(words, listed=True)
+            if _SECTION.fullmatch(label.text) and self.keys.fact(label.text) == "place":
+                self.open = None
+                self.sections.append((line.start, label.text))
+                return
             role = self.keys[label.text.lower()].role
             is_name = len(label.text.split()) <= 6 and ": " not in label.text and not ACTIONS.fullmatch(label.text)
             if label.text or label.refused:
@@ -370,21 +384,20 @@ class LineParser:
         if self._is_running(line, beside) and not any(item.call for item in line.items):
             touches = [found.words[-1:].isalnum() and not line.after for found in beside]
             own = [read_label(beside[i].words, phrase=True) if touches[i] else REFUSED for i in range(count)]
-        if line.after:  # numbers without words between them share those that follow
-            for i in range(count - 2, -1, -1):
-                own[i] = own[i] if _says(own[i]) else own[i + 1]
-        scores_follow = count > 1 and beside[0].score is None and beside[-1].score is not None
+        named = [label.text for label in own if label.text]
+        if count > 1 and len(named) == 1 and len(_NAMES_OF_EACH.split(named[0])) == count:
+            own = [REFUSED] * count  # cat and dog: [1, 2, 3, 4], [5, 6, 7, 8]
         for i, item in enumerate(line.items):
             if _EXAMPLE.search(beside[i].words):
                 self.builder.drop("ambiguous", item.start, item.end)
                 continue
             label = Label(item.label) if item.label else NO_LABEL if item.call else own[i]
-            score = beside[i + scores_follow].score
+            score = beside[i].score
             self._add(line, i, item, label, [*beside[i].fields, *([score] if score else [])])
             if beside[i + 1].content:
                 self._extend(line, beside[i + 1].content, item.start, item.end)
         last = beside[-1]
-        left = [*last.fields, *([last.score] if last.score and not scores_follow else [])]
+        left = [*last.fields, *([last.score] if last.score else [])]
         if left and self.open is not None:
             self._extend(line, left, line.items[-1].start, line.items[-1].end)
 
@@ -422,9 +435,7 @@ class LineParser:
         """Add an item, and the fields before it, to the open record or to another one."""
         start = item.start - (len(line.words[i].lstrip()) if label.text and not line.after else 0)
         record = self.open
-        if record is not None and line.after and i and label is record.label and not self._is_whole(record):
-            pass
-        elif record is not None and _says(label):
+        if record is not None and _says(label):
             if i and not self._is_whole(record) and record.start >= line.start:
                 record.label, label = REFUSED, NO_LABEL  # words are left over
             else:
@@ -445,7 +456,7 @@ class LineParser:
         is_bullet = _MARKER.match(line.words[0]) is not None
         if record is not None:
             stems = {keys.stem(item.key or "coordinates") for item in record.fields} - {""}
-            another = is_bullet and (indent < record.indent or (indent == record.indent and not record.bullets_only))
+            another = is_bullet and (indent < record.indent or (indent == record.indent and indent in self.nested))
             repeats = any(keys.stem(item.key or "coordinates") in stems for item in fields)
             if record.end >= line.start:
                 another = False  # on the same line
@@ -454,8 +465,6 @@ class LineParser:
         if record is None:
             record = self.open = _Open(start, end, label, indent=indent)
             self.entries.append(record)
-        elif not is_bullet or indent > record.indent:
-            record.bullets_only = False
         record.fields += fields
         record.end = max(record.end, end)
 

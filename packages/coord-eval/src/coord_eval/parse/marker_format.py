@@ -14,6 +14,7 @@ from functools import lru_cache
 from coord_codec import Geometry, MarkerFamily
 from coord_eval.parse.builder import COORD_PATTERN, AnswerBuilder, shape_order
 from coord_eval.parse.numbers import NUMBER, PERCENT, number_of, read_groups, split_shapes
+from coord_eval.parse.refusals import says_nothing
 
 _OUTSIDE, _DESC, _GAP, _COORDS, _AFTER = range(5)
 _ONE = rf"({NUMBER})(?:{PERCENT})?"
@@ -272,6 +273,9 @@ class MarkerParser:
         inside = self.text[start:stop]
         found = read_groups(inside, 0, len(inside))
         groups = [group.values for group in found.groups]
+        if not groups and says_nothing(inside):
+            self.builder.explicit_empty = True
+            return
         if not groups:
             self.builder.drop("no_coordinates", *span)
             return

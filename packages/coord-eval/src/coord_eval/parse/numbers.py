@@ -16,8 +16,8 @@ from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 
 _DIGITS = "[0-9\uff10-\uff19]+"
-NUMBER = rf"-?(?:{_DIGITS}(?:\.{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?{_DIGITS})?"
-"""A number, in every format: `12`, `-0.5`, `.5`, `1e-3`, also in full-width digits after a Chinese prompt."""
+NUMBER = rf"[-+\u2212]?(?:{_DIGITS}(?:\.{_DIGITS})?|\.{_DIGITS})(?:[eE][-+]?{_DIGITS})?"
+"""A number, in every format: `12`, `-0.5`, `+3`, `.5`, `1e-3`, also with a printed minus or in full-width digits."""
 PERCENT = r"[ \t]?%"
 """What makes a number after it a percentage, which is a share of the image whatever the scale of plain numbers is."""
 Value = tuple[float, float | None, int | None]
@@ -31,9 +31,14 @@ _PART = re.compile(
 T = TypeVar("T")
 
 
+def read_number(digits: str) -> float:
+    """Return a number of `NUMBER`."""
+    return float(digits.replace("\u2212", "-"))
+
+
 def read_value(digits: str, percent: bool = False) -> Value:
     """Return a number of `NUMBER` as a coordinate; a percentage states its value in [0, 1]."""
-    number = float(digits)
+    number = read_number(digits)
     return number, number / 100 if percent else None, None
 
 

@@ -17,6 +17,21 @@ ORDER_KEYS = {"yxyx": "box_2d", "xywh": "bbox_xywh", "cxcywh": "bbox_cxcywh"}
 """Keys of boxes in each order that a text may state in words."""
 
 
+_CORNERS_TOO = re.compile(r"xyxy|convert|corner|x_?(?:2|max)|\bnot\b", re.IGNORECASE)
+"""Words of a sentence that names another order than that of its boxes, or besides it."""
+
+
+def key_of_prose(words: str) -> str:
+    """Return the key of boxes in the order that the words before them state alone, "" if they state none.
+
+    Example:
+        >>> key_of_prose("Boxes are [ymin, xmin, ymax, xmax]."), key_of_prose("not as xyxy, but as xywh")
+        ('box_2d', '')
+    """
+    order = stated_order(words)
+    return ORDER_KEYS[order] if order and not _CORNERS_TOO.search(_ORDER.sub("", words)) else ""
+
+
 def stated_order(words: str) -> str:
     """Return the order of a box that words state, other than both corners; "" if they state none.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
 from coord_codec.arguments import expect
@@ -16,14 +16,12 @@ from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScal
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
 from coord_eval.parse.json_format import JsonParser
-from coord_eval.parse.line_format import LineParser
 from coord_eval.parse.marker_format import MarkerParser
-from coord_eval.parse.pattern_format import PatternParser
 from coord_eval.parse.plain_answers import plain_answer
 from coord_eval.parse.record import Keys
 from coord_eval.parse.refusals import says_nothing
-from coord_eval.parse.table_format import TableParser
 from coord_eval.parse.unread import unread_numbers
+from coord_eval.plain_values import plain
 
 _FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTILINE)
 """A line of YAML."""
@@ -212,12 +210,18 @@ class _Parse:
             builder.start_count = text.count(family.tokens[0], 0, begin)
             MarkerParser(builder, family, self.units, self.kind).parse(text, begin)
         elif row and row.pattern:
+            from coord_eval.parse.pattern_format import PatternParser
+
             PatternParser(builder, row).parse(text, begin)
         elif row and row.keys:
             JsonParser(builder, self.units, _keys(self.kind.name, row.name, tuple(FORMATS))).parse(text, begin)
         elif row and row.reader == "table":
+            from coord_eval.parse.table_format import TableParser
+
             TableParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         elif row:
+            from coord_eval.parse.line_format import LineParser
+
             LineParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:
             return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image
@@ -261,7 +265,7 @@ def _is_match(answer: Answer) -> bool:
 
 def _has_meaning(answer: Answer) -> bool:
     """Return whether an answer has boxes that are drops for what a field of theirs says."""
-    return any(drop.reason in ("turned", "other_unit", "out_of_range") for drop in answer.dropped)
+    return any(drop.reason in ("turned", "other_unit", "out_of_range", "deleted") for drop in answer.dropped)
 
 
 def _best(answers: Sequence[Answer], preferred: Sequence[str]) -> Answer:
@@ -335,14 +339,3 @@ def _resolve_scale(scale: float | str | None, image_size: tuple[float, float] | 
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not 0 < scale < float("inf"):
         raise ValueError(f"scale: expected a positive number, 'pixels' or None, found {scale!r}")
     return UnitScale(scale, scale)
-
-
-def plain(value: Any) -> Any:
-    """Convert a NumPy or torch scalar or array to a number or list; return any other value unchanged.
-
-    Example:
-        >>> import numpy as np
-        >>> plain(np.float32(0.5)), plain(np.array([1, 2])), plain("a")
-        (0.5, [1, 2], 'a')
-    """
-    return value.tolist() if hasattr(value, "dtype") and hasattr(value, "tolist") else value

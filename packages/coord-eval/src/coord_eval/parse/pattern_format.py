@@ -9,7 +9,7 @@ from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import TextFormat
-from coord_eval.parse.numbers import is_quad, proper_boxes, split_shapes
+from coord_eval.parse.numbers import is_quad, proper_boxes, read_number, split_shapes
 
 _BETWEEN = frozenset(" ,;\t\r\n[](){}")
 _TAGS = re.compile(r"</?[a-z_]+>|<delim>")
@@ -168,7 +168,7 @@ class PatternParser:
         groups: list[list[float]] = []
         breaks = _BREAK_OF_TOKENS if self.is_token else _BREAK_OF_NUMBERS
         last = start
-        convert = int if self.row.bins else float
+        convert = int if self.row.bins else read_number
         for part in self.number.finditer(self.text, start, end):
             if not groups or breaks.search(self.text, last, part.start()):
                 groups.append([])

@@ -13,7 +13,7 @@ from functools import lru_cache
 from coord_codec import MARKERS, MarkerFamily
 from coord_eval.parse.answer import OVERSHOOT, Answer, ParsedObject
 from coord_eval.parse.builder import ROW_IN_LABEL, UnitScale
-from coord_eval.parse.formats import FORMATS
+from coord_eval.parse.formats import FORMATS, TextFormat
 from coord_eval.parse.json_format import FAULTLESS
 from coord_eval.parse.marker_format import well_formed
 from coord_eval.parse.record import ACTIONS, Keys
@@ -22,6 +22,7 @@ _HEAD = re.compile(r"\s*(?:```(?:json)?\s*)?\[?\s*")
 _TAIL = re.compile(r"\s*\]?\s*(?:```\s*)?")
 _BETWEEN = frozenset((", ", ",\n", ",", ",\n  ", ",\n\t", ",\n    "))
 _BUILT_IN = tuple(FORMATS)
+_TOKEN_ROWS = [row for row in FORMATS.values() if row.plain]
 Units = Mapping[str, tuple[int, float]]
 
 
@@ -32,7 +33,7 @@ def plain_answer(
 
     Args:
         text: the answer
-        format: `auto`, `json`, `obj` or `qwen`
+        format: `auto`, or the name of a format
         scale: divisors of plain numbers
         units: bin and coordinate of each coordinate token
         keys: the meanings of keys of JSON
@@ -43,9 +44,10 @@ def plain_answer(
     for name in ("obj", "qwen"):
         if text.startswith(MARKERS[name].tokens[0]):
             return _of_markers(text, name, scale, units, speaks) if format in ("auto", name) else None
-    if format in ("auto", "json"):
-        return _of_json(text, scale, units, keys, speaks)
-    return None
+    for row in _TOKEN_ROWS if "<" in text and format != "json" else ():
+        if row.needs[0] in text and format in ("auto", row.name) and (found := _of_tokens(text, row, scale, speaks)):
+            return found
+    return _of_json(text, scale, units, keys, speaks) if format in ("auto", "json") else None
 
 
 def _of_json(text: str, scale: UnitScale, units: Units, keys: Keys, speaks: re.Pattern[str]) -> Answer | None:
@@ -62,7 +64,7 @@ def _of_json(text: str, scale: UnitScale, units: Units, keys: Keys, speaks: re.P
         name, label, key, x1, y1, x2, y2, a, b, c, d, last_name, last_label = match.groups()
         if (name, key, last_name) not in known:
             row = keys[key].row
-            if row is None or keys[key].kind != "box" or row.order != "xyxy" or row.scale is not None:
+            if row is None or keys[key].kind != "box" or keys[key].unit or row.order != "xyxy" or row.scale is not None:
                 return None
             if (name is None) == (last_name is None) or keys[name or last_name or ""].role != "label":
                 return None
@@ -97,6 +99,28 @@ def _of_markers(text: str, name: str, scale: UnitScale, units: Units, speaks: re
     return boxes.answer(name, speaks) if position == len(text) else None
 
 
+def _of_tokens(text: str, row: TextFormat, scale: UnitScale, speaks: re.Pattern[str]) -> Answer | None:
+    boxes = _Boxes(scale, {})
+    units, y_first, label_first = row.units, row.order == "yxyx", row.label == "before"
+    position = 0
+    for match in re.finditer(row.plain, text):
+        start, end = match.span()
+        if start != position and text[position:start] != " ":
+            return None
+        label, *written = match.groups() if label_first else match.groups()[-1:] + match.groups()[:-1]
+        bins = tuple(map(int, written))
+        if max(bins) >= len(units):
+            return None
+        a, b, c, d = map(units.__getitem__, bins)
+        x1, y1, x2, y2 = corners = (b, a, d, c) if y_first else (a, b, c, d)
+        if not (x1 < x2 and y1 < y2):
+            return None
+        boxes.add(label, corners, bins, (start, end), boxes.tokens, row.order)
+        boxes.tokens += 4
+        position = end
+    return boxes.answer(row.name, speaks) if position and not text[position:].strip() else None
+
+
 @lru_cache(maxsize=8)
 def _pattern(name: str) -> re.Pattern[str]:
     family: MarkerFamily = MARKERS[name]
@@ -123,7 +147,7 @@ class _Boxes:
         except KeyError:
             return False
         first, self.tokens = self.tokens, self.tokens + 4
-        return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self._add(label, (x1, y1, x2, y2), (i, j, k, m), span, first)
+        return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self.add(label, (x1, y1, x2, y2), (i, j, k, m), span, first)
 
     def add_numbers(self, label: str, sides: tuple[str, str, str, str], span: tuple[int, int]) -> bool:
         """Add a box of plain numbers; return False where it is unusual."""
@@ -132,40 +156,25 @@ class _Boxes:
             return False  # fractions, or one of the few boxes in the corner
         scale = self.scale
         x1, y1, x2, y2 = a / scale.x, b / scale.y, c / scale.x, d / scale.y
-        return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self._add(label, (x1, y1, x2, y2), bins, span, None)
+        return 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1 and self.add(label, (x1, y1, x2, y2), bins, span, None)
 
-    def _add(
+    def add(
         self,
         label: str,
         box: tuple[float, float, float, float],
         bins: tuple[float, ...],
         span: tuple[int, int],
         first: int | None,
+        order: str = "xyxy",
     ) -> bool:
+        """Add a box; return True."""
         desc = label.strip()
         self.labels.add(desc)
         self.seen.add((desc, bins))
         objects = self.objects
         divisors = (self.scale.x, self.scale.y) if first is None else None
-        values = (
-            desc,
-            box,
-            bins,
-            span,
-            "complete",
-            first,
-            len(objects),
-            (),
-            "box",
-            (),
-            "xyxy",
-            None,
-            (),
-            divisors,
-            None,
-            "",
-        )
-        objects.append(tuple.__new__(ParsedObject, values))
+        values = desc, box, bins, span, "complete", first, len(objects), (), "box", (), order, None, (), divisors
+        objects.append(tuple.__new__(ParsedObject, (*values, None, "")))
         return True
 
     def answer(self, format: str, speaks: re.Pattern[str]) -> Answer | None:

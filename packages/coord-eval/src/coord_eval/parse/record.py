@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES, InputError
-from coord_codec.fields import Meaning, Order, Unit, check_unit, meaning_of, turn_of
+from coord_codec.fields import Meaning, is_deleted, meaning_of, turn_of
 from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.formats import FORMATS, TextFormat
-from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_value, split_shapes
-from coord_eval.parse.refusals import NOTHING
+from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_number, read_value, split_shapes
+from coord_eval.parse.refusals import says_nothing
 
 LABEL_KEYS = (
     *("label", "desc", "description", "name", "category", "class", "ref", "text_content", "type", "tag", "mention"),
@@ -72,12 +72,16 @@ MAX_NUMBERS = 100_000
 
 
 class FieldMeaning(NamedTuple):
-    """Meaning of a key: a label, a score, a side, a corner, centre or size, the coordinates of a shape, or nothing."""
+    """Meaning of a key: a label, a score, a side, a corner, centre or size, the coordinates of a shape, or nothing.
+
+    `unit` is that which the key of a shape states: `bbox_pixels`.
+    """
 
     role: Literal["label", "labels", "score", "side", "corner", "centre", "size", "shape", "list", "other"]
     side: str = ""
     row: TextFormat | None = None
     kind: Kind = "any"
+    unit: str = ""
 
 
 _OTHER = FieldMeaning("other")
@@ -93,10 +97,11 @@ ACTIONS = re.compile(
 _SQUEEZED = re.compile(r"[\s-]+")
 _SOME_BOX = re.compile(
     r"(?:[a-z0-9]{1,20}_)?(?:bbox|bounding_?box)"
-    r"(?:_(?!(?:format|type|mode|order|units?|count|id|colou?r|label|area|score|confidence|angle|rotation|theta)$"
+    r"(?:_(?!(?:format|type|mode|order|units?|convention|system|space|count|id|colou?r|label|area|score|confidence|angle|rotation|theta)$"
     r"|[xywhltrbc]{4,6}$)[a-z0-9]{1,20})?"
 )
 """Keys of boxes that the table of formats does not name: `bbox_pixels`, `person_bbox`."""
+_OF_PIXELS = re.compile(r"(?i:(?<![a-z])(?:pixels?|px|abs(?:olute)?)(?![a-z]))|Pixel")
 _OTHER_ORDER = re.compile(r"(?:bbox|box)_?[xywhltrbc]{4,6}")
 """Keys that name an order of the numbers; those that the table of formats knows are found before."""
 _SOME_LABEL = re.compile(r"[a-z0-9]{1,20}_(?:label|class|category)")
@@ -140,11 +145,16 @@ class Keys:
                     if self.known.get(key, _OTHER).role != "shape"
                 }
         self.squeezed = {key.lower().replace("_", ""): meaning for key, meaning in self.known.items()}
-        self.meaning_of = lru_cache(10_000)(self._find)
+        self.meaning_of = lru_cache(10_000)(self._with_unit)
 
     def __getitem__(self, key: str) -> FieldMeaning:
         """Return the meaning of a key as written."""
         return self.meaning_of(key)
+
+    def _with_unit(self, key: str) -> FieldMeaning:
+        meaning = self._find(key)
+        is_stated = meaning.role == "shape" and _OF_PIXELS.search(key) is not None
+        return meaning._replace(unit="pixels") if is_stated else meaning
 
     def _find(self, key: str) -> FieldMeaning:
         lower = _SQUEEZED.sub("_", _HUMP.sub("_", key.strip()).lower())
@@ -160,9 +170,11 @@ class Keys:
         return self.squeezed.get(lower.replace("_", ""), other)
 
     def fact(self, key: str) -> Meaning:
-        """Return whether a key turns a box, places it in an image or states its unit; "" for other keys."""
-        meaning = meaning_of(key.removeprefix("bbox_")) if self[key].role in ("other", "list") else ""
-        return meaning if meaning in ("turn", "place", "unit") else ""
+        """Return whether a key turns, places or deletes a box or states its unit; "" for other keys."""
+        meaning = meaning_of(key) or meaning_of(key.removeprefix("bbox_"))
+        if self[key].role not in ("other", "list"):
+            return ""
+        return meaning if meaning in ("turn", "place", "unit", "deleted") else ""
 
     def stem(self, key: str) -> str:
         """Return a key without its number, `start` or `end`, if repeating it begins another object; else ""."""
@@ -291,6 +303,10 @@ def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int
     for item in record.fields:
         if keys.fact(item.key) == "place" and (stated := stated_value(item)) is not None:
             builder.places.append((*span, f"{stated:g}" if isinstance(stated, float) else stated))
+    if record.has_children:
+        units = [item for item in record.fields if keys.fact(item.key) == "unit"]
+        stated_units = {item.key: value for item in units if (value := stated_value(item)) is not None}
+        builder.units += [(*span, stated_units)] if stated_units else []
     parts = _parts(record.fields, keys)
     if partial and len(record.fields) > 1 and all(keys.label_of(item.key) and item.groups for item in record.fields):
         parts = [record.fields[:-1], record.fields[-1:]]  # {"cat": [1, 2, 3, 4], "dog": [5: each key is an object
@@ -337,6 +353,7 @@ class _Part:
         self.fields = fields
         self.repairs = record.repairs
         self.numbers = 0
+        self.is_deleted = False
         self.turns: dict[str, float | str] = {}
         self.units: dict[str, float | str] = {}
         for item in fields:
@@ -348,6 +365,9 @@ class _Part:
                     self.turns[item.key] = stated
                 elif fact == "unit":
                     self.units[item.key] = stated
+                elif fact == "deleted":
+                    written = f"{stated:g}" if isinstance(stated, float) else stated
+                    self.is_deleted |= is_deleted({item.key: written})
                 continue
             if role == "label" and item.text and item.key == "type" and ACTIONS.fullmatch(item.text):
                 self.is_call = True
@@ -360,6 +380,8 @@ class _Part:
             elif role == "score" and self.score is None:
                 self.score = _score(item)
             elif role == "shape":
+                if not self.shapes and meaning.unit:
+                    self.units["unit"] = meaning.unit
                 self.shapes.append((item, meaning))
             elif item.key == "target" and item.text and self.label is None:  # of a call
                 self.label, self.label_is_weak = item.text, True
@@ -378,6 +400,11 @@ class _Part:
             if self.keys[item.key].role in ("side", "label", "score") and sum(map(len, item.groups)) > 1:
                 builder.drop("unread_numbers", *span)
         corners = self._sides(shapes, partial)
+        if self.is_deleted:
+            if shapes or corners:
+                builder.drop("deleted", *span)
+            builder.explicit_empty = True  # {"label": "cat", "present": false}
+            return
         if not shapes and not corners:
             sides = sides_of(self.fields, self.keys).keys() - {"w", "h"}
             quiet = quiet and not sides and (self.label is None or not self.shapes)
@@ -387,6 +414,8 @@ class _Part:
                 builder.drop("truncated", *span)
             elif sides:
                 builder.drop("wrong_arity", *span)
+            elif self.label is not None and not self.shapes and says_nothing(self.label):
+                builder.explicit_empty = True  # {"label": "no object"}
             elif self.shapes or self.label is not None:
                 builder.drop("no_coordinates", *span)
             elif self.numbers >= 4:
@@ -504,7 +533,7 @@ class _Part:
             return
         if self.units and _PERCENT.issuperset(str(value).lower() for value in self.units.values()):
             group = [(number, number / 100, None) for number, _, _ in group]
-        elif geometry == "box" and self.units and not self._agrees(builder, order, group):
+        elif geometry == "box" and self.units and not builder.agrees(self.units, order, [n for n, _, _ in group]):
             builder.drop("other_unit", *span)
             return
         placed = geometry, order, own_scale, self.repairs, builder.start_count - 1, partial, self.score, turn
@@ -517,7 +546,7 @@ class _Part:
             found = _ANGLE.fullmatch(value) if isinstance(value, str) else None
             if found is not None:
                 unit = {"d": "angle_deg", "\u00b0": "angle_deg", "r": "angle_rad"}.get((found[2] or "")[:1].lower())
-                angles[unit or name] = float(found[1])
+                angles[unit or name] = read_number(found[1])
             elif isinstance(value, float):
                 angles[name] = value
             elif any(map(str.isdigit, value)) or value.strip().lower() == "true":
@@ -527,22 +556,8 @@ class _Part:
         except InputError:
             return math.nan
 
-    def _agrees(self, builder: AnswerBuilder, order: str, group: Sequence[Value]) -> bool:
-        """Return whether numbers are read in the unit and order that the fields state."""
-        scale = builder.scale
-        small = all(number <= 1 for number, _, _ in group)
-        unit: Unit = "pixels" if scale.pixels or scale.x != 1000 else "thousandths"
-        stated = {name: _BOOLEANS.get(str(value).lower(), value) for name, value in self.units.items()}
-        try:
-            check_unit(stated, _ORDERS.get(order, "xyxy"), "fractions" if small else unit)
-        except InputError:
-            return False
-        return True
-
 
 _ANGLE = re.compile(rf"\s*({NUMBER})\s*(\u00b0|deg\w*|rad\w*)?\s*", re.IGNORECASE)
-_BOOLEANS = {"true": True, "false": False}
-_ORDERS: dict[str, Order] = {"xywh": "xywh", "cxcywh": "cxcywh"}
 _PERCENT = frozenset(("percent", "percentage", "%"))
 
 
@@ -550,7 +565,7 @@ def _is_absent(item: Field) -> bool:
     """Return whether the value of a shape says that there is none: `null`, `"none"` or an empty list."""
     if any(item.groups):
         return False
-    return (item.text or "").strip().lower() in NOTHING or (item.done and not item.invalid)
+    return says_nothing(item.text or "") or (item.done and not item.invalid)
 
 
 def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry, list[Value]]]:

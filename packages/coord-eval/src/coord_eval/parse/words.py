@@ -27,7 +27,7 @@ _ROLE = re.compile(
 )
 """What stands before a label and names its kind alone."""
 _ARTICLE = re.compile(
-    r"(?i:(?:and\s+)?(?:an?|the|another|two|three|four|five|some|several)\s+)(?=[^\W\dA-Z])|and\s+(?=\S)"
+    r"(?i:(?:and\s+)?(?:an?|the|another|two|three|four|five|some|several)\s+)(?=[^\W\dA-Z])|(?i:and|also)\s+(?=\S)"
 )
 _BEFORE, _AFTER = (
     re.compile(r"^[\s,;:|=&.>\uff1a\uff0c\u3001]+|^[\"'][,;]\s|^[-\u2013\u2014\u2192\u27f6\u21d2~]+>?\s+"),

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coord_codec.pages import figure, safe
+from coord_codec.pages import Gallery, figure, notes
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.images import f1_of_images
-from coord_eval.report.overlay import label_colours, overlay, shown_name
+from coord_eval.report.overlay import draw, label_colours, shown_name
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 
-def changed_images(runs: Mapping[str, Evaluation], root: ImageRoot | None, most: int = 6) -> str:
+def changed_images(runs: Mapping[str, Figures], root: ImageRoot | None, most: int = 6) -> str:
     """Show the images whose F1 changed most, first better ones, then worse ones; empty if none has changed.
 
     Args:
@@ -34,16 +34,13 @@ def changed_images(runs: Mapping[str, Evaluation], root: ImageRoot | None, most:
     }
     if not any(kinds.values()):
         return ""
-    missing = None
-    parts = []
+    shown, parts = Gallery(expected=4 * most), []
     for title, images in kinds.items():
         parts.append(f"<h3>{title}: {len(images):,}</h3>")
         for image in images[:most]:
             cells = []
             for name, evaluation in runs.items():
-                svg, problem = overlay(evaluation, image, root)
-                missing = missing or problem
+                svg = draw(evaluation, image, root, shown)
                 cells.append(figure(svg, f"{shown_name(evaluation.truth, image)}, {name}: F1 {f1[name][image]:.2f}"))
             parts.append(f'<div class="row">{"".join(cells)}</div>')
-    note = f"<p>Boxes are drawn without their images: {safe(missing)}.</p>" if missing else ""
-    return note + label_colours(*runs.values()) + "".join(parts)
+    return notes(shown.notes) + label_colours(*runs.values()) + "".join(parts)

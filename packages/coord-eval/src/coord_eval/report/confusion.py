@@ -11,13 +11,13 @@ from coord_codec.pages import safe, scrolled, table
 from coord_eval.metrics.errors import BACKGROUND, UNKNOWN, confused_name, confused_pairs
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 _MATRIX = 24
 """Most labels of the matrix; those with most confusions are shown."""
 
 
-def confusions(evaluation: Evaluation) -> str:
+def confusions(evaluation: Figures) -> str:
     """Return the matrix and the pairs; empty without objects and boxes."""
     confusion: dict[str, dict[str, int]] = evaluation.analysis["confusion"]
     if not confusion:
@@ -33,7 +33,7 @@ def confusions(evaluation: Evaluation) -> str:
     return f"<div>{_matrix(confusion)}{pairs}</div>"
 
 
-def confusion_main(evaluation: Evaluation) -> str:
+def confusion_main(evaluation: Figures) -> str:
     """Return the number of boxes that lie on an object of another label."""
     confusion = evaluation.analysis["confusion"]
     wrong = sum(
@@ -66,7 +66,7 @@ def _matrix(confusion: Mapping[str, Mapping[str, int]]) -> str:
         )
         cells.append(f'<tr><th scope="row">{safe(true)}</th>{counts}</tr>')
     header = "".join(f'<th scope="col">{safe(name)}</th>' for name in columns)
-    more = f" {left_out} labels with fewer confusions are left out." if left_out else ""
+    more = f" {counted(left_out, 'label')} with fewer confusions left out." if left_out else ""
     matrix = f"<table class=matrix><thead><tr><th></th>{header}</tr></thead><tbody>{''.join(cells)}</tbody></table>"
     return (
         "<p>Rows: ground truth; columns: answers; boxes are paired at an IoU of at least .50 whatever their label. "

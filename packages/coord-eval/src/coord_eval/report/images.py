@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from coord_codec.pages import Card, fate_legend, gallery, notes
+from coord_codec.pages import Card, Gallery, fate_legend, notes
 from coord_eval.match.matching import AREAS
 from coord_eval.metrics.detection import image_table
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
@@ -16,16 +16,11 @@ from coord_eval.page_options import ImageRoot
 from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.findings import CostlyError
 from coord_eval.report.overlay import draw, label_colours, shown_name
-from coord_eval.report.photograph import SHARPNESS, link_to
+from coord_eval.report.photograph import link_to
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
-BUDGET = 20_000_000
-"""Characters of the images of one page, so that a page stays below 25 MB; images beyond it are left out."""
-_SHARPNESS = ((24, SHARPNESS), (100, 1.0), (500, 0.75))
-"""Most images that are embedded with so many pixels per unit of the drawing."""
-_LEAST_SHARPNESS = 0.4
 _SORTS = (
     ("lowest F1", False),
     ("highest F1", True),
@@ -36,7 +31,7 @@ _SORTS = (
 )
 
 
-def f1_of_images(evaluation: Evaluation) -> np.ndarray:
+def f1_of_images(evaluation: Figures) -> np.ndarray:
     """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
     pairs = evaluation.shape_pairs
     if pairs is None:
@@ -69,7 +64,7 @@ def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int)
 
 
 def images_html(
-    evaluation: Evaluation,
+    evaluation: Figures,
     root: ImageRoot | None,
     chosen: Sequence[int],
     f1_I: np.ndarray,
@@ -80,16 +75,13 @@ def images_html(
 
     They link to their files, relative to the `folder` of the page.
     """
-    sharpness = next((value for most, value in _SHARPNESS if len(chosen) <= most), _LEAST_SHARPNESS)
+    images = Gallery([*evaluation.truth.categories, *evaluation.detections.unknown], len(chosen))
     objects = _ObjectTokens(evaluation, kinds)
-    cards: list[Card] = []
-    problems: dict[str, list[str]] = {}
-    size = 0
     for image in chosen:
-        svg, problem = draw(evaluation, image, root, sharpness)
+        if images.is_full:
+            break
+        svg = draw(evaluation, image, root, images)
         name = shown_name(evaluation.truth, image)
-        if problem:
-            problems.setdefault(problem, []).append(name)
         tokens, errors, confident, smallest = objects.of(image)
         f1 = float(f1_I[image])
         count = int(evaluation.objects_per_image[image])
@@ -101,32 +93,24 @@ def images_html(
             folded = f"<details><summary>answer</summary>{coloured_answer(text, answer)}</details>"
         link = link_to(root, evaluation.truth.file_names[image], folder)
         values = (f1, f1, errors, confident, smallest, count)
-        card = Card(svg, f"{name}: F1 {f1:.2f}", folded, tokens, values, link=link)
-        size += len(svg) + len(folded)
-        if size > BUDGET and cards:
-            break
-        cards.append(card)
-    lines = [
-        f"{names[0]}: {problem}" if len(names) == 1 else f"{len(names)} images, the first {names[0]}: {problem}"
-        for problem, names in problems.items()
-    ][:5]
-    shown = list(chosen[: len(cards)])
-    if len(cards) < len(chosen):
-        lines.append(f"{len(chosen) - len(cards)} further images would make the page larger than 25 MB")
+        images.add(Card(svg, f"{name}: F1 {f1:.2f}", folded, tokens, values, link=link))
+    lines = images.notes
+    shown = list(chosen[: len(images.cards)])
+    if len(shown) < len(chosen):
+        lines.append(f"{len(chosen) - len(shown)} further images would make the page larger than 25 MB")
     if len(chosen) < len(f1_I):
-        lines.append(f"{len(cards)} of {len(f1_I)} images are shown: examples of the findings, the worst and the best")
+        lines.append(f"{len(shown)} of {len(f1_I)} images are shown: examples of the findings, the worst and the best")
     named = {name: name.replace("_", " ") for name in ERROR_KINDS} | {"hit": "hit", "dropped": "dropped pieces"}
-    labels = [*evaluation.truth.categories, *evaluation.detections.unknown]
     legend = fate_legend() + label_colours(evaluation) + (answer_key() if evaluation.answers else "")
-    present = {kind for card in cards for kind, *_ in card.objects}
+    present = {kind for card in images.cards for kind, *_ in card.objects}
     named = {kind: name for kind, name in named.items() if kind in present}
-    return legend + notes(lines) + gallery(cards, labels=labels, kinds=named, sorts=_SORTS), shown
+    return legend + notes(lines) + images.html(kinds=named, sorts=_SORTS), shown
 
 
 class _ObjectTokens:
     """What the gallery filters and sorts by: the kinds, labels and sizes of the objects and boxes of each image."""
 
-    def __init__(self, evaluation: Evaluation, kinds: ErrorKinds) -> None:
+    def __init__(self, evaluation: Figures, kinds: ErrorKinds) -> None:
         self._scored = evaluation
         names = np.array([*ERROR_KINDS, "hit", ""])
         hit_D = evaluation.ranked.hit_TD[0]

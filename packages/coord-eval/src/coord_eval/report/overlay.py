@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
 from coord_codec import geometry_of
-from coord_codec.pages import Drawn, image_svg, label_key, label_slots
-from coord_codec.pages.boxes import MAX_SIDE, Fate
+from coord_codec.pages import Drawn, Gallery, image_svg, label_key, label_slots
+from coord_codec.pages.boxes import Fate
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import Scored
 from coord_eval.page_options import ImageRoot
-from coord_eval.report.photograph import SHARPNESS, photograph
+from coord_eval.report.photograph import photograph
 
 _LONGEST_NAME = 120
 
@@ -28,8 +28,9 @@ def overlay(evaluation: Scored, image: int, root: ImageRoot | None = None) -> tu
     Returns:
         The SVG, and the reason why it does not contain the image, None if it does.
     """
-    svg, problem = draw(evaluation, image, root)
-    return svg, problem and f"{shown_name(evaluation.truth, image)}: {problem}"
+    images = Gallery()
+    svg = draw(evaluation, image, root, images)
+    return svg, next(iter(images.notes), None)
 
 
 def shown_name(truth: GroundTruth, image: int) -> str:
@@ -40,26 +41,23 @@ def shown_name(truth: GroundTruth, image: int) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
 
 
-def draw(
-    evaluation: Scored, image: int, root: ImageRoot | None, sharpness: float = SHARPNESS
-) -> tuple[str, str | None]:
-    """Draw like `overlay`; the reason does not contain the name of the image.
+def draw(evaluation: Scored, image: int, root: ImageRoot | None, images: Gallery) -> str:
+    """Draw like `overlay`.
 
     Args:
         evaluation: the scored answers
         image: index of the image in the ground truth
         root: see `overlay`
-        sharpness: pixels of the embedded image per unit of the drawing
+        images: the images of the page
     """
     truth, detections = evaluation.truth, evaluation.detections
     objects_n, rows_d = np.nonzero(truth.image_N == image)[0], np.nonzero(detections.image_D == image)[0]
     boxes_K4 = np.concatenate([truth.boxes_N4[objects_n], detections.boxes_D4[rows_d]])
     size = drawn_size(truth, image, boxes_K4[:, :2] + boxes_K4[:, 2:])
-    zoom = MAX_SIDE / max(size)
-    pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
-    data, problem = photograph(root, truth.file_names[image], pixels, sharpness)
+    name = shown_name(truth, image)
+    read = images.read(name, partial(photograph, root, truth.file_names[image]))
     boxes = [*_objects(evaluation, objects_n, size), *_answers(evaluation, rows_d, size)]
-    return image_svg(shown_name(evaluation.truth, image), size, boxes, data), problem
+    return image_svg(name, size, boxes, None if read is None else images.embed(read))
 
 
 def slots_of(evaluation: Scored) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Finds an image file inside the folder of the images, and decodes it at the size of a drawing.
+"""Finds an image file inside the folder of the images, and decodes it.
 
 File names come from annotations, which are untrusted: no file outside the folder is read, memory is bounded, and only
 formats that Pillow decodes itself are opened.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from coord_codec.counts import counted
-from coord_codec.images import ImageError, data_url, decode_image, image_facts
+from coord_codec.images import ImageError, decode_image, image_facts
 from coord_eval.page_options import ImageRoot
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 MAX_PIXELS = 40_000_000
 """Largest decoded image, 120 MB as RGB; JPEG files may be larger, since they are decoded at a reduced size."""
-SHARPNESS = 1.5
-"""Pixels of the embedded image per unit of the drawing."""
 NOT_FOUND = "not found; name the folder of the images (--images, image_root)"
 OUTSIDE = "outside the folder of the images, not shown; name the folder that holds it (--images, image_root)"
 AMBIGUOUS = "found in several folders; name the folder of the images (--images, image_root)"
@@ -34,45 +32,36 @@ NO_PILLOW = "Pillow is not installed: pip install pillow"
 _MAX_FOLDERS = 100
 
 
-def photograph(
-    root: ImageRoot | None, name: str, size: tuple[int, int], sharpness: float = SHARPNESS
-) -> tuple[str | None, str | None]:
-    """Return an image as a data URL, or None and the reason why it cannot be shown.
+def photograph(root: ImageRoot | None, name: str, at_most: tuple[int, int] | None = None) -> Image.Image:
+    """Return an image.
 
     Args:
         root: folder of the images; for a folder `annotations`, as in COCO, its sibling folders are searched too. Of a
             function the file is read wherever it lies
         name: path of the image relative to the folder
-        size: width and height of the drawing, in units of the SVG
-        sharpness: pixels of the embedded image per unit of the drawing
-    """
-    pixels = (max(round(size[0] * sharpness), 1), max(round(size[1] * sharpness), 1))
-    image, problem = decoded(root, name, pixels)
-    return (None, problem) if image is None else (scaled(image, pixels), None)
-
-
-def decoded(
-    root: ImageRoot | None, name: str, at_most: tuple[int, int] | None = None
-) -> tuple[Image.Image | None, str | None]:
-    """Return an image, or None and the reason why it cannot be shown.
-
-    Args:
-        root: as in `photograph`
-        name: path of the image relative to the folder
         at_most: width and height; a JPEG may be decoded at a reduced size of at least these
+
+    Raises:
+        ImageError: it cannot be shown.
     """
     if root is None:
-        return None, NOT_FOUND
+        raise ImageError(NOT_FOUND)
     if not name:
-        return None, "no file name"
+        raise ImageError("no file name")
     try:
-        if callable(root):
-            file = root(name)
-            return _read(file, at_most) if file is not None and file.is_file() else (None, NOT_FOUND)
-        path, problem = _find(root, name)
-    except (OSError, ValueError, RuntimeError):  # an invalid file name, or a cycle of symbolic links
-        return None, NOT_FOUND
-    return _read(path, at_most) if path else (None, problem)
+        path = root(name) if callable(root) else _find(root, name)
+        is_file = path is not None and path.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # an invalid file name, or a cycle of symbolic links
+        raise error if isinstance(error, ImageError) else ImageError(NOT_FOUND) from None
+    if path is None or not is_file:
+        raise ImageError(NOT_FOUND)
+    if find_spec("PIL") is None:
+        raise ImageError(NO_PILLOW)
+    try:
+        return decode_image(path, max_pixels=MAX_PIXELS, at_most=at_most)
+    except ImageError as error:
+        told = f"{error} to show" if "too many" in str(error) else "cannot identify or read the image"
+        raise ImageError(told) from None
 
 
 def size_notes(root: Path | None, names: Sequence[str], sizes: Iterable[Sequence[float]]) -> list[str]:
@@ -82,20 +71,14 @@ def size_notes(root: Path | None, names: Sequence[str], sizes: Iterable[Sequence
     wrong, step = [], -(-len(names) // _SIZES) or 1
     for name, (width, height) in list(zip(names, sizes, strict=True))[::step]:
         with suppress(ImageError, OSError, ValueError, RuntimeError):
-            if name and (path := _find(root, name)[0]) and (size := image_facts(path).size) != (width, height):
+            if name and (size := image_facts(_find(root, name)).size) != (width, height):
                 wrong.append(f"{name} is {size[0]} x {size[1]}, stated are {width:g} x {height:g}")
     note = f"{counted(len(wrong), 'image file has', 'image files have')} another size than the ground truth states"
     return [f"{note}: {wrong[0]}"] if wrong else []
 
 
-def scaled(image: Image.Image, pixels: tuple[int, int]) -> str:
-    """Return an image of this width and height as a data URL."""
-    from PIL import Image
-
-    return data_url(image.resize(pixels, Image.Resampling.BILINEAR))
-
-
-def _find(root: Path, name: str) -> tuple[Path | None, str | None]:
+def _find(root: Path, name: str) -> Path:
+    """Return the file of an image; raises an `ImageError` if there is none, or several, inside the folder."""
     base = root.resolve()
     folders = [base, base / "images"]
     if base.name == "annotations":
@@ -109,12 +92,10 @@ def _find(root: Path, name: str) -> tuple[Path | None, str | None]:
         files, outside_siblings = _inside([base / parts, *(folder / parts for folder in sibling_folders)], base)
         outside |= outside_siblings
         if len(files) > 1:
-            return None, AMBIGUOUS
-    return (files[0], None) if files else (None, OUTSIDE if outside or _leads_outside(parts) else NOT_FOUND)
-
-
-def _leads_outside(parts: PurePosixPath) -> bool:
-    return parts.is_absolute() or ".." in parts.parts
+            raise ImageError(AMBIGUOUS)
+    if not files:
+        raise ImageError(OUTSIDE if outside or parts.is_absolute() or ".." in parts.parts else NOT_FOUND)
+    return files[0]
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -139,15 +120,6 @@ def _inside(candidates: list[Path], base: Path) -> tuple[list[Path], bool]:
     return list(files), outside
 
 
-def _read(path: Path, at_most: tuple[int, int] | None) -> tuple[Image.Image | None, str | None]:
-    if find_spec("PIL") is None:
-        return None, NO_PILLOW
-    try:
-        return decode_image(path, max_pixels=MAX_PIXELS, at_most=at_most), None
-    except ImageError as error:
-        return None, f"{error} to show" if "too many" in str(error) else "cannot identify or read the image"
-
-
 def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
     """Return the address of an image file relative to the folder of a page; empty without a file that may be read.
 
@@ -162,7 +134,7 @@ def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
     if root is None or not name:
         return ""
     try:
-        path = root(name) if callable(root) else _find(root, name)[0]
+        path = root(name) if callable(root) else _find(root, name)
         if path is None or not path.is_file():
             return ""
         page, file = folder.resolve(), path.resolve()

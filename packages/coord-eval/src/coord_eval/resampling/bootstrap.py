@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_codec import InputError
+from coord_codec.counts import counted
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.draws import draw_weights, interval
 from coord_eval.metrics.metric_table import METRICS, figure_of
@@ -95,9 +96,10 @@ def few_objects_note(scored: Scored) -> list[str]:
     if not few:
         return []
     return [
-        f"{few} of {present} labels have fewer than {FEW_OBJECTS} objects: their AP, and so the mean over labels, is "
-        "higher than it would be on more images; the intervals are for sets of this size, and those of AP and AP50 are "
-        "too narrow if many labels are so rare: with a long tail of labels they covered AP50 in .875 of simulated sets"
+        f"{few} of {counted(present, 'label has', 'labels have')} fewer than {FEW_OBJECTS} objects: their AP, and so "
+        "the mean over labels, is higher than it would be on more images; the intervals are for sets of this size, and "
+        "those of AP and AP50 are too narrow if many labels are so rare: with a long tail of labels they covered AP50 "
+        "in .875 of simulated sets"
     ]
 
 

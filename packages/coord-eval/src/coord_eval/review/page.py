@@ -10,26 +10,24 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coord_codec.counts import counted
-from coord_codec.pages import Card, Drawn, gallery, image_svg, notes, page, safe, section, table, tiles
-from coord_codec.pages.boxes import MAX_SIDE
+from coord_codec.pages import Card, Drawn, Gallery, image_svg, notes, page, safe, section, table, tiles
 from coord_eval.page_options import MOST_SHOWN, ImageRoot
 from coord_eval.report.overlay import drawn_size, shown_name
-from coord_eval.report.photograph import decoded, scaled
+from coord_eval.report.photograph import photograph
 from coord_eval.review.decisions import CHOICES
 from coord_eval.review.findings import KINDS, Box, ReviewFinding
-from coord_eval.review.result import Review
+from coord_eval.review.judged import JudgedLabels
 
 if TYPE_CHECKING:
     from PIL import Image
 
-BUDGET = 20_000_000
-"""Characters of the images of one page; suspicions beyond it are shown without their image."""
 _LEAST_CUT, _MOST_CUT = 160, 480
 """Sides in pixels of the part of an image that is shown at 100 %; a larger part is reduced to the larger one."""
 _LABEL, _ANSWER, _OTHER = 3, 0, 8
@@ -70,7 +68,7 @@ def choices_of(finding: ReviewFinding, names: Sequence[str]) -> list[str]:
 
 
 def review_page(
-    review: Review,
+    review: JudgedLabels,
     root: ImageRoot | None = None,
     title: str = "Review of labels",
     most: int = MOST_SHOWN,
@@ -87,7 +85,8 @@ def review_page(
     """
     shown = review.findings[:most]
     names = [*review.truth.categories, *review.detections.unknown]
-    cards, told = _cards(review, shown, root or review.truth.root, names)
+    cards = Gallery(names, 2 * len(shown))
+    told = _add_cards(cards, review, shown, root or review.truth.root)
     if len(shown) < len(review.findings):
         told.append(f"the {len(shown)} most probable of {len(review.findings)} suspicions are shown; the file has all")
     sure = sum(finding.probability >= 0.5 for finding in review.findings)
@@ -96,7 +95,7 @@ def review_page(
     kinds = Counter(finding.kind for finding in review.findings)
     rows = [(kind, KINDS[kind], kinds[kind], _expected(review, kind)) for kind in KINDS if kinds[kind]]
     images = len({finding.image_id for finding in review.findings})
-    shown_cards = gallery(cards, labels=names, kinds=_named(kinds), sorts=_SORTS)
+    shown_cards = cards.html(kinds=_named(kinds), sorts=_SORTS)
     parts = [
         tiles(
             [
@@ -130,11 +129,11 @@ def _named(kinds: Counter[str]) -> dict[str, str]:
     return {kind: kind for kind in KINDS if kinds[kind]}
 
 
-def _expected(review: Review, kind: str) -> str:
+def _expected(review: JudgedLabels, kind: str) -> str:
     return f"{sum(finding.probability for finding in review.findings if finding.kind == kind):.1f}"
 
 
-def _rests_on(review: Review) -> list[tuple[str, str]]:
+def _rests_on(review: JudgedLabels) -> list[tuple[str, str]]:
     rows = []
     for name, value in review.rests_on.items():
         shares = [f"{kind} {share:.2%}" for kind, share in value.items()] if name == "rates" else []
@@ -156,31 +155,25 @@ def _legend() -> str:
     )
 
 
-def _cards(
-    review: Review, findings: Sequence[ReviewFinding], root: ImageRoot | None, names: Sequence[str]
-) -> tuple[list[Card], list[str]]:
-    """Return a card for each suspicion, and notes on images that are not shown."""
+def _add_cards(
+    cards: Gallery, review: JudgedLabels, findings: Sequence[ReviewFinding], root: ImageRoot | None
+) -> list[str]:
+    """Add a card for each suspicion; returns notes on images that are not shown."""
     index = {image_id: i for i, image_id in enumerate(review.truth.image_ids)}
-    number = {name: k for k, name in enumerate(names)}
-    cache: dict[int, tuple[Image.Image | None, str | None]] = {}
-    last = {index[finding.image_id]: place for place, finding in enumerate(findings)}
-    problems: dict[str, list[str]] = {}
-    without, size = 0, 0
-    cards = []
-    for place, finding in enumerate(findings):
+    number = {name: k for k, name in enumerate(cards.labels)}
+
+    @lru_cache(maxsize=4)  # neighbours in the order of suspicions are often of one image
+    def picture_of(i: int) -> Image.Image | None:
+        return cards.read(shown_name(review.truth, i), lambda _: photograph(root, review.truth.file_names[i]))
+
+    without, unreadable = 0, set[int]()
+    for finding in findings:
         i = index[finding.image_id]
-        if size > BUDGET:
-            picture, without = None, without + 1
-        else:
-            if i not in cache:
-                cache[i] = decoded(root, review.truth.file_names[i])
-                if problem := cache[i][1]:
-                    problems.setdefault(problem, []).append(shown_name(review.truth, i))
-            picture = cache[i][0]
-        drawing = "".join(_drawings(review, finding, i, picture))
-        size += len(drawing)
-        if last[i] == place:
-            cache[i] = (None, cache[i][1]) if i in cache else (None, None)  # frees the image
+        without += cards.is_full
+        picture = None if i in unreadable else picture_of(i)
+        if picture is None:
+            unreadable.add(i)
+        drawing = "".join(_drawings(cards, review, finding, i, picture))
         own = [finding.label, None if finding.proposal is None else finding.proposal.desc]
         tokens = [(finding.kind, number[name], "") for name in own if name is not None]
         box = finding.box_xyxy or (finding.proposal.box_xyxy if finding.proposal else (0.0, 0.0, 0.0, 0.0))
@@ -196,11 +189,11 @@ def _cards(
             f'<div class="pair">{drawing}</div><div class="choices"></div></div>'
         )
         p = finding.probability
-        cards.append(Card(case, shown_name(review.truth, i), details, tokens, (p, p, i, area)))
-    lines = [f"{counted(len(own), 'image')}, the first {own[0]}: {problem}" for problem, own in problems.items()][:5]
+        cards.add(Card(case, shown_name(review.truth, i), details, tokens, (p, p, i, area)))
+    lines = cards.notes
     if without:
         lines.append(f"{counted(without, 'suspicion')} without the image: the page would be larger than 25 MB")
-    return cards, lines
+    return lines
 
 
 def _percent(probability: float) -> str:
@@ -222,16 +215,16 @@ def sentence(finding: ReviewFinding) -> str:
             return f"{kind}: {finding.label!r}"
 
 
-def _drawings(review: Review, finding: ReviewFinding, i: int, picture: Image.Image | None) -> Iterator[str]:
+def _drawings(
+    cards: Gallery, review: JudgedLabels, finding: ReviewFinding, i: int, picture: Image.Image | None
+) -> Iterator[str]:
     """Yield the whole image, and the part around label and answer at 100 %."""
     truth = review.truth
     name = shown_name(truth, i)
     proposed = None if finding.proposal is None else finding.proposal.box_xyxy
     own = [box for box in (finding.box_xyxy, proposed) if box is not None]
     size = drawn_size(truth, i, np.array(own)[:, 2:])
-    zoom = MAX_SIDE / max(size)
-    pixels = (max(round(size[0] * zoom), 1), max(round(size[1] * zoom), 1))
-    data = None if picture is None else scaled(picture, pixels)
+    data = None if picture is None else cards.embed(picture)
     drawn = [*_others(review, finding, i, size), *_own(finding, (0.0, 0.0), size, named=True)]
     yield f'<figure class="whole">{image_svg(name, size, drawn, data)}</figure>'
     if picture is None:
@@ -250,7 +243,7 @@ def _drawings(review: Review, finding: ReviewFinding, i: int, picture: Image.Ima
         return
     shrink = min(1.0, _MOST_CUT / max(width, height))
     cut = picture.crop((*start.tolist(), *stop.tolist()))
-    data = scaled(cut, (max(round(width * shrink), 1), max(round(height * shrink), 1)))
+    data = cards.embed(cut, max(width, height) * shrink)
     origin = (float(start[0] / factor[0]), float(start[1] / factor[1]))
     part = (width / factor[0], height / factor[1])
     svg = image_svg(f"{name}, the part around it", part, _own(finding, origin, part, named=False), data)
@@ -270,7 +263,7 @@ def _own(finding: ReviewFinding, origin: tuple[float, float], size: tuple[float,
     return drawn
 
 
-def _others(review: Review, finding: ReviewFinding, i: int, size: tuple[float, float]) -> list[Drawn]:
+def _others(review: JudgedLabels, finding: ReviewFinding, i: int, size: tuple[float, float]) -> list[Drawn]:
     truth = review.truth
     drawn = []
     for place, n in enumerate(np.nonzero(truth.image_N == i)[0].tolist()):

@@ -13,6 +13,7 @@ import numpy as np
 
 from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, Object
 from coord_codec.box_table import to_pixels
+from coord_codec.counts import counted
 from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
@@ -20,7 +21,8 @@ from coord_eval.intake.ground_truth import GroundTruth, columns_of
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
 from coord_eval.match.matching import IOU_THRESHOLDS, Scored
 from coord_eval.parse.answer import Answer, without_other_images
-from coord_eval.parse.parser import parse_answer, plain
+from coord_eval.parse.parser import parse_answer
+from coord_eval.plain_values import plain
 
 Truth = str | Instance | Sequence[Object | Mapping[str, Any]]
 """The objects of one image: a target text in the format of the answers, a record, or its objects with `desc` and `bbox`
@@ -79,9 +81,9 @@ def judge(
         InputError: if there are more answers than truths or the reverse, an answer is no text, or a truth is faulty
     """
     if len(answers) != len(truths) or (image_sizes is not None and len(image_sizes) != len(answers)):
-        sizes = "" if image_sizes is None else f" and {len(image_sizes)} image sizes"
-        raise InputError(f"rewards: expected one truth for each answer, found {len(answers)} answers, {len(truths)} "
-                         f"truths{sizes}")  # fmt: skip
+        sizes = "" if image_sizes is None else f" and {counted(len(image_sizes), 'image size')}"
+        raise InputError(f"rewards: expected one truth for each answer, found {counted(len(answers), 'answer')}, "
+                         f"{counted(len(truths), 'truth')}{sizes}")  # fmt: skip
     shapes = [None] * len(answers) if image_sizes is None else [plain(size) for size in image_sizes]
 
     def parse(text: Any, place: str, size: Any) -> Answer:

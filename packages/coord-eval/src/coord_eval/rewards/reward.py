@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from coord_codec import CoordGrid, InputError, MarkerFamily
+from coord_codec.counts import counted
 from coord_eval.intake.joining import LabelSettings
 from coord_eval.rewards.judged import JudgedAnswers, Truth, judge
 from coord_eval.rewards.kinds import REWARDS
@@ -119,8 +120,9 @@ def _checked(name: str, judged: JudgedAnswers) -> np.ndarray:
     """Return the values of a kind, which a registered one may have got wrong."""
     value_I = np.asarray(REWARDS[name].measure(judged), np.float64)
     if value_I.shape != (len(judged.answers),) or not ((value_I >= 0) & (value_I <= 1)).all():
-        raise InputError(f"reward {name}: expected a value in [0, 1] for each of {len(judged.answers)} answers, found "
-                         f"{value_I.tolist()}")  # fmt: skip
+        answers = counted(len(judged.answers), "answer")
+        found = value_I.tolist()
+        raise InputError(f"reward {name}: expected a value in [0, 1] for each of {answers}, found {found}")
     return value_I
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from coord_losses.fused.head import Index, LinearHead
-from coord_losses.fused.one_pass import Apart, Sets, Shape, nll_and_gradient_
+from coord_losses.fused.one_pass import Apart, LogitShape, Sets, nll_and_gradient_
 
 _PART_ROWS = 8192
 """Rows of a weight's gradient to which a product in 16 bits is added at a time."""
@@ -122,6 +122,10 @@ class _Rows(NamedTuple):
     factor_R1: Tensor
     """1, and 1 / temperature in the rows of the gate, which their hidden states were multiplied by."""
 
+    @classmethod
+    def of(cls, targets_T: Tensor, hidden_RH: Tensor, factor_R1: Tensor, apart: Apart) -> "_Rows":
+        return cls(hidden_RH, Sets.of(targets_T, len(hidden_RH) - len(targets_T), apart), factor_R1)
+
     def part(self, rows: slice) -> "_Rows":
         return _Rows(self.hidden_RH[rows], self.sets.part(rows), self.factor_R1[rows])
 
@@ -130,7 +134,7 @@ class _Rows(NamedTuple):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return nlls [R], and where `grad` is set their gradients by the logits [R, V] and the offsets' columns."""
         logits_RV, added_RK = products.of_weight(self.hidden_RH), products.offset_logits(self.hidden_RH)
-        shape = Shape(None if head.bias_V is None else head.bias_V.to(products.wide), head.cap, self.factor_R1)
+        shape = LogitShape(None if head.bias_V is None else head.bias_V.to(products.wide), head.cap, self.factor_R1)
         nll_R, grad_RA = nll_and_gradient_(logits_RV, self.sets, apart, added_RK, shape, grad)
         return nll_R, logits_RV, None if added_RK is None else grad_RA[:, : added_RK.shape[1]]
 
@@ -147,6 +151,39 @@ def _part(head: LinearHead, products: Products) -> Products:
     return Products(products.weight_VH[head.coord].clone(), offsets_KH, columns)
 
 
+class HeadCall(NamedTuple):
+    """What a call of `ApplyHead` takes beside the tensors that gradients are computed for.
+
+    Attributes:
+        head: the head
+        targets_T: the target of each cross-entropy row
+        temperature: of the gate
+        dtype: of the products
+        grad: whether gradients are needed at all
+        factors_R: the upstream gradients up to a common factor; None if they are unknown
+    """
+
+    head: LinearHead
+    targets_T: Tensor
+    temperature: float
+    dtype: torch.dtype
+    grad: bool
+    factors_R: Tensor | None
+
+
+class _Needs(NamedTuple):
+    """Which gradients are needed: of the head's parts, and of any hidden states."""
+
+    weight: bool
+    offsets: bool
+    bias: bool
+    hidden: bool
+
+    @property
+    def trained(self) -> bool:
+        return self.weight or self.bias
+
+
 class ApplyHead(torch.autograd.Function):
     """`nll_T, gate_G, coord_logits_CJ`, differentiable in weight, offsets, bias and hidden states."""
 
@@ -159,54 +196,35 @@ class ApplyHead(torch.autograd.Function):
         ce_hidden_TH: Tensor,
         gate_hidden_GH: Tensor,
         coord_hidden_CH: Tensor,
-        targets_T: Tensor,
-        head: LinearHead,
-        dtype: torch.dtype,
-        temperature: float,
-        grad: bool,
-        factors_R: Tensor | None,
+        call: HeadCall,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Save each row's gradient of its hidden state and of the offset columns; of a trained head the inputs.
 
-        If the upstream gradients are known up to a common factor (`factors_R`), all gradients are computed here.
+        If the upstream gradients are known up to a common factor, those of a trained head are computed here as well.
         """
-        weight_needed, offsets_needed, bias_needed, *hidden_needed = (grad and x for x in ctx.needs_input_grad[:6])
-        trained = weight_needed or bias_needed
-        known = factors_R is not None and len(factors_R) > 0
-        ahead = known if trained else offsets_needed or any(hidden_needed)
+        weight, offsets, bias, *hidden = (call.grad and one for one in ctx.needs_input_grad[:6])
+        needs = _Needs(weight, offsets, bias, any(hidden))
+        head, targets_T = call.head, call.targets_T
         with torch.autocast(weight_VH.device.type, enabled=False):
-            products = _products(head, weight_VH, offsets_KH, dtype)
+            products = _products(head, weight_VH, offsets_KH, call.dtype)
             hidden_RH = torch.cat([ce_hidden_TH, gate_hidden_GH])
             factor_R1 = hidden_RH.new_ones((len(hidden_RH), 1), dtype=products.wide)
-            factor_R1[len(targets_T) :] /= temperature
+            factor_R1[len(targets_T) :] /= call.temperature
             apart = Apart.of(head)
-            rows_R = _Rows(hidden_RH, Sets.of(targets_T, len(gate_hidden_GH), apart), factor_R1)
-            nll_R = factor_R1.new_empty(len(hidden_RH))
-            grad_RH = factor_R1.new_empty(hidden_RH.shape) if ahead and (trained or any(hidden_needed)) else None
-            grad_RK, total = None, Totals.zeros(products) if ahead and trained else None
-            if ahead and offsets_needed and products.offsets_KH is not None and not trained:
-                grad_RK = factor_R1.new_empty(len(hidden_RH), len(products.offsets_KH))
-            for part in head.chunks(len(hidden_RH), dtype.itemsize, total is not None):
-                rows = rows_R.part(part)
-                nll_R[part], chunk_RV, chunk_RK = rows.apply(head, products, apart, ahead)
-                if grad_RH is not None:
-                    grad_RH[part] = products.hidden_gradient(chunk_RV, chunk_RK)
-                if grad_RK is not None and chunk_RK is not None:
-                    grad_RK[part] = chunk_RK
-                if total is not None and factors_R is not None and grad_RH is not None:
-                    upstream_R1 = factors_R[part, None]
-                    grad_RH[part] *= upstream_R1
-                    total.add(
-                        chunk_RV, chunk_RK, upstream_R1 * rows.hidden_RH, upstream_R1 * rows.factor_R1, bias_needed
-                    )
-                del chunk_RV, chunk_RK  # before the next product
+            rows_R = _Rows.of(targets_T, hidden_RH, factor_R1, apart)
+            grad_RH = grad_RK = total = None
+            if needs.trained and call.factors_R is not None and len(call.factors_R):
+                upstream_R1 = call.factors_R[:, None]
+                nll_R, grad_RH, total = _trained_pass(head, products, rows_R, apart, upstream_R1, needs.bias)
+            else:
+                nll_R, grad_RH, grad_RK = _frozen_pass(head, products, rows_R, apart, needs)
             coord = _part(head, products)
             coord_logits_CJ = coord.logits(coord_hidden_CH)
-        ctx.trained, ctx.total, ctx.dtype, ctx.of_coord = trained, total, dtype, head.of_coord
+        ctx.trained, ctx.total, ctx.dtype, ctx.of_coord = needs.trained, total, call.dtype, head.of_coord
         ctx.hidden_dtype, ctx.offsets_dtype = coord_hidden_CH.dtype, None if offsets_KH is None else offsets_KH.dtype
-        ctx.head = head if trained else None  # a frozen weight may be released before the backward pass
-        needed = (rows_R.hidden_RH, coord_hidden_CH) if trained or offsets_needed else (None, None)
-        inputs = (weight_VH, offsets_KH, bias_V, targets_T, factor_R1, factors_R) if trained else (None,) * 6
+        ctx.head = head if needs.trained else None  # a frozen weight may be released before the backward pass
+        needed = (hidden_RH, coord_hidden_CH) if needs.trained or needs.offsets else (None, None)
+        inputs = (weight_VH, offsets_KH, bias_V, targets_T, factor_R1, call.factors_R) if needs.trained else (None,) * 6
         ctx.save_for_backward(grad_RH, grad_RK, *needed, coord.weight_VH, coord.offsets_KH, *inputs)
         return nll_R[: len(targets_T)].clone(), nll_R[len(targets_T) :].clone(), coord_logits_CJ
 
@@ -240,7 +258,7 @@ class ApplyHead(torch.autograd.Function):
             weight_VH, _, bias_V, *_ = inputs
             total_VH = total_VH.to(weight_VH.dtype)
             total_V = None if bias_V is None or total_V is None else total_V.to(bias_V.dtype)
-        return total_VH, total_KH, total_V, *hidden, *(None,) * 6
+        return total_VH, total_KH, total_V, *hidden, None
 
 
 def apply_head(
@@ -279,12 +297,7 @@ def apply_head(
         ce_hidden_RH,
         gate_hidden_GH / gate_temperature,
         coord_hidden_CH,
-        targets_R,
-        head,
-        head.dtype,
-        gate_temperature,
-        torch.is_grad_enabled(),
-        factors_R,
+        HeadCall(head, targets_R, gate_temperature, head.dtype, torch.is_grad_enabled(), factors_R),
     )
     return nll_R, gate_G, head.finish(coord_logits_CJ, head.coord)
 
@@ -309,17 +322,48 @@ def _trained_gradients(
             for total in saved:
                 _ = None if total is None else total.mul_(ratio)
         return ratio * grad_RH, saved
-    products = _products(ctx.head, weight_VH, offsets_KH, ctx.dtype)
-    grad_RH, total = factor_R1.new_empty(hidden_RH.shape), Totals.zeros(products)
-    apart = Apart.of(ctx.head)
-    rows_R = _Rows(hidden_RH, Sets.of(targets_T, len(hidden_RH) - len(targets_T), apart), factor_R1)
-    for part in ctx.head.chunks(len(hidden_RH), ctx.dtype.itemsize, True):
+    products, apart = _products(ctx.head, weight_VH, offsets_KH, ctx.dtype), Apart.of(ctx.head)
+    rows_R = _Rows.of(targets_T, hidden_RH, factor_R1, apart)
+    return _trained_pass(ctx.head, products, rows_R, apart, upstream_R1, bias_V is not None)[1:]
+
+
+def _frozen_pass(
+    head: LinearHead, products: Products, rows_R: _Rows, apart: Apart, needs: _Needs
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Return nlls [R], and of a frozen head the gradients that are needed: by hidden states and by offset columns.
+
+    An upstream gradient scales the rows of both. Of a trained head the nlls alone are computed.
+    """
+    nll_R = rows_R.factor_R1.new_empty(len(rows_R.hidden_RH))
+    grad_RH = grad_RK = None
+    if needs.hidden and not needs.trained:
+        grad_RH = nll_R.new_empty(rows_R.hidden_RH.shape)
+    if needs.offsets and not needs.trained and products.offsets_KH is not None:
+        grad_RK = nll_R.new_empty(len(nll_R), len(products.offsets_KH))
+    for part in head.chunks(len(nll_R), products.weight_VH.dtype.itemsize, False):
+        grad = grad_RH is not None or grad_RK is not None
+        nll_R[part], chunk_RV, chunk_RK = rows_R.part(part).apply(head, products, apart, grad)
+        if grad_RH is not None:
+            grad_RH[part] = products.hidden_gradient(chunk_RV, chunk_RK)
+        if grad_RK is not None and chunk_RK is not None:
+            grad_RK[part] = chunk_RK
+        del chunk_RV, chunk_RK  # before the next product
+    return nll_R, grad_RH, grad_RK
+
+
+def _trained_pass(
+    head: LinearHead, products: Products, rows_R: _Rows, apart: Apart, upstream_R1: Tensor, biased: bool
+) -> tuple[Tensor, Tensor, Totals]:
+    """Return nlls [R], and the gradients of hidden states [R, H] and of a trained head, given the upstream ones."""
+    nll_R = rows_R.factor_R1.new_empty(len(rows_R.hidden_RH))
+    grad_RH, total = nll_R.new_empty(rows_R.hidden_RH.shape), Totals.zeros(products)
+    for part in head.chunks(len(nll_R), products.weight_VH.dtype.itemsize, True):
         rows, up_R1 = rows_R.part(part), upstream_R1[part]
-        _, chunk_RV, chunk_RK = rows.apply(ctx.head, products, apart, grad=True)
+        nll_R[part], chunk_RV, chunk_RK = rows.apply(head, products, apart, grad=True)
         grad_RH[part] = up_R1 * products.hidden_gradient(chunk_RV, chunk_RK)
-        total.add(chunk_RV, chunk_RK, up_R1 * rows.hidden_RH, up_R1 * rows.factor_R1, bias_V is not None)
-        del chunk_RV, chunk_RK
-    return grad_RH, total
+        total.add(chunk_RV, chunk_RK, up_R1 * rows.hidden_RH, up_R1 * rows.factor_R1, biased)
+        del chunk_RV, chunk_RK  # before the next product
+    return nll_R, grad_RH, total
 
 
 def _ratio(upstream_R: Tensor, factors_R: Tensor) -> float | None:

@@ -5,6 +5,8 @@ from torch import Tensor
 
 from coord_losses.terms.loss_term import LossTerm, at_least_float32
 
+__all__ = ["box_loss", "generalized_iou", "overlap", "ratio"]
+
 
 def box_loss(pred_M4: Tensor, target_M4: Tensor, alpha_l1: float = 1.0, beta_giou: float = 1.0) -> LossTerm:
     """Sum `α · Σ_sides |pred - target| + β · (1 - GIoU)` over the boxes (as in DETR, Carion et al., ECCV 2020).
@@ -60,7 +62,15 @@ def generalized_iou(a_M4: Tensor, b_M4: Tensor) -> Tensor:
 
 
 def overlap(a_M4: Tensor, b_M4: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return areas of intersection and union [M], sides of the hull and inverted extents [M, 2]."""
+    """Compare boxes whose corners may be swapped, see `generalized_iou`.
+
+    Args:
+        a_M4: boxes (x1, y1, x2, y2), any unit
+        b_M4: boxes in the same unit
+
+    Returns:
+        Areas of intersection and union [M], sides of the hull and inverted extents [M, 2].
+    """
     a_min_M2, a_max_M2 = a_M4[:, :2], a_M4[:, 2:]
     b_min_M2, b_max_M2 = b_M4[:, :2], b_M4[:, 2:]
     overlap_M2 = (torch.minimum(a_max_M2, b_max_M2) - torch.maximum(a_min_M2, b_min_M2)).clamp(min=0)
@@ -73,7 +83,10 @@ def overlap(a_M4: Tensor, b_M4: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def ratio(numerator_M: Tensor, denominator_M: Tensor) -> Tensor:
-    """Divide, returning 0 if the denominator is too small; a fixed epsilon could be larger than small boxes."""
+    """Return `numerator_M / denominator_M` [M], 0 where the denominator is no normal number above 0.
+
+    A fixed epsilon could be larger than small boxes.
+    """
     positive_M = denominator_M > torch.finfo(denominator_M.dtype).tiny
     return torch.where(positive_M, numerator_M, 0) / torch.where(positive_M, denominator_M, 1)
 

@@ -6,25 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.images import data_url
-from coord_codec.pages import (
-    Card,
-    Drawn,
-    gallery,
-    image_svg,
-    label_key,
-    label_slots,
-    notes,
-    page,
-    section,
-    table,
-    tiles,
-)
-from coord_codec.pages.boxes import MAX_SIDE
+from coord_codec.pages import Card, Drawn, Gallery, image_svg, label_key, notes, page, section, table, tiles
 from coord_eval import ImageError, decode_image, parse_answer
 from coord_eval.html import answer_key, coloured_answer
 from coord_eval.labelling import DetectedObject, one_line, places_of
@@ -32,6 +19,9 @@ from coord_trainer.answers.detect.image_sources import Sources
 from coord_trainer.answers.detect.session import DRAWN, PAGE, Answered
 from coord_trainer.answers.detect.written import write_tracked
 from coord_trainer.answers.objects import ImageDetections
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 SHOWN = 200
 """Most images on the page; all of them are drawn."""
@@ -51,12 +41,11 @@ def draw_answers(
         remarks: what became of the boxes, such as the threshold below which they are left out
     """
     paths = {source.name: source.path for source in sources.images}
-    cards: list[Card] = []
     records = [record for record in answered.records if "objects" in record]
     places = places_of((record["image"] for record in records), answered.folder / DRAWN, ".jpg")
 
     labels = Counter(item["desc"] for record in records for item in record["objects"]).most_common()
-    slots = label_slots(label for label, _ in labels)
+    images = Gallery((label for label, _ in labels), min(len(records), SHOWN))
 
     def draw(part: Path) -> Path:
         (part / DRAWN).mkdir()
@@ -71,9 +60,9 @@ def draw_answers(
             )
             name = places[record["image"]].relative_to(answered.folder)
             (part / name).parent.mkdir(parents=True, exist_ok=True)
-            detections.drawn(1600, slots).save(part / name, "JPEG", quality=88)
-            if len(cards) < SHOWN:
-                cards.append(_card(record["image"], detections, name.as_posix(), slots))
+            detections.drawn(1600, images.slots).save(part / name, "JPEG", quality=88)
+            if len(images.cards) < SHOWN and not images.is_full:
+                images.add(_card(record["image"], image, detections, name.as_posix(), images))
         return part / DRAWN
 
     write_tracked(answered.folder, draw)
@@ -85,10 +74,11 @@ def draw_answers(
         ]
     )
     body += notes(remarks)
-    note = f"<p>The first {len(cards):,} images; all are in {DRAWN}/.</p>" if len(records) > len(cards) else ""
+    count = len(images.cards)
+    note = f"<p>The first {count:,} images; all are in {DRAWN}/.</p>" if len(records) > count else ""
     sorts = (("in the order of the images", False), ("least confident box", False), ("most boxes", True))
-    images = note + label_key(slots) + answer_key() + gallery(cards, labels=list(slots), sorts=sorts)
-    body += section("Images", images, f"{len(cards):,} of {len(records):,}")
+    shown = note + label_key(images.slots) + answer_key() + images.html(sorts=sorts)
+    body += section("Images", shown, f"{count:,} of {len(records):,}")
     body += section("Labels", table(("label", "boxes"), labels, sortable=True), f"{len(labels):,}", True)
     if answered.failed:
         rows = [(record["image"], record.get("error", "")) for record in answered.failed[:SHOWN]]
@@ -104,31 +94,27 @@ def _caption(item: DetectedObject) -> str:
     return f"{label if len(label) <= _LONGEST else f'{label[: _LONGEST - 1]}…'} {item.score:.2f}"
 
 
-def _card(name: str, detections: ImageDetections, link: str, slots: Mapping[str, int]) -> Card:
-    assert detections.image is not None
-    thumbnail = detections.image.copy()
-    thumbnail.thumbnail((MAX_SIDE, MAX_SIDE))
+def _card(name: str, image: Image.Image, detections: ImageDetections, link: str, images: Gallery) -> Card:
     width, height = detections.size
     drawn = [
         Drawn(
             _caption(item),
             tuple(v / side for v, side in zip(item.box, (width, height) * 2, strict=True)),
             tip=f"{item.label}, score {item.score:.3g}",
-            slot=slots[item.label],
+            slot=images.slots[item.label],
             points=[(x / width, y / height) for x, y in item.points],
             kind=item.kind if item.points else None,
         )
         for item in detections
     ]
     truncated = ", cut off by the length limit" if detections.finish_reason == "length" else ""
-    places = {label: place for place, label in enumerate(slots)}
     # Without a box nothing says which geometry the answer should have.
     parsed = parse_answer(detections.text, geometry=detections[0].geometry) if detections else None
     return Card(
-        image_svg(name, detections.size, drawn, data_url(thumbnail)),
+        image_svg(name, detections.size, drawn, images.embed(image)),
         f"{name}: {counted(len(detections), 'box', 'boxes')}{truncated}",
         f"<details><summary>answer</summary>{coloured_answer(detections.text, parsed)}</details>",
-        [("", places[label], "") for label in dict.fromkeys(item.label for item in detections)],
+        images.tokens(item.label for item in detections),
         (0, min((item.score for item in detections), default=1), len(detections)),
         link=quote(link, errors="surrogateescape"),  # keeps the bytes of a name that is not UTF-8
     )

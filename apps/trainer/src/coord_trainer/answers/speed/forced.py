@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from coord_codec import CoordVocab, Instance, encode_target
 from coord_trainer.answers.grammar.markers import DescriptionTrie
+from coord_trainer.config.run_config import load_run_config
 from coord_trainer.config.sections import DataSection
+from coord_trainer.model.card import as_trained
 
 _NAME = "NAME"
 _COORDINATE = re.compile(r"<\|coord_\d+\|>")
@@ -93,6 +96,15 @@ class ForcedTokens:
         return cls(ids(head), ids(before), ids(between), ids(rest[-1]), sides, vocab, spelled)
 
     @classmethod
+    def of_checkpoint(cls, folder: str | Path) -> ForcedTokens:
+        """Return the forced tokens of a checkpoint's answers, as its `coordexp.json` says how they are written."""
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        data = as_trained(load_run_config(None, [], trains=False), Path(folder)).data
+        return cls.for_tokenizer(tokenizer, data, CoordVocab.from_tokenizer(tokenizer))
+
+    @classmethod
     def none(cls, vocab: CoordVocab) -> ForcedTokens:
         """Return those of answers of which nothing is known: nothing is drafted."""
         return cls((), (), (), (), None, vocab)
@@ -118,6 +130,19 @@ class ForcedTokens:
             drafted.append(token)
             place = self.step(place, token)
         return drafted
+
+    def following(self, tokens: Sequence[int], most: int = LONGEST_DRAFT) -> list[int]:
+        """Return the tokens that follow a prompt and the beginning of its answer without a choice, `most` at most.
+
+        An object begins behind the last start marker; without one nothing is drafted.
+        """
+        begins = self.head[-1]
+        if begins not in tokens:
+            return []
+        place = AnswerPlace("name")
+        for token in tokens[len(tokens) - tokens[::-1].index(begins) :]:
+            place = self.step(place, token)
+        return self.draft(place)[:most]
 
     def _fixed(self, place: AnswerPlace) -> int | None:
         """Return the forced token at a place; None if there is a choice."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,10 @@ _BORDER = 0.01  # distance from the image border up to which a side is ignored, 
 _AT_ONCE = 4000  # boxes of several moves that are measured together: more would leave the processor's cache
 _LEAST = 5  # images from which evidence can be significant
 _MOVES, _OTHERS = 8, 4  # random moves of each box, and other images, to compare with
+
+
+Corners = tuple[np.ndarray, ...]
+"""Four arrays of one shape: x and y of the upper left, then of the lower right corner."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +61,10 @@ class EdgeMaps:
             zoom = min(1.0, SIDE / max(image.size))
             size = (max(8, round(image.width * zoom)), max(8, round(image.height * zoom)))
             small = image.resize(size, Image.Resampling.BOX, reducing_gap=2.0) if size != image.size else image
-            pixels = np.asarray(small.convert("RGB"), np.float32)
+            pixels_HWC = np.asarray(small.convert("RGB"))
             sizes.append(size)
-            down.append(_running_sum(pixels))
-            across.append(_running_sum(pixels.swapaxes(0, 1)).T)
+            down.append(_running_sum(pixels_HWC, across=False))
+            across.append(_running_sum(pixels_HWC, across=True))
         widths_I, heights_I = np.array(sizes).reshape(-1, 2).T
         areas_I = (widths_I + 1) * (heights_I + 1)
         starts_I = np.cumsum(areas_I) - areas_I
@@ -75,27 +79,34 @@ class EdgeMaps:
 
         The result is NaN where no side lies inside the image. `images` are indices that broadcast against the boxes.
         """
+        return self._along(tuple(np.moveaxis(boxes, -1, 0)), np.asarray(images))
+
+    def _along(self, corners: Corners, images: np.ndarray) -> np.ndarray:
+        """Return what `along` does; arrays of each corner are several times as fast as one with a last axis of four."""
+        x1, y1, x2, y2 = corners
         if not len(self):
-            return np.full(np.broadcast_shapes(boxes.shape[:-1], np.shape(images)), np.nan)
+            return np.full(np.broadcast_shapes(x1.shape, images.shape), np.nan)
         start, width, height = self.starts_I[images], self.widths_I[images], self.heights_I[images]
         stride = width + 1
-        x, y = boxes[..., 0::2] * width[..., None], boxes[..., 1::2] * height[..., None]
-        x1, x2 = _segment(x[..., 0], x[..., 1], width)
-        y1, y2 = _segment(y[..., 0], y[..., 1], height)
-        column, row = (
-            _nearest(x, width[..., None]),
-            start[..., None] + _nearest(y, height[..., None]) * stride[..., None],
-        )
-        upper, lower = ((start + end * stride)[..., None] + column for end in (y1, y2))
-        vertical = (self.down[lower].astype(np.int64) - self.down[upper]) / (y2 - y1)[..., None]
-        left, right = (row + end[..., None] for end in (x1, x2))
-        horizontal = (self.across[right].astype(np.int64) - self.across[left]) / (x2 - x1)[..., None]
-        total, count = np.zeros(x.shape[:-1]), np.zeros(x.shape[:-1])
-        for edges, position, end in ((vertical, x, width[..., None]), (horizontal, y, height[..., None])):
-            inside = (position > _BORDER * end) & (position < (1 - _BORDER) * end)
-            counted = edges * inside
-            total = total + counted[..., 0] + counted[..., 1]
-            count = count + inside[..., 0] + inside[..., 1]
+        x1, x2, y1, y2 = x1 * width, x2 * width, y1 * height, y2 * height
+        left, right = _segment(x1, x2, width)
+        upper, lower = _segment(y1, y2, height)
+        start_upper, start_lower = start + upper * stride, start + lower * stride
+        start_left, start_right = start + left, start + right
+        down, across = lower - upper, right - left
+        total, count = np.zeros(x1.shape), np.zeros(x1.shape, np.int8)
+        for x in (x1, x2):
+            column = _nearest(x, width)
+            rise = self.down.take(start_lower + column).astype(np.int32) - self.down.take(start_upper + column)
+            inside = (x > _BORDER * width) & (x < (1 - _BORDER) * width)
+            total += rise / down * inside
+            count += inside
+        for y in (y1, y2):
+            row = _nearest(y, height) * stride
+            rise = self.across.take(start_right + row).astype(np.int32) - self.across.take(start_left + row)
+            inside = (y > _BORDER * height) & (y < (1 - _BORDER) * height)
+            total += rise / across * inside
+            count += inside
         return np.where(count > 0, total / np.maximum(count, 1) / _LEVELS, np.nan)
 
     def contrast(self, boxes: np.ndarray, images: np.ndarray) -> np.ndarray:
@@ -105,16 +116,15 @@ class EdgeMaps:
             boxes: the boxes [N, 4], or several moves of them [..., N, 4]
             images: index of the image of each box [N], or several images of each [..., N]
         """
-        moved = boxes[..., None, :] + _moves(boxes.shape[-2])
-        strengths = self.along(np.concatenate([boxes[..., None, :], moved], axis=-2), images[..., None])
-        x1, y1, x2, y2 = np.moveaxis(moved, -1, 0)
-        low, high = (
-            np.minimum(np.minimum(x1, x2), np.minimum(y1, y2)),
-            np.maximum(np.maximum(x1, x2), np.maximum(y1, y2)),
-        )
-        leaves = (low < 0) | (high > 1)
-        elsewhere = _nan_mean(np.where(leaves, np.nan, strengths[..., 1:]), -1)
-        return np.where(is_inside(boxes), strengths[..., 0] - elsewhere, np.nan)
+        corners = tuple(np.ascontiguousarray(corner) for corner in np.moveaxis(boxes, -1, 0))
+        own, images = self._along(corners, images), np.asarray(images)
+        moves_2KN = _moves(boxes.shape[-2])
+        others = list[np.ndarray]()
+        for move_2N in moves_2KN.swapaxes(0, 1):
+            moved = tuple(corner + move_2N[k % 2] for k, corner in enumerate(corners))
+            low, high = (reduce(end, moved) for end in (np.minimum, np.maximum))
+            others.append(np.where((low < 0) | (high > 1), np.nan, self._along(moved, images)))
+        return np.where(is_inside(boxes), own - _nan_mean(np.stack(others, axis=-1), -1), np.nan)
 
     def evidence(self, boxes_N4: np.ndarray, image_N: np.ndarray) -> np.ndarray:
         """Return the contrast of each image's boxes minus their contrast on other images; NaN without boxes."""
@@ -246,19 +256,30 @@ def z_value(values_I: np.ndarray) -> float:
     return math.copysign(z, t)
 
 
-def _running_sum(pixels: np.ndarray) -> np.ndarray:
-    """Sum the ranks of the gradient along axis 1 from the top down: [h + 1, w + 1], column x is the edge at x."""
-    red, green, blue = np.moveaxis(np.abs(np.diff(pixels, axis=1)), 2, 0)
+def _running_sum(pixels_HWC: np.ndarray, *, across: bool) -> np.ndarray:
+    """Sum the ranks of the gradient along x from the top down, or of that along y from the left: [H + 1, W + 1].
+
+    Column or row k is the edge before pixel k.
+    """
+
+    def pair(values: np.ndarray, by: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values that have one `by` steps before them, and these earlier ones."""
+        return (values[by:], values[:-by]) if across else (values[:, by:], values[:, :-by])
+
+    after, before = pair(pixels_HWC, 1)
+    red, green, blue = np.moveaxis(np.maximum(after, before) - np.minimum(after, before), 2, 0)
     step = np.maximum(np.maximum(red, green), blue)  # a seventh of the time of `max(axis=2)`
     wide = step.copy()
-    for reach in range(1, int(_reach(np.array(max(pixels.shape)))) + 1):
-        np.maximum(wide[:, reach:], step[:, :-reach], out=wide[:, reach:])
-        np.maximum(wide[:, :-reach], step[:, reach:], out=wide[:, :-reach])
-    levels = np.minimum(wide * 4, 1023).astype(np.int64)
-    counts = np.bincount(levels.ravel(), minlength=1024)
-    ranks = ((np.cumsum(counts) - counts / 2) / levels.size * _LEVELS).astype(np.uint16)
-    sums = np.zeros((pixels.shape[0] + 1, pixels.shape[1] + 1), np.uint16)
-    sums[1:, 1:-1] = np.cumsum(ranks[levels], axis=0, dtype=np.uint16)
+    for reach in range(1, int(_reach(np.array(max(pixels_HWC.shape[:2])))) + 1):
+        (wide_after, wide_before), (step_after, step_before) = pair(wide, reach), pair(step, reach)
+        np.maximum(wide_after, step_before, out=wide_after)
+        np.maximum(wide_before, step_after, out=wide_before)
+    counts = np.bincount(wide.ravel(), minlength=256)
+    ranks = ((np.cumsum(counts) - counts / 2) / wide.size * _LEVELS).astype(np.uint16)
+    height, width, _ = pixels_HWC.shape
+    sums = np.zeros((height + 1, width + 1), np.uint16)
+    inner = sums[1:-1, 1:] if across else sums[1:, 1:-1]
+    np.cumsum(ranks[wide], axis=int(across), dtype=np.uint16, out=inner)
     return sums
 
 
@@ -269,10 +290,10 @@ def _reach(longer_sides: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=4)
 def _moves(count: int) -> np.ndarray:
-    """Return `_MOVES` random offsets of the corners of `count` boxes: the same at each call."""
+    """Return `_MOVES` random offsets in x and y of `count` boxes, [2, K, N]: the same at each call."""
     rng = np.random.default_rng(0)
     moves_NK2 = rng.uniform(0.04, 0.15, (count, _MOVES, 2)) * rng.choice([-1, 1], (count, _MOVES, 2))
-    return np.concatenate([moves_NK2, moves_NK2], axis=2)
+    return np.ascontiguousarray(moves_NK2.transpose(2, 1, 0))
 
 
 def _nearest(position: np.ndarray, end: np.ndarray) -> np.ndarray:

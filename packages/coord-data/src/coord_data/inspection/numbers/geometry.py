@@ -203,7 +203,7 @@ def _shuffle_findings(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample:
     kept_n = np.isin(sample.image_n, list(image_of))
     owner_n = np.array([image_of[image] for image in sample.image_n[kept_n].tolist()], np.int64)
     rows_n = sample.rows_n[kept_n]
-    reassigned = replace(raw.of_boxes(rows_n), image_N=image_J[owner_n])
+    reassigned = raw.of_boxes(rows_n).in_images(image_J[owner_n])
     new_sample = replace(sample, rows_n=np.arange(len(rows_n)), image_n=owner_n)
     further, _ = examine_geometry(reassigned, sizes_I2, new_sample, may_be_shuffled=False)
     remaining = [replace(finding, count=len(raw)) for finding in further if finding.severity != "note"]

@@ -57,7 +57,7 @@ def in_one_unit(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, list[Fin
     finding = Finding("mixed_units", by_share(count, total), message, evidence, count, fix)
     factor_I2 = np.where(other_I[:, None], sizes_I2 if in_pixels else 1 / sizes_I2, 1)
     numbers_N4 = raw.numbers_N4 * np.tile(factor_I2, 2)[raw.image_N]
-    return replace(raw, numbers_N4=numbers_N4), [finding]
+    return raw.with_numbers(numbers_N4), [finding]
 
 
 def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sample) -> tuple[RawBoxes, list[Finding]]:
@@ -111,7 +111,7 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
     numbers_N4 = raw.numbers_N4.copy()
     numbers_N4[rows_p] = corners_p4 * np.tile(extents_I2[part.image_N], 2)
     finding = Finding("mixed_units", by_share(count, total), message, evidence, count, fix)
-    return replace(raw, numbers_N4=numbers_N4), [finding]
+    return raw.with_numbers(numbers_N4), [finding]
 
 
 def _apart(reading: ReadAs) -> str:

@@ -87,7 +87,7 @@ class Copies:
 def by_size(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, np.ndarray]:
     """Return the boxes as of one image of each size, and these sizes: copies depend on nothing else of an image."""
     distinct_U2, place_I = np.unique(sizes_I2, axis=0, return_inverse=True)
-    return replace(raw, image_N=place_I.reshape(-1)[raw.image_N]), distinct_U2
+    return raw.in_images(place_I.reshape(-1)[raw.image_N]), distinct_U2
 
 
 def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[Copies]:

@@ -18,6 +18,7 @@ _MOSTLY = 0.95  # share of boxes inside their images unless images are shuffled
 _OUTSIDE = 0.4  # fit of a box that leaves the image; a box without edges has .5
 _LEAST = 10  # images below which nothing is decided
 _COMPARED = 4  # alternative placements that are compared with chance, of all that are tried
+_RIM = 0.01  # distance of the sides of a box from those of its image, as a fraction, up to which it spans it
 _SPREAD = 1e-6  # standard deviation below which the boxes of all images are the same
 SHUFFLED = 4.0
 """Standard deviations above chance from which images count as shuffled."""
@@ -27,7 +28,7 @@ _FEW, _FEW_EXTRA = 20, 1.0  # below this number of images the threshold of alter
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """Boxes under one interpretation of their numbers.
 
     Attributes:
@@ -42,7 +43,7 @@ class Placed:
 
 
 def find_pairs(
-    placements: Sequence[Placed], sample: Sample, sizes_J2: np.ndarray
+    placements: Sequence[Placement], sample: Sample, sizes_J2: np.ndarray
 ) -> tuple[float, dict[int, int]] | None:
     """Return the assignment of boxes to other images whose fit exceeds chance most; None if none does so clearly.
 
@@ -51,7 +52,8 @@ def find_pairs(
 
     The statistic is the mean fit over pairs of different images that are each other's best match. Chance is estimated
     from the same boxes after one random move of all of them, which keeps their sizes and number. The result is None
-    for fewer than 10 images, and for boxes that are the same in all images.
+    for fewer than 10 images, and for boxes that are the same in all images. Images whose boxes all span them, such as
+    scanned pages, are not counted: such a box fits any image.
 
     Consecutive images are tried, since a list that is off by one row assigns to each image the boxes of the next.
 
@@ -60,7 +62,7 @@ def find_pairs(
         sample: boxes to compare with pixels
         sizes_J2: width and height in pixels of the images of the sample
     """
-    owners = np.unique(sample.image_n)
+    owners = np.unique(sample.image_n[~_spans_its_image(placements[0].boxes_n4)])
     if len(owners) < _LEAST:
         return None
     owners = owners[max(0, len(owners) - IN_A_ROW) // 2 :][:IN_A_ROW]
@@ -70,7 +72,7 @@ def find_pairs(
     zoom_NJ4 = np.tile(sizes_J2[owners][owner_N][:, None] / sizes_J2[owners], 2)
     one_size = bool((zoom_NJ4 == 1).all())
 
-    def fit(placement: Placed, move: np.ndarray | None = None) -> tuple[float, dict[int, int]]:
+    def fit(placement: Placement, move: np.ndarray | None = None) -> tuple[float, dict[int, int]]:
         boxes_N4 = placement.boxes_n4[rows]
         boxes_N4 = boxes_N4 if move is None else _wrapped(boxes_N4, move)
         boxes_NJ4 = boxes_N4[:, None]  # [N, 1, 4] where they are the same in each image
@@ -95,6 +97,12 @@ def find_pairs(
             z = float((value - np.mean(chance)) / np.std(chance))
             results += [(z, pairs)] if z >= threshold else []
     return max(results, key=lambda result: result[0], default=None)
+
+
+def _spans_its_image(boxes_N4: np.ndarray) -> np.ndarray:
+    """Return which boxes leave no more than a rim of their image."""
+    spans_N: np.ndarray = is_inside(boxes_N4) & (boxes_N4[:, :2] <= _RIM).all(axis=1)
+    return spans_N & (boxes_N4[:, 2:] >= 1 - _RIM).all(axis=1)
 
 
 def _wrapped(boxes_N4: np.ndarray, move: np.ndarray) -> np.ndarray:
