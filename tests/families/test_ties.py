@@ -44,9 +44,10 @@ def save_without_head(family, folder):
 
 def check_family(family, folder):
     config = save_without_head(family, folder)
+    kind = getattr(transformers, CLASSES[family])
     for outer, inner in itertools.product(VALUES, VALUES if "text_config" in config else (None,)):
         (folder / "config.json").write_text(json.dumps(with_ties(config, outer, inner)))
-        model, info = transformers.AutoModelForImageTextToText.from_pretrained(folder, output_loading_info=True)
+        model, info = kind.from_pretrained(folder, output_loading_info=True)
         head = model.get_output_embeddings()
         if any(name.endswith("embed_tokens.weight") for name in info["missing_keys"]):
             reason = NO_EMBEDDING

@@ -97,7 +97,8 @@ def with_ties(config, outer, inner):
 
 def make_tied(family):
     """Return a model whose embedding and head are tied, under any rule."""
-    return make_model(family, **{"tie_word_embeddings": True, "text_config.tie_word_embeddings": True})
+    places = ["text_config.tie_word_embeddings"] if "text_config" in AutoConfig.for_model(family).to_dict() else []
+    return make_model(family, **dict.fromkeys(["tie_word_embeddings", *places], True))
 
 
 def make_model(family, **changes):

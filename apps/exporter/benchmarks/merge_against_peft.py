@@ -9,8 +9,9 @@ the median of the ratios to the copy of the same turn. The outputs are compared 
 for four checkpoints (about 3 GB each).
 
 The exporter returns when the bytes are on the disk and the base's digests are taken. PEFT returns when the system has
-the bytes: its time is given as it is, and with a sync after it. `cp` and `sync` of the base in the same turn say how
-fast the machine is: the ratio to them depends on its cores (the digests need one of their own) more than on its disk.
+the bytes: its time is given as it is, and with a sync after it. Processor time says more on a busy machine. `cp` and
+`sync` of the base in the same turn say how fast the machine is: the ratio to them depends on its cores (the digests
+need one of their own) more than on its disk.
 
 `--sparse` merges, once and without PEFT, 16 GB of an 8B model whose shards are holes but for one random value in each
 tensor: what memory the exporter takes does not depend on the size of the model. It needs 17 GB of disk.
@@ -166,7 +167,7 @@ def run_exporter(base, adapter, out):
 
     from coord_exporter import merge
 
-    resident, started = status_mb("VmRSS"), time.perf_counter()
+    resident, started = status_mb("VmRSS"), (time.perf_counter(), time.process_time())
     merge(base, adapter, out, verify=False, quiet=True)
     return resident, started
 
@@ -178,7 +179,7 @@ def run_peft(base, adapter, out):
 
     from coord_adapter import bake_offsets, load_adapter
 
-    resident, started = status_mb("VmRSS"), time.perf_counter()
+    resident, started = status_mb("VmRSS"), (time.perf_counter(), time.process_time())
     with torch.no_grad():
         model = Qwen3VLForConditionalGeneration.from_pretrained(base, dtype=torch.bfloat16)
         model = bake_offsets(load_adapter(model, adapter).merge_and_unload())
@@ -199,10 +200,11 @@ def measure(side, base, adapter, out):
 def run_side(side, base, adapter, out):
     run = run_peft if side == "peft" else run_exporter
     resident, started = run(Path(base), Path(adapter), Path(out))
-    returned = time.perf_counter() - started
+    returned, processor = time.perf_counter() - started[0], time.process_time() - started[1]
     os.sync()
-    durable = time.perf_counter() - started
-    print(json.dumps({"returned": returned, "durable": durable, "memory": status_mb("VmHWM") - resident}))
+    durable = time.perf_counter() - started[0]
+    found = {"returned": returned, "durable": durable, "processor": processor}
+    print(json.dumps(found | {"memory": status_mb("VmHWM") - resident}))
 
 
 def read_once(folder):
@@ -250,6 +252,7 @@ def row(case, size, ours, theirs, wrong):
         f"| {ours['ratio']:.1f} | {ours['memory']:.0f} "
         f"| {returned:.1f} / {durable:.1f} | {theirs['memory']:.0f} "
         f"| {returned / ours['returned']:.1f} / {durable / ours['returned']:.1f} "
+        f"| {ours['processor']:.1f} / {theirs['processor']:.1f} "
         f"| 1/{theirs['memory'] / ours['memory']:.0f} | {'equal' if not wrong else wrong[:3]} |"
     )
 
@@ -290,8 +293,9 @@ def main():
         shutil.rmtree(folder)
         return
     outs = {"exporter": folder / "exporter", "peft": folder / "peft"}
-    print("| case | GB | exporter s | cp + sync s | ratio | MB | PEFT s | MB | times faster | memory | bits |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    columns = "case|GB|exporter s|cp + sync s|ratio|MB|PEFT s|MB|times faster|processor s|memory|bits"
+    print(f"| {columns.replace('|', ' | ')} |")
+    print(f"|{'---|' * len(columns.split('|'))}", flush=True)
     for case in arguments.cases.split(","):
         kind, tie = case.split("-")
         base, adapter = folder / tie, folder / kind

@@ -1,8 +1,12 @@
 """Which image of a folder a record means."""
 
 import pytest
+from PIL import Image
 
+from coord_data.formats.registry import FORMATS
 from coord_data.looking.image_paths import SIMILAR, ImageIndex, found_here
+from coord_data.reading.image_set import gather_evidence
+from coord_data.reading.rules import ReadingRules
 
 CASES = {
     "another folder's image": (["cam2/0.jpg"], [("cam1/0.jpg",)], ["0.jpg lies in another folder"]),
@@ -45,3 +49,21 @@ def test_suffix_in_the_other_case_is_the_same_image(tmp_path):
     found = found_here(["a.JPG", "b.jpeg", "c.png", "d.JPG"], tmp_path)
     assert {name: image.name for name, image in found.items()} == {"a.JPG": "a.jpg", "b.jpeg": "b.JPEG"}
     assert all(image.notes for image in found.values())
+
+
+STATING = {
+    name: row for name, row in FORMATS.items() if any("a.jpg" in text for text in row.examples["box"].files.values())
+}
+
+
+@pytest.mark.parametrize("name", STATING)
+def test_every_reader_finds_and_counts_an_image_whose_suffix_is_in_the_other_case(tmp_path, name):
+    example = STATING[name].examples["box"]
+    Image.new("RGB", (100, 50), "green").save(tmp_path / "a.jpg")
+    for path, text in example.files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text.replace("a.jpg", "a.JPG"))
+    found = gather_evidence(tmp_path / example.named, ReadingRules(images=tmp_path, format=name))
+    assert [instance.image for instance in found.annotations.instances] == list(found.raw.files) == ["a.jpg"]
+    assert found.files[0].fault is None
+    assert found.annotations.notes[SIMILAR] == 1

@@ -223,3 +223,30 @@ def test_boxes_and_phrases_that_only_copies_have_are_joined(tmp_path):
     assert written[1].query == "left cat"
     with pytest.raises(InputError, match=r"--join-boxes .* add --drop-duplicates"):
         prepare([tmp_path / "t.jsonl"], tmp_path / "x", ReadingRules(), join_boxes=True)
+
+
+@pytest.mark.parametrize("category_id", [1, 0])
+def test_findings_of_the_numbers_are_told_at_any_size(tmp_path, monkeypatch, category_id):
+    """Two categories of one name, confidences, and class numbers that are one too low."""
+    ids = range(12)
+    for i in ids:
+        Image.new("RGB", (64, 48)).save(tmp_path / f"{i}.jpg")
+    document = {
+        "images": [{"id": i, "file_name": f"{i}.jpg", "width": 64, "height": 48} for i in ids],
+        "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}, {"id": 3, "name": "dog"}],
+        "annotations": [
+            {"id": i, "image_id": i, "category_id": category_id + i % 3, "bbox": [8, 8, 16, 16], "score": 0.5}
+            for i in ids
+        ],
+    }
+    (tmp_path / "a.json").write_text(json.dumps(document))
+    told = []
+    for limit in (5000, 5):
+        monkeypatch.setattr("coord_data.looking.image_file.FULL_CHECK_LIMIT", limit)
+        prepare([tmp_path / "a.json"], tmp_path / str(limit), ReadingRules())
+        (summary,) = (tmp_path / str(limit)).glob("*.summary.json")
+        lines = json.loads(summary.read_text())["told"]
+        told.append([line for line in lines if line.startswith(("error: ", "warning: "))])
+    assert told[0] == told[1]
+    codes = [line.split(": ")[1] for line in told[0]]
+    assert codes == [*["class_numbers"] * (category_id == 0), "same_names", "predictions"]

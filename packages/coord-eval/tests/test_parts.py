@@ -39,6 +39,18 @@ def test_parts_give_the_same_bits_as_the_whole(seed, count):
     assert without_order(merged) == without_order(whole)
 
 
+def test_boxes_of_parts_stand_in_the_order_of_images_as_those_of_the_whole():
+    """Files of boxes are written in this order, so that they do not depend on how the images were divided."""
+    truth, results = random_set(random.Random(11))
+    results = [{**box, "score": 0.5} for box in sorted(results, key=lambda box: box["image_id"])]
+    images = list(dict.fromkeys(box["image_id"] for box in results))
+    divided_results = [[box for box in results if (images.index(box["image_id"]) + n) % 2] for n in (0, 1)]
+    whole, merged = score(truth, results), merge([score(truth, part) for part in divided_results])
+    for name in ("image_D", "category_D", "boxes_D4", "rank_D"):
+        assert getattr(merged.detections, name).tolist() == getattr(whole.detections, name).tolist()
+    assert without_order(merged) == without_order(whole)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_text_answers_in_parts(count):
     draw = random.Random(5)

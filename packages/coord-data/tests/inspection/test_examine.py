@@ -9,6 +9,9 @@ import pytest
 from PIL import Image
 from planted import COCO, JSONL, SHARED_DATA, edit_records, read, told, told_of_boxes
 
+from coord_codec.layouts import TURNS
+from coord_data.inspection.examine import examination_of
+from coord_data.preparing.preparation import prepare
 from coord_data.sources.read_as import inflate
 
 PHOTOGRAPHS = SHARED_DATA / "coco_permissive33"
@@ -96,6 +99,24 @@ def test_exif_orientation_is_told_from_what_the_boxes_fit(clean, tmp_path, boxes
     (finding,) = [f for f in found.findings if f.code == "exif"]
     assert finding.severity == ("error" if boxes_are == "stored" else "note") and finding.count == 20
     assert [f.code for f in found.findings if f.severity == "error"] == ["exif"] * (boxes_are == "stored")
+
+
+@pytest.mark.parametrize("coco", [False, True])
+def test_printed_command_reads_boxes_of_stored_pixels_by_the_orientation_of_each_image(clean, tmp_path, coco):
+    source = replace(clean, coco=coco).write(tmp_path)
+    turns = [(1, 3, 6, 8, 5)[i % 5] for i in range(len(clean.images))]
+    for turn, (name, image) in zip(turns, clean.images.items(), strict=True):
+        exif = Image.Exif()
+        exif[0x0112] = turn
+        image.save(tmp_path / name, exif=exif)
+    (finding,) = [f for f in told(source)[1].findings if f.severity == "error"]
+    assert finding.code == "exif" and finding.fix == "coord-data prepare SRC --out DIR --read-as stored"
+    rules = source.rules.model_copy(update={"read_as": "stored"})
+    prepare([source.annotations], tmp_path / "out.jsonl", rules)
+    found = examination_of(tmp_path / "out.jsonl")
+    assert {f.code: f.severity for f in found.findings} == {"exif": "note", "reread": "note"}
+    wanted = np.concatenate([TURNS[turn](boxes) for turn, boxes in zip(turns, clean.corners, strict=True)])
+    assert np.abs(found.boxes - wanted).max() < 1e-6
 
 
 @pytest.mark.parametrize("fault", [None, "exif", "mirrored", "swapped_axes", "cxcywh"])

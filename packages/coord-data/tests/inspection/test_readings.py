@@ -124,3 +124,7 @@ def test_step_is_refined_along_both_axes():
     sample, wrong = Sample(maps, np.arange(len(raw)), raw.image_N), np.tile([0.03, 0.04], 2)
     step_D = offsets._refined(KINDS[1], np.array([-0.018, -0.028]), raw.numbers_N4 + wrong, sample)
     np.testing.assert_allclose(step_D, [-0.03, -0.04], atol=0.006)
+    # A step along one axis that is too small to be reported is none, to the last bit.
+    along_x = raw.numbers_N4 + np.tile([0.03, 0.0], 2)
+    step_x, step_y = offsets._refined(KINDS[1], np.array([-0.018, 0.001]), along_x, sample)
+    assert step_x == pytest.approx(-0.03, abs=0.006) and step_y == 0.0

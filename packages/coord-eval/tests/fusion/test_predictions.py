@@ -62,7 +62,7 @@ def test_fuse_files_writes_answers_that_score_reads(tmp_path, capsys):
     assert main(["fuse", f"a={a}", f"b={b}", "--scale", "1000", "--out", out]) == 0
     printed = capsys.readouterr().out
     assert "4 boxes of 3 images became 3" in printed
-    assert "b: 1 of 3 images have no answer and count as if it had found nothing there: 2" in printed
+    assert "b: 1 of 3 images have no answer, as if it had found nothing there: 2" in printed
     records = read(out)
     assert [record["image_id"] for record in records] == [1, 2, 3]
     assert json.loads(records[0]["text"]) == [

@@ -74,9 +74,29 @@ def test_review_by_answers_alone_says_how_much_of_its_figure_are_objects_that_th
         r"of the ([\d.]+) that.* wrong ([\d.]+) are among ([\d,]+) label", note
     ).groups()
     assert float(expected) == pytest.approx(sum(item.probability for item in found.judged), abs=0.06)
-    assert int(labels.replace(",", "")) >= missed and float(among) > 0.8 * float(expected)
+    assert int(labels.replace(",", "")) >= missed and float(among) <= float(expected)
+    planted = found.rests_on["planted_faults"]
+    assert planted > 100 and f"rests on {planted} faults planted" in note
+    few = {**clean, "images": clean["images"][:20]}
+    few["annotations"] = [label for label in clean["annotations"] if label["image_id"] < 20]
+    told = review(few, [row for row in said if row["image_id"] < 20])
+    assert told.rests_on["planted_faults"] == 0 and any("rests on simulated models" in note for note in told.notes)
     likelihoods = records(clean)
     assert not [note for note in review(clean, fewer, likelihoods=likelihoods).notes if "answers alone" in note]
+
+
+@pytest.mark.parametrize("wrong", [0, 30])
+def test_as_many_labels_are_expected_to_be_wrong_as_are_however_poor_the_detector(clean, spoilt, said, wrong):
+    """It misses 15 % of the objects and names 10 % wrongly; constants of other models expect 29 and 52."""
+    document, planted, _ = spoilt if wrong else (clean, {}, [])
+    draw = np.random.default_rng(5)
+    poor = [dict(row) for row in said if draw.random() > 0.12]
+    for row in poor:
+        if draw.random() < 0.1:
+            row |= {"category_id": row["category_id"] % 3 + 1, "score": 0.7 * row["score"]}
+    found = review(document, poor)
+    assert len(planted) == wrong
+    assert sum(item.probability for item in found.judged) == pytest.approx(wrong, abs=10)
 
 
 def test_model_that_does_not_know_the_labels_is_doubted(clean, said):
@@ -207,6 +227,6 @@ def test_a_calibration_says_what_the_scores_mean(clean, said):
     halved = Calibration(((0.0, 0.1), (1.0, 0.2)), "results", ThresholdCurve((), (), {}))
     plain, calibrated = (review(document, said, calibration=c, least=0.0) for c in (None, halved))
     first, second = (next(f for f in r.findings if (f.image_id, f.object) == (1, 1)) for r in (plain, calibrated))
-    assert first.probability > 0.5 and second.evidence["rival"] < 0.2 < first.evidence["rival"]
+    assert first.probability > 0.4 and second.evidence["rival"] < 0.2 < first.evidence["rival"]
     assert second.probability < first.probability
     assert calibrated.rests_on["calibrated"]

@@ -131,7 +131,7 @@ class AnnotationFormat:
             base = None if rules.allow_outside else reading.root
             folder.look_at_all(stated.files, stated.compared_images(), base)
         if rules.read_as is not None:
-            reading = reread(reading, ReadAs.parse(rules.read_as), folder.size)
+            reading = reread(reading, ReadAs.parse(rules.read_as), folder.look_at)
 
         def image_fault(name: str) -> Problem | None:
             return problem_of(folder.look_at(name), reading.root / name, (None, None), Counter(), None)

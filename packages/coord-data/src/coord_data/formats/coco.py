@@ -12,10 +12,10 @@ from coord_codec import AnnotationSet
 from coord_codec.annotations import records_in, used_in_training
 from coord_codec.files import read_json
 from coord_data.formats.annotation_format import AnnotationFormat, Evidence, Example
-from coord_data.looking.image_paths import found_here
 from coord_data.sources.source import Source
 
 if TYPE_CHECKING:
+    from coord_data.looking.image_file import ImageFolder
     from coord_data.sources.object_rules import ObjectRules
     from coord_data.stream.coco import CocoRecords
     from coord_data.stream.lines import LineRecords
@@ -38,11 +38,8 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
     from coord_data.sources.raw_boxes import raw_of_coco, raw_of_records
 
     folder = ImageFolder(rules.images or source.path.parent, decode=not has_many(source))
-    found = records_of(source, rules, folder.size, image_row)
+    found = records_of(source, rules, folder, image_row)
     records = Records.of_batches(found.batches(_BATCH))
-    if found.table is None and (here := found_here(records.names, folder.root)):
-        found.notes.update(note for name in records.names if name in here for note in here[name].notes)
-        records = records.renamed([here[name].name if name in here else name for name in records.names])
     table = None if found.table is None else used_in_training(found.table, records.image_ids)
     facts = tuple(found.problems), found.categories, dict(+found.notes), folder.root, table
     annotations = AnnotationSet(records, *facts)
@@ -52,10 +49,7 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
 
 
 def records_of(
-    source: Source,
-    rules: ObjectRules,
-    image_size: Callable[[str], tuple[int, int] | None],
-    image_row: Callable[[Any], Any] | None = None,
+    source: Source, rules: ObjectRules, folder: ImageFolder, image_row: Callable[[Any], Any] | None = None
 ) -> CocoRecords | LineRecords:
     """Return the records of a file of COCO JSON or of instance records, which decides by its content.
 
@@ -69,12 +63,12 @@ def records_of(
 
     root = rules.images or source.path.parent
     if rules.read_as is not None:
-        source = reread_source(source, ReadAs.parse(rules.read_as), image_size)
+        source = reread_source(source, ReadAs.parse(rules.read_as), folder.look_at)
     is_coco = bool(_COCO & source.keys[0]) and source.record is None
     records = None if is_coco else records_in(source)
     if records is not None:
         return LineRecords(source, records, rules, root)
-    return CocoRecords(source, rules, root, image_size, image_row)
+    return CocoRecords(source, rules, root, folder.size, image_row)
 
 
 _COCO = {"images", "annotations"}

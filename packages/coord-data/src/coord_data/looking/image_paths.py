@@ -156,9 +156,10 @@ def found_here(names: Iterable[str], root: Path) -> dict[str, Found]:
     Only names of files that do not exist are looked for: absolute ones and addresses, those with escaped characters
     (`my%20cat.jpg`), and those whose suffix is written in the other case (`a.JPG` for `a.jpg`).
     """
-    missing = [name for name in names if not _is_file(root / name) and _is_of_another_machine(name, root)]
-    found = ImageIndex(root).find_all((name,) for name in missing) if missing else []
-    return {name: image for name, image in zip(missing, found, strict=True) if image.notes}
+    stated = list(dict.fromkeys(names))
+    missing = {name for name in stated if not _is_file(root / name) and _is_of_another_machine(name, root)}
+    found = ImageIndex(root).find_all((name,) for name in stated) if missing else []
+    return {name: image for name, image in zip(stated, found, strict=False) if name in missing and image.notes}
 
 
 def _is_file(path: Path) -> bool:

@@ -18,6 +18,7 @@ from coord_codec.files import read_json
 from coord_data.formats.coco import SUMMARY, records_of
 from coord_data.formats.registry import open_source
 from coord_data.inspection.numbers.without_pixels import REREAD
+from coord_data.looking.image_file import ImageFolder
 from coord_data.looking.looks import Looks
 from coord_data.preparing.preparation import (
     LOOKS,
@@ -79,8 +80,6 @@ def merge_prepared(
     out = Path(out)
     if taken := [place for place in written_to(out) if place.exists()]:
         raise InputError(f"out: {taken[0]} exists already; choose another name or move it away")
-    if out.suffix == ".jsonl" and split is not None:
-        raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
     choice = Choice(split, drop_duplicates, join_boxes, count, seed, as_part)
     folder = choice.folder_of(out)
     read = [_Part.read(Path(part)) for part in parts]
@@ -122,7 +121,7 @@ class _Part:
         if PART not in facts:
             raise InputError(f"{folder}: expected a folder written by prepare --as-part; write it so")
         rules = ReadingRules(geometry=facts[PART]["rules"]["geometry"])
-        found = records_of(open_source(file, "jsonl"), rules, lambda _: None)
+        found = records_of(open_source(file, "jsonl"), rules, ImageFolder(file.parent, decode=False))
         records = Records.of_batches(found.batches(4096))
         try:
             looks = Looks.read(folder / LOOKS, PART)

@@ -114,7 +114,7 @@ def kept_records(
                 _LOG.info(f"{name}: reading {source.path}")
                 for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
                     leftover.unlink(missing_ok=True)
-                read, problems = records_of(source, rules, ImageFolder(root, decode=False).size), list[Problem]()
+                read, problems = records_of(source, rules, ImageFolder(root, decode=False)), list[Problem]()
                 write_records(table, _checked(read, problems, None if rules.allow_outside else base, rules, name))
                 facts = {
                     "problems": [asdict(problem) for problem in (*read.problems, *problems)],

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -129,10 +129,13 @@ def _within(moved_N4: np.ndarray, boxes_N4: np.ndarray) -> np.ndarray:
     return np.where(inside_N4, moved_N4.clip(0, 1), moved_N4)
 
 
+STORED = "stored"
+"""Name of the change of boxes that do not follow the EXIF orientation of their image."""
 _UNDO: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "mirrored": lambda boxes_N4, _: TURNS[2](boxes_N4),
     "upside-down": lambda boxes_N4, _: TURNS[4](boxes_N4),
     "rotated": lambda boxes_N4, degrees: TURNS[_ROTATED[int(degrees)]](boxes_N4),
+    "stored": lambda boxes_N4, orientation: TURNS[int(orientation) or 1](boxes_N4),
     "scaled": lambda boxes_N4, factor: boxes_N4 / factor,
     "enlarged": lambda boxes_N4, factor: _within(inflate(boxes_N4, 1 / factor), boxes_N4),
 }
@@ -144,9 +147,9 @@ class Change:
 
     Attributes:
         name: `mirrored`, `upside-down`, `rotated` (90, 180 or 270 degrees with the image), `scaled` (all coordinates
-            times a factor), `enlarged` (each box about its centre, by a factor), or `moved-left`, `-right`, `-up`,
-            `-down`
-        value: degrees, factor, pixels or fraction of the image; 0 where the name says all
+            times a factor), `enlarged` (each box about its centre, by a factor), `moved-left`, `-right`, `-up`,
+            `-down`, or `stored` (drawn on the stored pixels, without the EXIF orientation of the image)
+        value: degrees, factor, pixels, fraction of the image, or its orientation; 0 where the name says all
         in_pixels: whether a move is in pixels, the same in every image, and not a fraction of the image
     """
 
@@ -157,6 +160,8 @@ class Change:
     def __str__(self) -> str:
         if self.name in _DIRECTIONS:
             return f"{self.name}:{self.value:.4g}px" if self.in_pixels else f"{self.name}:{100 * self.value:.4g}%"
+        if self.name == STORED:
+            return self.name
         return f"{self.name}:{self.value:.4g}" if self.value else self.name
 
     def undone(self, boxes_N4: np.ndarray, size_N2: np.ndarray) -> np.ndarray:
@@ -175,8 +180,8 @@ class Change:
 
 _WORDS = (
     f"an order ({', '.join(LAYOUTS)}), a unit ({', '.join(UNITS)}, or the side of a copy such as square:640, "
-    "padded:640, longer:640, area:640, times:0.5, input28:1003520), mirrored, upside-down, rotated:90, scaled:0.95, "
-    "enlarged:1.1, moved-left:12px (or -right, -up, -down; or 2%)"
+    "padded:640, longer:640, area:640, times:0.5, input28:1003520), mirrored, upside-down, rotated:90, stored (before "
+    "the EXIF orientation), scaled:0.95, enlarged:1.1, moved-left:12px (or -right, -up, -down; or 2%)"
 )
 _WORD = re.compile(r"(?P<name>[a-z0-9-]+)(?::(?P<value>[0-9.]+(?:e-?[0-9]+)?)(?P<unit>px|%)?)?")
 
@@ -228,6 +233,11 @@ class ReadAs:
         """Return the reading with order and unit of a format where none are named."""
         return ReadAs(self.layout or layout, unit if self.unit is None else self.unit, self.changes)
 
+    def of_image(self, orientation: int) -> ReadAs:
+        """Return the reading for an image with this EXIF orientation."""
+        changes = (replace(change, value=orientation) if change.name == STORED else change for change in self.changes)
+        return replace(self, changes=tuple(changes))
+
     def corners(self, numbers_N4: np.ndarray, size_N2: np.ndarray, stated_N2: np.ndarray) -> np.ndarray:
         """Return corners in [0, 1].
 
@@ -262,7 +272,7 @@ def _copy_or_change(word: str) -> Copy | Change:
     """
     match = _WORD.fullmatch(word)
     name, value, unit = match.group("name", "value", "unit") if match else ("", None, None)
-    if name in ("mirrored", "upside-down") and value is None:
+    if name in ("mirrored", "upside-down", STORED) and value is None:
         return Change(name)
     try:
         number = float(value or 0)

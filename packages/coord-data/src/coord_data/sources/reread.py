@@ -20,26 +20,29 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.boxes import CLIP_PIXELS
 from coord_codec.json_file import parsed_line
+from coord_data.looking.looks import ImageFile
 from coord_data.sources.raw import RawImage, Reading
 from coord_data.sources.raw_boxes import as_centres, has_four_numbers, numbers_of
 from coord_data.sources.read_as import ReadAs
 from coord_data.sources.source import Source
 
-ImageSize = Callable[[str], "tuple[int, int] | None"]
+Look = Callable[[str], ImageFile]
+"""Looks at the image of a name."""
 _Size = tuple[float, float]
+NO_FILE = ImageFile(None)
 
 
-def reread_source(source: Source, reading: ReadAs, image_size: ImageSize) -> Source:
+def reread_source(source: Source, reading: ReadAs, look: Look) -> Source:
     """Return a source of COCO JSON, LVIS or instance records whose boxes have been replaced.
 
     Args:
         source: the source as it was opened
         reading: how its numbers are read
-        image_size: looks up the width and height of an image file
+        look: looks at an image file
     """
-    record = partial(_record, reading=reading, image_size=image_size)
+    record = partial(_record, reading=reading, look=look)
     if source.format != "jsonl":
-        content = json.dumps(_coco(source.document, reading, image_size)).encode()
+        content = json.dumps(_coco(source.document, reading, look)).encode()
     elif source.head[:1] == "[":
         content = json.dumps([*map(record, source.document)]).encode()
     else:
@@ -50,16 +53,17 @@ def reread_source(source: Source, reading: ReadAs, image_size: ImageSize) -> Sou
     return source.with_content(content)
 
 
-def reread(reading: Reading, read_as: ReadAs, image_size: ImageSize) -> Reading:
+def reread(reading: Reading, read_as: ReadAs, look: Look) -> Reading:
     """Return what a format reader read with its numbers read in another way; sizes are those of the files."""
-    images = [_image(image, reading, read_as, image_size) for image in reading.images]
+    images = [_image(image, reading, read_as, look) for image in reading.images]
     return replace(reading, images=images, layout="xyxy", in_thousandths=False)
 
 
-def _image(image: RawImage, reading: Reading, read_as: ReadAs, image_size: ImageSize) -> RawImage:
+def _image(image: RawImage, reading: Reading, read_as: ReadAs, look: Look) -> RawImage:
     objects = list(image.objects)
     rows = [box for box in objects if has_four_numbers(box)]
-    size = (image_size(image.name) if image.name and rows else None) or image.size
+    file = look(image.name) if image.name and rows else NO_FILE
+    size = file.size or image.size
     if size is None:
         return image._replace(objects=objects)
     numbers_M4 = np.array([box.corners_xyxy for box in rows], np.float64).reshape(-1, 4)
@@ -71,7 +75,7 @@ def _image(image: RawImage, reading: Reading, read_as: ReadAs, image_size: Image
     units = {"stated" if box.unit == "pixels" else relative for box in rows} or {"stated"}
     if len(units) > 1:
         raise InputError(f"{image.where}: --read-as: expected numbers of one unit in an image, found {sorted(units)}")
-    values = iter(_corners(numbers_M4, read_as.of_format(reading.layout, *units), size, image.size).tolist())
+    values = iter(_corners(numbers_M4, read_as.of_format(reading.layout, *units), size, image.size, file).tolist())
     for position, box in enumerate(objects):
         if has_four_numbers(box):
             # The only faults of YOLO labels with four numbers are about these numbers as they stood.
@@ -80,7 +84,7 @@ def _image(image: RawImage, reading: Reading, read_as: ReadAs, image_size: Image
     return image._replace(size=None, objects=objects)
 
 
-def _coco(document: Any, reading: ReadAs, image_size: ImageSize) -> Any:
+def _coco(document: Any, reading: ReadAs, look: Look) -> Any:
     """Return a COCO document whose boxes are x, y, width and height in pixels of the image files."""
     lists: list[Any] = [
         document.get(name) if isinstance(document, Mapping) else None for name in ("images", "annotations")
@@ -90,7 +94,8 @@ def _coco(document: Any, reading: ReadAs, image_size: ImageSize) -> Any:
     rows, annotations = map(list, lists)
     reading = reading.of_format("xywh", "stated")
     images = {_id(row): row for row in rows if isinstance(row, Mapping)}
-    sizes = {image_id: _size(row, "file_name", image_size) for image_id, row in images.items()}
+    files = {image_id: _file(row, "file_name", look) for image_id, row in images.items()}
+    sizes = {image_id: files[image_id].size or _stated_size(row) for image_id, row in images.items()}
     boxes: dict[Any, list[tuple[int, tuple[float, ...]]]] = defaultdict(list)
     for position, row in enumerate(annotations):
         if isinstance(row, Mapping) and (box := numbers_of(row)):
@@ -99,7 +104,8 @@ def _coco(document: Any, reading: ReadAs, image_size: ImageSize) -> Any:
         if (size := sizes.get(image_id)) is None:  # the reader reports these annotations
             continue
         numbers_M4 = np.array([box for _, box in items])
-        corners_M4 = _corners(numbers_M4, reading, size, _stated_size(images[image_id])) * (size * 2)
+        stated = _stated_size(images[image_id])
+        corners_M4 = _corners(numbers_M4, reading, size, stated, files[image_id]) * (size * 2)
         for (position, _), (x1, y1, x2, y2) in zip(items, corners_M4.tolist(), strict=True):
             annotations[position] = {**annotations[position], "bbox": [x1, y1, x2 - x1, y2 - y1]}
     for position, row in enumerate(rows):
@@ -113,10 +119,10 @@ def _id(row: Mapping[str, Any], key: str = "id") -> Any:
     return value if isinstance(value, int | str) else None
 
 
-def _size(row: Mapping[str, Any], key: str, image_size: ImageSize) -> tuple[int, int] | None:
-    """Return the size of the file that a row names, or else the stated one."""
+def _file(row: Mapping[str, Any], key: str, look: Look) -> ImageFile:
+    """Return what a look at the file that a row names tells."""
     name = row.get(key)
-    return (image_size(name) if isinstance(name, str) else None) or _stated_size(row)
+    return look(name) if isinstance(name, str) else NO_FILE
 
 
 def _stated_size(row: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -124,16 +130,17 @@ def _stated_size(row: Mapping[str, Any]) -> tuple[int, int] | None:
     return (width, height) if type(width) is int and type(height) is int and width > 0 and height > 0 else None
 
 
-def _record(record: Any, reading: ReadAs, image_size: ImageSize) -> Any:
+def _record(record: Any, reading: ReadAs, look: Look) -> Any:
     """Return a record with boxes in [0, 1] and the size of its file; anything else is returned as it is."""
     if not isinstance(record, Mapping) or not isinstance(record.get("objects"), list):
         return record
-    if (size := _size(record, "image", image_size)) is None:
+    file = _file(record, "image", look)
+    if (size := file.size or _stated_size(record)) is None:
         return record
     unit = "norm1000" if record.get("coord_space") == "bins" else "unit"
     boxes = [numbers_of(item) for item in record["objects"]]
     numbers_M4 = np.array([box for box in boxes if box is not None], np.float64).reshape(-1, 4)
-    corners_M4 = _corners(numbers_M4, reading.of_format("xyxy", unit), size, _stated_size(record))
+    corners_M4 = _corners(numbers_M4, reading.of_format("xyxy", unit), size, _stated_size(record), file)
     # Boxes are clipped to their image, unless they leave it by more than a pixel.
     inside_M4, slack = corners_M4.clip(0, 1), np.array(size * 2) ** -1.0 * CLIP_PIXELS
     is_near_M1 = (np.abs(inside_M4 - corners_M4) <= slack).all(axis=1, keepdims=True)
@@ -144,7 +151,7 @@ def _record(record: Any, reading: ReadAs, image_size: ImageSize) -> Any:
     return {**kept, "width": size[0], "height": size[1], "objects": objects}
 
 
-def _corners(numbers_M4: np.ndarray, reading: ReadAs, size: _Size, stated: _Size | None) -> np.ndarray:
+def _corners(numbers_M4: np.ndarray, reading: ReadAs, size: _Size, stated: _Size | None, file: ImageFile) -> np.ndarray:
     """Return corners in [0, 1] of the boxes of one image."""
     size_M2, stated_M2 = (np.tile(np.array(s, np.float64), (len(numbers_M4), 1)) for s in (size, stated or size))
-    return reading.corners(numbers_M4, size_M2, stated_M2)
+    return reading.of_image(file.orientation).corners(numbers_M4, size_M2, stated_M2)

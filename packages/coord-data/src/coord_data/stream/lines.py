@@ -15,6 +15,7 @@ from coord_codec import BoxTable, Category, Problem
 from coord_codec.annotations import records_in, valid_instances
 from coord_codec.coco.tables import categories_named
 from coord_codec.geometry import geometry_of
+from coord_data.looking.image_paths import found_here
 from coord_data.records import batch_of
 from coord_data.sources.object_rules import ObjectRules
 from coord_data.sources.source import Source
@@ -50,6 +51,11 @@ class LineRecords:
     def batches(self, size: int) -> Iterator[pa.RecordBatch]:
         """Yield the valid records in the order of the file, so many at a time."""
         while instances := list(islice(self._instances, size)):
+            here = found_here([instance.image for instance in instances], self.folder)
+            for row, instance in enumerate(instances) if here else ():
+                if (found := here.get(instance.image)) is not None:
+                    instances[row] = instance.model_copy(update={"image": found.name})
+                    self.notes.update(found.notes)
             yield batch_of(instances)
 
     @property

@@ -84,7 +84,7 @@ def fuse_boxes(
     views_V: np.ndarray,
     method: str,
     threshold: float,
-    run_N: Any,
+    run_N: Sequence[int],
     runs: int,
     normalized: bool,
 ) -> tuple[list[Fused], dict[str, Any]]:
@@ -138,7 +138,7 @@ def fuse_boxes(
             found += _weighted(boxes_N, rows, first_V[view], views_V[first_V[view] : last_V[view]], threshold)
         else:
             found += _suppressed(boxes_N, rows, threshold)
-    return found, _counts([item.members for item in found], boxes_N, dropped_N, np.asarray(run_N, np.int64), runs)
+    return found, _counts([item.members for item in found], boxes_N, dropped_N, run_N, runs)
 
 
 def _groups(
@@ -155,13 +155,16 @@ def _weighted(
     boxes_N: np.ndarray, rows: list[int], first: int, views_v: np.ndarray, threshold: float
 ) -> Iterator[Fused]:
     """Yield what weighted boxes fusion makes of the boxes of one label; `first` is the index of the first view."""
+    weight_v, weighed_N, score_N = views_v["weight"], boxes_N["weighed"], boxes_N["score"]
+    in_parts, views, weight = bool(views_v["in_parts"][0]), len(views_v), weight_v.sum()
     for members, box_4 in _groups(boxes_N, rows, threshold):
-        could_v = _shown(box_4, views_v["region"]) if views_v["in_parts"][0] else np.ones(len(views_v), bool)
-        could_v[boxes_N["view"][members] - first] = True
-        total = boxes_N["weighed"][members].sum()
-        score = total / len(members) * min(int(could_v.sum()), len(members)) / views_v["weight"][could_v].sum()
+        if in_parts:
+            could_v = _shown(box_4, views_v["region"])
+            could_v[boxes_N["view"][members] - first] = True
+            views, weight = int(could_v.sum()), weight_v[could_v].sum()
+        score = weighed_N[members].sum() / len(members) * min(views, len(members)) / weight
         # Several boxes of a view with a large weight may give more than 1.
-        bound = max(1.0, *boxes_N["score"][members].tolist())
+        bound = max(1.0, *score_N[members].tolist())
         yield Fused(box_4, min(float(score), bound), members, len(members))
 
 
@@ -181,31 +184,25 @@ def _suppressed(boxes_N: np.ndarray, rows: list[int], threshold: float) -> Itera
 
 
 def _counts(
-    members: Sequence[list[int]], boxes_N: np.ndarray, dropped_N: np.ndarray, run_N: np.ndarray, runs: int
+    members: Sequence[list[int]], boxes_N: np.ndarray, dropped_N: np.ndarray, run_N: Sequence[int], runs: int
 ) -> dict[str, Any]:
-    size_K = np.array([len(rows) for rows in members], np.int64)
-    fused_M = np.repeat(np.arange(len(size_K)), size_K)
-    rows_M = np.fromiter(chain.from_iterable(members), np.int64)
-    run_M, cut_M = run_N[rows_M], boxes_N["cut"][rows_M].any(axis=1)
-    # The first box of each view in each object, and whether the object has several views
-    views = boxes_N["view"].max(initial=0) + 1
-    pairs, first = np.unique(fused_M * views + boxes_N["view"][rows_M], return_index=True)
-    is_merged = np.bincount(pairs // views, minlength=1)[pairs // views] > 1
-    columns = {
-        "boxes": run_N,
-        "merged": run_M[first[is_merged]],
-        "duplicate": np.delete(run_M, first),
-        "alone": run_M[first[~is_merged]],
-        "dropped": run_N[dropped_N],
-    }
-    times = [np.bincount(column, minlength=runs).tolist() for column in columns.values()]
-    return {
-        "views": [dict(zip(columns, row, strict=True)) for row in zip(*times, strict=True)],
-        "boxes": len(run_N),
-        "objects": len(size_K),
-        "cut": int(cut_M.sum()),
-        "joined": int((cut_M & (size_K[fused_M] > 1)).sum()),
-    }
+    views = [dict.fromkeys(("boxes", "merged", "duplicate", "alone", "dropped"), 0) for _ in range(runs)]
+    view_N: list[int] = boxes_N["view"].tolist()
+    cut_N = np.asarray(boxes_N["cut"].any(axis=1)).tolist()
+    for run, is_dropped in zip(run_N, dropped_N.tolist(), strict=True):
+        views[run]["boxes"] += 1
+        views[run]["dropped"] += is_dropped
+    cut = joined = 0
+    for rows in members:
+        first: dict[int, int] = {}
+        for n in rows:
+            if first.setdefault(view_N[n], n) != n:
+                views[run_N[n]]["duplicate"] += 1
+            cut += cut_N[n]
+            joined += cut_N[n] and len(rows) > 1
+        for n in first.values():
+            views[run_N[n]]["merged" if len(first) > 1 else "alone"] += 1
+    return {"views": views, "boxes": len(run_N), "objects": len(members), "cut": cut, "joined": joined}
 
 
 def _cut(box_N4: np.ndarray, region_N4: np.ndarray, frame_N2: np.ndarray) -> np.ndarray:

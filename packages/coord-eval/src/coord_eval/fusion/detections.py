@@ -105,7 +105,7 @@ def fuse_detections(
     places = zip(together["image_D"].tolist(), run_D.tolist(), strict=True)
     view_D = np.array([first[place] for place in places], np.int64) + part_D
     columns = (view_D, together["category_D"], LAYOUTS["xywh"](together["boxes_D4"]), together["scores_D"])
-    settings = (rule.method, rule.iou, run_D, len(runs), weights is not None)
+    settings = (rule.method, rule.iou, run_D.tolist(), len(runs), weights is not None)
     fused, counts = fuse_boxes(columns, np.array(views, VIEW), *settings)
 
     # A fused box takes the place of the first of its boxes.

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.overlaps import Pairs, overlapping_pairs
 
@@ -66,7 +67,7 @@ def match(truth: GroundTruth, detections: Detections, pairs: Pairs) -> Matches:
     crowd_D, best_D = np.zeros(len(detections)), np.zeros(len(detections))
     np.maximum.at(crowd_D, in_crowd.det_P, in_crowd.iou_P)
     np.maximum.at(best_D, regular.det_P, regular.iou_P)
-    ranked = regular.take(np.argsort(-regular.iou_P, kind="stable"))
+    ranked = regular.take(stable_order(-regular.iou_P))
     partners = ranked.take(_choose(ranked, np.zeros(len(truth.image_N), bool), len(detections)))
     iou_D, object_D = np.zeros(len(detections)), np.full(len(detections), -1)
     iou_N = np.zeros(len(truth.image_N))
@@ -138,22 +139,28 @@ class Ranking:
     Attributes:
         order_D: as in `RankedMatches`
         place_D: as in `RankedMatches`
-        pairs: overlapping pairs of the same label, by place of the detection, detection, descending IoU, and
-            descending object: of equal IoUs COCO chooses the last object
+        pairs: overlapping pairs of the same label, by descending score, descending IoU, and descending object: of
+            equal IoUs COCO chooses the last object
+        alone: those whose detection and object are in no other pair, which are matched at every threshold up to their
+            IoU
     """
 
     order_D: np.ndarray
     place_D: np.ndarray
     pairs: Pairs
+    alone: Pairs
 
 
-def rank(detections: Detections, pairs: Pairs) -> Ranking:
+def rank(truth: GroundTruth, detections: Detections, pairs: Pairs) -> Ranking:
     """Sort detections, and their overlapping pairs of the same label, by descending score."""
-    by_image = np.argsort(detections.image_D, kind="stable")
-    order_D = by_image[np.argsort(-detections.scores_D[by_image], kind="stable")]
-    place_D = _places(detections, order_D)
-    order_P = np.lexsort((-pairs.object_P, -pairs.iou_P, pairs.det_P, place_D[pairs.det_P]))
-    return Ranking(order_D, place_D, pairs.take(order_P))
+    order_D = stable_order(-detections.scores_D, detections.image_D)
+    rank_D = np.empty(len(order_D), np.int64)
+    rank_D[order_D] = np.arange(len(order_D))
+    ranked = pairs.take(stable_order(rank_D[pairs.det_P], -pairs.iou_P, -pairs.object_P))
+    is_only_D = np.bincount(pairs.det_P, minlength=len(detections)) == 1
+    is_only_N = np.bincount(pairs.object_P, minlength=len(truth.image_N)) == 1
+    alone_P = is_only_D[ranked.det_P] & is_only_N[ranked.object_P]
+    return Ranking(order_D, _places(detections, order_D), ranked.take(~alone_P), ranked.take(alone_P))
 
 
 def ranked_matches_by_area(
@@ -172,9 +179,10 @@ def ranked_matches_by_area(
     lowered = [min(t, 1 - 1e-10) for t in thresholds]  # as COCO does
     if ranking is None:
         pairs = overlapping_pairs(truth, detections)
-        ranking = rank(detections, pairs.take(pairs.iou_P >= min(lowered)))
-    place_D, pairs = ranking.place_D, ranking.pairs
-    pairs = pairs.take(place_D[pairs.det_P] < limit)
+        ranking = rank(truth, detections, pairs.take(pairs.iou_P >= min(lowered)))
+    place_D = ranking.place_D
+    pairs, alone = (part.take(place_D[part.det_P] < limit) for part in (ranking.pairs, ranking.alone))
+    alone_T = [alone.take(alone.iou_P >= threshold) for threshold in lowered]
     area_D = detections.boxes_D4[:, 2] * detections.boxes_D4[:, 3]
     results = []
     for low, high in areas:
@@ -182,18 +190,21 @@ def ranked_matches_by_area(
         outside_D = (area_D < low) | (area_D > high)
         preferred = _counted_first(pairs, counted_N)
         object_TD = np.full((len(thresholds), total), -1, np.int32)
+        hit_TD = np.zeros(object_TD.shape, bool)
+        ignored_TD = np.repeat((outside_D | (place_D >= limit))[None], len(thresholds), axis=0)
         near = preferred
         for t in sorted(range(len(lowered)), key=lowered.__getitem__):  # each leaves fewer pairs for the next
             near = near.take(near.iou_P >= lowered[t])
-            matched = near.take(_choose(near, truth.crowd_N, total))
-            object_TD[t, matched.det_P] = matched.object_P
-        hit_TD = np.append(counted_N, False)[object_TD]
+            for matched in (near.take(_choose(near, truth.crowd_N, total)), alone_T[t]):
+                is_hit_P = counted_N[matched.object_P]
+                hit_TD[t, matched.det_P], ignored_TD[t, matched.det_P] = is_hit_P, ~is_hit_P
+                object_TD[t, matched.det_P] = np.where(is_hit_P, matched.object_P, -1)
         results.append(
             RankedMatches(
                 thresholds=tuple(thresholds),
                 hit_TD=hit_TD,
-                ignored_TD=np.where(object_TD >= 0, ~hit_TD, outside_D) | (place_D >= limit),
-                object_TD=np.where(hit_TD, object_TD, -1),
+                ignored_TD=ignored_TD,
+                object_TD=object_TD,
                 order_D=ranking.order_D,
                 place_D=place_D,
                 counted_N=counted_N,
@@ -208,13 +219,13 @@ def _counted_first(pairs: Pairs, counted_N: np.ndarray) -> Pairs:
     if counted_P.all():
         return pairs
     begins_P = np.diff(pairs.det_P, prepend=-1) != 0
-    return pairs.take(np.argsort(2 * np.cumsum(begins_P) + ~counted_P, kind="stable"))
+    return pairs.take(stable_order(2 * np.cumsum(begins_P) + ~counted_P))
 
 
 def _places(detections: Detections, order_D: np.ndarray) -> np.ndarray:
     """Return the rank of each detection by descending score among those of its label and image."""
     key_D = detections.image_D * (detections.category_D.max(initial=0) + 1) + detections.category_D
-    order = order_D[np.argsort(key_D[order_D], kind="stable")]
+    order = order_D[stable_order(key_D[order_D])]
     begins = np.diff(key_D[order], prepend=-1) != 0
     starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
     place_D = np.empty(len(order), np.int64)
@@ -228,13 +239,13 @@ def one_label(truth: GroundTruth, detections: Detections, pairs: Pairs) -> tuple
     Scoring the result gives the values of COCO's `useCats=0`. Order decides among equal scores and equal IoUs; within
     an image it is the order of the categories, as in COCO, with all unknown labels last.
     """
-    by_N = np.argsort(truth.category_N, kind="stable")
+    by_N = stable_order(truth.category_N)
     none_N = np.zeros(len(by_N), np.int64)
     merged = replace(truth.take(by_N), categories=("(any label)",), category_ids=(1,), category_N=none_N)
-    by_D = np.argsort(np.minimum(detections.category_D, len(truth.categories)), kind="stable")
+    by_D = stable_order(np.minimum(detections.category_D, len(truth.categories)))
     boxes = replace(detections.take(by_D), category_D=np.zeros(len(by_D), np.int64), unknown=())
-    moved = Pairs(np.argsort(by_D)[pairs.det_P], np.argsort(by_N)[pairs.object_P], pairs.iou_P)
-    return merged, boxes, moved.take(np.lexsort((moved.object_P, moved.det_P, merged.image_N[moved.object_P])))
+    moved = Pairs(stable_order(by_D)[pairs.det_P], stable_order(by_N)[pairs.object_P], pairs.iou_P)
+    return merged, boxes, moved.take(stable_order(merged.image_N[moved.object_P], moved.det_P, moved.object_P))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -278,7 +289,7 @@ class Scored:
     @cached_property
     def ranking(self) -> Ranking:
         """Detections by descending score, and their pairs of the same label with an IoU of at least .5."""
-        return rank(self.detections, self.pairs.take(self.pairs.iou_P >= IOU_THRESHOLDS[0]))
+        return rank(self.truth, self.detections, self.pairs.take(self.pairs.iou_P >= IOU_THRESHOLDS[0]))
 
     @cached_property
     def ranked(self) -> RankedMatches:

@@ -12,6 +12,7 @@ import numpy as np
 
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.iou import box_iou
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.intake.ground_truth import GroundTruth
 
 _CHUNK = 1 << 20
@@ -72,10 +73,13 @@ def _pairs(
 
 def _candidates(key_D: np.ndarray, key_N: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield all pairs of a detection and an object of the same key, in chunks."""
-    order_N, order_D = np.argsort(key_N, kind="stable"), np.argsort(key_D, kind="stable")
-    keys, first_N, objects = np.unique(key_N[order_N], return_index=True, return_counts=True)
-    first_D = np.searchsorted(key_D[order_D], keys, side="left")
-    boxes = np.searchsorted(key_D[order_D], keys, side="right") - first_D
+    order_N, order_D = stable_order(key_N), stable_order(key_D)
+    sorted_N, sorted_D = key_N[order_N], key_D[order_D]
+    first_N = np.flatnonzero(np.diff(sorted_N, prepend=-1))  # no key is below 0
+    objects = np.diff(first_N, append=len(key_N))
+    keys = sorted_N[first_N]
+    first_D = np.searchsorted(sorted_D, keys, side="left")
+    boxes = np.searchsorted(sorted_D, keys, side="right") - first_D
     ends = np.cumsum(objects * boxes)
     start = 0
     while start < len(keys):

@@ -16,6 +16,7 @@ from coord_codec.box_table import to_pixels
 from coord_codec.problems import check_description
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.pixels import from_corners
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
@@ -141,7 +142,7 @@ def _objects(ground_truth: GroundTruth) -> tuple[np.ndarray, np.ndarray, np.ndar
     starts_N2, ends_N2 = ground_truth.boxes_N4[:, :2], ground_truth.boxes_N4[:, :2] + ground_truth.boxes_N4[:, 2:]
     corners_N4 = np.clip(np.concatenate([starts_N2 / sizes_N2, ends_N2 / sizes_N2], axis=1), 0.0, 1.0)
     rows = np.flatnonzero(~ground_truth.crowd_N & (corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1))
-    rows = rows[np.argsort(ground_truth.image_N[rows], kind="stable")]
+    rows = rows[stable_order(ground_truth.image_N[rows])]
     return ground_truth.image_N[rows], ground_truth.category_N[rows], corners_N4[rows]
 
 
@@ -150,9 +151,9 @@ def _chosen(image_M: np.ndarray, corners_M4: np.ndarray, settings: CeilingSettin
     x1_M, y1_M, x2_M, y2_M = corners_M4.T
     bounds = np.searchsorted(image_M, np.unique(image_M))
     if settings.order == "top_left":
-        rows = np.lexsort((x1_M, y1_M, image_M))
+        rows = stable_order(image_M, y1_M, x1_M)
     elif settings.order == "size":
-        rows = np.lexsort((-(x2_M - x1_M) * (y2_M - y1_M), image_M))
+        rows = stable_order(image_M, -(x2_M - x1_M) * (y2_M - y1_M))
     else:
         parts = np.split(np.arange(len(image_M)), bounds[1:])
         numbered = [[_Place(n, (0.0, 0.0, 1.0, 1.0)) for n in part.tolist()] for part in parts]
@@ -164,6 +165,18 @@ def _chosen(image_M: np.ndarray, corners_M4: np.ndarray, settings: CeilingSettin
     return rows[place_M < settings.max_objects]
 
 
+class _Alone(NamedTuple):
+    """A record of one object that fills its image, without the checks of `Instance`, which needs pydantic."""
+
+    desc: str
+    bbox: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    geometry: None = None
+
+    @property
+    def targets(self) -> tuple[_Alone]:
+        return (self,)
+
+
 class _Place(NamedTuple):
     """A row that `order_objects` sorts."""
 
@@ -173,14 +186,13 @@ class _Place(NamedTuple):
 
 def _categories_read(ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid) -> np.ndarray:
     """Return the category as which the label of each category is read from a text, -1 for one that is not read."""
-    from coord_codec import Instance, Object
     from coord_eval.parse.parser import parse_answer
 
     matcher = LabelMatcher(ground_truth.categories)
     read = np.full(len(ground_truth.categories), -1)
     for k, name in enumerate(ground_truth.categories):
-        alone = Instance(image="any", objects=(Object(desc=name, bbox=(0.0, 0.0, 1.0, 1.0)),))
-        answer = parse_answer(encode_target(alone, markers=settings.markers, grid=grid), settings.markers, grid=grid)
+        text = encode_target(_Alone(name), markers=settings.markers, grid=grid)  # type: ignore[arg-type]
+        answer = parse_answer(text, settings.markers, grid=grid)
         category = matcher.match(answer.objects[0].desc)[0] if len(answer) == 1 else None
         read[k] = -1 if category is None else category
     return read

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -70,8 +70,19 @@ def _constant_score(evaluation: Any) -> dict[str, float]:
     return coco.coco_scores(evaluation.with_constant_score).summary
 
 
-def _if_any(key: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: row for name, row in value.items() if row[key]}
+def _by_group(
+    name: str, documentation: str, measure: Callable[[Scored], Measure], counted: str, key: str, figure: str
+) -> Metric:
+    """Return the row of values by group, of which those with nothing `counted` are left out; `key` is a figure."""
+    return Metric(
+        name=name,
+        documentation=documentation,
+        place="analysis",
+        value=lambda evaluation: {group: row for group, row in evaluation.point(name).items() if row[counted]},
+        measure=measure,
+        named=lambda rows: {figure.format(group): row[key] for group, row in rows.items()},
+        figures=(Figure(figure.format("*")),),
+    )
 
 
 _ROWS = (
@@ -223,23 +234,21 @@ _ROWS = (
         needs=lambda scored: scored.truth.sizes_known,
         absent={},
     ),
-    Metric(
-        name="by_object_count",
-        documentation="precision, recall and F1 by the number of objects in the image",
-        place="analysis",
-        value=lambda evaluation: _if_any("images", evaluation.point("by_object_count")),
-        measure=breakdowns.by_object_count,
-        named=_named_rows("{key}_of_{row}_objects", "f1"),
-        figures=(Figure("f1_of_*_objects"),),
+    _by_group(
+        "by_object_count",
+        "precision, recall and F1 by the number of objects in the image",
+        breakdowns.by_object_count,
+        "images",
+        "f1",
+        "f1_of_{}_objects",
     ),
-    Metric(
-        name="by_rank",
-        documentation="precision by position in the answer",
-        place="analysis",
-        value=lambda evaluation: _if_any("detections", evaluation.point("by_rank")),
-        measure=breakdowns.by_rank,
-        named=_named_rows("{key}_at_place_{row}", "precision"),
-        figures=(Figure("precision_at_place_*"),),
+    _by_group(
+        "by_rank",
+        "precision by position in the answer",
+        breakdowns.by_rank,
+        "detections",
+        "precision",
+        "precision_at_place_{}",
     ),
     Metric(
         name="f1_against_threshold",

@@ -108,6 +108,8 @@ _SCORES = (
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
 _NAMES_OF_EACH = re.compile(r",\s*(?:and\s+)?|\s+(?:and|&)\s+")
+_NESTED = re.compile(r"^([ \t]{0,40})(?:[-*+\u2022]|[0-9]{1,3}[.)])[ \t].*(?=\n\1[ \t]{1,40}[^\s])", re.MULTILINE)
+"""An item of a list that goes on in a deeper line, so that each item is a record of its own."""
 _SECTION = re.compile(r"[^\W\d_]+\s?#?[0-9]{1,4}")
 """A line that names one of several images: `Image 1`, `Frame 2`."""
 _EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
@@ -162,7 +164,7 @@ class _Beside:
 
 @dataclass(slots=True)
 class _Open:
-    """A record that is being read: where it stands, its label and its fields, and how its lines begin.
+    """A record that is being read: where it stands, its label and its fields, and the indent of its first line.
 
     One without fields is a heading.
     """
@@ -174,7 +176,6 @@ class _Open:
     call: bool = False
     loose: bool = False
     indent: int = 0
-    bullets_only: bool = True
 
 
 class LineParser:
@@ -193,6 +194,7 @@ class LineParser:
         self.text = _PIXELS.sub(lambda found: " " * len(found[0]), self.written.translate(_WIDTHS))
         self.text_end = len(text.rstrip(", \t\n"))
         self.order = stated_order(self.text[begin:])
+        self.nested = {len(item[1]) for item in _NESTED.finditer(self.text, begin)}
         for line in self._lines(begin):
             if line.items:
                 self._read_values(line)
@@ -385,21 +387,17 @@ class LineParser:
         named = [label.text for label in own if label.text]
         if count > 1 and len(named) == 1 and len(_NAMES_OF_EACH.split(named[0])) == count:
             own = [REFUSED] * count  # cat and dog: [1, 2, 3, 4], [5, 6, 7, 8]
-        if line.after:  # numbers without words between them share those that follow
-            for i in range(count - 2, -1, -1):
-                own[i] = own[i] if _says(own[i]) else own[i + 1]
-        scores_follow = count > 1 and beside[0].score is None and beside[-1].score is not None
         for i, item in enumerate(line.items):
             if _EXAMPLE.search(beside[i].words):
                 self.builder.drop("ambiguous", item.start, item.end)
                 continue
             label = Label(item.label) if item.label else NO_LABEL if item.call else own[i]
-            score = beside[i + scores_follow].score
+            score = beside[i].score
             self._add(line, i, item, label, [*beside[i].fields, *([score] if score else [])])
             if beside[i + 1].content:
                 self._extend(line, beside[i + 1].content, item.start, item.end)
         last = beside[-1]
-        left = [*last.fields, *([last.score] if last.score and not scores_follow else [])]
+        left = [*last.fields, *([last.score] if last.score else [])]
         if left and self.open is not None:
             self._extend(line, left, line.items[-1].start, line.items[-1].end)
 
@@ -437,9 +435,7 @@ class LineParser:
         """Add an item, and the fields before it, to the open record or to another one."""
         start = item.start - (len(line.words[i].lstrip()) if label.text and not line.after else 0)
         record = self.open
-        if record is not None and line.after and i and label is record.label and not self._is_whole(record):
-            pass
-        elif record is not None and _says(label):
+        if record is not None and _says(label):
             if i and not self._is_whole(record) and record.start >= line.start:
                 record.label, label = REFUSED, NO_LABEL  # words are left over
             else:
@@ -460,7 +456,7 @@ class LineParser:
         is_bullet = _MARKER.match(line.words[0]) is not None
         if record is not None:
             stems = {keys.stem(item.key or "coordinates") for item in record.fields} - {""}
-            another = is_bullet and (indent < record.indent or (indent == record.indent and not record.bullets_only))
+            another = is_bullet and (indent < record.indent or (indent == record.indent and indent in self.nested))
             repeats = any(keys.stem(item.key or "coordinates") in stems for item in fields)
             if record.end >= line.start:
                 another = False  # on the same line
@@ -469,8 +465,6 @@ class LineParser:
         if record is None:
             record = self.open = _Open(start, end, label, indent=indent)
             self.entries.append(record)
-        elif not is_bullet or indent > record.indent:
-            record.bullets_only = False
         record.fields += fields
         record.end = max(record.end, end)
 

@@ -16,13 +16,10 @@ from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScal
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
 from coord_eval.parse.json_format import JsonParser
-from coord_eval.parse.line_format import LineParser
 from coord_eval.parse.marker_format import MarkerParser
-from coord_eval.parse.pattern_format import PatternParser
 from coord_eval.parse.plain_answers import plain_answer
 from coord_eval.parse.record import Keys
 from coord_eval.parse.refusals import says_nothing
-from coord_eval.parse.table_format import TableParser
 from coord_eval.parse.unread import unread_numbers
 from coord_eval.plain_values import plain
 
@@ -213,12 +210,18 @@ class _Parse:
             builder.start_count = text.count(family.tokens[0], 0, begin)
             MarkerParser(builder, family, self.units, self.kind).parse(text, begin)
         elif row and row.pattern:
+            from coord_eval.parse.pattern_format import PatternParser
+
             PatternParser(builder, row).parse(text, begin)
         elif row and row.keys:
             JsonParser(builder, self.units, _keys(self.kind.name, row.name, tuple(FORMATS))).parse(text, begin)
         elif row and row.reader == "table":
+            from coord_eval.parse.table_format import TableParser
+
             TableParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         elif row:
+            from coord_eval.parse.line_format import LineParser
+
             LineParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:
             return self.with_format(name, fractions=True)  # [0, 0, 1, 1] among fractions is the whole image

@@ -83,6 +83,21 @@ def probabilities(
     return Probabilities(kind_NK, missing_d, rates)
 
 
+def log_odds_without_likelihoods(figures_NF: np.ndarray) -> np.ndarray:
+    """Return log-odds [N] that labels are wrong, as far as answers alone tell, at the rates of the fit."""
+    log_odds_N: np.ndarray = np.log(likelihood_ratios(figures_NF, WITHOUT) @ np.array(WITHOUT.rates))
+    return log_odds_N
+
+
+def with_probability(found: Probabilities, wrong_N: np.ndarray, judged_N: np.ndarray) -> Probabilities:
+    """Return the probabilities with other ones that labels are wrong; the kinds keep their shares."""
+    before_N1 = np.maximum(found.kind_NK.sum(axis=1, keepdims=True), 1e-300)
+    kind_NK = found.kind_NK / before_N1 * wrong_N[:, None]
+    rate_K = kind_NK.sum(axis=0) / max(int(judged_N.sum()), 1)
+    rates = found.rates | dict(zip(LABEL_KINDS, rate_K.tolist(), strict=True))
+    return Probabilities(kind_NK, found.missing_d, rates)
+
+
 def _adapted(ratio_nK: np.ndarray, fitted_K: np.ndarray, with_likelihoods: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return the probabilities [n, K] at the rates of this set, and these rates."""
     rate_K = fitted_K

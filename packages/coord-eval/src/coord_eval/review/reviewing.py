@@ -24,7 +24,14 @@ from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
 from coord_eval.review.findings import Box, Proposal, ReviewFinding, places_in_images
 from coord_eval.review.likelihood import LabelLikelihood, goes_on, read_likelihoods, surprises
-from coord_eval.review.probability import LABEL_KINDS, Probabilities, probabilities
+from coord_eval.review.planted import LEAST_LABELS, calibrated_on_planted_faults
+from coord_eval.review.probability import (
+    LABEL_KINDS,
+    Probabilities,
+    log_odds_without_likelihoods,
+    probabilities,
+    with_probability,
+)
 from coord_eval.review.result import Review
 
 LEAST_AGREEMENT = 0.5
@@ -51,6 +58,9 @@ def review(
     where the model seldom misses an object, or a confident one without a label. With the spreads of coordinates in the
     predictions: distances between answer and label in units of these. With likelihoods: how improbable the model finds
     the name and the coordinates of the label itself.
+
+    Without likelihoods probabilities are those that faults planted into half of the labels tell about the other half,
+    from 200 labels on; a note says what they rest on.
 
     The model must not have learnt the labels that it judges: one that has repeats their faults.
 
@@ -125,10 +135,21 @@ def review(
     evidence = gather(truth, detections, compared, spread_D4, surprise)
     goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
     found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprise is not None, goes_on_d)
+    planted = 0
+    if records is None and len(detections):
+
+        def log_odds_of(labels: GroundTruth) -> np.ndarray:
+            beside = compare(labels, detections, calibration is not None)
+            return log_odds_without_likelihoods(gather(labels, detections, beside, spread_D4, None).figures_NF)
+
+        own_N = log_odds_without_likelihoods(evidence.figures_NF)
+        if calibrated := calibrated_on_planted_faults(truth, own_N, log_odds_of):
+            wrong_N, planted = calibrated
+            found = with_probability(found, wrong_N, ~truth.crowd_N)
     builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
     judged, findings = builder.judged(), builder.findings(least)
     if records is None and len(detections):
-        notes.append(_by_answers_alone(compared, found, ~truth.crowd_N))
+        notes.append(_by_answers_alone(compared, found, ~truth.crowd_N, planted))
     if crowds := int(truth.crowd_N.sum()):
         notes.append(f"{counted(crowds, 'crowd region is', 'crowd regions are')} not judged")
     rests_on: dict[str, Any] = {
@@ -139,23 +160,30 @@ def review(
         "score_source": collected.score_source,
         "calibrated": calibration is not None,
         "spreads": spread_D4 is not None,
+        "planted_faults": planted,
         "least": float(least),
         "rates": found.rates,
     }
     return Review(tuple(findings), tuple(judged), tuple(notes), rests_on, truth, collected.detections)
 
 
-def _by_answers_alone(compared: Compared, found: Probabilities, judged_N: np.ndarray) -> str:
+def _by_answers_alone(compared: Compared, found: Probabilities, judged_N: np.ndarray, planted: int) -> str:
     """Return what the number of labels that are expected to be wrong rests on, where nobody asked about the labels."""
     unanswered_N = (compared.partner_N < 0) & (compared.rival_N < 0) & judged_N
     wrong_N = found.kind_NK.sum(axis=1)
     expected, of_unanswered = float(wrong_N.sum()), float(wrong_N[unanswered_N].sum())
     labels = counted(int(unanswered_N.sum()), "label")
+    fitted = (
+        f"the figure rests on {counted(planted, 'fault')} planted into one half of these labels at a time, by which "
+        "the other half is judged"
+        if planted
+        else f"the figure rests on simulated models, since faults are planted only into {LEAST_LABELS} labels or more"
+    )
     return (
         f"these labels are judged by answers alone: of the {expected:.1f} that are expected to be wrong "
         f"{of_unanswered:.1f} are among {labels} that no answer is near, and an object "
         "that the model misses looks the same; only likelihoods of the labels tell them apart (the trainer's command "
-        "review, uv run apps/trainer review MODEL ANNOTATIONS, computes them)"
+        f"review, uv run apps/trainer review MODEL ANNOTATIONS, computes them); {fitted}"
     )
 
 

@@ -107,7 +107,7 @@ def _scored(
         similarity_DG = compare([found.shapes[d] for d in own], true)
         parts.append((np.repeat(own, len(true)), np.tile(true, len(own)), similarity_DG.ravel()))
     pairs = Pairs(*map(np.concatenate, zip(*parts, strict=True)))
-    near = rank(found, pairs.take(pairs.iou_P >= min(measure.thresholds)))
+    near = rank(truth, found, pairs.take(pairs.iou_P >= min(measure.thresholds)))
     (matches,) = ranked_matches_by_area(truth, found, measure.thresholds, areas=AREAS[:1], ranking=near)
     ap_TK = ApTable(truth, found, matches).average_precision()[0]
     matched = pairs.take(matches.object_TD[0][pairs.det_P] == pairs.object_P)

@@ -14,6 +14,8 @@ from coord_data.finding import Finding
 from coord_data.formats.annotation_format import Evidence
 from coord_data.formats.coco import SUMMARY
 from coord_data.inspection.numbers.class_numbers import shifted_classes
+from coord_data.reading.image_set import ImageSet
+from coord_data.sources.raw_boxes import ClassNumbers, class_numbers_of_coco
 
 _CONFIDENCE = re.compile(r"\bwith a sixth number\b|\b(?:field|columns?)\b.*\b(?:score|scores|confidence|conf|prob)\b")
 """What readers note of a field or column that they do not read, where it is a confidence."""
@@ -39,13 +41,37 @@ def findings_without_pixels(evidence: Evidence) -> list[Finding]:
         >>> [finding.code for finding in findings_without_pixels(read_by(file, ReadingRules()))]
         ['same_names']
     """
-    annotations = evidence.annotations
-    notes = [*evidence.notes, *annotations.notes]
+    raw = evidence.raw
+    return findings_of_numbers(evidence.annotations, evidence.named, len(raw), raw.class_numbers, evidence.notes)
+
+
+def findings_of_set(loaded: ImageSet) -> list[Finding]:
+    """Return `findings_without_pixels` of a set that was loaded, however many images it has."""
+    if loaded.evidence is not None:
+        return findings_without_pixels(loaded.evidence)
+    annotations, classes = loaded.annotations, None
+    if loaded.part is not None and any(problem.field.endswith("category_id") for problem in annotations.problems):
+        classes = class_numbers_of_coco(loaded.part.document)  # of evenly drawn images
+    return findings_of_numbers(annotations, Path(loaded.name), int(loaded.target_counts.sum()), classes)
+
+
+def findings_of_numbers(
+    annotations: AnnotationSet, named: Path, boxes: int, classes: ClassNumbers | None, notes: Sequence[str] = ()
+) -> list[Finding]:
+    """Return `findings_without_pixels` of records of which no evidence is kept.
+
+    Args:
+        annotations: the records, with the counts of what readers noted
+        named: the file or folder that the user named
+        boxes: number of boxes
+        classes: class numbers, if some of them have no name
+        notes: further notes on how they were read
+    """
     return [
-        *shifted_classes(evidence.raw.class_numbers),
+        *shifted_classes(classes),
         *_same_names(annotations),
-        *_predictions(notes, annotations.notes, len(evidence.raw)),
-        *_reread(evidence.named, len(evidence.raw)),
+        *_predictions([*notes, *annotations.notes], annotations.notes, boxes),
+        *_reread(named, boxes),
     ]
 
 
