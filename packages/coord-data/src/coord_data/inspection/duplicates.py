@@ -10,15 +10,7 @@ import numpy as np
 from coord_codec import Instance
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
-from coord_data.looking.alike import (
-    AlikePairs,
-    alike_images,
-    boxes_by_image,
-    duplicates_in,
-    have_same_boxes,
-    records_of,
-    same_boxes_of,
-)
+from coord_data.looking.alike import AlikePairs, Targets, alike_images, duplicates_in, have_same_boxes, records_of
 from coord_data.looking.looks import Looks
 
 _LISTED = 10_000
@@ -33,20 +25,19 @@ def duplicate_images(names: Sequence[str], looks: Looks, instances: Sequence[Ins
         looks: what a look at each told
         instances: the records
     """
-    pairs, boxes = duplicates_in(names, looks, instances)
+    pairs, targets = duplicates_in(names, looks, instances)
     same, alike = pairs[pairs.is_same], pairs[~pairs.is_same]
-    labels = {name: hash(tuple(found[0].tolist())) for name, found in boxes.items()}
-    repeated = {names[i] for i, j in same.pairs_P2.tolist() if names[i] == names[j]}
+    repeated = {names[i] for i, j in same.pairs_P2 if names[i] == names[j]}
     records = records_of(instances, repeated)
 
     def agree(one: str, other: str) -> bool:
-        if one != other:  # those with other labels are told without a look at their boxes
-            return labels.get(one) == labels.get(other) and same_boxes_of(one, other, boxes)
-        of_records = [boxes_by_image([record])[one] for record in records if record.image == one]
+        if one != other:
+            return targets.are_the_same(one, other)
+        of_records = [Targets([record]).of(one) for record in records if record.image == one]
         return all(have_same_boxes(of_records[0], record) for record in of_records[1:])
 
     equal = same[same.is_equal]
-    differ_P = np.array([not agree(names[i], names[j]) for i, j in equal.pairs_P2.tolist()], bool)
+    differ_P = np.array([not agree(names[i], names[j]) for i, j in equal.pairs_P2], bool)
     option = "exact" if same.is_equal.all() else "near"
     kinds: tuple[tuple[str, AlikePairs, str, str], ...] = (
         (
