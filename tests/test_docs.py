@@ -86,6 +86,37 @@ def python_on_pages():
                 yield notebook.name, "".join(cell["source"])
 
 
+TERMS_OF_THE_FIELD = {
+    "annotations": ("COCO", "YOLO"),
+    "detect": ("inference", "test-time augmentation", "TTA"),
+    "evaluation": ("mAP", "true positive", "false positive", "false negative"),
+    "export": ("merge_and_unload", "LoRA"),
+    "faster": ("speculative decoding",),
+    "groups": ("ablation", "GIoU"),
+    "own-data": ("fine-tuning", "inference"),
+    "review": ("Label errors", "label noise", "confident learning"),
+    "rewards": ("Reinforcement learning", "GRPO"),
+    "shapes": ("segmentation", "oriented bounding boxes", "keypoints"),
+}
+"""Words that a reader searches for, which the first paragraph of a guide has beside ours."""
+
+
+@pytest.mark.parametrize("name", TERMS_OF_THE_FIELD)
+def test_first_paragraph_of_a_guide_has_the_terms_of_the_field(name):
+    first = " ".join((GUIDES / f"{name}.md").read_text().split("\n\n")[1].split())
+    assert [term for term in TERMS_OF_THE_FIELD[name] if term not in first] == []
+
+
+@pytest.mark.parametrize(
+    "term", ["test-time augmentation", "true and false positives", "label errors", "speculative decoding"]
+)
+def test_index_and_help_have_the_terms_of_the_field(term):
+    """Help texts are docstrings and literals of the command lines' sources."""
+    assert term in (ROOT / "docs" / "index.md").read_text()
+    sources = [path.read_text() for path in ROOT.glob("*/*/src/*/cli/*.py")]
+    assert any(term in re.sub(r'"\n\s+"', "", text) for text in sources)
+
+
 PACKAGES = {path.parent.name: path.parent for path in ROOT.glob("*/*/src/*/__init__.py")}
 
 

@@ -63,6 +63,16 @@ def imports_in(path):
             yield from (alias.name for alias in node.names)
 
 
+def test_no_two_classes_have_one_name():
+    """But for those of one file alone, which begin with an underscore."""
+    places = {}
+    for module, path in SOURCES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
 @cache
 def graph_of_files():
     """The modules that each module imports; no `__init__.py`, which hands out names of the modules below it."""

@@ -1,12 +1,17 @@
 """Measures the time and memory that many records need until they are loaded.
 
     uv run python packages/coord-data/benchmarks/large_data.py --records 100000 [--format coco] [--scored]
+    uv run python packages/coord-data/benchmarks/large_data.py --inspect 10000 --inspect 100000 --columns 1000000
 
 Writes instance JSONL or one COCO file of that many records with a small image each (hard links to a few files), and
 loads them in new processes: the first checks and caches them, each further one maps the cache. Prints the time until
 the data are loaded, as processor time of all processes (which depends less on the load of the machine) and as wall
 time; the resident memory then and at its peak; and how much of the mapped records is resident while a second process
 reads them, with the share of this process.
+
+With `--inspect`, prints for so many images of 256 x 256 (links to at most 10,000 files of noise, six boxes each) the
+processor time of decoding each once by Pillow, and of `coord-data inspect` with one worker and with two, its wall time
+and its peak of memory. With `--columns`, examines so many records with drawn columns in place of looks at images.
 """
 
 import argparse
@@ -17,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +112,106 @@ def beside_parsing(path, what):
     print(json.dumps({"what": what, "seconds": round(seconds, 2)} | memory()), flush=True)
 
 
+SIDE, FILES, BOXES = 256, 10_000, 6
+"""Side of the images that are inspected, number of different files, and boxes of each."""
+
+
+def write_inspected(folder, count, files):
+    """Write instance JSONL of noise, with links to `files` images; none are written for 0."""
+    draw = random.Random(0)
+    (folder / "images").mkdir(parents=True)
+    with (folder / "a.jsonl").open("w") as file:
+        for n in range(count):
+            name = f"images/{n:07d}.jpg"
+            if n < files:
+                Image.effect_noise((SIDE, SIDE), 40).convert("RGB").save(folder / name)
+            elif files:
+                os.link(folder / f"images/{n % files:07d}.jpg", folder / name)
+            objects = []
+            for _ in range(BOXES):
+                x, y = draw.uniform(0, 0.7), draw.uniform(0, 0.7)
+                box = [x, y, x + draw.uniform(0.05, 0.3), y + draw.uniform(0.05, 0.3)]
+                objects.append({"desc": draw.choice(NAMES), "bbox": [round(v, 5) for v in box]})
+            row = {"image": name, "width": SIDE, "height": SIDE, "image_id": n, "objects": objects}
+            file.write(json.dumps(row) + "\n")
+    return folder / "a.jsonl"
+
+
+def inspect_rows(path, workers):
+    """Measure in this process: decoding all images (0 workers), or inspecting them; prints a row."""
+    before = spent()
+    if not workers:
+        for file in sorted((path.parent / "images").iterdir()):
+            with Image.open(file) as image:
+                image.convert("RGB")
+    else:
+        from coord_data.cli import main as command
+
+        out = path.parent / f"out-{workers}"
+        sys.argv = ["coord-data", "inspect", str(path), "--out", str(out), "--workers", str(workers)]
+        with suppress(SystemExit):
+            command()
+    processor, wall = (round(float(value), 2) for value in spent() - before)
+    what = f"inspect, workers {workers}" if workers else "decode"
+    print(json.dumps({"what": what, "processor s": processor, "wall s": wall} | memory()), flush=True)
+
+
+def examine_columns(path):
+    """Examine records with drawn columns in place of looks at their images, and print a row."""
+    from dataclasses import replace
+
+    from coord_data.inspection.examine import examination_of
+    from coord_data.looking.looks import FIELDS, ImageFile, Looks, merge
+    from coord_data.reading.read import read_by
+    from coord_data.reading.rules import ReadingRules
+
+    before = spent()
+    evidence = read_by(path, ReadingRules())
+    compared, rng = set(evidence.raw.compared_images()), np.random.default_rng(0)
+
+    def looked_at(row):
+        small = Image.effect_noise((SIDE, SIDE), 40).convert("RGB") if row in compared else None
+        grey = rng.integers(0, 256, (FIELDS, FIELDS), np.uint8)
+        of_file = {"digest": rng.bytes(32).hex(), "look": int(rng.integers(1 << 63)), "grey": grey, "small": small}
+        return row, ImageFile((SIDE, SIDE), stored_size=(SIDE, SIDE), stamp=(30_000, row), **of_file)
+
+    count = len(evidence.raw.files)
+    parts = (Looks.of(map(looked_at, range(k, min(k + 128, count)))) for k in range(0, count, 128))
+    found = examination_of(replace(evidence, files=merge(parts)))
+    processor, wall = (round(float(value), 2) for value in spent() - before)
+    row = {"what": "columns", "images": count, "findings": [finding.code for finding in found.findings]}
+    print(json.dumps(row | {"processor s": processor, "wall s": wall} | memory()), flush=True)
+
+
+def measured(*words):
+    """Run this program in a new process, and return the rows that it printed."""
+    done = subprocess.run([sys.executable, __file__, *words], check=True, stdout=subprocess.PIPE, text=True)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def inspect(counts, columns):
+    """Print a table of the inspection of so many images, and of so many columns."""
+    print(
+        "| images | what | processor s | x decoding | wall s | x one worker | peak MB |\n|---|---|---|---|---|---|---|"
+    )
+    for count in counts:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = str(write_inspected(Path(scratch) / "data", count, min(count, FILES)))
+            rows = [row for n in (0, 1, 2, 0) for row in measured("--load", path, "--workers", str(n))]
+        decode = (rows[0]["processor s"] + rows[3]["processor s"]) / 2
+        for row in rows:
+            times, one = row["processor s"] / decode, row["wall s"] / rows[1]["wall s"]
+            figures = f"{row['processor s']} | {times:.2f} | {row['wall s']} | {one:.2f} | {row['peak MB']}"
+            print(f"| {count:,} | {row['what']} | {figures} |", flush=True)
+    for count in columns:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = str(write_inspected(Path(scratch) / "data", count, 0))
+            (row,) = measured("--load", path, "--measure", "columns")
+        print(
+            f"| {count:,} | columns alone | {row['processor s']} | | {row['wall s']} | | {row['peak MB']} |", flush=True
+        )
+
+
 def memory():
     """Return the resident megabytes of this process, now and at its peak."""
     status = Path("/proc/self/status").read_text()
@@ -141,9 +247,21 @@ def main():
         "--scored", action="store_true", help="keep the pixel boxes of a COCO file in memory, as where it is scored"
     )
     parser.add_argument("--beside-orjson", action="store_true", help="read and prepare a COCO file beside orjson.loads")
+    parser.add_argument("--inspect", type=int, action="append", default=[], help="inspect so many images; repeatable")
+    parser.add_argument("--columns", type=int, action="append", default=[], help="examine so many columns; repeatable")
+    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--load", help=argparse.SUPPRESS)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.measure == "columns":
+        examine_columns(Path(options.load))
+        return
+    if options.workers is not None:
+        inspect_rows(Path(options.load), options.workers)
+        return
+    if options.inspect or options.columns:
+        inspect(options.inspect, options.columns)
+        return
     if options.measure:
         beside_parsing(options.load, options.measure)
         return

@@ -107,6 +107,17 @@ def test_left_padding_has_the_objects_and_the_loss_of_right_padding(opened_run, 
     assert loss["left"] == pytest.approx(loss["right"], rel=1e-5)
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_positions_of_a_batch_are_those_of_transformers_row_by_row(opened_run, template, side):
+    _, run, _, samples = opened_run
+    template.padding_side = side
+    batch = run.collate([samples[i] for i in (0, 1, 2, 3, 0, 2)])
+    asked = ("input_ids", "mm_token_type_ids", "image_grid_thw", "attention_mask")
+    expected, _ = run.model.model.get_rope_index(**{name: batch[name] for name in asked})
+    assert torch.equal(batch["position_ids"], expected)
+    assert len({tuple(row) for row in batch["attention_mask"].tolist()}) > 1  # the samples differ in length
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_truncated_samples_keep_the_true_boxes_of_what_is_left(opened_run, template, side):
     _, run, train, samples = opened_run

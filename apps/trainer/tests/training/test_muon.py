@@ -1,5 +1,6 @@
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -64,13 +65,13 @@ def test_matrices_of_linear_layers_and_nothing_else_are_moved_by_muon():
     model = network()
     names = {id(p): name for name, p in model.named_parameters()}
     groups = muon_groups(model, adamw(model).param_groups)
-    found = {name: {names[id(p)] for g in groups if g["muon"] is name for p in g["params"]} for name in (True, False)}
-    assert found[True] == {"1.weight", "3.weight", "4.weight"}
-    assert found[False] == set(names.values()) - found[True]
+    found = {count: {names[id(p)] for g in groups if g["muon"] == count for p in g["params"]} for count in (1, 0)}
+    assert found[1] == {"1.weight", "3.weight", "4.weight"}
+    assert found[0] == set(names.values()) - found[1]
     assert [(g["muon"], g["weight_decay"], g["lr"]) for g in groups] == [
-        (True, DECAY, RATE),
-        (False, DECAY, RATE),
-        (False, 0.0, RATE),
+        (1, DECAY, RATE),
+        (0, DECAY, RATE),
+        (0, 0.0, RATE),
     ]
 
 
@@ -112,6 +113,30 @@ def test_a_patch_embedding_moves_as_the_linear_layer_that_it_is():
     assert torch.equal(conv.weight.flatten(1), linear.weight) and torch.equal(conv.bias, linear.bias)
     overlapping = nn.Conv3d(3, 8, patch, 1)
     assert not any(group["muon"] for group in muon_groups(overlapping, adamw(overlapping).param_groups))
+
+
+def test_a_layer_that_reads_patches_side_by_side_is_a_matrix_for_each():
+    class Merger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config = SimpleNamespace(vision_config=SimpleNamespace(spatial_merge_size=2, hidden_size=3))
+            self.reads_four, self.other = nn.Linear(12, 10, bias=False), nn.Linear(10, 12, bias=False)
+
+    torch.manual_seed(0)
+    model = Merger()
+    groups = muon_groups(model, [{"params": list(model.parameters()), "lr": RATE, "weight_decay": DECAY}])
+    assert [(group["muon"], group["params"][0].shape) for group in groups] == [(4, (10, 12)), (1, (12, 10))]
+    before = {name: p.detach().double() for name, p in model.named_parameters()}
+    for p in model.parameters():
+        p.grad = torch.randn_like(p)
+    optimizer = MuonAdamW(groups)
+    optimizer.step()
+    for name, p in model.named_parameters():
+        blocks = p.grad.double().chunk(4 if name == "reads_four.weight" else 1, dim=1)
+        direction = torch.cat([naive_direction(block) for block in blocks], dim=1)
+        rate = RATE * 0.2 * math.sqrt(max(blocks[0].shape))
+        wanted = before[name] * (1 - RATE * DECAY) - rate * direction
+        torch.testing.assert_close(p.double(), wanted, rtol=1e-3, atol=1e-6)
 
 
 def test_updates_agree_with_pytorchs_muon_which_computes_in_bfloat16():

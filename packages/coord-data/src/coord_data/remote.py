@@ -87,11 +87,11 @@ def image_folder(named: str | os.PathLike[str]) -> Path:
     if not all(file.suffix in (".tar", ".parquet") and file.is_file() for file in files):
         return files[0]
     stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-    folder = _cache("unpacked", json.dumps(stamps))
+    folder = cache_folder("unpacked", json.dumps(stamps))
     if not (folder / _STATE).is_file():
         count = 0
         for name, content in tqdm(_all_images(files), f"unpacking {text}", unit="img", leave=False, disable=None):
-            place = _inside(folder, name)
+            place = place_inside(folder, name)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
             count += 1
@@ -115,7 +115,7 @@ def _all_images(files: list[Path]) -> Iterator[tuple[str, bytes]]:
                 yield from _in_tar(file)
                 continue
             for name, content in _in_parquet(file):
-                yield name or f"{rows:07d}{_suffix(content)}", content
+                yield name or f"{rows:07d}{suffix_of(content)}", content
                 rows += 1
         except (OSError, ValueError, tarfile.TarError) as error:
             raise InputError(f"{file}: cannot be read ({error})") from None
@@ -135,7 +135,7 @@ def _in_parquet(file: Path) -> Iterator[tuple[str | None, bytes]]:
     import pyarrow.parquet
 
     with pa.parquet.ParquetFile(file) as table:
-        columns = [field for field in table.schema_arrow if _has_bytes(field.type)]
+        columns = [field for field in table.schema_arrow if has_bytes(field.type)]
         if not columns:
             raise InputError(f"{file}: expected a column of encoded images, found {table.schema_arrow.names}")
         for batch in table.iter_batches(64, columns=[columns[0].name]):
@@ -146,7 +146,8 @@ def _in_parquet(file: Path) -> Iterator[tuple[str | None, bytes]]:
                     yield name, content
 
 
-def _has_bytes(type: Any) -> bool:
+def has_bytes(type: Any) -> bool:
+    """Return whether an Arrow type can hold encoded images: bytes, or a structure with them."""
     import pyarrow as pa
 
     if pa.types.is_struct(type):
@@ -154,7 +155,8 @@ def _has_bytes(type: Any) -> bool:
     return bool(pa.types.is_binary(type) or pa.types.is_large_binary(type))
 
 
-def _suffix(content: bytes) -> str:
+def suffix_of(content: bytes) -> str:
+    """Return the suffix of an encoded image by its format."""
     from PIL import Image
 
     try:
@@ -164,7 +166,7 @@ def _suffix(content: bytes) -> str:
         return ".png"
 
 
-def _cache(kind: str, key: str) -> Path:
+def cache_folder(kind: str, key: str) -> Path:
     """Return a folder of the cache, which is created."""
     top = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = top / "coordexp" / kind / hashlib.sha256(key.encode()).hexdigest()[:24]
@@ -175,7 +177,7 @@ def _cache(kind: str, key: str) -> Path:
     return folder
 
 
-def _inside(folder: Path, name: str) -> Path:
+def place_inside(folder: Path, name: str) -> Path:
     """Return the place of a file in a folder.
 
     Raises:
@@ -198,13 +200,13 @@ def _copied(system: Any, path: str, address: str) -> Path:
         files = {last: system.info(path)}
     if not files:
         raise FileNotFoundError(address)
-    folder = _cache("remote", address)
+    folder = cache_folder("remote", address)
     known = read_json(folder / _STATE) if (folder / _STATE).is_file() else {}
     tags = {name: [info.get("size"), *(str(info[key]) for key in _TAGS if key in info)] for name, info in files.items()}
 
     def is_current(name: str) -> bool:
         """Return whether the copy is the file; without anything that changes with a file it is copied again."""
-        return _inside(folder, name).is_file() and len(tags[name]) > 1 and known.get(name) == tags[name]
+        return place_inside(folder, name).is_file() and len(tags[name]) > 1 and known.get(name) == tags[name]
 
     changed = [name for name in files if not is_current(name)]
     copy = partial(_copy, system=system, folder=folder)

@@ -207,7 +207,8 @@ def test_boxes_that_are_shifted_along_both_sides_are_no_copy(cells, step):
 def test_pixels_of_a_copy_are_no_thousandths_in_another_order(cells):
     """YOLO labels in pixels of a larger copy: as thousandths from corners they fit a little, by chance."""
     planted = replace(cells, coco=False, layout=centred, unit=lambda size: 1.25 * size)
-    raw, maps = replace(planted.raw(), layout="cxcywh"), EdgeMaps.of(planted.images.values())
+    stated, maps = planted.raw(), EdgeMaps.of(planted.images.values())
+    raw = replace(stated, layout="cxcywh").with_numbers(stated.numbers_N4)
     sample = Sample(maps, np.arange(len(raw)), raw.image_N)
     found, _ = examine_geometry(raw, raw.stated_I2, sample)
     assert {f.code for f in found if f.severity != "note"} == {"resized"}

@@ -7,7 +7,7 @@ import pytest
 from planted import examine, shapes, told_of_boxes
 
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample
-from coord_data.inspection.numbers.shuffle import Placed, find_pairs
+from coord_data.inspection.numbers.shuffle import Placement, find_pairs
 from coord_data.sources import raw_boxes
 from coord_data.sources.raw_boxes import IN_A_ROW
 
@@ -70,7 +70,7 @@ def best_pairs(boxes_N4, image_N, maps, owners):
 def sample_of(draft):
     """Return the boxes of a draft with their pixels, and the declared placement."""
     raw, maps = draft.raw(), EdgeMaps.of(draft.images.values())
-    return Sample(maps, np.arange(len(raw)), raw.image_N), Placed(raw.numbers_N4, False)
+    return Sample(maps, np.arange(len(raw)), raw.image_N), Placement(raw.numbers_N4, False)
 
 
 @pytest.mark.parametrize("images", [12, IN_A_ROW + 5])
@@ -96,4 +96,4 @@ def test_boxes_that_span_their_images_are_not_shuffled():
     assert find_pairs([placed], sample, sizes) is not None
     spanning = placed.boxes_n4.copy()
     spanning[sample.image_n >= 9] = (0, 0, 1, 0.995)
-    assert find_pairs([Placed(spanning, False)], sample, sizes) is None
+    assert find_pairs([Placement(spanning, False)], sample, sizes) is None

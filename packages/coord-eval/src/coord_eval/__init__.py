@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from coord_eval.boxes.detections import Detections
     from coord_eval.boxes.scored_object import ScoredObject
     from coord_eval.calibration.calibration import Calibration, fit_calibration
-    from coord_eval.comparison.compare import Comparison, Difference, compare
+    from coord_eval.comparison.compare import Comparison, compare
+    from coord_eval.comparison.differences import Difference
     from coord_eval.diagnosis.answers import diagnose
     from coord_eval.evaluation import Evaluation
     from coord_eval.fusion.ensemble import Ensemble, fuse_predictions
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 # Modules are imported on first use, so that `coord-eval --help` and the parser do not load NumPy.
 _MODULES = {
     "coord_codec": ("InputError",),
-    "coord_eval.comparison.compare": ("Comparison", "Difference", "compare"),
+    "coord_eval.comparison.compare": ("Comparison", "compare"),
+    "coord_eval.comparison.differences": ("Difference",),
     "coord_eval.fusion.fuse": ("Fusion", "fuse"),
     "coord_eval.fusion.ensemble": ("Ensemble", "fuse_predictions"),
     "coord_eval.calibration.calibration": ("Calibration", "fit_calibration"),

@@ -219,13 +219,15 @@ def test_phrases_with_one_target_each_have_no_grefcoco_measures():
 
 
 @pytest.mark.parametrize(
-    ("write", "geometry", "factor"),
+    ("write", "geometry", "factor", "count"),
     [
-        (lambda box: f"click(x={box[0] + box[2]}, y={box[1] + box[3]})", "point", "times 0.500"),
-        (lambda box: json.dumps([{"bbox_2d": [side / 2 for side in box], "label": "it"}]), "box", "times 2.000"),
+        (lambda box: f"click(x={box[0] + box[2]}, y={box[1] + box[3]})", "point", "times 0.500", 2),
+        (lambda box: f"click(x={(box[1] + box[3]) / 2}, y={(box[0] + box[2]) / 2})", "point", "y before x", 1),
+        (lambda box: json.dumps([{"bbox_2d": [side / 2 for side in box], "label": "it"}]), "box", "times 2.000", 2),
+        (lambda box: json.dumps({"bbox_2d": [box[k] for k in (1, 0, 3, 2)]}), "box", "as yxyx", 1),
     ],
 )
-def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor):
+def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor, count):
     draw = random.Random(0)
     phrases, answers = [], []
     for i in range(24):
@@ -236,4 +238,11 @@ def test_scale_of_answers_that_fit_nothing_is_named(write, geometry, factor):
         phrases.append(Instance(image=f"{i}.png", width=1440, height=900, objects=[Object(desc="it", bbox=bbox)]))
         answers.append({"image": f"{i}.png", "text": write(box)})
     found = score_expression_files(phrases, answers, scale="pixels", geometry=geometry)
-    assert [note.count(factor) for note in found.notes if note.startswith("diagnosis")] == [2]
+    assert [note.count(factor) for note in found.notes if note.startswith("diagnosis")] == [count]
+
+
+def test_what_is_dropped_of_answers_is_told_by_reason():
+    phrases = [Instance(image="a.jpg", objects=[Object(desc="it", bbox=LEFT)])] * 2
+    texts = ['[{"bbox_2d": [100, 100, 300, 300], "deleted": true}]', '[{"bbox_2d": [1, 2, 3]}]']
+    found = score_expression_files(phrases, [{"image": "a.jpg", "text": text} for text in texts], scale=1000)
+    assert any("2 pieces" in note and "1 deleted" in note and "1 wrong_arity" in note for note in found.notes)

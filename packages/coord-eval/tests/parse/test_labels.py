@@ -77,6 +77,12 @@ def test_label_of_a_list_is_as_written(form, name):
     assert ([item.desc for item in answer], answer.dropped) == ([name, "dog"], ())
 
 
+@pytest.mark.parametrize("first", [f"- bbox: {BOX}", f"- bbox: {BOX}\n  id: 1", f"- id: 1\n  bbox: {BOX}"])
+def test_item_of_a_list_without_a_label_takes_none_of_the_next(first):
+    answer = parse_answer(f"{first}\n- label: dog\n  bbox: {OTHER}", scale=1000)
+    assert [(item.desc, item.bins[0]) for item in answer] == [("", 100), ("dog", 500)]
+
+
 SENTENCES = [
     f"There is a vase {BOX} on the table {OTHER}.",
     f"The cup is at {BOX} and it is on what you see at {OTHER}.",

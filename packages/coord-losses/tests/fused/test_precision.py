@@ -107,7 +107,7 @@ def test_compiled_pass_equals_the_plain_one(cap, monkeypatch):
     rng = torch.Generator().manual_seed(3)
     logits, added = torch.randn(9, V, generator=rng).bfloat16(), torch.randn(9, 5, generator=rng)
     factor_R1 = torch.tensor([1.0] * 4 + [0.5] * 5)[:, None]
-    shape = one_pass.Shape(None if cap is None else torch.randn(V, generator=rng), cap, factor_R1)
+    shape = one_pass.LogitShape(None if cap is None else torch.randn(V, generator=rng), cap, factor_R1)
     offsets = torch.zeros(5, H), torch.tensor([3, 31, 32, 69, 80])
     apart = one_pass.Apart.of(LinearHead.of(slice(30, 70), torch.zeros(V, H), *offsets))
     compiled, results = {"cpu"}, []

@@ -88,29 +88,16 @@ class AnsweringModel:
         labels: Sequence[str] = (),
         *,
         views: str | Sequence[str] = (),
-        min_score: float | None = None,
-        precision: float | None = None,
-        recall: float | None = None,
         speed: str | None = None,
         calibrated: bool = True,
     ) -> AnsweringModel:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
 
-        Args:
-            model: its folder
-            config: the settings of the user; those not set are taken from the checkpoint's card
-            names: class names, for a decoding that limits answers to them; those of the training if none are given
-            labels: the only labels allowed in answers; empty for no limit
-            views: further views of each image, such as `mirror`, instead of those of the configuration
-            min_score: boxes with a lower score are left out
-            precision: the precision of the boxes that are kept, which a calibrated model turns into a least score
-            recall: their recall, likewise; at most one of the three
-            speed: `exact` instead of that of the configuration; see `evaluation.speed`
-            calibrated: whether scores are those of the calibration that the model has, if any
+        The arguments are those of `Detector`.
 
         Raises:
-            InputError: if there is no complete checkpoint, the configuration contradicts it, a label is invalid, a view
-                does not suit the question, or the model is not calibrated and a precision or recall is asked for
+            InputError: if there is no complete checkpoint, the configuration contradicts it, a label is invalid, or a
+                view does not suit the question
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
@@ -131,9 +118,8 @@ class AnsweringModel:
         engine = LocalEngine(str(folder), loaded, resolved, 0)
         card = read_card(folder)
         names = tuple(names) or (card.names if card is not None else ())
-        detector = cls(engine, resolved, names=names, folder=folder)._with(resolved, allowed)
-        detector = detector.calibrated_as(folder) if calibrated else detector
-        return detector.with_threshold(min_score=min_score, precision=precision, recall=recall)
+        loaded_model = cls(engine, resolved, names=names, folder=folder)._with(resolved, allowed)
+        return loaded_model.calibrated_as(folder) if calibrated else loaded_model
 
     def _with(self, free: RunConfig, allowed: frozenset[str]) -> AnsweringModel:
         """Return a detector with the same weights, another configuration and other allowed labels."""

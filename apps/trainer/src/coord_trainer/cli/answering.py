@@ -130,7 +130,7 @@ def predict(
     draw: Annotated[bool, typer.Option(help="Draw the images and write index.html.")] = True,
     strict: Strict = False,
 ) -> None:
-    """Find objects in images with a trained model: boxes, drawn images and a page in the folder --out.
+    """Find objects in images with a trained model (inference): boxes, drawn images and a page in the folder --out.
 
     Example: uv run apps/trainer predict runs/a photos --out found
     """

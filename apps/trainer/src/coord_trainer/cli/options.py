@@ -42,15 +42,15 @@ Views = Annotated[
     list[str] | None,
     typer.Option(
         metavar="VIEW",
-        help="A further view of each image, fused with the others: mirror, scale:1.25, tiles:640x640, tiles:auto, "
-        "classes; may be repeated.",
+        help="A further view of each image, fused with the others (test-time augmentation): mirror, scale:1.25, "
+        "tiles:640x640, tiles:auto, classes; may be repeated.",
     ),
 ]
 Speed = Annotated[
     Literal["plain", "exact"] | None,
     typer.Option(
-        help="exact drafts the tokens that answers leave no choice in and verifies them in one pass, with the same "
-        "answers."
+        help="exact drafts the tokens that answers leave no choice in and verifies them in one pass (speculative "
+        "decoding), with the same answers."
     ),
 ]
 MinScore = Annotated[float | None, typer.Option(help="Leave out boxes with a lower score; 0 keeps all.")]

@@ -46,7 +46,7 @@ def review(
     force: Annotated[bool, typer.Option("--force", help="Delete the answers in --out and start anew.")] = False,
     strict: Strict = False,
 ) -> None:
-    """Find labels that are probably wrong by a model's answers and by how likely it finds each label.
+    """Find labels that are probably wrong (label errors) by a model's answers and by how likely it finds each label.
 
     Example: uv run apps/trainer review runs/a val.json --images val --out reviewed
     """

@@ -18,6 +18,9 @@ from coord_codec.files import read_json
 from coord_trainer.families.family import Family
 from coord_trainer.families.registry import FAMILIES
 
+_OF_ROWS = ("input_ids", "attention_mask", "mm_token_type_ids", "image_grid_thw")
+"""What of a batch decides the positions of its tokens, an entry a row."""
+
 
 class CoordTemplate(Template):
     """A template of swift with ids from the model's config and images through the checkpoint's image processor.
@@ -64,6 +67,22 @@ class CoordTemplate(Template):
             encoded |= {name: media[name] for name in family.image_inputs}
         self._add_token_types(encoded, encoded["input_ids"])
         return encoded
+
+    def _get_position_ids(self, inputs):
+        """Compute the positions of rows with equal images and lengths once: transformers does so row by row."""
+        ids_BT, grids = inputs["input_ids"], inputs.get("image_grid_thw")
+        is_image_BT = ids_BT == self.image_token_id
+        mask_BT = inputs.get("attention_mask")
+        one_each = grids is not None and len(grids) == len(ids_BT) and bool(is_image_BT.any(dim=1).all())
+        if not one_each or mask_BT is None or mask_BT.shape != ids_BT.shape:
+            return super()._get_position_ids(inputs)
+        facts = torch.cat([is_image_BT.long(), mask_BT.long(), grids], dim=1)
+        kinds = [row.tobytes() for row in facts.numpy()]
+        first = {kind: row for row, kind in reversed(list(enumerate(kinds)))}
+        rows, place = list(first.values()), {kind: n for n, kind in enumerate(first)}
+        few = {name: value[rows] for name, value in inputs.items() if name in _OF_ROWS}
+        positions_BT = super()._get_position_ids(few)["position_ids"]
+        return {"position_ids": positions_BT[:, [place[kind] for kind in kinds]]}
 
     def _truncate(self, input_ids, labels, encoded, truncation_strategy):
         kept, labels = super()._truncate(input_ids, labels, encoded, truncation_strategy)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +79,7 @@ class CoordTrainer(Seq2SeqTrainer):
         self.offset_config = coord_parts.offset
         super().__init__(*args, **kwargs)
         self._norms: dict[str, float] = {}
+        self._unwrapped: tuple[nn.Module, nn.Module] | None = None
         self._seen_S = torch.zeros(coord_parts.sources, dtype=torch.float64)
         self._step_time = StepTime()
         weights = self._objective.config.weights
@@ -308,7 +309,7 @@ class CoordTrainer(Seq2SeqTrainer):
             self._seen_S += torch.bincount(torch.tensor(sources, dtype=torch.long), minlength=len(self._seen_S))
 
         # The forward pass, with head and objective on the supervised rows
-        unwrapped = self.accelerator.unwrap_model(model)
+        unwrapped = self._unwrap(model)
         rows = RowHead(
             self._objective,
             labels_BT,
@@ -333,6 +334,20 @@ class CoordTrainer(Seq2SeqTrainer):
             loss = loss * self.accelerator.num_processes
         outputs.logits, outputs.loss = None, loss
         return (loss, outputs) if return_outputs else loss
+
+    def _unwrap(self, model: nn.Module) -> nn.Module:
+        """Return the model inside its wrappers; accelerate, asked once, parses the metadata of DeepSpeed each time."""
+        if self._unwrapped is None or self._unwrapped[0] is not model:
+            self._unwrapped = model, self.accelerator.unwrap_model(model)
+        return self._unwrapped[1]
+
+    def floating_point_ops(self, inputs) -> int:
+        """Return transformers' estimate, from parameters that are counted once and not in each step."""
+        return 6 * inputs["input_ids"].numel() * self._inner_parameters
+
+    @cached_property
+    def _inner_parameters(self) -> int:
+        return int(self.model.num_parameters(exclude_embeddings=True)) if hasattr(self.model, "num_parameters") else 0
 
     def _get_grad_norm(self, model, grad_norm=None):
         """Return the gradient's norm, which has to be finite (swift removes a NaN without a word)."""

@@ -11,6 +11,7 @@ from coord_codec.commands.foreign import ADVICE, tool_of
 from coord_codec.counts import counted
 from coord_data.formats import tools
 from coord_data.formats.annotation_format import FORMATS, AnnotationFormat
+from coord_data.formats.packed import unpacked
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, is_hidden
 from coord_data.sources.source import Source
 
@@ -47,6 +48,10 @@ def open_source(path: Path | Source, format: str = "auto") -> Source:
         return source
     if not source.path.exists():
         raise InputError(f"{source.path}: expected annotations, found nothing there; check the path")
+    if (packed := unpacked(source)) is not None:
+        found = open_source(packed, format)
+        found.named = source.path
+        return found
     if format == "auto":
         return recognise(source)
     if format not in FORMATS:
@@ -137,8 +142,6 @@ def _unreadable(source: Source) -> str:
     """Return why a source is refused although its content is known; empty if it is not."""
     if source.is_archive:
         return "an archive; unpack it, and name the annotations in it"
-    if source.head.startswith("PAR1"):
-        return "a Parquet file, which is not read; write its rows as instance JSONL or CSV"
     return tools.advice(source)
 
 

@@ -98,33 +98,49 @@ def read(source: Source, images: Path | None) -> Reading:
         classes = classes_of(values, source.path)
         top, paths, notes = _images_of(source.path, values)
     if not paths:
-        kinds = ("**/*.heic", "**/*.heif", "**/*.dng", "**/*.dcm")
-        others = [path for kind in kinds for path in Source(images or source.path).glob(kind)]
-        advice = "name their folder with --images"
-        if others:
-            kind = f"{len(others)} such as {others[0].name} have a format that is not read"
-            advice = f"{kind}: convert them to JPEG"
-        raise InputError(f"{source.path}: YOLO labels, but no images found there; {advice}")
+        raise InputError(f"{source.path}: YOLO labels, but no images found there; {_where_images_are(source, images)}")
     root = images or top
     labelled = find_labels(paths, source.path, images) if source.is_dir and images else find_labels(paths, top)
-    if unmatched := labels_without_image(labelled):
-        count = counted(len(unmatched), "label file has", "label files have")
-        notes += (f"{source.path}: {count} no image, such as {unmatched[0]}: it is not read",)
-    if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
-        notes += (f"{source.path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
+    notes += _notes_on_files(labelled, source.path)
     images_read = [_image(pair, root, classes) for pair in labelled]
     if not classes.kpt_shape:
         images_read = _without_angles(images_read)
         images_read = _without_tracks(images_read, source.path)
-        rows = [box.outlines[0] for image in images_read[:_SAMPLED] for box in image.objects if box.outlines]
-        if rows and are_poses(rows):
-            points = len(rows[0]) - 4
-            shapes = " or ".join(f"[{points // each}, {each}]" for each in (3, 2) if points % each == 0)
-            raise InputError(
-                f"{source.path}: the labels have {len(rows[0]) + 1} numbers a row, which fit class, centre, size and "
-                f"keypoints, and no outlines; write kpt_shape: {shapes} in data.yaml"
-            )
+        _refuse_poses(images_read, source.path)
     return Reading(images_read, root, notes, classes.names, layout="cxcywh")
+
+
+def _where_images_are(source: Source, images: Path | None) -> str:
+    """Return what to do where no image is found: images of formats that are not read are named."""
+    kinds = ("**/*.heic", "**/*.heif", "**/*.dng", "**/*.dcm")
+    others = [path for kind in kinds for path in Source(images or source.path).glob(kind)]
+    if not others:
+        return "name their folder with --images"
+    return f"{len(others)} such as {others[0].name} have a format that is not read: convert them to JPEG"
+
+
+def _notes_on_files(labelled: Sequence[Labelled], path: Path) -> tuple[str, ...]:
+    """Return notes on label files without an image, and on those that several images have."""
+    notes: tuple[str, ...] = ()
+    if unmatched := labels_without_image(labelled):
+        count = counted(len(unmatched), "label file has", "label files have")
+        notes += (f"{path}: {count} no image, such as {unmatched[0]}: it is not read",)
+    if shared := [label for label, count in Counter(row.label for row in labelled).items() if label and count > 1]:
+        notes += (f"{path}: several images have the label file {shared[0]} ({len(shared)} such files in all)",)
+    return notes
+
+
+def _refuse_poses(images: Sequence[RawImage], path: Path) -> None:
+    """Raise an `InputError` if the outlines of the first images make sense as poses alone."""
+    rows = [box.outlines[0] for image in images[:_SAMPLED] for box in image.objects if box.outlines]
+    if not rows or not are_poses(rows):
+        return
+    points = len(rows[0]) - 4
+    shapes = " or ".join(f"[{points // each}, {each}]" for each in (3, 2) if points % each == 0)
+    raise InputError(
+        f"{path}: the labels have {len(rows[0]) + 1} numbers a row, which fit class, centre, size and keypoints, and "
+        f"no outlines; write kpt_shape: {shapes} in data.yaml"
+    )
 
 
 class HeldOut(NamedTuple):

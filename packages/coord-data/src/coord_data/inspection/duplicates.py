@@ -10,15 +10,7 @@ import numpy as np
 from coord_codec import Instance
 from coord_codec.counts import counted
 from coord_data.finding import Finding, Severity, by_share
-from coord_data.looking.alike import (
-    Pairs,
-    alike_images,
-    boxes_by_image,
-    duplicates_in,
-    have_same_boxes,
-    records_of,
-    same_boxes_of,
-)
+from coord_data.looking.alike import AlikePairs, Targets, alike_images, duplicates_in, have_same_boxes, records_of
 from coord_data.looking.looks import Looks
 
 _LISTED = 10_000
@@ -33,22 +25,21 @@ def duplicate_images(names: Sequence[str], looks: Looks, instances: Sequence[Ins
         looks: what a look at each told
         instances: the records
     """
-    pairs, boxes = duplicates_in(names, looks, instances)
+    pairs, targets = duplicates_in(names, looks, instances)
     same, alike = pairs[pairs.is_same], pairs[~pairs.is_same]
-    labels = {name: hash(tuple(found[0].tolist())) for name, found in boxes.items()}
-    repeated = {names[i] for i, j in same.pairs_P2.tolist() if names[i] == names[j]}
+    repeated = {names[i] for i, j in same.pairs_P2 if names[i] == names[j]}
     records = records_of(instances, repeated)
 
     def agree(one: str, other: str) -> bool:
-        if one != other:  # those with other labels are told without a look at their boxes
-            return labels.get(one) == labels.get(other) and same_boxes_of(one, other, boxes)
-        of_records = [boxes_by_image([record])[one] for record in records if record.image == one]
+        if one != other:
+            return targets.are_the_same(one, other)
+        of_records = [Targets([record]).of(one) for record in records if record.image == one]
         return all(have_same_boxes(of_records[0], record) for record in of_records[1:])
 
     equal = same[same.is_equal]
-    differ_P = np.array([not agree(names[i], names[j]) for i, j in equal.pairs_P2.tolist()], bool)
+    differ_P = np.array([not agree(names[i], names[j]) for i, j in equal.pairs_P2], bool)
     option = "exact" if same.is_equal.all() else "near"
-    kinds: tuple[tuple[str, Pairs, str, str], ...] = (
+    kinds: tuple[tuple[str, AlikePairs, str, str], ...] = (
         (
             "conflicting_boxes",
             equal[differ_P],
@@ -106,7 +97,7 @@ def leakage(names: Sequence[str], looks: Looks, held_names: Sequence[str], held_
     return findings
 
 
-def _uncompared(pairs: Pairs) -> str:
+def _uncompared(pairs: AlikePairs) -> str:
     """Return how many further pairs were not compared, as the end of the evidence."""
     return f"; {pairs.uncompared:,} further pairs with similar hashes were not compared" if pairs.uncompared else ""
 
@@ -115,7 +106,7 @@ def _finding(
     code: str,
     severity: Severity,
     message: str,
-    pairs: Pairs,
+    pairs: AlikePairs,
     first_names: Sequence[str],
     second_names: Sequence[str],
     fix: str,

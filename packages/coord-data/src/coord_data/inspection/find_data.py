@@ -32,7 +32,7 @@ def find_data(path: Path, images: Path | None = None) -> tuple[Path, Path | None
         raise InputError(f"--images: expected a folder of images, found none at {images}")
     if (path / TRAIN).is_file():
         path /= TRAIN
-    if images is None:
+    if images is None and path.suffix not in (".parquet", ".tar"):  # which hold their images
         files = sorted(path.glob("*.json")) if path.is_dir() else []
         file = files[0] if len(files) == 1 else path
         if file.is_file() and (file.parent / "images").is_dir() and not _states_folder(file):

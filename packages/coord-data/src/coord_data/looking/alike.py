@@ -6,11 +6,12 @@ the grey values of reduced images tells copies from such images.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
 import numpy as np
+import pyarrow as pa
 
 from coord_codec import Instance, Object
 from coord_data.looking.hashes import FIELDS, neighbour_range
@@ -39,22 +40,34 @@ _MOST = 1_000_000
 _SAME_BOX = 0.02
 """Largest difference of a coordinate, as a fraction of the image, between boxes of one object on two copies."""
 
-_NONE = np.array([], str), np.zeros((0, 4))
-
 Boxes = tuple[np.ndarray, np.ndarray]
 """Sorted labels [M] of the targets of an image, and their boxes [M, 4] in that order, as fractions of its size."""
 
 
-def boxes_by_image(instances: Iterable[Instance]) -> dict[str, Boxes]:
-    """Return the targets of each image by its path, those of all its records together."""
-    targets: dict[str, list[tuple[str, tuple[float, ...]]]] = {}
-    for instance in instances:
-        targets.setdefault(instance.image, []).extend((target.desc, target.bbox) for target in instance.targets)
-    ordered = {name: sorted(found) for name, found in targets.items()}
-    return {
-        name: (np.array([desc for desc, _ in found]), np.array([box for _, box in found]).reshape(-1, 4))
-        for name, found in ordered.items()
-    }
+class Targets:
+    """The targets of each image of a set, those of all its records together, in columns."""
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        records = Records.of(instances)
+        record_N, boxes_N4, labels = records.boxes
+        self._place: dict[str, int] = {}
+        place_R = np.array([self._place.setdefault(name, len(self._place)) for name in records.names], np.int64)
+        coded_N = pa.array(labels, pa.string()).dictionary_encode()
+        self._labels, rank_L = np.unique(np.array(coded_N.dictionary.to_pylist(), str), return_inverse=True)
+        image_N, label_N = place_R[record_N], rank_L[coded_N.indices.to_numpy()]
+        order_N = np.lexsort((label_N, image_N))
+        self._label_N, self._boxes_N4 = label_N[order_N], boxes_N4[order_N]
+        self._ends_I = np.searchsorted(image_N[order_N], np.arange(len(self._place) + 1))
+
+    def of(self, name: str) -> Boxes:
+        """Return the targets of an image; none of one without a record."""
+        place = self._place.get(name)
+        rows = slice(0, 0) if place is None else slice(self._ends_I[place], self._ends_I[place + 1])
+        return self._labels[self._label_N[rows]], self._boxes_N4[rows]
+
+    def are_the_same(self, one: str, other: str) -> bool:
+        """Return whether two images have the same objects at the same places."""
+        return have_same_boxes(self.of(one), self.of(other))
 
 
 def records_of(instances: Sequence[Instance], names: Collection[str]) -> list[Instance]:
@@ -108,7 +121,7 @@ _HOW = ("equal files", "copies of another quality or frames without motion", "pa
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs(Sequence[Pair]):
+class AlikePairs(Sequence[Pair]):
     """Pairs of images, in columns.
 
     Attributes:
@@ -133,11 +146,11 @@ class Pairs(Sequence[Pair]):
     @overload
     def __getitem__(self, index: int) -> Pair: ...
     @overload
-    def __getitem__(self, index: slice | np.ndarray) -> Pairs: ...
-    def __getitem__(self, index: int | slice | np.ndarray) -> Pair | Pairs:
+    def __getitem__(self, index: slice | np.ndarray) -> AlikePairs: ...
+    def __getitem__(self, index: int | slice | np.ndarray) -> Pair | AlikePairs:
         """Return a pair, or the pairs of a slice or mask."""
         if isinstance(index, slice | np.ndarray):
-            return Pairs(
+            return AlikePairs(
                 self.pairs_P2[index],
                 self.kind_P[index],
                 self.bits_P[index],
@@ -179,7 +192,7 @@ class Pairs(Sequence[Pair]):
         return is_equal
 
 
-def alike_images(first: Looks, second: Looks, *, within: bool = False) -> Pairs:
+def alike_images(first: Looks, second: Looks, *, within: bool = False) -> AlikePairs:
     """Return pairs of files that show the same image, followed by pairs that only look alike.
 
     Args:
@@ -196,12 +209,12 @@ def alike_images(first: Looks, second: Looks, *, within: bool = False) -> Pairs:
     is_copy = are_copies(first, second, pairs_P2[others])
     kind_P[others[is_copy]] = _COPY
     resized_P = (first.sizes[pairs_P2[:, 0]] != second.sizes[pairs_P2[:, 1]]).any(axis=1)
-    pairs = Pairs(pairs_P2, kind_P, found[:, 2], resized_P, np.zeros(len(found), bool), uncompared)
+    pairs = AlikePairs(pairs_P2, kind_P, found[:, 2], resized_P, np.zeros(len(found), bool), uncompared)
     return pairs[np.lexsort((pairs_P2[:, 1], pairs_P2[:, 0], ~pairs.is_same))]
 
 
-def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instance]) -> tuple[Pairs, dict[str, Boxes]]:
-    """Return the pairs within a set, the earlier image first, and the targets of the images that are the same.
+def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instance]) -> tuple[AlikePairs, Targets]:
+    """Return the pairs within a set, the earlier image first, and the targets of the images.
 
     Inspection reports the pairs, and preparation drops them. Frames of one video, in which too little has moved to be
     seen in the pixels, are told from copies by their boxes.
@@ -212,19 +225,13 @@ def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instan
         instances: the records
     """
     pairs = alike_images(looks, looks, within=True)
-    involved = {names[i] for i in np.unique(pairs.pairs_P2[pairs.is_same]).tolist()}
-    boxes = boxes_by_image(records_of(instances, involved))
+    targets = Targets(instances if pairs.is_same.any() else ())
     copies = np.flatnonzero(pairs.kind_P == _COPY)
-    same = [same_boxes_of(names[i], names[j], boxes) for i, j in pairs.pairs_P2[copies].tolist()]
+    same = [targets.are_the_same(names[i], names[j]) for i, j in pairs.pairs_P2[copies].tolist()]
     differ_P = np.zeros(len(pairs), bool)
     differ_P[copies] = ~np.array(same, bool)
     judged = replace(pairs, kind_P=np.where(differ_P, _ALIKE, pairs.kind_P), boxes_differ_P=differ_P)
-    return judged[np.argsort(~judged.is_same, kind="stable")], boxes
-
-
-def same_boxes_of(one: str, other: str, boxes: Mapping[str, Boxes]) -> bool:
-    """Return whether two images of a set have the same targets; an image without a record has none."""
-    return have_same_boxes(boxes.get(one, _NONE), boxes.get(other, _NONE))
+    return judged[np.argsort(~judged.is_same, kind="stable")], targets
 
 
 def are_copies(first: Looks, second: Looks, pairs_P2: np.ndarray) -> np.ndarray:

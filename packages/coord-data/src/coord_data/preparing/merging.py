@@ -80,8 +80,6 @@ def merge_prepared(
     out = Path(out)
     if taken := [place for place in written_to(out) if place.exists()]:
         raise InputError(f"out: {taken[0]} exists already; choose another name or move it away")
-    if out.suffix == ".jsonl" and split is not None:
-        raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
     choice = Choice(split, drop_duplicates, join_boxes, count, seed, as_part)
     folder = choice.folder_of(out)
     read = [_Part.read(Path(part)) for part in parts]

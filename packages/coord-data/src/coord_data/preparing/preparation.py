@@ -78,25 +78,18 @@ def prepare(
         expect(f"sources[{i}]", source, Path, Source)
     expect("out", out, Path)
     expect("data", data, ReadingRules)
-    if out.suffix == ".jsonl" and split is not None:
-        raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
     choice = Choice(split, drop_duplicates, join_boxes, count, seed, as_part)
     folder = choice.folder_of(out)
-    sets = [
-        load_annotated(path, data.model_copy(update={"images": images}), name=str(_named_path(path)))
-        for path, images in _images_of(sources, data.images)
-    ]
+    sets = _load(sources, data)
     faults = [problem for loaded in sets for problem in loaded.problems]
+    records, has_ids = with_unique_ids(_moved(sets, folder))
+    if not as_part:
+        _require_boxes(records, sets, faults)
     facts = _facts(sets, folder, faults)
     if data.read_as is not None:
         facts[REREAD] = str(data.read_as)
-    records, has_ids = with_unique_ids(_moved(sets, folder))
     if as_part:
         facts[PART] = {"rules": data.model_dump(mode="json", exclude={"images", "format"}), "has_ids": has_ids}
-    elif not has_boxes(records):
-        reason = _why_empty(sets, records, faults)
-        images = f"{counted(len(records), 'image')} of {', '.join(loaded.name for loaded in sets)}"
-        raise InputError(f"{images}: expected boxes, found none; {reason}")
     names, looks = _looks(sets, records) if choice.needs_looks else ([], Looks.of(()))
     write_chosen(out, records, names, looks, facts, faults, choice)
     if data.allow_outside:
@@ -135,9 +128,11 @@ class Choice:
         """Return the folder of the written files.
 
         Raises:
-            InputError: a part is to be a single file.
+            InputError: a part, or a training set and its held-out images, are to be a single file.
         """
         is_file = out.suffix == ".jsonl"
+        if is_file and self.split is not None:
+            raise InputError(f"--split writes two files, but --out {out} is one; name a folder")
         if is_file and self.as_part:
             raise InputError(f"--as-part writes a folder, but --out {out} is a file; name a folder")
         return (out.parent if is_file else out).resolve()
@@ -179,22 +174,41 @@ def write_chosen(
         facts["drawn"] = {"count": choice.count, "seed": choice.seed}
     parts: Mapping[str, Sequence[Instance]] = {out.name if out.suffix == ".jsonl" else RECORDS: instances}
     if choice.split is not None:
-        left = {instance.image for instance in instances}
-        places = [i for i, name in enumerate(names) if name in left]
-        chosen = [names[i] for i in places]
-        parts, near = split_by_content(instances, chosen, looks.take(np.array(places, np.int64)), choice.split)
+        parts, near = _split(instances, names, looks, choice.split)
         facts["near_duplicates"] = near
     written = {name: Records.of(part) for name, part in parts.items()}
     _write(out, written, facts, [*faults, *(row.problem for row in dropped)], looks if choice.as_part else None)
     _report(out, written, facts, near, faults)
     if choice.drop_duplicates is not None:
-        line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
-        if dropped:
-            line += f", for example {dropped[0].image}, as {dropped[0].kept} is kept"
-        if other := sum(not row.same_boxes for row in dropped):
-            fate = "joined" if choice.join_boxes else "lost; --join-boxes keeps them"
-            line += f"; {other} of them had other boxes, which are {fate}"
-        _LOG.info(line)
+        _report_duplicates(dropped, choice.join_boxes)
+
+
+def _split(
+    instances: Sequence[Instance], names: Sequence[str], looks: Looks, share: float
+) -> tuple[Mapping[str, Sequence[Instance]], list[dict[str, object]]]:
+    """Return the records of train and val, and images of val that look like one of train, of the images that are left.
+
+    Args:
+        instances: the records that are left
+        names: paths of all images, each once
+        looks: what a look at each of them told
+        share: of the images that go to val
+    """
+    left = {instance.image for instance in instances}
+    places = [i for i, name in enumerate(names) if name in left]
+    kept = [names[i] for i in places]
+    return split_by_content(instances, kept, looks.take(np.array(places, np.int64)), share)
+
+
+def _report_duplicates(dropped: Sequence[Dropped], join_boxes: bool) -> None:
+    """Say how many duplicates were left out, and what became of boxes that only they have."""
+    line = f"{counted(len(dropped), 'duplicate image')} left out (--drop-duplicates)"
+    if dropped:
+        line += f", for example {dropped[0].image}, as {dropped[0].kept} is kept"
+    if other := sum(not row.same_boxes for row in dropped):
+        become = "joined" if join_boxes else "lost; --join-boxes keeps them"
+        line += f"; {other} of them had other boxes, which are {become}"
+    _LOG.info(line)
 
 
 def written_to(out: Path) -> tuple[Path, ...]:
@@ -227,6 +241,21 @@ def _images_of(sources: Sequence[Path | Source], images: Path | None) -> list[tu
         if not others[0].is_dir() or _is_of_images(last, others[0]):
             return [(source, last) for source in sources[:-1]]
     return [(source, images) for source in sources]
+
+
+def _load(sources: Sequence[Path | Source], data: ReadingRules) -> list[ImageSet]:
+    """Return the images and records of each source."""
+    return [
+        load_annotated(path, data.model_copy(update={"images": images}), name=str(_named_path(path)))
+        for path, images in _images_of(sources, data.images)
+    ]
+
+
+def _require_boxes(records: Records, sets: Sequence[ImageSet], faults: Sequence[Problem]) -> None:
+    """Raise an `InputError` with the reason if no image has a box."""
+    if not has_boxes(records):
+        images = f"{counted(len(records), 'image')} of {', '.join(loaded.name for loaded in sets)}"
+        raise InputError(f"{images}: expected boxes, found none; {_why_empty(sets, records, faults)}")
 
 
 def _why_empty(sets: Sequence[ImageSet], instances: Sequence[Instance], faults: Sequence[Problem]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from coord_codec import InputError, Instance, Object, Problem
 from coord_codec.records import phrase_of
-from coord_data.looking.alike import Pair, are_copies, duplicates_in, is_same_object, near_duplicates, same_boxes_of
+from coord_data.looking.alike import Pair, are_copies, duplicates_in, is_same_object, near_duplicates
 from coord_data.looking.looks import Looks
 
 DropDuplicates = Literal["exact", "near"]
@@ -54,7 +54,7 @@ def without_duplicates(
         which: copies that are left out
         join: whether the kept image gets the objects that only its copies have
     """
-    pairs, boxes = duplicates_in(names, looks, instances)
+    pairs, targets = duplicates_in(names, looks, instances)
     wanted = pairs[pairs.is_equal | (pairs.is_same & (which == "near"))]
     kept_as: dict[int, Pair] = {}
     for at in np.lexsort((wanted.seconds, wanted.firsts)).tolist():
@@ -62,7 +62,7 @@ def without_duplicates(
         if first not in kept_as and second not in kept_as:  # a copy of a copy may be none of the image that is kept
             kept_as[second] = wanted[at]
     dropped = [
-        Dropped(one := names[at], other := names[pair.first], pair.how, same_boxes_of(one, other, boxes))
+        Dropped(one := names[at], other := names[pair.first], pair.how, targets.are_the_same(one, other))
         for at, pair in sorted(kept_as.items())
     ]
     kept_name = {row.image: row.kept for row in dropped}

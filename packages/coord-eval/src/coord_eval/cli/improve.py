@@ -43,7 +43,7 @@ def fuse(
     score_source: options.ScoreSource = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON instead of a summary.")] = False,
 ) -> None:
-    """Fuse the answers of several models for the same images into one set of answers.
+    """Fuse the answers of several models for the same images into one set (ensemble, weighted boxes fusion).
 
     Text answers give a predictions.jsonl whose texts are JSON with confidences, results lists a results list; both are
     read by the other commands. An image that one file does not have counts as one in which it found nothing.
@@ -97,7 +97,7 @@ def calibrate(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the cross-validation and of the intervals.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the calibration instead of a summary.")] = False,
 ) -> None:
-    """Fit a map from scores to the probability that a box has an IoU above .5 with an object of its label.
+    """Fit a map from scores (confidences) to the probability of an IoU above .5 with an object of the label.
 
     The images must be others than those that the model was trained on. The map keeps the order of the boxes of a label,
     so AP stays the same. The reliability that is printed is cross-validated.

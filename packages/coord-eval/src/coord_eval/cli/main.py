@@ -102,7 +102,7 @@ def score(
     geometry: options.GeometryOfAnswers = "box",
     as_json: options.AsJson = False,
 ) -> None:
-    """Score answers against ground truth and write a report.
+    """Score answers against ground truth (mAP, true and false positives) and write a report.
 
     The command writes evaluation.json and report.html into the folder, and with --export images.csv, classes.csv,
     coco_results.json and fiftyone.json. Of a folder of predictions each file is scored, and the parts are merged; an

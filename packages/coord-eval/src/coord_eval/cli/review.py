@@ -54,7 +54,7 @@ def review(
     ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Review of labels",
 ) -> None:
-    """Judge every label by the answers of a model: which are probably wrong, and what they should be.
+    """Judge every label by the answers of a model: which are probably wrong (label errors), and what they should be.
 
     The command writes review.html, where you decide by keyboard, review.jsonl with a line for each suspicion, and
     review.json with what it rests on and the probability of every label. The model must not have been trained on the

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from coord_codec.counts import counted, fixed
 from coord_codec.pages import columns, fate_legend, figure, notes, page, safe, section, table
-from coord_eval.comparison.compare import Comparison, with_seeds
+from coord_eval.comparison.differences import Differences, with_seeds
 from coord_eval.metrics.metric_table import figure_of
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.changed import changed_images
@@ -15,7 +15,7 @@ from coord_eval.report.page import headline_first
 from coord_eval.report.plot import forest_plot
 
 
-def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None = None) -> str:
+def comparison_page(comparison: Differences, image_root: str | ImageRoot | None = None) -> str:
     """Return the page of a comparison.
 
     Args:
@@ -49,7 +49,7 @@ def comparison_page(comparison: Comparison, image_root: str | ImageRoot | None =
     return page(f"{', '.join(others)} against {first}" if others else first, "\n".join(parts), facts=facts)
 
 
-def _metric_table(comparison: Comparison) -> str:
+def _metric_table(comparison: Differences) -> str:
     runs = list(comparison.metrics)
     rows = {}
     for metric in dict.fromkeys(name for run in runs for name in comparison.metrics[run]):
@@ -59,7 +59,7 @@ def _metric_table(comparison: Comparison) -> str:
     return headline_first(("", *runs), rows)
 
 
-def _differences(comparison: Comparison, run: str) -> str:
+def _differences(comparison: Differences, run: str) -> str:
     """Return a run's differences from the first run as a forest plot and as tables."""
     differences = comparison.differences[run]
     seeds = any(d.over_seeds is not None for d in differences.values())

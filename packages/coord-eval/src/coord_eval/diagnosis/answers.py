@@ -33,7 +33,7 @@ from coord_eval.intake.interpretations import (
 from coord_eval.intake.joining import LabelSettings, join
 from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source
-from coord_eval.intake.results import Results
+from coord_eval.intake.results import ResultsList
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
 from coord_eval.parse.answer import POINT_ADVICE, Answer
@@ -183,7 +183,7 @@ def _label_lines(evaluation: Evaluation) -> list[str]:
 def _raw_numbers(
     truth: GroundTruth, items: Loaded, settings: AnswerSettings, labels: LabelSettings, score_source: str
 ) -> RawNumbers:
-    if isinstance(items, Results):
+    if isinstance(items, ResultsList):
         detections = collect_results(truth, items).detections
         return RawNumbers(detections, detections.boxes_D4, np.full((len(detections), 2), np.nan), "xywh", "results")
     # The numbers are those of the texts, whatever stands in place of their boxes.

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError
+from coord_codec import BoxTable, InputError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.labels import normalize_label
@@ -18,10 +18,10 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.fusion.detections import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
-from coord_eval.intake.ground_truth import GroundTruth, ImageId, columns_of
+from coord_eval.intake.ground_truth import GroundTruth, ImageId
 from coord_eval.intake.joining import LabelSettings
 from coord_eval.intake.prediction import Prediction
-from coord_eval.intake.results import CocoResult, Results
+from coord_eval.intake.results import CocoResult, ResultsList
 
 _SHOWN = 5
 _DIGITS = 6
@@ -81,7 +81,7 @@ def fuse_predictions(
     """
     rule = FusionRule.parse(method)
     loaded = {name: load_predictions(source) for name, source in files.items()}
-    is_text = {name: not isinstance(rows, Results) for name, rows in loaded.items() if len(rows)}
+    is_text = {name: not isinstance(rows, ResultsList) for name, rows in loaded.items() if len(rows)}
     if len({*is_text.values()}) > 1:
         texts, results = ([n for n, text in is_text.items() if text == wanted] for wanted in (True, False))
         raise InputError(
@@ -90,7 +90,7 @@ def fuse_predictions(
         )
     rows_of_all = [row for rows in loaded.values() for row in rows]
     truth, known = _images(rows_of_all)
-    positions = {isinstance(rows, Results) and rows.positions is not None for rows in loaded.values()}
+    positions = {isinstance(rows, ResultsList) and rows.positions is not None for rows in loaded.values()}
     if len(positions) > 1:
         raise InputError(f"fuse: some of {', '.join(loaded)} state no image_id, and others do; give each image its id")
     truth = replace(truth, by_position=True in positions)
@@ -171,15 +171,10 @@ def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[
             sizes.setdefault(image_id, size)
     order = list(names)
     all_sized = len(sizes) == len(order) and bool(order)
-    truth = GroundTruth(
-        image_ids=tuple(order),
-        file_names=tuple(names[image_id] for image_id in order),
-        sizes_I2=np.array([sizes[i] if all_sized else (1.0, 1.0) for i in order], np.float64).reshape(-1, 2),
-        sizes_known=all_sized,
-        categories=(),
-        category_ids=(),
-        **columns_of([]),
-    )
+    sizes_I2 = [sizes[image_id] if all_sized else (1.0, 1.0) for image_id in order]
+    file_names = [names[image_id] for image_id in order]
+    images = BoxTable.of([], [], [], image_ids=order, names=file_names, sizes_I2=sizes_I2, labels=())
+    truth = GroundTruth.of(images, (), all_sized)
     return truth, [known[image_id] for image_id in order]
 
 

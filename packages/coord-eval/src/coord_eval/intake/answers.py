@@ -238,6 +238,15 @@ def _size_for(ground_truth: GroundTruth, prediction: Prediction, image: int, sca
     return (width, height)
 
 
+def dropped_notes(answers: Sequence[Answer]) -> list[str]:
+    """Return a note with the number of pieces of the answers that were dropped, by reason."""
+    reasons = Counter(drop.reason for answer in answers for drop in answer.dropped)
+    if not reasons:
+        return []
+    pieces = counted(reasons.total(), "piece of the answers was", "pieces of the answers were")
+    return [f"{pieces} dropped: {', '.join(f'{count:,} {reason}' for reason, count in reasons.most_common())}"]
+
+
 def assumed_scale_notes(answers: Sequence[Answer]) -> list[str]:
     """Return a note with the number of answers parsed with an assumed scale."""
     assumed = [answer for answer in answers if answer.scale_assumed]

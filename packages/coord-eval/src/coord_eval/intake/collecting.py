@@ -39,7 +39,7 @@ from coord_eval.intake.joining import (
 )
 from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.ranking import choose_source, object_scores, with_one_unit
-from coord_eval.intake.results import Key, Results
+from coord_eval.intake.results import Key, ResultsList
 from coord_eval.parse.answer import Answer, ParsedObject, corners
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def collect(
 
     A results list states boxes, categories and scores itself: a note lists options that affect text answers only.
     """
-    if isinstance(predictions, Results):
+    if isinstance(predictions, ResultsList):
         ranking = ["score_source"] if score_source != "auto" else []
         unused = [*settings.of_text, *ranking, *labels.given] if len(predictions) else []
         reason = "a COCO results list, which states boxes, labels and scores itself"
@@ -241,7 +241,7 @@ def _categories(
     return np.array([category_of[item.desc] for item in found], np.int64), layers, unknown
 
 
-def collect_results(ground_truth: GroundTruth, results: Results) -> Collected:
+def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collected:
     """Convert a COCO results list, keeping its pixels, categories and scores."""
     results, by_position = _with_ids(ground_truth, results)
     images, categories, notes = _joined_by_name(ground_truth, results)
@@ -285,7 +285,7 @@ def collect_results(ground_truth: GroundTruth, results: Results) -> Collected:
     return Collected(detections, "results", format_health([], []), layers, unknown_counts, joined, tuple(notes))
 
 
-def _with_ids(truth: GroundTruth, results: Results) -> tuple[Results, list[str]]:
+def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, list[str]]:
     """Return results whose positions are the ids of images, where they state none, and a note on it.
 
     Raises:
@@ -330,7 +330,7 @@ def _spread(item: ParsedObject | StatedObject, prediction: Prediction) -> Sequen
     return corners(item.order, [known[place] for place in places])
 
 
-def _joined_by_name(truth: GroundTruth, results: Results) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def _joined_by_name(truth: GroundTruth, results: ResultsList) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return the index of each image and category of a results list, by name, else by id, -1 for unknown; and notes.
 
     Raises:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from coord_codec.files import InputError, identifier, parse_json_line, read_json, read_json_lines, read_text
 from coord_codec.json_stream import stream_list
 from coord_eval.intake.library_boxes import boxes_by_image, is_by_position
-from coord_eval.intake.results import ResultColumns, Results, plain_record
+from coord_eval.intake.results import ResultColumns, ResultsList, plain_record
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PART = 1 << 13
 """Number of boxes of a results list that become columns at once."""
-Loaded: TypeAlias = "list[Prediction] | Results"
+Loaded: TypeAlias = "list[Prediction] | ResultsList"
 """Text answers, or the boxes of a results list."""
 
 

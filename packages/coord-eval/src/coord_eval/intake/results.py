@@ -20,7 +20,7 @@ Key = tuple[int | str, str | None]
 
 
 class CocoResult(NamedTuple):
-    """One box of a results list: a view of a row of `Results`.
+    """One box of a results list: a view of a row of `ResultsList`.
 
     Attributes:
         image_id: id of the image
@@ -40,7 +40,7 @@ class CocoResult(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Results:
+class ResultsList:
     """The boxes of a results list in its order.
 
     Attributes:
@@ -64,7 +64,7 @@ class Results:
     def __len__(self) -> int:
         return len(self.scores_R)
 
-    def __getitem__(self, rows: slice) -> Results:
+    def __getitem__(self, rows: slice) -> ResultsList:
         names = ("image_R", "category_R", "boxes_R4", "scores_R")
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
@@ -102,13 +102,13 @@ class ResultColumns:
         if not self.add_usual(records):
             self._parts.append(self._checked(records, places))
 
-    def finished(self, positions: int | None = None) -> Results:
-        """Return the columns; `positions` is an attribute of `Results`."""
+    def finished(self, positions: int | None = None) -> ResultsList:
+        """Return the columns; `positions` is an attribute of `ResultsList`."""
         none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
         image_R, category_R, numbers_R5 = map(np.concatenate, zip(none, *self._parts, strict=True))
         boxes_R4, scores_R = np.ascontiguousarray(numbers_R5[:, :4]), numbers_R5[:, 4].copy()
         columns = (image_R, category_R, boxes_R4, scores_R)
-        return Results(tuple(self._images), tuple(self._categories), *columns, positions)
+        return ResultsList(tuple(self._images), tuple(self._categories), *columns, positions)
 
     def _usual(self, records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the columns of records of the usual types, all at once; None if one of them has others."""

@@ -29,6 +29,7 @@ from coord_eval.intake.answers import (
     Progress,
     Scale,
     assumed_scale_notes,
+    dropped_notes,
     load_predictions,
     parse_all,
     silent,
@@ -36,12 +37,12 @@ from coord_eval.intake.answers import (
 from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
 from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, robust_line
 from coord_eval.intake.prediction import Prediction
-from coord_eval.intake.results import Results
+from coord_eval.intake.results import ResultsList
 from coord_eval.metrics.draws import interval
 from coord_eval.parse.answer import Answer, ParsedObject
 
 _F1_IOU = 0.5
-_LOW, _PLAUSIBLE, _FEWEST = 0.3, 0.4, 8
+_LOW, _PLAUSIBLE, _FEWEST = 0.5, 0.4, 8
 """A share or IoU below which other scales are tried, from which one is proposed, and the fewest answers for that."""
 _DECIMALS = 9
 """Decimals of an IoU that is compared with a threshold: areas of decimal sides are not exact in floating point."""
@@ -238,7 +239,7 @@ def score_expression_files(
                 f"found {', '.join(map(repr, names)):.80}; give each phrase a line of its own"
             )
     loaded_records = load_predictions(predictions)
-    if isinstance(loaded_records, Results):
+    if isinstance(loaded_records, ResultsList):
         raise InputError("expressions: expected answers as text, found a COCO results list")
     texts = loaded_records
     if len(texts) != len(instances):
@@ -258,7 +259,8 @@ def score_expression_files(
     sizes = [(float(width), float(height)) for width, height in lines.sizes_I2] if lines.sizes_known else None
     scores = score_expressions(boxes, answers, thresholds, images=images, sizes=sizes)
     found = _diagnosis(lines, texts, replace(options, scale=RAW_SCALE), scores)
-    return replace(scores, notes=(*notes, *moved, *assumed_scale_notes(answers), *found))
+    told = (*notes, *dropped_notes(answers), *moved, *assumed_scale_notes(answers))
+    return replace(scores, notes=(*told, *found))
 
 
 def _diagnosis(
@@ -279,7 +281,9 @@ def _diagnosis(
     object_B = np.searchsorted(lines.image_N, image_B)
     numbers_BC = np.array([item.numbers for _, item in usable], np.float64)
     if is_point:
-        name, fit = _fitted_points(lines, image_B, object_B, numbers_BC)
+        tried = [(order, _fitted_points(lines, image_B, object_B, numbers_BC, order)) for order in ("xy", "yx")]
+        order, (name, fit) = max(tried, key=lambda found: found[1][1])
+        name = f"{'y before x, ' * (order == 'yx')}{name}"
     else:
         detections = Detections(
             image_D=image_B,
@@ -300,9 +304,10 @@ def _diagnosis(
 
 
 def _fitted_points(
-    lines: GroundTruth, image_B: np.ndarray, object_B: np.ndarray, points_B2: np.ndarray
+    lines: GroundTruth, image_B: np.ndarray, object_B: np.ndarray, points_B2: np.ndarray, order: str
 ) -> tuple[str, float]:
     """Return the map of points, as fractions of the image, that fits the centres of the boxes, and how many it hits."""
+    points_B2 = points_B2[:, ::-1] if order == "yx" else points_B2
     size_B2 = lines.sizes_I2[image_B]
     low_B2, side_B2 = (lines.boxes_N4[object_B][:, axes] / size_B2 for axes in (slice(0, 2), slice(2, 4)))
     parts, inside_B = [], np.ones(len(image_B), bool)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from coord_codec.fields import names_of
+from coord_codec.fields import pattern_of
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, is_quad, proper_boxes, read_groups
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
@@ -51,7 +51,7 @@ _FACTS = frozenset(
 )
 """Elements of Pascal VOC that are neither label nor shape."""
 _SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
-_FACT_NAMES = "|".join(sorted(names_of("turn", "place", "unit", "deleted"), key=len, reverse=True)).replace("_", "_?")
+_FACT_NAME = pattern_of("turn", "place", "unit", "deleted")
 _COORDINATE = rf"{NUMBER}(?:{PERCENT})?"
 _VERB = (
     r"(?:\w{1,30}\.){0,3}(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|scroll"
@@ -69,9 +69,8 @@ _VALUE = re.compile(
         (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote))
     | (?<![\w.])(?P<side>(?P<side_name>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}(?P<number>{_COORDINATE})["']?
         (?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9]|[ \t]+(?!(?:{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=])[^\W\d]))
-    | (?<![\w.])(?P<fact>(?P<fact_name>(?:[a-z]{{1,12}}[_ ])?(?:{_FACT_NAMES})(?:[_ ][a-z]{{1,12}}){{0,2}})
-        ["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
-        (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$)))
+    | (?<![\w.-])(?P<fact>(?P<fact_name>{_FACT_NAME})["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
+        (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$))(?!\s*,\s*[0-9]))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+\u2212-]*)
     | (?P<bare>(?<![\w.%\u00b0+\u2212-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
@@ -108,6 +107,8 @@ _SCORES = (
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
 _NAMES_OF_EACH = re.compile(r",\s*(?:and\s+)?|\s+(?:and|&)\s+")
+_NESTED = re.compile(r"^([ \t]{0,40})(?:[-*+\u2022]|[0-9]{1,3}[.)])[ \t].*(?=\n\1[ \t]{1,40}[^\s])", re.MULTILINE)
+"""An item of a list that goes on in a deeper line, so that each item is a record of its own."""
 _SECTION = re.compile(r"[^\W\d_]+\s?#?[0-9]{1,4}")
 """A line that names one of several images: `Image 1`, `Frame 2`."""
 _EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
@@ -162,7 +163,7 @@ class _Beside:
 
 @dataclass(slots=True)
 class _Open:
-    """A record that is being read: where it stands, its label and its fields, and how its lines begin.
+    """A record that is being read: where it stands, its label and its fields, and the indent of its first line.
 
     One without fields is a heading.
     """
@@ -174,7 +175,6 @@ class _Open:
     call: bool = False
     loose: bool = False
     indent: int = 0
-    bullets_only: bool = True
 
 
 class LineParser:
@@ -193,6 +193,7 @@ class LineParser:
         self.text = _PIXELS.sub(lambda found: " " * len(found[0]), self.written.translate(_WIDTHS))
         self.text_end = len(text.rstrip(", \t\n"))
         self.order = stated_order(self.text[begin:])
+        self.nested = {len(item[1]) for item in _NESTED.finditer(self.text, begin)}
         for line in self._lines(begin):
             if line.items:
                 self._read_values(line)
@@ -385,21 +386,17 @@ class LineParser:
         named = [label.text for label in own if label.text]
         if count > 1 and len(named) == 1 and len(_NAMES_OF_EACH.split(named[0])) == count:
             own = [REFUSED] * count  # cat and dog: [1, 2, 3, 4], [5, 6, 7, 8]
-        if line.after:  # numbers without words between them share those that follow
-            for i in range(count - 2, -1, -1):
-                own[i] = own[i] if _says(own[i]) else own[i + 1]
-        scores_follow = count > 1 and beside[0].score is None and beside[-1].score is not None
         for i, item in enumerate(line.items):
             if _EXAMPLE.search(beside[i].words):
                 self.builder.drop("ambiguous", item.start, item.end)
                 continue
             label = Label(item.label) if item.label else NO_LABEL if item.call else own[i]
-            score = beside[i + scores_follow].score
+            score = beside[i].score
             self._add(line, i, item, label, [*beside[i].fields, *([score] if score else [])])
             if beside[i + 1].content:
                 self._extend(line, beside[i + 1].content, item.start, item.end)
         last = beside[-1]
-        left = [*last.fields, *([last.score] if last.score and not scores_follow else [])]
+        left = [*last.fields, *([last.score] if last.score else [])]
         if left and self.open is not None:
             self._extend(line, left, line.items[-1].start, line.items[-1].end)
 
@@ -437,9 +434,7 @@ class LineParser:
         """Add an item, and the fields before it, to the open record or to another one."""
         start = item.start - (len(line.words[i].lstrip()) if label.text and not line.after else 0)
         record = self.open
-        if record is not None and line.after and i and label is record.label and not self._is_whole(record):
-            pass
-        elif record is not None and _says(label):
+        if record is not None and _says(label):
             if i and not self._is_whole(record) and record.start >= line.start:
                 record.label, label = REFUSED, NO_LABEL  # words are left over
             else:
@@ -460,7 +455,7 @@ class LineParser:
         is_bullet = _MARKER.match(line.words[0]) is not None
         if record is not None:
             stems = {keys.stem(item.key or "coordinates") for item in record.fields} - {""}
-            another = is_bullet and (indent < record.indent or (indent == record.indent and not record.bullets_only))
+            another = is_bullet and (indent < record.indent or (indent == record.indent and indent in self.nested))
             repeats = any(keys.stem(item.key or "coordinates") in stems for item in fields)
             if record.end >= line.start:
                 another = False  # on the same line
@@ -469,8 +464,6 @@ class LineParser:
         if record is None:
             record = self.open = _Open(start, end, label, indent=indent)
             self.entries.append(record)
-        elif not is_bullet or indent > record.indent:
-            record.bullets_only = False
         record.fields += fields
         record.end = max(record.end, end)
 

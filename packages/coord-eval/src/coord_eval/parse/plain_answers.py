@@ -173,25 +173,8 @@ class _Boxes:
         self.seen.add((desc, bins))
         objects = self.objects
         divisors = (self.scale.x, self.scale.y) if first is None else None
-        values = (
-            desc,
-            box,
-            bins,
-            span,
-            "complete",
-            first,
-            len(objects),
-            (),
-            "box",
-            (),
-            order,
-            None,
-            (),
-            divisors,
-            None,
-            "",
-        )
-        objects.append(tuple.__new__(ParsedObject, values))
+        values = desc, box, bins, span, "complete", first, len(objects), (), "box", (), order, None, (), divisors
+        objects.append(tuple.__new__(ParsedObject, (*values, None, "")))
         return True
 
     def answer(self, format: str, speaks: re.Pattern[str]) -> Answer | None:

@@ -13,10 +13,10 @@ from coord_eval.report.images import f1_of_images
 from coord_eval.report.overlay import draw, label_colours, shown_name
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 
-def changed_images(runs: Mapping[str, Evaluation], root: ImageRoot | None, most: int = 6) -> str:
+def changed_images(runs: Mapping[str, Figures], root: ImageRoot | None, most: int = 6) -> str:
     """Show the images whose F1 changed most, first better ones, then worse ones; empty if none has changed.
 
     Args:

@@ -11,13 +11,13 @@ from coord_codec.pages import safe, scrolled, table
 from coord_eval.metrics.errors import BACKGROUND, UNKNOWN, confused_name, confused_pairs
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 _MATRIX = 24
 """Most labels of the matrix; those with most confusions are shown."""
 
 
-def confusions(evaluation: Evaluation) -> str:
+def confusions(evaluation: Figures) -> str:
     """Return the matrix and the pairs; empty without objects and boxes."""
     confusion: dict[str, dict[str, int]] = evaluation.analysis["confusion"]
     if not confusion:
@@ -33,7 +33,7 @@ def confusions(evaluation: Evaluation) -> str:
     return f"<div>{_matrix(confusion)}{pairs}</div>"
 
 
-def confusion_main(evaluation: Evaluation) -> str:
+def confusion_main(evaluation: Figures) -> str:
     """Return the number of boxes that lie on an object of another label."""
     confusion = evaluation.analysis["confusion"]
     wrong = sum(

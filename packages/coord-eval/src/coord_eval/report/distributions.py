@@ -13,13 +13,13 @@ from coord_eval.metrics.breakdowns import EDGES, edge_errors
 from coord_eval.report.plot import INK, box_rows, chart
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 _HEIGHT = 250
 _COLOURS = {"ground truth": INK, "answers": PALETTE[0]}
 
 
-def distribution_charts(evaluation: Evaluation) -> str:
+def distribution_charts(evaluation: Figures) -> str:
     """Return the charts side by side; empty without objects."""
     if not evaluation.objects_per_image.any():
         return ""
@@ -34,7 +34,7 @@ def distribution_charts(evaluation: Evaluation) -> str:
     return f'<div class="charts">{"".join(part for part in drawn if part)}</div>'
 
 
-def _coordinates(evaluation: Evaluation) -> str:
+def _coordinates(evaluation: Figures) -> str:
     """Draw the shares of coordinates by place, which show answers that prefer round numbers or the border."""
     truth, detections = evaluation.truth, evaluation.detections
     corners = {
@@ -63,7 +63,7 @@ def _stairs(alt: str, values: Mapping[str, np.ndarray], bins: int, x: str, y: st
     return drawn.svg
 
 
-def _edges(evaluation: Evaluation) -> str:
+def _edges(evaluation: Figures) -> str:
     error_d4, _ = edge_errors(evaluation)
     if not len(error_d4):
         return ""

@@ -15,7 +15,7 @@ from coord_codec.pages import safe
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 _SHOWN = 3
 _LEAST_COST = 0.0005
@@ -46,7 +46,7 @@ class CostlyError:
     images: frozenset[int]
 
 
-def costly_errors(evaluation: Evaluation, kinds: ErrorKinds) -> list[CostlyError]:
+def costly_errors(evaluation: Figures, kinds: ErrorKinds) -> list[CostlyError]:
     """Return the kinds of error that cost most AP50, the most expensive first; at most three.
 
     Args:
@@ -79,7 +79,7 @@ def findings_html(findings: Sequence[CostlyError], shown: frozenset[int]) -> str
     return f'<ol class="findings-first">{"".join(items)}</ol>'
 
 
-def _finding(evaluation: Evaluation, kinds: ErrorKinds, kind: str, count: int, cost: float, total: int) -> CostlyError:
+def _finding(evaluation: Figures, kinds: ErrorKinds, kind: str, count: int, cost: float, total: int) -> CostlyError:
     truth, detections = evaluation.truth, evaluation.detections
     if kind == "missed":
         images = truth.image_N[kinds.missed_N]

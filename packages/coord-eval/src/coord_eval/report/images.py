@@ -19,7 +19,7 @@ from coord_eval.report.overlay import draw, label_colours, shown_name
 from coord_eval.report.photograph import link_to
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 _SORTS = (
     ("lowest F1", False),
@@ -31,7 +31,7 @@ _SORTS = (
 )
 
 
-def f1_of_images(evaluation: Evaluation) -> np.ndarray:
+def f1_of_images(evaluation: Figures) -> np.ndarray:
     """Return F1 of each image at IoU .5, of shapes at the lowest threshold of their measure; 1 for nothing at all."""
     pairs = evaluation.shape_pairs
     if pairs is None:
@@ -64,7 +64,7 @@ def choose_images(f1_I: np.ndarray, findings: Sequence[CostlyError], limit: int)
 
 
 def images_html(
-    evaluation: Evaluation,
+    evaluation: Figures,
     root: ImageRoot | None,
     chosen: Sequence[int],
     f1_I: np.ndarray,
@@ -110,7 +110,7 @@ def images_html(
 class _ObjectTokens:
     """What the gallery filters and sorts by: the kinds, labels and sizes of the objects and boxes of each image."""
 
-    def __init__(self, evaluation: Evaluation, kinds: ErrorKinds) -> None:
+    def __init__(self, evaluation: Figures, kinds: ErrorKinds) -> None:
         self._scored = evaluation
         names = np.array([*ERROR_KINDS, "hit", ""])
         hit_D = evaluation.ranked.hit_TD[0]

@@ -15,7 +15,7 @@ from coord_eval.metrics.thresholds import threshold_curve
 from coord_eval.report.plot import INK, chart
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",
@@ -37,7 +37,7 @@ _CURVE_RESAMPLES = 200
 """Resamples of the images for the bands of a curve."""
 
 
-def coco_table(evaluation: Evaluation) -> str:
+def coco_table(evaluation: Figures) -> str:
     """Return the twelve metrics with the scores, with all scores 1, for any label, and of the ceiling."""
     source = evaluation.score_source
     kinds = (evaluation.coco, evaluation.coco_constant_score, evaluation.coco_class_agnostic, evaluation.ceiling)
@@ -50,14 +50,14 @@ def coco_table(evaluation: Evaluation) -> str:
     )
 
 
-def coco_tiles(evaluation: Evaluation) -> list[tuple[str, str, str]]:
+def coco_tiles(evaluation: Figures) -> list[tuple[str, str, str]]:
     """Return AP and AP50 beside the ceiling."""
     suffix = " of boxes around" if evaluation.shapes else ""
     coco, ceiling = evaluation.coco, evaluation.ceiling
     return [(key + suffix, number(coco[key]), f"ceiling {number(ceiling.get(key, -1))}") for key in ("AP", "AP50")]
 
 
-def detection_table(evaluation: Evaluation) -> str:
+def detection_table(evaluation: Figures) -> str:
     """Return precision, recall and F1 at each IoU, of the same label and of any label."""
     both = (evaluation.detection, evaluation.detection_class_agnostic)
     rows = [(t, *(number(rates[t][key]) for rates in both for key in _RATES)) for t in evaluation.detection]
@@ -65,19 +65,19 @@ def detection_table(evaluation: Evaluation) -> str:
     return table(head, rows)
 
 
-def mean_iou(evaluation: Evaluation) -> str:
+def mean_iou(evaluation: Figures) -> str:
     """Return mean IoU of the same label and of any label."""
     iou = f"{number(evaluation.mean_iou)}, {number(evaluation.mean_iou_class_agnostic)} for any label"
     return f"<p>Mean IoU over objects: {iou}.</p>"
 
 
-def own_table(evaluation: Evaluation) -> str:
+def own_table(evaluation: Figures) -> str:
     """Return AP and AR with the caller's parameters; empty without any."""
     rows = [(name, number(value)) for name, value in evaluation.coco_own.items()]
     return table(("metric", "value"), rows) if rows else ""
 
 
-def errors(evaluation: Evaluation) -> str:
+def errors(evaluation: Figures) -> str:
     """Return the count and the cost of each kind of error; empty without objects."""
     found = evaluation.analysis["errors"]
     if not found:
@@ -91,7 +91,7 @@ def errors(evaluation: Evaluation) -> str:
     )
 
 
-def pr_curves(evaluation: Evaluation) -> str:
+def pr_curves(evaluation: Figures) -> str:
     """Return the curves of precision against recall; empty without objects."""
     curves = evaluation.pr_curves
     lines = {f"IoU {name}": ys for name, ys in curves.items() if name != "recall"}
@@ -105,7 +105,7 @@ def pr_curves(evaluation: Evaluation) -> str:
     return figure(drawn.svg, f"{caption}.")
 
 
-def count_table(evaluation: Evaluation) -> str:
+def count_table(evaluation: Figures) -> str:
     """Return the errors of the number of objects, and recall of any label."""
     count = evaluation.analysis["count"]
     rows = [
@@ -118,18 +118,18 @@ def count_table(evaluation: Evaluation) -> str:
     return table(("counts", ""), rows)
 
 
-def bias_table(evaluation: Evaluation) -> str:
+def bias_table(evaluation: Figures) -> str:
     """Return the mean error of each edge."""
     bias = evaluation.analysis["edge_bias"]
     rows = [(edge, fixed(error, 2, "+"), fixed(bias["bins"][edge], 2, "+")) for edge, error in bias["pixels"].items()]
     return table((f"mean error of {counted(bias['pairs']['count'], 'pair')}", "pixels", "bins"), rows)
 
 
-def breakdown(name: str, part: str, *keys: str) -> Callable[[Evaluation], str]:
+def breakdown(name: str, part: str, *keys: str) -> Callable[[Figures], str]:
     """Return the function that shows a breakdown: these values of each of its parts; empty without any."""
     head = (part, *(_HEADS.get(key, key) for key in keys))
 
-    def html(evaluation: Evaluation) -> str:
+    def html(evaluation: Figures) -> str:
         rows = evaluation.analysis[name]
         return table(head, [(row, *_cells(values, keys)) for row, values in rows.items()]) if rows else ""
 
@@ -140,7 +140,7 @@ def _cells(row: Mapping[str, float], keys: tuple[str, ...]) -> list[object]:
     return [row[key] if isinstance(row[key], int) else number(row[key]) for key in keys]
 
 
-def score_curve(evaluation: Evaluation) -> str:
+def score_curve(evaluation: Figures) -> str:
     """Draw precision, recall and F1 against the score threshold; empty if all scores are equal.
 
     Bands are 95 % intervals over images, if the evaluation has intervals.
@@ -165,7 +165,7 @@ def score_curve(evaluation: Evaluation) -> str:
     return figure(drawn.svg, caption + ("; bands: 95 % intervals over images" if evaluation.intervals else ""))
 
 
-def reliability(evaluation: Evaluation) -> str:
+def reliability(evaluation: Figures) -> str:
     """Draw the share of hits against the score; empty if scores are no probabilities."""
     found = evaluation.analysis["reliability"]
     if not found:
@@ -179,7 +179,7 @@ def reliability(evaluation: Evaluation) -> str:
     return figure(drawn.svg, caption)
 
 
-def class_table(evaluation: Evaluation) -> str:
+def class_table(evaluation: Figures) -> str:
     """Return AP and AP50 of each category, those with most objects first; empty without any."""
     if not evaluation.per_class:
         return ""
@@ -188,10 +188,10 @@ def class_table(evaluation: Evaluation) -> str:
     return table(("class", "objects", "predicted boxes", "AP", "AP50"), rows, sortable=True)
 
 
-def further(name: str) -> Callable[[Evaluation], str]:
+def further(name: str) -> Callable[[Figures], str]:
     """Return the function that lists a registered metric: a number, or a row for each number that it holds."""
 
-    def html(evaluation: Evaluation) -> str:
+    def html(evaluation: Figures) -> str:
         return table((name, ""), [(key or "value", text) for key, text in flat(evaluation.metrics[name])])
 
     return html
@@ -204,7 +204,7 @@ def flat(value: Any, prefix: str = "") -> list[tuple[str, str]]:
     return [pair for key, part in value.items() for pair in flat(part, f"{prefix}.{key}" if prefix else str(key))]
 
 
-def score_main(evaluation: Evaluation) -> str:
+def score_main(evaluation: Figures) -> str:
     """Return the best F1 and its threshold."""
     best = evaluation.analysis["f1_against_threshold"]["best"]
     return f"best F1 {best['f1']:.3f} at {best['threshold']:.3g}" if best else ""

@@ -9,10 +9,10 @@ from coord_codec.pages import number
 from coord_eval.report.metric_html import flat
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.figures import Figures
 
 
-def coco_lines(evaluation: Evaluation) -> Iterator[str]:
+def coco_lines(evaluation: Figures) -> Iterator[str]:
     """Yield AP, AP50, AP75 and AR100 with the scores, with all scores 1, for any label, and of the ceiling."""
     yield (
         f"{'':6} {'score':>7} {'constant':>9} {'any label':>10} {'ceiling':>8}   ranked by {evaluation.score_source}"
@@ -24,29 +24,29 @@ def coco_lines(evaluation: Evaluation) -> Iterator[str]:
         )
 
 
-def coco_brief(evaluation: Evaluation) -> str:
+def coco_brief(evaluation: Figures) -> str:
     """Return AP beside its ceiling, and AP50."""
     coco, ceiling = evaluation.coco, evaluation.ceiling
     beside = f" (quantisation ceiling {ceiling['AP']:.3f})" if ceiling else ""
     return f"AP {coco['AP']:.3f}{beside}   AP50 {coco['AP50']:.3f}"
 
 
-def detection_lines(evaluation: Evaluation) -> Iterator[str]:
+def detection_lines(evaluation: Figures) -> Iterator[str]:
     """Yield precision, recall and F1 at each IoU."""
     for key, row in evaluation.detection.items():
         yield f"IoU {key:9} precision {row['precision']:.3f}  recall {row['recall']:.3f}  F1 {row['f1']:.3f}"
 
 
-def own_lines(evaluation: Evaluation) -> Iterator[str]:
+def own_lines(evaluation: Figures) -> Iterator[str]:
     """Yield AP and AR with the caller's parameters."""
     for name, value in evaluation.coco_own.items():
         yield f"{name:9} {number(value)}  with your parameters"
 
 
-def further(name: str) -> Callable[[Evaluation], Iterator[str]]:
+def further(name: str) -> Callable[[Figures], Iterator[str]]:
     """Return the function that yields a registered metric: a line for each number that it holds."""
 
-    def lines(evaluation: Evaluation) -> Iterator[str]:
+    def lines(evaluation: Figures) -> Iterator[str]:
         for key, text in flat(evaluation.metrics[name]):
             yield f"{name}{'.' if key else ''}{key} {text}"
 

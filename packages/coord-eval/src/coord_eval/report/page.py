@@ -13,7 +13,7 @@ from coord_codec import geometry_of
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.pages import columns, fragment, notes, number, page, safe, section, table, tiles
-from coord_eval.evaluation import Evaluation
+from coord_eval.figures import Figures
 from coord_eval.metrics.errors import classify_errors
 from coord_eval.metrics.metric_table import METRICS, figure_of, headline
 from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
@@ -24,7 +24,7 @@ from coord_eval.report.shown import Shown, all_shown, shown_of
 
 
 def write_report(
-    evaluation: Evaluation,
+    evaluation: Figures,
     folder: str | Path,
     *,
     image_root: str | ImageRoot | None = None,
@@ -65,7 +65,7 @@ def write_report(
     return folder / "report.html"
 
 
-def _metric_sections(evaluation: Evaluation) -> list[str]:
+def _metric_sections(evaluation: Figures) -> list[str]:
     """Return a section for each heading of the table of metrics, those with headline figures first.
 
     Tables of the others are folded behind their heading; charts are not.
@@ -87,12 +87,12 @@ def _metric_sections(evaluation: Evaluation) -> list[str]:
     return parts
 
 
-def _distributions(evaluation: Evaluation) -> str:
+def _distributions(evaluation: Figures) -> str:
     shown = distribution_charts(evaluation) if evaluation.has_boxes else ""
     return section("Where the boxes lie", shown, f"mean IoU {number(evaluation.mean_iou)}") if shown else ""
 
 
-def _intervals(evaluation: Evaluation) -> str:
+def _intervals(evaluation: Figures) -> str:
     rows = {
         name: (name, f"{row['value']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}")
         for name, row in evaluation.intervals.items()
@@ -111,7 +111,7 @@ def headline_first(head: tuple[str, ...], rows: Mapping[str, tuple[object, ...]]
     return table(head, first) + more if rows else ""
 
 
-def tiles_html(evaluation: Evaluation) -> str:
+def tiles_html(evaluation: Figures) -> str:
     """Return the headline numbers at the top of the report."""
     health = evaluation.format
     shapes = evaluation.shapes
@@ -127,7 +127,7 @@ def tiles_html(evaluation: Evaluation) -> str:
     return tiles(cells)
 
 
-def figures_html(evaluation: Evaluation) -> str:
+def figures_html(evaluation: Figures) -> str:
     """Return the headline figures in one paragraph of text, with their intervals and the ceiling."""
     if not evaluation.has_boxes:
         return ""
@@ -163,7 +163,7 @@ def _shape_table(shapes: Mapping[str, Any]) -> str:
     return f"{text}{note}</p>{table(('', 'score', 'ceiling'), rows)}"
 
 
-def brief(evaluation: Evaluation) -> str:
+def brief(evaluation: Figures) -> str:
     """Return the headline metrics in one line."""
     parts = []
     if shapes := evaluation.shapes:
@@ -175,7 +175,7 @@ def brief(evaluation: Evaluation) -> str:
     return "   ".join(parts)
 
 
-def notebook_html(evaluation: Evaluation) -> str:
+def notebook_html(evaluation: Figures) -> str:
     """Return what a notebook shows: the headline figures and the notes."""
     return fragment(tiles_html(evaluation) + figures_html(evaluation) + notes(evaluation.notes))
 
@@ -184,7 +184,7 @@ def _ap_names(shapes: Mapping[str, Any]) -> list[str]:
     return [name for name in shapes if name.startswith("AP")]
 
 
-def _format_tables(evaluation: Evaluation) -> str:
+def _format_tables(evaluation: Figures) -> str:
     health, counts, join = evaluation.format, evaluation.counts, evaluation.join
     rows = [
         ("images", counts["images"]),

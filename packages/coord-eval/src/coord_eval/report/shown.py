@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from coord_codec.pages import number
-from coord_eval.evaluation import Evaluation
+from coord_eval.figures import Figures
 from coord_eval.metrics.metric_table import METRICS
 from coord_eval.report import metric_html as html
 from coord_eval.report import metric_lines as lines
@@ -34,11 +34,11 @@ class Shown:
     """
 
     section: str
-    html: Callable[[Evaluation], str] | None = None
-    lines: Callable[[Evaluation], Iterable[str]] | None = None
-    tiles: Callable[[Evaluation], Sequence[Tile]] | None = None
-    brief: Callable[[Evaluation], str] | None = None
-    main: Callable[[Evaluation], str] | None = None
+    html: Callable[[Figures], str] | None = None
+    lines: Callable[[Figures], Iterable[str]] | None = None
+    tiles: Callable[[Figures], Sequence[Tile]] | None = None
+    brief: Callable[[Figures], str] | None = None
+    main: Callable[[Figures], str] | None = None
 
 
 SHOWN: dict[str, Shown] = {

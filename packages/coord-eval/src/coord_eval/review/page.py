@@ -23,7 +23,7 @@ from coord_eval.report.overlay import drawn_size, shown_name
 from coord_eval.report.photograph import photograph
 from coord_eval.review.decisions import CHOICES
 from coord_eval.review.findings import KINDS, Box, ReviewFinding
-from coord_eval.review.result import Review
+from coord_eval.review.judged import JudgedLabels
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -68,7 +68,7 @@ def choices_of(finding: ReviewFinding, names: Sequence[str]) -> list[str]:
 
 
 def review_page(
-    review: Review,
+    review: JudgedLabels,
     root: ImageRoot | None = None,
     title: str = "Review of labels",
     most: int = MOST_SHOWN,
@@ -129,11 +129,11 @@ def _named(kinds: Counter[str]) -> dict[str, str]:
     return {kind: kind for kind in KINDS if kinds[kind]}
 
 
-def _expected(review: Review, kind: str) -> str:
+def _expected(review: JudgedLabels, kind: str) -> str:
     return f"{sum(finding.probability for finding in review.findings if finding.kind == kind):.1f}"
 
 
-def _rests_on(review: Review) -> list[tuple[str, str]]:
+def _rests_on(review: JudgedLabels) -> list[tuple[str, str]]:
     rows = []
     for name, value in review.rests_on.items():
         shares = [f"{kind} {share:.2%}" for kind, share in value.items()] if name == "rates" else []
@@ -155,7 +155,9 @@ def _legend() -> str:
     )
 
 
-def _add_cards(cards: Gallery, review: Review, findings: Sequence[ReviewFinding], root: ImageRoot | None) -> list[str]:
+def _add_cards(
+    cards: Gallery, review: JudgedLabels, findings: Sequence[ReviewFinding], root: ImageRoot | None
+) -> list[str]:
     """Add a card for each suspicion; returns notes on images that are not shown."""
     index = {image_id: i for i, image_id in enumerate(review.truth.image_ids)}
     number = {name: k for k, name in enumerate(cards.labels)}
@@ -214,7 +216,7 @@ def sentence(finding: ReviewFinding) -> str:
 
 
 def _drawings(
-    cards: Gallery, review: Review, finding: ReviewFinding, i: int, picture: Image.Image | None
+    cards: Gallery, review: JudgedLabels, finding: ReviewFinding, i: int, picture: Image.Image | None
 ) -> Iterator[str]:
     """Yield the whole image, and the part around label and answer at 100 %."""
     truth = review.truth
@@ -261,7 +263,7 @@ def _own(finding: ReviewFinding, origin: tuple[float, float], size: tuple[float,
     return drawn
 
 
-def _others(review: Review, finding: ReviewFinding, i: int, size: tuple[float, float]) -> list[Drawn]:
+def _others(review: JudgedLabels, finding: ReviewFinding, i: int, size: tuple[float, float]) -> list[Drawn]:
     truth = review.truth
     drawn = []
     for place, n in enumerate(np.nonzero(truth.image_N == i)[0].tolist()):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from coord_losses.fused.head import Index, LinearHead
-from coord_losses.fused.one_pass import Apart, Sets, Shape, nll_and_gradient_
+from coord_losses.fused.one_pass import Apart, LogitShape, Sets, nll_and_gradient_
 
 _PART_ROWS = 8192
 """Rows of a weight's gradient to which a product in 16 bits is added at a time."""
@@ -134,7 +134,7 @@ class _Rows(NamedTuple):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return nlls [R], and where `grad` is set their gradients by the logits [R, V] and the offsets' columns."""
         logits_RV, added_RK = products.of_weight(self.hidden_RH), products.offset_logits(self.hidden_RH)
-        shape = Shape(None if head.bias_V is None else head.bias_V.to(products.wide), head.cap, self.factor_R1)
+        shape = LogitShape(None if head.bias_V is None else head.bias_V.to(products.wide), head.cap, self.factor_R1)
         nll_R, grad_RA = nll_and_gradient_(logits_RV, self.sets, apart, added_RK, shape, grad)
         return nll_R, logits_RV, None if added_RK is None else grad_RA[:, : added_RK.shape[1]]
 
@@ -202,8 +202,8 @@ class ApplyHead(torch.autograd.Function):
 
         If the upstream gradients are known up to a common factor, those of a trained head are computed here as well.
         """
-        wanted = [call.grad and one for one in ctx.needs_input_grad[:6]]
-        needs = _Needs(*wanted[:3], hidden=any(wanted[3:]))
+        weight, offsets, bias, *hidden = (call.grad and one for one in ctx.needs_input_grad[:6])
+        needs = _Needs(weight, offsets, bias, any(hidden))
         head, targets_T = call.head, call.targets_T
         with torch.autocast(weight_VH.device.type, enabled=False):
             products = _products(head, weight_VH, offsets_KH, call.dtype)

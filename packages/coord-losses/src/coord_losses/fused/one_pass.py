@@ -24,7 +24,7 @@ from torch import Tensor
 from coord_losses.fused.head import Index, LinearHead
 
 
-class Shape(NamedTuple):
+class LogitShape(NamedTuple):
     """How products of hidden states and weight become logits: a bias, a cap.
 
     Attributes:
@@ -37,9 +37,9 @@ class Shape(NamedTuple):
     cap: float | None
     factor_R1: Tensor
 
-    def of(self, columns: Index) -> "Shape":
+    def of(self, columns: Index) -> "LogitShape":
         """Return the shape of some columns; with a tensor [R, 1] of one column of each row."""
-        return Shape(None if self.bias_V is None else self.bias_V[columns], self.cap, self.factor_R1)
+        return LogitShape(None if self.bias_V is None else self.bias_V[columns], self.cap, self.factor_R1)
 
     def apply_(self, logits: Tensor) -> Tensor:
         """Overwrite products by logits, and return them."""
@@ -107,7 +107,7 @@ class Sets(NamedTuple):
 
 
 def nll_and_gradient_(
-    logits_RV: Tensor, sets: Sets, apart: Apart, added_RK: Tensor | None, shape: Shape, grad: bool
+    logits_RV: Tensor, sets: Sets, apart: Apart, added_RK: Tensor | None, shape: LogitShape, grad: bool
 ) -> tuple[Tensor, Tensor]:
     """Return the nll of each row [R], and overwrite its logits with the nll's gradient by the products.
 
@@ -148,8 +148,8 @@ def _combined(
     place_R1: Tensor,
     coord_A: Tensor,
     num_coords: int,
-    of_target: Shape,
-    of_apart: Shape,
+    of_target: LogitShape,
+    of_apart: LogitShape,
 ) -> tuple[Tensor, ...]:
     """Return the nll [R], logsumexp and probability of the others [R, 1], and the gradients by the parts' products."""
     num_apart, minus_infinity = apart_RA.shape[1], -torch.inf
@@ -176,7 +176,7 @@ def _combined(
     return nll_R, others_R1, prob_R1, by_target_R1, grad_RA if of_apart.cap is None else grad_RA * of_apart.slope(z_RA)
 
 
-def _rest(logits_RV: Tensor, shape: Shape) -> Tensor:
+def _rest(logits_RV: Tensor, shape: LogitShape) -> Tensor:
     """Return the logsumexp of each row's logits [R, 1], without the lowest products, which stand for those apart."""
     z_RV = shape.apply_(logits_RV.to(shape.factor_R1.dtype, copy=True))
     if shape.cap is not None:
@@ -191,7 +191,7 @@ def _exp_(x: Tensor) -> Tensor:
     return x.exp_() if torch.compiler.is_compiling() else x.clamp_(min=-87).exp_()
 
 
-def _rest_gradient_(logits_RV: Tensor, shape: Shape, others_R1: Tensor, prob_R1: Tensor) -> Tensor:
+def _rest_gradient_(logits_RV: Tensor, shape: LogitShape, others_R1: Tensor, prob_R1: Tensor) -> Tensor:
     """Overwrite products by the gradient; the lowest become any finite number. Returns what it was given last."""
     z_RV = shape.apply_(logits_RV.to(shape.factor_R1.dtype))
     slope_RV = shape.slope(z_RV)
@@ -219,7 +219,7 @@ def _run(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
-def _by_rows(function: Callable[..., Tensor], logits_RV: Tensor, shape: Shape, *columns_R1: Tensor) -> Tensor:
+def _by_rows(function: Callable[..., Tensor], logits_RV: Tensor, shape: LogitShape, *columns_R1: Tensor) -> Tensor:
     """Call a function of rows, which returns a column."""
     size = max(1, _CACHED_BYTES // max(1, logits_RV.shape[1] * shape.factor_R1.itemsize))
     if logits_RV.device.type in _COMPILED_ON or len(logits_RV) <= size:

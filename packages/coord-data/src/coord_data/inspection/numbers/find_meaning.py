@@ -41,7 +41,7 @@ from coord_data.inspection.numbers.scan import (
     find_shift,
     read_as_copy,
 )
-from coord_data.inspection.numbers.shuffle import Placed
+from coord_data.inspection.numbers.shuffle import Placement
 from coord_data.sources.raw_boxes import RawBoxes
 from coord_data.sources.read_as import INPUTS, Copy
 
@@ -296,30 +296,30 @@ def _changes(meaning: Meaning, own: Meaning) -> int:
     return (meaning.layout != own.layout) + (meaning.unit != own.unit) + (meaning.turn != own.turn)
 
 
-def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning, rows_n: np.ndarray) -> list[Placed]:
+def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning, rows_n: np.ndarray) -> list[Placement]:
     """Return boxes under the declared meaning, then under others that may match boxes to shuffled images.
 
     What all boxes of the set would be under a meaning decides whether it is possible; those of `rows_n` are returned.
     """
     in_pixels, own_N4 = raw.unit == "pixels", own.boxes_N4
     own_n4 = own_N4[rows_n]
-    placements = [Placed(own_n4, in_pixels)]
+    placements = [Placement(own_n4, in_pixels)]
     for unit, divisor_I2 in _units(raw, sizes_I2).items():
         for layout in LAYOUTS:
             if (layout, unit) == (own.layout, own.unit):
                 continue
             corners_N4 = read_corners(raw, layout, divisor_I2)
             if not is_tiny(corners_N4[:, 2:]) and _is_likely(corners_N4):
-                placements.append(Placed(corners_N4[rows_n], unit in ("pixels", "stated")))
+                placements.append(Placement(corners_N4[rows_n], unit in ("pixels", "stated")))
     if not _is_likely(own_N4):
         return placements
     far = float(np.quantile(own_N4[:, 2:], 0.995))
-    placements += [Placed(own_n4, in_pixels, turn) for turn in (2, 4)]
+    placements += [Placement(own_n4, in_pixels, turn) for turn in (2, 4)]
     moved_boxes = [own_n4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
     for kind in KINDS[1:]:
         along_one_axis = np.count_nonzero(kind.steps_KD - kind.neutral, axis=1) == 1
         moved_boxes += [kind.move(own_n4, step_D) for step_D in kind.steps_KD[along_one_axis][::2]]
-    return placements + [Placed(boxes_n4, in_pixels) for boxes_n4 in moved_boxes]
+    return placements + [Placement(boxes_n4, in_pixels) for boxes_n4 in moved_boxes]
 
 
 def _is_likely(corners_N4: np.ndarray) -> bool:

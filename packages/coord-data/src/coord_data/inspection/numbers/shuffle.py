@@ -28,7 +28,7 @@ _FEW, _FEW_EXTRA = 20, 1.0  # below this number of images the threshold of alter
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placement:
     """Boxes under one interpretation of their numbers.
 
     Attributes:
@@ -43,7 +43,7 @@ class Placed:
 
 
 def find_pairs(
-    placements: Sequence[Placed], sample: Sample, sizes_J2: np.ndarray
+    placements: Sequence[Placement], sample: Sample, sizes_J2: np.ndarray
 ) -> tuple[float, dict[int, int]] | None:
     """Return the assignment of boxes to other images whose fit exceeds chance most; None if none does so clearly.
 
@@ -72,7 +72,7 @@ def find_pairs(
     zoom_NJ4 = np.tile(sizes_J2[owners][owner_N][:, None] / sizes_J2[owners], 2)
     one_size = bool((zoom_NJ4 == 1).all())
 
-    def fit(placement: Placed, move: np.ndarray | None = None) -> tuple[float, dict[int, int]]:
+    def fit(placement: Placement, move: np.ndarray | None = None) -> tuple[float, dict[int, int]]:
         boxes_N4 = placement.boxes_n4[rows]
         boxes_N4 = boxes_N4 if move is None else _wrapped(boxes_N4, move)
         boxes_NJ4 = boxes_N4[:, None]  # [N, 1, 4] where they are the same in each image
