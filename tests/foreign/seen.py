@@ -158,12 +158,34 @@ def _ids_with_names(written: Written) -> None:
     assert written.boxes("labelformat_yolo") == TRUTH  # data.yaml names 3 and 7
 
 
-def _ids_without_names(name: str, *labels: str) -> Callable[[Written], None]:
+def _ids_without_names(name: str, *labels: str, first: str = "3", file: str = "") -> Callable[[Written], None]:
     def check(written: Written) -> None:
-        assert written.path(name, *labels, "a.txt").read_text().split()[0] == "3"
-        assert not any(written.boxes(name).values())
+        assert written.path(name, *labels, "a.txt").read_text().split()[0] == first
+        assert not any(written.boxes(name, *filter(None, (file,))).values())
 
     return check
+
+
+def _parts(written: Written) -> None:
+    assert written.boxes("ultralytics_parts") == TRUTH
+    path, rules = written.path("ultralytics_parts"), {**dict(written.rules()), "geometry": "polygon", "images": None}
+    found = read_source(path, **rules).annotations
+    assert not found.problems
+    assert sum(count for note, count in found.notes.items() if "several rings" in note) == 1
+    shapes = [item.geometry for instance in found.instances for item in instance.objects if item.desc == "cat"]
+    assert min(shapes[0].coordinates[::2]) == 0.25  # of the larger part, from 25 to 40
+
+
+def _corner_as_centre(written: Written) -> None:
+    assert written.path("imantics_yolo", "labels", "a.txt").read_text().split()[1:3] == ["0.10000", "0.25000"]
+    assert not any(written.boxes("imantics_yolo").values())
+    assert "xywh" in written.codes("imantics_yolo")
+
+
+def _names_that_are_no_xml(written: Written) -> None:
+    found = read_by(written.path("pascalvocwriter_voc"), written.rules()).annotations
+    assert [problem.where.rpartition("/")[2] for problem in found.problems] == ["b.xml"]
+    assert written.boxes("pascalvocwriter_voc") == {"a.jpg": [("cat", 10, 20, 40, 60)]}
 
 
 def _centres(written: Written) -> None:
@@ -281,6 +303,26 @@ ROWS = (
         "objects without a name are problems; `inspect` has `class_numbers` where one number is over",
         _ids_without_names("sahi_yolo", "train"),
     ),
+    Row(
+        "coco-to-yolo",
+        "category ids less 1 are class numbers, but its YAML lists the names from 0: right for ids 1, 2, 3, ... alone",
+        "the same",
+        _ids_without_names(
+            "cocotoyolo_yolo", "yolo", "converted", "labels", "train", first="2", file="yolo/converted.yaml"
+        ),
+    ),
+    Row(
+        "ultralytics",
+        "`convert_coco(cls91to80=False)`: category ids less 1 are class numbers, and no file names them",
+        "the same where you list the names from 0: write `names: {2: cat, 6: dog}`",
+        _ids_without_names("ultralytics_yolo", "labels", first="2"),
+    ),
+    Row(
+        "ultralytics",
+        "`convert_coco(use_segments=True)`: all parts of an object become one outline, which repeats vertices",
+        "the box around all; with `--geometry polygon` the largest part, counted",
+        _parts,
+    ),
     Row("pylabel", "YOLO from COCO: the same", "the same", _ids_without_names("pylabel_yolo", "labels")),
     Row(
         "pylabel",
@@ -299,6 +341,18 @@ ROWS = (
         "from COCO: each box lies with its middle where its first corner was, also with `center=True`, the default",
         "boxes outside of their image are problems, the others look right: do not convert with it",
         _centres,
+    ),
+    Row(
+        "imantics",
+        "`Image.yolo()`: a corner where the centre belongs, and class numbers from 1",
+        "boxes outside of their image are problems; `inspect` has `xywh`, with the order for `--read-as`",
+        _corner_as_centre,
+    ),
+    Row(
+        "pascal-voc-writer",
+        "names as they are: `cat & dog` is no XML; corners as they are given",
+        "such a file is a problem; corners are read from 1: give them so",
+        _names_that_are_no_xml,
     ),
     Row("darwin-py", "COCO: ids are checksums of names", "read", _checksums),
     Row("darwin-py", "YOLO: `a.jpg.txt` and `darknet.labels`", "read", _read_as_given("darwin_yolo")),

@@ -1,8 +1,9 @@
-"""Writes one small truth with torchmetrics, and reads it and our export; runs where torch is, beside the other tools.
+"""Writes with tools that need torch, and reads our export with them; runs where torch is, beside the other tools.
 
     python torch_tools.py FOLDER SITE-PACKAGES
 
-FOLDER has `truth.json` and our export `coco.json`. It prints the labels and boxes of each image, as read of both.
+FOLDER has `truth.json` and our export `coco.json`. It prints the labels and boxes of each image, as torchmetrics reads
+both.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -40,9 +43,32 @@ def read(target: Path, results: Path) -> list[list[list[float]]]:
     return [[[int(n), *box] for n, box in zip(row["labels"], row["boxes"].tolist(), strict=True)] for row in truth]
 
 
+def write_with_ultralytics(root: Path) -> None:
+    """Convert the truth with a second outline, whose two parts are one object, to YOLO labels."""
+    os.environ |= {"YOLO_CONFIG_DIR": str(root), "YOLO_OFFLINE": "1"}  # no settings in the user's folder, no requests
+    from ultralytics.data.converter import convert_coco
+
+    document = json.loads((root / "truth.json").read_text())
+    parts = [[10, 20, 20, 20, 20, 60, 10, 60], [25, 20, 40, 20, 40, 60, 25, 60]]
+    document["annotations"][0]["segmentation"] = parts
+    (root / "ultralytics").mkdir()
+    (root / "ultralytics" / "a.json").write_text(json.dumps(document))
+    for name, use_segments in (("ultralytics_yolo", False), ("ultralytics_parts", True)):
+        out = root / "written" / name
+        convert_coco(str(root / "ultralytics"), save_dir=str(out), use_segments=use_segments, cls91to80=False)
+        shutil.move(out / "labels" / "a", out / "moved")  # beside the images, as its users do
+        shutil.rmtree(out / "labels")
+        (out / "moved").rename(out / "labels")
+        shutil.copytree(root / "images", out / "images", dirs_exist_ok=True)
+        names = "{2: cat, 6: dog}" if use_segments else "[cat, dog]"
+        (out / "data.yaml").write_text(f"train: images\nnames: {names}\n")
+
+
 def main() -> None:
     """Write, read and print."""
     root = Path(sys.argv[1])
+    with contextlib.redirect_stdout(io.StringIO()):
+        write_with_ultralytics(root)
     out = root / "written" / "torchmetrics_coco"
     out.mkdir(parents=True)
     annotations = json.loads((root / "coco.json").read_text())["annotations"]

@@ -331,6 +331,41 @@ def labelme2coco_coco(root: Path, out: Path) -> None:
     labelme2coco.convert(str(out / "labelme"), str(out))
 
 
+def imantics_yolo(root: Path, out: Path) -> None:
+    import shutil
+
+    import imantics
+
+    image = imantics.Image(np.zeros((80, 100, 3), np.uint8))
+    image.add(imantics.BBox((10, 20, 40, 60)), imantics.Category("cat"))
+    (out / "labels").mkdir()
+    (out / "labels" / "a.txt").write_text("".join(f"{row}\n" for row in image.yolo()))
+    shutil.copytree(root / "images", out / "images")
+    (out / "data.yaml").write_text("train: images\nnames: [none, cat]\n")
+
+
+def pascalvocwriter_voc(root: Path, out: Path) -> None:
+    from pascal_voc_writer import Writer
+
+    (out / "Annotations").mkdir()
+    for image, name in (("a.jpg", "cat"), ("b.jpg", "cat & dog")):
+        writer = Writer(str(root / "images" / image), *SIZE)
+        writer.addObject(name, 11, 21, 40, 60)
+        writer.save(str(out / "Annotations" / image.replace(".jpg", ".xml")))
+
+
+def cocotoyolo_yolo(root: Path, out: Path) -> None:
+    import shutil
+    import subprocess
+
+    (out / "set" / "annotations").mkdir(parents=True)
+    shutil.copy(root / "truth.json", out / "set" / "annotations" / "annotations.json")
+    shutil.copytree(root / "images", out / "set" / "images")
+    program = Path(sys.executable).with_name("coco_to_yolo")
+    words = [str(program), str(out / "set"), str(out / "yolo"), "--test_ratio", "0", "--val_ratio", "0"]
+    subprocess.run(words, check=True, capture_output=True)
+
+
 def kwcoco_coco(root: Path, out: Path) -> None:
     from kwcoco import CocoDataset
 

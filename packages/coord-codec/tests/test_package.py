@@ -59,7 +59,7 @@ def test_the_readme_example_prints_what_it_says():
 
 def test_public_functions_and_classes_with_behaviour_have_examples():
     plain = {"InputError", "Order", "Style", "Form", "Reason", "Omission", "ObjectLayout", "SequenceLayout", "Problem"}
-    plain |= {"InstanceFile", "AnnotationSet", "Category"}
+    plain |= {"InstanceFile", "AnnotationSet", "Category", "SmallBoxError"}
     for name in set(coord_codec.__all__) - plain:
         value = getattr(coord_codec, name)
         assert not callable(value) or ">>>" in value.__doc__, name

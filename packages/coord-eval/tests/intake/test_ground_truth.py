@@ -11,8 +11,8 @@ from coord_eval import InputError, load_ground_truth, score
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (("images",), None, r"expected COCO JSON .*found an object with the keys"),
-        (("annotations",), {}, r"expected COCO JSON .*found an object with the keys"),
+        (("images",), None, r"expected COCO JSON .*found images: expected a list, found None"),
+        (("annotations",), {}, r"expected COCO JSON .*found annotations: expected a list, found {}"),
         (("annotations", 0, "image_id"), 7, r"annotations\[0\] \(id 1\): image_id: 7 is not the id of an image"),
         (
             ("annotations", 0, "category_id"),

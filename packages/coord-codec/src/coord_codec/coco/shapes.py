@@ -15,7 +15,7 @@ from coord_codec.grid import CoordGrid
 
 _GRID = CoordGrid()
 SEVERAL = "objects of several outlines: the largest one is used"
-HOLES = "outlines with a hole joined to them, which is left out"
+HOLES = "outlines of several rings (parts, or a hole) joined to one, of which the largest is used"
 REPEATED = "outlines with repeated vertices, which are used once"
 CLIPPED = f"shapes clipped by at most {CLIP_PIXELS:g} pixel"
 ROTATED = "rotated boxes, read as oriented boxes; bbox is the upright box around each"

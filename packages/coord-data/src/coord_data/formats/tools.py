@@ -70,8 +70,8 @@ def advice(source: Source) -> str:
     record = source.record or {}
     is_conversation = any(isinstance(record.get(key), list) for key in ("messages", "conversations"))
     if is_conversation and "objects" not in record and not any(mark in source.head for mark in MARKS):
-        keys = dict.fromkeys(match[1] or match[2] for match in _BOX_KEYS.finditer(source.head))
-        found_keys = f", but with {', '.join(keys)}" if keys else ""
+        named = dict.fromkeys(match[1] or match[2] for match in _BOX_KEYS.finditer(source.head))
+        found_keys = f", but with {', '.join(named)}" if named else ""
         return (
             f"conversations without boxes that are read ({', '.join(MARKS)}, or <bbox> with `objects`){found_keys}; "
             "write instance JSONL, or train on their text alone"

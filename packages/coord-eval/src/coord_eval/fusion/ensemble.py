@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_codec import InputError
+from coord_codec import BoxTable, InputError
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.labels import normalize_label
@@ -18,7 +18,7 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.fusion.detections import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
-from coord_eval.intake.ground_truth import GroundTruth, ImageId, columns_of
+from coord_eval.intake.ground_truth import GroundTruth, ImageId
 from coord_eval.intake.joining import LabelSettings
 from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import CocoResult, ResultsList
@@ -171,15 +171,10 @@ def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[
             sizes.setdefault(image_id, size)
     order = list(names)
     all_sized = len(sizes) == len(order) and bool(order)
-    truth = GroundTruth(
-        image_ids=tuple(order),
-        file_names=tuple(names[image_id] for image_id in order),
-        sizes_I2=np.array([sizes[i] if all_sized else (1.0, 1.0) for i in order], np.float64).reshape(-1, 2),
-        sizes_known=all_sized,
-        categories=(),
-        category_ids=(),
-        **columns_of([]),
-    )
+    sizes_I2 = [sizes[image_id] if all_sized else (1.0, 1.0) for image_id in order]
+    file_names = [names[image_id] for image_id in order]
+    images = BoxTable.of([], [], [], image_ids=order, names=file_names, sizes_I2=sizes_I2, labels=())
+    truth = GroundTruth.of(images, (), all_sized)
     return truth, [known[image_id] for image_id in order]
 
 

@@ -30,7 +30,7 @@ ImageId = int | str
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
-    """The objects of a set of images.
+    """The objects of a set of images: a view of a `BoxTable`.
 
     Attributes:
         image_ids: I ids, ascending numbers, then text
@@ -71,6 +71,24 @@ class GroundTruth:
 
     def __len__(self) -> int:
         return len(self.image_ids)
+
+    @classmethod
+    def of(cls, table: BoxTable, category_ids: Sequence[ImageId], sizes_known: bool, **others: Any) -> GroundTruth:
+        """Return the objects of a table, whose labels are the categories; `others` are further attributes."""
+        return cls(
+            image_ids=tuple(table.image_ids),
+            file_names=tuple(table.names),
+            sizes_I2=table.sizes_I2,
+            sizes_known=sizes_known,
+            categories=tuple(table.labels),
+            category_ids=tuple(category_ids),
+            image_N=table.image_N,
+            category_N=table.label_N,
+            boxes_N4=np.concatenate([table.boxes_N4[:, :2], table.sides_N2], axis=1),
+            area_N=table.area_N,
+            crowd_N=table.has(BoxFlag.CROWD),
+            **others,
+        )
 
     def take(self, rows: np.ndarray) -> GroundTruth:
         """Return the same images with the selected objects, without their shapes."""
@@ -150,11 +168,14 @@ def load_ground_truth(
 
 
 def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTruth:
-    if annotations.table is not None:
-        values = _from_table(annotations.table)
-    else:
-        values = _from_instances(annotations.instances, {c.name: k for k, c in enumerate(annotations.categories)})
-    table, notes = values.pop("rows"), values.pop("notes")
+    # Boxes and areas of a COCO file are in pixels, so that small, medium and large do not depend on the image size.
+    table, unsized = annotations.table, 0
+    drawn: tuple[str, ...] = ()
+    if table is None:
+        table, unsized, drawn = _table_of(annotations.instances, [category.name for category in annotations.categories])
+    notes = (
+        [f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size"] if unsized else []
+    )
     if left_out := [problem for problem in annotations.problems if not problem.training_only]:
         # Reports are passed on, so they name the file without the folders of this machine.
         first = str(left_out[0]).replace(f"{annotations.root}/", "") if annotations.root else str(left_out[0])
@@ -162,71 +183,46 @@ def _from_set(annotations: AnnotationSet, geometry: str | Geometry) -> GroundTru
     notes += [
         f"{note}: {count}; metrics follow bbox" for note, count in annotations.notes.items() if note == NOT_AROUND
     ]
-    box_N, regular = table[:, 4] * table[:, 5], table[:, 7] == 0
-    wrong = is_larger(*table[:, [6, 4, 5]].T) | (table[:, 6] < 0.005 * box_N)  # a mask is smaller, and never by so much
-    if disagreeing := int((regular & wrong).sum()):
+    width_N, height_N = table.sides_N2.T
+    # A mask is smaller than its box, and never by so much.
+    is_wrong_N = is_larger(table.area_N, width_N, height_N) | (table.area_N < 0.005 * (width_N * height_N))
+    if disagreeing := int((is_wrong_N & ~table.has(BoxFlag.CROWD)).sum()):
         notes.append(
             f"{counted(disagreeing, 'object states', 'objects state')} an area larger than their box, or below .5 % of "
             "it: metrics of small, medium and large objects follow the stated area"
         )
-    if zero_area := int(((table[:, 4] <= 0) | (table[:, 5] <= 0)).sum()):
+    if zero_area := int((table.sides_N2 <= 0).any(axis=1).sum()):
         notes.append(counted(zero_area, "object has no area", "objects have no area") + " and cannot be matched")
     has_shapes = not geometry_of(geometry).is_box
-    return GroundTruth(
-        **values,
-        categories=tuple(category.name for category in annotations.categories),
-        category_ids=tuple(category.id for category in annotations.categories),
-        **columns_of(table),
+    return GroundTruth.of(
+        table,
+        [category.id for category in annotations.categories],
+        not unsized,
         root=annotations.root,
         notes=tuple(notes),
-        shapes=_shapes(annotations, table, values["image_ids"], geometry) if has_shapes else None,
+        shapes=_shapes(annotations, table, geometry) if has_shapes else None,
+        drawn=drawn,
     )
 
 
-def columns_of(rows: Any) -> dict[str, Any]:
-    """Return the columns of objects that are rows `(image, category, x, y, w, h, area, crowd)`."""
-    table = np.array(rows, dtype=np.float64).reshape(-1, 8)
-    image_N, category_N = table[:, :2].T.astype(np.int64)
-    columns: dict[str, Any] = {
-        "image_N": image_N,
-        "category_N": category_N,
-        "boxes_N4": table[:, 2:6],
-        "area_N": table[:, 6],
-    }
-    return columns | {"crowd_N": table[:, 7].astype(bool)}
-
-
-def _shapes(
-    annotations: AnnotationSet, table: np.ndarray, image_ids: Sequence[ImageId], geometry: str | Geometry
-) -> tuple[Shape | None, ...]:
+def _shapes(annotations: AnnotationSet, table: BoxTable, geometry: str | Geometry) -> tuple[Shape | None, ...]:
     """Return the shape of each row of `table`, in which the targets of an image have the order of its instance."""
     ids = [i if item.image_id is None else item.image_id for i, item in enumerate(annotations.instances)]
     targets = {key: iter(item.targets) for key, item in zip(ids, annotations.instances, strict=True)}
-    boxes = annotations.table
-    is_target_N = table[:, 7] == 0 if boxes is None else boxes.has(BoxFlag.TARGET)
     shapes: list[Shape | None] = []
-    for image, is_target in zip(table[:, 0].astype(int), is_target_N, strict=True):
-        shape_object = next(targets[image_ids[image]], None) if is_target and image_ids[image] in targets else None
+    for image, is_target in zip(table.image_N.tolist(), table.has(BoxFlag.TARGET).tolist(), strict=True):
+        image_id = table.image_ids[image]
+        shape_object = next(targets[image_id], None) if is_target and image_id in targets else None
         shapes.append(None if shape_object is None else shape_of(shape_object, geometry))
     return tuple(shapes)
 
 
-def _from_table(table: BoxTable) -> dict[str, Any]:
-    """Return images, rows `(image, category, x, y, w, h, area, crowd)` and notes of a COCO file."""
-    places = (table.image_N, table.label_N, table.boxes_N4[:, :2], table.sides_N2)
-    return {
-        "image_ids": tuple(table.image_ids),
-        "file_names": tuple(table.names),
-        "sizes_I2": table.sizes_I2,
-        # Boxes and areas are in pixels already, so that small, medium and large do not depend on the image size.
-        "sizes_known": True,
-        "rows": np.column_stack([*places, table.area_N, table.has(BoxFlag.CROWD)]).astype(np.float64),
-        "notes": [],
-    }
+def _table_of(instances: Sequence[Instance], labels: Sequence[str]) -> tuple[BoxTable, int, tuple[str, ...]]:
+    """Return instances as a table, the number of those without a size, and the geometries that they draw.
 
-
-def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) -> dict[str, Any]:
-    """Return the same values as `_from_table` for instances; a missing id becomes the index of the instance."""
+    A missing id becomes the index of the instance; if any states no size, all boxes stay fractions, of images of 1 x 1.
+    """
+    category = {name: k for k, name in enumerate(labels)}
     ids: list[ImageId] = [i if item.image_id is None else item.image_id for i, item in enumerate(instances)]
     if len(set(ids)) < len(ids):
         repeated = next(i for n, i in enumerate(ids) if i in ids[:n])
@@ -240,23 +236,25 @@ def _from_instances(instances: Sequence[Instance], category: Mapping[str, int]) 
         sizes.append((width, height))
         for o in item.objects:
             area = np.nan if o.area is None else o.area
-            rows.append((image, category[o.desc], *o.bbox, area, o.iscrowd))
+            flag = BoxFlag.CROWD if o.iscrowd else BoxFlag.TARGET
+            rows.append((image, category[o.desc], *o.bbox, area, flag.value))
             if o.geometry is not None and not geometry_of(o.geometry.type).is_box:
                 drawn.add(o.geometry.type)
-    table = np.array(rows, np.float64).reshape(-1, 8)
+    rows_N8 = np.array(rows, np.float64).reshape(-1, 8)
     sizes_I2 = np.array(sizes, np.float64).reshape(-1, 2)
-    sides_N4 = np.tile(sizes_I2[table[:, 0].astype(np.int64)], 2)
-    corners_N4 = table[:, 2:6] if unsized else to_pixels(table[:, 2:6], sides_N4, 1)
-    table[:, 2:6] = from_corners(corners_N4)
-    table[:, 6] = np.where(np.isnan(table[:, 6]), table[:, 4] * table[:, 5], table[:, 6])
-    return {
-        "image_ids": tuple(ids[position] for position in order),
-        "file_names": tuple(str(instances[position].image) for position in order),
-        "sizes_I2": sizes_I2,
-        "sizes_known": not unsized,
-        "rows": table,
-        "drawn": tuple(sorted(drawn)),
-        "notes": [f"{counted(unsized, 'image states', 'images state')} no size: no metrics by object size"]
-        if unsized
-        else [],
-    }
+    frame_N4 = np.tile(sizes_I2[rows_N8[:, 0].astype(np.int64)], 2)
+    corners_N4 = rows_N8[:, 2:6] if unsized else to_pixels(rows_N8[:, 2:6], frame_N4, 1)
+    sides_N2 = from_corners(corners_N4)[:, 2:]
+    table = BoxTable.of(
+        rows_N8[:, 0],
+        rows_N8[:, 1],
+        corners_N4,
+        sides_N2=sides_N2,
+        area_N=np.where(np.isnan(rows_N8[:, 6]), sides_N2[:, 0] * sides_N2[:, 1], rows_N8[:, 6]),
+        flags_N=rows_N8[:, 7],
+        image_ids=tuple(ids[position] for position in order),
+        names=tuple(str(instances[position].image) for position in order),
+        sizes_I2=sizes_I2,
+        labels=labels,
+    )
+    return table, unsized, tuple(sorted(drawn))

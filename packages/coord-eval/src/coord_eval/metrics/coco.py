@@ -128,17 +128,18 @@ def precision_recall(
     names, thresholds = len(truth.categories), len(matches.thresholds)
     objects_K = np.bincount(truth.category_N[matches.counted_N], minlength=names)
     present_K = objects_K > 0
-    precision_TRK = np.full((thresholds, len(RECALL_POINTS), names), -1.0)
+    best_TKR = np.zeros((thresholds, names, len(RECALL_POINTS)))
     recall_LTK = np.full((len(limits), thresholds, names), -1.0)
     needed_KR = _hits_needed(np.maximum(objects_K, 1))
+    before_t: np.ndarray | None = None
     order = matches.order_D[detections.category_D[matches.order_D] < names]
     order = order[stable_order(detections.category_D[order])]
     label_d, place_d = detections.category_D[order], matches.place_D[order]
     for t in range(thresholds):
-        counted_d = ~matches.ignored_TD[t, order]
-        hit_d = matches.hit_TD[t, order]
-        boxes_d = np.cumsum(counted_d)
-        at = np.flatnonzero(hit_d)
+        ignored_D = matches.ignored_TD[t]
+        if before_t is None or not np.array_equal(ignored_D, before_t):
+            boxes_d, before_t = np.cumsum(~ignored_D[order]), ignored_D
+        at = np.flatnonzero(matches.hit_TD[t, order])
         label_h = label_d[at]
         first_K = np.searchsorted(label_h, np.arange(names + 1))
         hits_K = np.diff(first_K)
@@ -150,12 +151,15 @@ def precision_recall(
         is_empty = begins >= np.append(begins[1:], len(at))
         best = np.maximum.reduceat(np.append(precision_h, 0.0), begins) if names else np.zeros(0)
         best_KR = np.where(is_empty, 0.0, best).reshape(needed_KR.shape)
-        best_KR = np.maximum.accumulate(best_KR[:, ::-1], axis=1)[:, ::-1]
-        precision_TRK[t, :, present_K] = best_KR[present_K]
+        best_TKR[t] = np.maximum.accumulate(best_KR[:, ::-1], axis=1)[:, ::-1]
+        place_h = place_d[at] if len(limits) > 1 else at
         for place, limit in enumerate(limits):
-            found_K = np.bincount(label_h[place_d[at] < limit], minlength=names)
+            # No hit is beyond the last limit.
+            is_last = place == len(limits) - 1
+            found_K = hits_K if is_last else np.bincount(label_h[place_h < limit], minlength=names)
             recall_LTK[place, t, present_K] = found_K[present_K] / objects_K[present_K]
-    return PrecisionRecall(precision_TRK, recall_LTK)
+    best_TKR[:, ~present_K] = -1.0
+    return PrecisionRecall(np.ascontiguousarray(best_TKR.transpose(0, 2, 1)), recall_LTK)
 
 
 def _hits_needed(objects_K: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 from coord_codec import GEOMETRIES, WILDCARD_TOKEN, CoordGrid, InputError, coord_tokens
 from coord_codec import Geometry as Kind
@@ -69,6 +70,21 @@ class UnitScale:
     y: float
     assumed: bool = False
     pixels: bool = False
+
+
+class Stated(NamedTuple):
+    """What a text states of an object besides its numbers."""
+
+    desc: str
+    span: tuple[int, int]
+    start_index: int | None = None
+    repairs: tuple[str, ...] = ()
+    partial: bool = False
+    score: Confidence | None = None
+
+    def repaired(self, repair: str) -> Stated:
+        """Return the same with one more repair."""
+        return self._replace(repairs=(*self.repairs, repair))
 
 
 _FRACTIONS, _PERCENT = UnitScale(1.0, 1.0), UnitScale(100.0, 100.0)
@@ -139,24 +155,14 @@ class AnswerBuilder:
         self.dropped.append(Drop(reason, (start, end)))
 
     def add(
-        self,
-        desc: str,
-        bins: tuple[float, ...],
-        unit: Sequence[float],
-        span: tuple[int, int],
-        first_coord_index: int | None = None,
-        start_index: int | None = None,
-        repairs: tuple[str, ...] = (),
-        partial: bool = False,
-        geometry: Geometry = "box",
-        order: str = "xyxy",
-        score: Confidence | None = None,
-        scale: tuple[float, float] | None = None,
-    ) -> None:
+        self, stated: Stated, bins: tuple[float, ...], unit: Sequence[float], first_coord_index: int | None = None,
+        geometry: Geometry = "box", order: str = "xyxy", scale: tuple[float, float] | None = None,
+    ) -> None:  # fmt: skip
         """Add a box by its corners in [0, 1], or another shape by its numbers.
 
         Swapped corners are sorted; boxes without area and shapes of which no point is labelled are dropped.
         """
+        desc, span, start_index, repairs, partial, score = stated
         points: tuple[tuple[float, float], ...] = ()
         coordinates: tuple[float, ...] = ()
         kind = GEOMETRIES[geometry]
@@ -196,35 +202,23 @@ class AnswerBuilder:
         self.objects.append(ParsedObject(desc, box, bins, span, state, *placed, score_number=number))
 
     def add_numbers(
-        self,
-        desc: str,
-        numbers: Sequence[float],
-        span: tuple[int, int],
-        geometry: Geometry = "box",
-        order: str = "",
-        own_scale: float | None = None,
-        repairs: tuple[str, ...] = (),
-        start_index: int | None = None,
-        partial: bool = False,
-        score: Confidence | None = None,
-        unit: Sequence[float] = (),
-        first_coord_index: int | None = None,
+        self, stated: Stated, numbers: Sequence[float], geometry: Geometry = "box", order: str = "",
+        own_scale: float | None = None, unit: Sequence[float] = (), first_coord_index: int | None = None,
         turn: float = 0.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add a shape by its numbers; another number than its geometry has is a drop.
 
         Those of tokens and percentages, whose coordinates in [0, 1] are `unit`, need no scale. Without a scale from the
         caller, plain numbers in [0, 1] are fractions; others are divided by `own_scale` of the format, or by the
         assumed scale. A box that is turned clockwise by `turn` degrees about its centre becomes an oriented one.
         """
-        count, kind = len(numbers), GEOMETRIES[geometry]
+        count, kind, span = len(numbers), GEOMETRIES[geometry], stated.span
         order = order or shape_order(geometry)
         if not kind.reads(count):
             self.drop("wrong_arity", *span)
             return
         if unit and first_coord_index is not None and not turn:
-            known = first_coord_index, start_index, repairs, partial, geometry, order, score
-            self.add(desc, tuple(numbers), corners(order, unit), span, *known)
+            self.add(stated, tuple(numbers), corners(order, unit), first_coord_index, geometry, order)
             return
         scale = _PERCENT if unit else self.scale
         if scale.assumed:
@@ -261,16 +255,15 @@ class AnswerBuilder:
                 self.drop("turned", *span)
                 return
             geometry, unit = "oriented", turned
-            repairs = (*repairs, "square_assumed") if self.aspect is None else repairs
+            stated = stated.repaired("square_assumed") if self.aspect is None else stated
         low, high = min(unit), max(unit)
         if not 0 <= low <= high <= 1:  # false for NaN too
             if not (low >= -OVERSHOOT and high <= 1 + OVERSHOOT) or any(map(math.isnan, unit)):
                 self.drop("out_of_range", *span)
                 return
             unit = [min(max(u, 0.0), 1.0) for u in unit]
-            repairs = (*repairs, "clipped")
-        placed = None, start_index, repairs, partial, geometry, order, score, (sx, sy)
-        self.add(desc, tuple(numbers), unit, span, *placed)
+            stated = stated.repaired("clipped")
+        self.add(stated, tuple(numbers), unit, None, geometry, order, (sx, sy))
 
     def _turned(self, unit: Sequence[float], degrees: float) -> list[float] | None:
         """Return the corners of a turned box, clipped to the image; None if they cannot be known."""
@@ -284,27 +277,16 @@ class AnswerBuilder:
         return [min(max(c, 0.0), 1.0) for c in turned] if inside else turned
 
     def add_values(
-        self,
-        desc: str,
-        values: Sequence[Value],
-        span: tuple[int, int],
-        geometry: Geometry,
-        order: str,
-        own_scale: float | None,
-        repairs: tuple[str, ...],
-        start_index: int | None,
-        partial: bool,
-        score: Confidence | None = None,
-        turn: float = 0.0,
-    ) -> None:
+        self, stated: Stated, values: Sequence[Value], geometry: Geometry, order: str = "",
+        own_scale: float | None = None, turn: float = 0.0,
+    ) -> None:  # fmt: skip
         """Add a shape by its coordinates: plain numbers, tokens or percentages, of which a shape has one kind."""
         unit = [value[1] for value in values if value[1] is not None]
         if unit and len(unit) < len(values):
-            self.drop("invalid_coordinate", *span)
+            self.drop("invalid_coordinate", *stated.span)
             return
         numbers, index = [value[0] for value in values], values[0][2] if unit else None
-        placed = order, own_scale, repairs, start_index, partial, score, unit, index, turn
-        self.add_numbers(desc, numbers, span, geometry, *placed)
+        self.add_numbers(stated, numbers, geometry, order, own_scale, unit, index, turn)
 
     def agrees(self, stated: Mapping[str, float | str], order: str, numbers: Sequence[float]) -> bool:
         """Return whether numbers are read in the unit and order that fields state."""

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from coord_codec.fields import ATTRIBUTES, OF_ATTRIBUTES
-from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder
+from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder, Stated
 from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
 from coord_eval.parse.orders import ORDER_KEYS, key_of_prose, stated_order
@@ -121,16 +121,16 @@ class JsonParser:
         if label and "type" in (name, last_name) and ACTIONS.fullmatch(label):
             return False
         start_index = builder.start_count
+        stated = Stated(label, match.span(), start_index)
         if x1 is not None:
-            numbers = (float(x1), float(y1), float(x2), float(y2))
-            builder.add_numbers(label, numbers, match.span(), "box", row.order, row.scale, start_index=start_index)
+            builder.add_numbers(stated, (float(x1), float(y1), float(x2), float(y2)), "box", row.order, row.scale)
         else:
             units = self.units
             values = [units.get(token) for token in (a, b, c, d)]
             if None in values or row.order != "xyxy":
                 return False
             bins, unit = zip(*values)  # noqa: B905
-            builder.add(label, bins, unit, match.span(), builder.coord_count, start_index)
+            builder.add(stated, bins, unit, builder.coord_count)
             builder.coord_count += 4
         builder.start_count = start_index + 1
         if self.stack:

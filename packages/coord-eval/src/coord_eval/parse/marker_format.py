@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from coord_codec import Geometry, MarkerFamily
-from coord_eval.parse.builder import COORD_PATTERN, AnswerBuilder, shape_order
+from coord_eval.parse.builder import COORD_PATTERN, AnswerBuilder, Stated, shape_order
 from coord_eval.parse.numbers import NUMBER, PERCENT, number_of, read_groups, split_shapes
 from coord_eval.parse.refusals import says_nothing
 
@@ -119,7 +119,7 @@ class MarkerParser:
         builder.start_count = start_index + 1
         if token_a is None:
             numbers = (float(a), float(b), float(c), float(d))
-            builder.add_numbers(desc, numbers, match.span(), start_index=start_index)
+            builder.add_numbers(Stated(desc, match.span(), start_index), numbers)
         else:
             first = builder.coord_count
             try:
@@ -129,7 +129,7 @@ class MarkerParser:
                 builder.drop("invalid_coordinate", *match.span())
             else:
                 builder.coord_count = first + 4
-                builder.add(desc, (a, b, c, d), (x1, y1, x2, y2), match.span(), first, start_index)
+                builder.add(Stated(desc, match.span(), start_index), (a, b, c, d), (x1, y1, x2, y2), first)
         self.desc, self.start_index = desc, start_index
         self.state = _AFTER if self.four_marks else _OUTSIDE
         if self.runs or self.stray_text:
@@ -218,8 +218,8 @@ class MarkerParser:
             elif run is runs[-1] and partial and not self.kind.fits(len(run.bins)):
                 self.builder.drop(reason, *span)
             else:
-                placed = span, self.kind.name, self.order, None, self.repairs, self.start_index, partial, None
-                self.builder.add_numbers(self.desc or "", run.bins, *placed, run.unit, run.first)
+                stated = Stated(self.desc or "", span, self.start_index, self.repairs, partial)
+                self.builder.add_numbers(stated, run.bins, self.kind.name, self.order, None, run.unit, run.first)
 
     def _leave(self, position: int) -> None:
         """Finish the open object before a start marker."""
@@ -288,7 +288,8 @@ class MarkerParser:
             if found.words:
                 self.builder.drop("stray_text" if self.kind.fits(len(values)) else "wrong_arity", *span)
                 continue
-            self.builder.add_values(desc, values, span, geometry, "", None, self.repairs, self.start_index, partial)
+            stated = Stated(desc, span, self.start_index, self.repairs, partial)
+            self.builder.add_values(stated, values, geometry)
 
     def _flush_stray(self) -> None:
         if self.stray is not None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from coord_codec import GEOMETRIES
 from coord_eval.parse.answer import Geometry
-from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import TextFormat
 from coord_eval.parse.numbers import is_quad, proper_boxes, read_number, split_shapes
 
@@ -146,18 +146,16 @@ class PatternParser:
     ) -> None:
         builder, row = self.builder, self.row
         own_order = geometry == "box" or (geometry == "point" and len(row.order) == 2)
-        placed = self.label, values, span, geometry, row.order if own_order else "", row.scale, (), self.start_index
+        stated = Stated(self.label, span, self.start_index, (), partial)
+        placed = stated, values, geometry, row.order if own_order else "", row.scale
         if not row.bins:
-            builder.add_numbers(*placed, partial, unit=[number / 100 for number in values] if self.percent else ())
+            builder.add_numbers(*placed, [number / 100 for number in values] if self.percent else ())
         elif max(values) >= row.bins:
             builder.drop("invalid_coordinate", *span)
         elif row.decode and len(values) == row.arity:
-            builder.add(
-                self.label, tuple(values), row.decode(values), span, index, self.start_index, (), partial, "box", ""
-            )
+            builder.add(stated, tuple(values), row.decode(values), index, order="")
         else:
-            unit = [self.units[int(k)] for k in values]
-            builder.add_numbers(*placed, partial, unit=unit, first_coord_index=index, turn=self.turn)
+            builder.add_numbers(*placed, [self.units[int(k)] for k in values], index, self.turn)
 
     def _drop_incomplete(self, cut: bool, start: int, end: int) -> None:
         self.builder.truncated |= cut

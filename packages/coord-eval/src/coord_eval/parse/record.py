@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 from coord_codec import GEOMETRIES, InputError
 from coord_codec.fields import Meaning, is_deleted, meaning_of, turn_of
 from coord_eval.parse.answer import Confidence, Geometry
-from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import FORMATS, TextFormat
 from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_number, read_value, split_shapes
 from coord_eval.parse.refusals import says_nothing
@@ -303,10 +303,9 @@ def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int
     for item in record.fields:
         if keys.fact(item.key) == "place" and (stated := stated_value(item)) is not None:
             builder.places.append((*span, f"{stated:g}" if isinstance(stated, float) else stated))
-    if record.has_children:
-        units = [item for item in record.fields if keys.fact(item.key) == "unit"]
-        stated_units = {item.key: value for item in units if (value := stated_value(item)) is not None}
-        builder.units += [(*span, stated_units)] if stated_units else []
+    units = [item for item in record.fields if keys.fact(item.key) == "unit"]
+    stated_units = {item.key: value for item in units if (value := stated_value(item)) is not None}
+    builder.units += [(*span, stated_units)] if stated_units else []  # for the records in it
     parts = _parts(record.fields, keys)
     if partial and len(record.fields) > 1 and all(keys.label_of(item.key) and item.groups for item in record.fields):
         parts = [record.fields[:-1], record.fields[-1:]]  # {"cat": [1, 2, 3, 4], "dog": [5: each key is an object
@@ -392,6 +391,7 @@ class _Part:
 
     def add(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool, quiet: bool) -> None:
         """Add the objects or drops of this part; `quiet` leaves out the drop of a part without coordinates."""
+        self.builder, self.span, self.partial = builder, span, partial
         if self.shapes and not partial and all(_is_absent(item) for item, _ in self.shapes):
             builder.explicit_empty = True  # {"label": "cat", "bbox": null}
             return
@@ -399,20 +399,21 @@ class _Part:
         for item in self.fields:
             if self.keys[item.key].role in ("side", "label", "score") and sum(map(len, item.groups)) > 1:
                 builder.drop("unread_numbers", *span)
-        corners = self._sides(shapes, partial)
+        sides = sides_of(self.fields, self.keys)
+        corners = box_of_sides(sides) if not shapes and (not partial or len(sides) >= 4) else []
         if self.is_deleted:
             if shapes or corners:
                 builder.drop("deleted", *span)
             builder.explicit_empty = True  # {"label": "cat", "present": false}
             return
         if not shapes and not corners:
-            sides = sides_of(self.fields, self.keys).keys() - {"w", "h"}
-            quiet = quiet and not sides and (self.label is None or not self.shapes)
-            if self._add_by_label(builder, span, partial) or quiet:
+            named = sides.keys() - {"w", "h"}
+            quiet = quiet and not named and (self.label is None or not self.shapes)
+            if self._add_by_label() or quiet:
                 return
             if partial:
                 builder.drop("truncated", *span)
-            elif sides:
+            elif named:
                 builder.drop("wrong_arity", *span)
             elif self.label is not None and not self.shapes and says_nothing(self.label):
                 builder.explicit_empty = True  # {"label": "no object"}
@@ -430,7 +431,7 @@ class _Part:
             if first and len(shapes) > 1:
                 self.repairs = (*self.repairs, "second_geometry")
             if first or not item.done:
-                self._add_shape(builder, item, meaning, span, partial)
+                self._add_shape(item, meaning)
             else:
                 for _ in _shapes(item, meaning.kind, builder.geometry):
                     builder.drop("second_geometry", *span)
@@ -444,16 +445,11 @@ class _Part:
             if self.keys[item.key].role == "corner" and any(item.groups) and not corners:
                 builder.drop("second_geometry", *span)  # a corner of another box, beside a shape that is kept
 
-    def _sides(self, shapes: Sequence[object], partial: bool) -> list[Value]:
-        if shapes:
-            return []
-        sides = sides_of(self.fields, self.keys)
-        return box_of_sides(sides) if not partial or len(sides) >= 4 else []
-
-    def _add_by_label(self, builder: AnswerBuilder, span: tuple[int, int], partial: bool) -> bool:
+    def _add_by_label(self) -> bool:
         """Add the boxes of a dictionary by label, `{"cat": [[1, 2, 3, 4]]}`; return False if it is not one."""
-        if self.shapes or partial:
+        if self.shapes or self.partial:
             return False
+        builder = self.builder
         arity = 2 if builder.geometry == "point" else 4
         others = [item for item in self.others if item.key not in _NO_BOX]
         others = [item for item in others if not _OTHER_ORDER.fullmatch(item.key.lower())]
@@ -464,17 +460,16 @@ class _Part:
         last = None
         for key, (geometry, numbers) in shapes:
             if len(numbers) != arity:
-                builder.drop("wrong_arity" if geometry else "ambiguous", *span)
+                builder.drop("wrong_arity" if geometry else "ambiguous", *self.span)
                 continue
             builder.start_count += key != last
             last = key
             label = self.label if self.label is not None else self.keys.label_of(key)
-            self._add(builder, label, geometry, numbers, None, span, partial)
+            self._add(label, geometry, numbers, None)
         return True
 
-    def _add_shape(
-        self, builder: AnswerBuilder, item: Field, meaning: FieldMeaning, span: tuple[int, int], partial: bool
-    ) -> None:
+    def _add_shape(self, item: Field, meaning: FieldMeaning) -> None:
+        builder, span, partial = self.builder, self.span, self.partial
         groups = [group for group in item.groups if group]
         flat = [value for group in groups for value in group]
         kind = "box" if self.turns and meaning.kind == "any" else meaning.kind
@@ -499,19 +494,10 @@ class _Part:
                 if not geometry:
                     builder.drop("ambiguous", *span)
                     continue
-                self._add(builder, name, geometry, group, meaning.row, span, partial)
+                self._add(name, geometry, group, meaning.row)
 
-    def _add(
-        self,
-        builder: AnswerBuilder,
-        label: str,
-        geometry: Geometry,
-        group: Sequence[Value],
-        row: TextFormat | None,
-        span: tuple[int, int],
-        partial: bool,
-    ) -> None:
-        order, own_scale = "", None
+    def _add(self, label: str, geometry: Geometry, group: Sequence[Value], row: TextFormat | None) -> None:
+        builder, span, order, own_scale = self.builder, self.span, "", None
         if row is not None:
             own_scale = row.scale
             if geometry == "box" and len(row.order) > 2:
@@ -527,7 +513,7 @@ class _Part:
             self.turns = {"rotation": group[4][0]}
             geometry, group, order = "box", group[:4], "cxcywh"
         if geometry == "box" and self.turns:
-            turn = self._turn(builder)
+            turn = self._turn()
         if geometry == "oriented" and len(group) == 4 and self.turns:
             builder.drop("turned", *span)  # which four numbers they are is not known
             return
@@ -536,10 +522,10 @@ class _Part:
         elif geometry == "box" and self.units and not builder.agrees(self.units, order, [n for n, _, _ in group]):
             builder.drop("other_unit", *span)
             return
-        placed = geometry, order, own_scale, self.repairs, builder.start_count - 1, partial, self.score, turn
-        builder.add_values(label, group, span, *placed)
+        stated = Stated(label, span, builder.start_count - 1, self.repairs, self.partial, self.score)
+        builder.add_values(stated, group, geometry, order, own_scale, turn)
 
-    def _turn(self, builder: AnswerBuilder) -> float:
+    def _turn(self) -> float:
         """Return the angle in degrees that the fields state, NaN if it, or its unit, is not known."""
         angles: dict[str, float] = {}
         for name, value in self.turns.items():
@@ -552,7 +538,7 @@ class _Part:
             elif any(map(str.isdigit, value)) or value.strip().lower() == "true":
                 return math.nan
         try:
-            return turn_of(angles, builder.largest_turn)
+            return turn_of(angles, self.builder.largest_turn)
         except InputError:
             return math.nan
 

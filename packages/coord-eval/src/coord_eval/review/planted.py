@@ -72,7 +72,7 @@ def _probabilities(known_s: np.ndarray, faults_p: np.ndarray, judged_n: np.ndarr
     def rank_of(value: np.ndarray) -> np.ndarray:
         """Return the place among all log-odds in [0, 1], between two of them by their distances."""
         place_b = np.linspace(0, 1, len(sorted_b))
-        return np.interp(value, sorted_b, place_b)
+        return np.asarray(np.interp(value, sorted_b, place_b))
 
     is_fault_b = np.arange(len(both)) >= len(known_s)
     share = len(faults_p) / len(both)

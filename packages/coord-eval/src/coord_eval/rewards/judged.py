@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from coord_codec import CoordGrid, InputError, Instance, MarkerFamily, Object
+from coord_codec import BoxFlag, BoxTable, CoordGrid, InputError, Instance, MarkerFamily, Object
 from coord_codec.box_table import to_pixels
 from coord_codec.counts import counted
 from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
-from coord_eval.intake.ground_truth import GroundTruth, columns_of
+from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
 from coord_eval.match.matching import IOU_THRESHOLDS, Scored
 from coord_eval.parse.answer import Answer, without_other_images
@@ -104,7 +104,19 @@ def judge(
             known[key] = _Objects(rows, labels, sum(len(other.names) for other in known.values()))
         objects.append(known[key])
     names = tuple(f"{k}" for k in range(sum(len(other.names) for other in known.values())))
-    columns = columns_of([(i, *row) for i, own in enumerate(objects) for row in own.rows])
+    rows_N8 = np.array([(i, *row) for i, own in enumerate(objects) for row in own.rows], np.float64).reshape(-1, 8)
+    low_N2, sides_N2 = rows_N8[:, 2:4], rows_N8[:, 4:6]
+    table = BoxTable.of(
+        rows_N8[:, 0],
+        rows_N8[:, 1],
+        np.concatenate([low_N2, low_N2 + sides_N2], axis=1),
+        sides_N2=sides_N2,
+        area_N=rows_N8[:, 6],
+        flags_N=rows_N8[:, 7] * BoxFlag.CROWD,
+        image_ids=tuple(range(len(answers))),
+        sizes_I2=np.ones((len(answers), 2)),
+        labels=names,
+    )
 
     # Answers
     sized = enumerate(zip(answers, shapes, strict=True))
@@ -122,15 +134,7 @@ def judge(
     units_I2 = np.array([size or (grid.scale, grid.scale) for size in shapes], np.float64).reshape(-1, 2)
     boxes_D4 = boxes_in_pixels([item for answer in parsed for item in answer], np.repeat(units_I2, counts_I, axis=0))
     scored = Scored(
-        truth=GroundTruth(
-            image_ids=tuple(range(len(answers))),
-            file_names=("",) * len(answers),
-            sizes_I2=np.ones((len(answers), 2)),
-            sizes_known=False,
-            categories=names,
-            category_ids=tuple(range(len(names))),
-            **columns,
-        ),
+        truth=GroundTruth.of(table, range(len(names)), sizes_known=False),
         detections=Detections(
             image_D=np.repeat(np.arange(len(parsed)), counts_I),
             category_D=np.array(labels_D, np.int64),
