@@ -106,11 +106,11 @@ def try_member(
     if folder.parent.name == "packages":
         run(python, "-W", "ignore", "-c", blocks(folder / "README.md", "python"))
     if options.tests and "test" in project["groups"]:
-        # What is installed stays: torchvision fits one release of torch alone.
+        # torch stays as it is installed: the lowest torchvision would bring an older one.
         kept = place / "kept.txt"
         freeze = ["uv", "pip", "freeze", "--python", str(python)]
         frozen = subprocess.run(freeze, capture_output=True, text=True, check=True).stdout
-        kept.write_text("".join(line for line in frozen.splitlines(True) if "==" in line))
+        kept.write_text("".join(line for line in frozen.splitlines(True) if line.startswith("torch==")))
         install("--constraint", kept, "--group", f"{folder / 'pyproject.toml'}:test")
         run(python, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", folder / "tests")
 
