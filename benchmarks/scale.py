@@ -3,9 +3,10 @@
     uv run python benchmarks/scale.py [10000 100000] [--stage read --stage parse ...]
 
 A record has seven boxes on average. `read` opens and checks instance JSONL for the first time, `again` maps what that
-cached; `inspect` is the whole command with its images, `mixture` assigns an epoch of two sources, `encode` makes
-target texts, `parse` reads them, both on all cores, and `score` compares files of as many images and answers. Rows
-appear as measured.
+cached, `first` also encodes the first batch of a shuffled epoch by two workers and prints its seconds on stderr, which
+must not grow; `inspect` is the whole command with its images, `mixture` assigns an epoch of two sources, `encode`
+makes target texts, `parse` reads them, both on all cores, and `score` compares files of as many images and answers.
+Rows appear as measured.
 """
 
 import json
@@ -24,9 +25,10 @@ from typing import Annotated
 import typer
 
 LARGE = runpy.run_path(str(Path(__file__).parents[1] / "packages" / "coord-data" / "benchmarks" / "large_data.py"))
+BATCH = 32
 CHUNK = 1000
 """Records that a process encodes or parses at a time."""
-Stage = StrEnum("Stage", ["read", "again", "inspect", "mixture", "encode", "parse", "score"])
+Stage = StrEnum("Stage", ["read", "again", "first", "inspect", "mixture", "encode", "parse", "score"])
 
 
 def texts(lines: list[str], parsed: bool) -> list[tuple[int | str | None, str]]:
@@ -43,12 +45,40 @@ def texts(lines: list[str], parsed: bool) -> list[tuple[int | str | None, str]]:
     return found
 
 
+class Targets:
+    """The target texts of records, each encoded when a worker asks for it."""
+
+    def __init__(self, records) -> None:
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: int) -> str:
+        from coord_codec import encode_target
+
+        return encode_target(self.records[index])
+
+
+def first_batch(images) -> None:
+    """Encode the first batch of a shuffled epoch, as the workers of a training do."""
+    from swift.dataloader import BatchSamplerShard, DataLoaderShard
+
+    batches = BatchSamplerShard(len(images), BATCH, shuffle=True, drop_last=False, data_seed=0)
+    loader = DataLoaderShard(Targets(images.instances), batch_sampler=batches, num_workers=2, collate_fn=list)
+    began = time.perf_counter()
+    next(iter(loader))
+    print(f"first batch of {len(images):,}: {time.perf_counter() - began:.2f} s", file=sys.stderr)
+
+
 def carry_out(stage: Stage, path: Path) -> None:
     """Carry out a stage on an instance file, in this process."""
-    if stage in (Stage.read, Stage.again):
+    if stage in (Stage.read, Stage.again, Stage.first):
         from coord_data.reading.image_set import load_annotated
 
-        load_annotated(path)
+        images = load_annotated(path)
+        if stage == Stage.first:
+            first_batch(images)
     elif stage == Stage.inspect:
         from coord_data.cli import main
 

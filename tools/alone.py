@@ -50,14 +50,34 @@ def installed_by(readme: Path) -> list[tuple[str, str]]:
     return re.findall(r'"([\w-]+)(\[[\w,]+\])? @ git\+\$URL#', blocks(readme, "bash"))
 
 
+def required_by(projects: list[dict[str, Any]], members: list[tuple[str, str]]) -> list[str]:
+    """Return what members of the workspace, pairs of name and extra, require from elsewhere.
+
+    uv takes the lowest versions of what is named to it, and the newest of what only a wheel requires.
+    """
+    found: list[str] = []
+    for project in projects:
+        for name, extra in members:
+            if name == project["name"]:
+                found += project["dependencies"]
+                for chosen in re.findall(r"[\w-]+", extra):
+                    found += project["optional-dependencies"][chosen]
+    return [name for name in found if not name.startswith("coord-")]
+
+
 def try_member(
-    folder: Path, project: dict[str, Any], wheels: dict[str, Path], place: Path, options: argparse.Namespace
+    folder: Path,
+    projects: dict[Path, dict[str, Any]],
+    wheels: dict[str, Path],
+    place: Path,
+    options: argparse.Namespace,
 ) -> None:
     """Install a member in a new environment; try its modules, its program, its README and its tests.
 
     Raises:
         CalledProcessError: if a step fails; its output has been printed
     """
+    project = projects[folder]
     python, module = place / "venv" / "bin" / "python", project["name"].replace("-", "_")
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT")}
     # Bytecode is compiled once for all trials: torch alone takes ten seconds.
@@ -73,7 +93,9 @@ def try_member(
         run("uv", "pip", "install", "--quiet", "--no-config", "--python", python, *resolution, *what)
 
     run("uv", "venv", "--quiet", "--no-project", "--python", options.python, place / "venv")
-    install(*(f"{name}{extra} @ {wheels[name].as_uri()}" for name, extra in installed_by(folder / "README.md")))
+    members = installed_by(folder / "README.md")
+    lowest = required_by(list(projects.values()), members) if options.lowest else []
+    install(*lowest, *(f"{name}{extra} @ {wheels[name].as_uri()}" for name, extra in members))
     run("uv", "pip", "check", "--quiet", "--python", python)
     extras = [name for names in project.get("optional-dependencies", {}).values() for name in names]
     optional = {re.split(r"[^\w-]", name)[0].replace("-", "_") for name in extras}
@@ -84,7 +106,12 @@ def try_member(
     if folder.parent.name == "packages":
         run(python, "-W", "ignore", "-c", blocks(folder / "README.md", "python"))
     if options.tests and "test" in project["groups"]:
-        install("--group", f"{folder / 'pyproject.toml'}:test")
+        # What is installed stays: torchvision fits one release of torch alone.
+        kept = place / "kept.txt"
+        freeze = ["uv", "pip", "freeze", "--python", str(python)]
+        frozen = subprocess.run(freeze, capture_output=True, text=True, check=True).stdout
+        kept.write_text("".join(line for line in frozen.splitlines(True) if "==" in line))
+        install("--constraint", kept, "--group", f"{folder / 'pyproject.toml'}:test")
         run(python, "-m", "pytest", "-q", "-c", ROOT / "pyproject.toml", "-p", "no:cacheprovider", folder / "tests")
 
 
@@ -157,7 +184,7 @@ def main() -> int:
             start, result = time.monotonic(), "good"
             with tempfile.TemporaryDirectory(dir=scratch) as place:
                 try:
-                    try_member(folder, project, wheels, Path(place), options)
+                    try_member(folder, projects, wheels, Path(place), options)
                 except subprocess.CalledProcessError as error:
                     result, failed = f"FAILED: {error}", 1
             print(

@@ -37,7 +37,7 @@ def test_read_safetensors_reads_headers_of_the_library(tmp_path_factory, shapes,
 def test_read_safetensors_refuses_truncated_weights(files, which):
     data = (files / which).read_bytes()
     (files / which).write_bytes(data[:-1000])
-    refused(files, f"{which}.*promises {len(data)} bytes.*{len(data) - 1000}: truncated")
+    refused(files, f"{which}: {WHOLE}")
 
 
 def stored(content):
@@ -45,19 +45,17 @@ def stored(content):
     return struct.pack("<Q", len(header)) + header + bytes(12)
 
 
-OTHER = "(expected a safetensors file|the safetensors header is damaged)"
+WHOLE = "expected a whole safetensors file: .*; fetch it again"
+TENSOR = {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
 DAMAGED = [
-    *((content, OTHER) for content in (b"", b"12345", struct.pack("<Q", 1 << 60) + b"{}", stored(b"not json!"))),
-    (
-        stored({"dtype": "F32", "shape": [2], "data_offsets": [4, 12]}),
-        "header is damaged .tensor a has data_offsets that do not match",
-    ),
-    (stored({"dtype": "F32", "shape": [2.0], "data_offsets": [0, 8]}), r"shape \[2.0\], expected whole numbers"),
-    (stored({"dtype": "F32", "shape": [-1, -2], "data_offsets": [0, 8]}), "expected whole numbers"),
-    (stored({"dtype": ["F32"], "shape": [2], "data_offsets": [0, 8]}), "header is damaged"),
-    (stored(None), "header is damaged"),
-    (stored(b'{"__metadata__": ' + b"[" * 100_000), "header is damaged .maximum recursion"),
-]
+    *((content, WHOLE) for content in (b"", b"12345", struct.pack("<Q", 1 << 60) + b"{}", stored(b"not json!"))),
+    *((stored(TENSOR | {key: value}), WHOLE) for key, value in (
+        ("data_offsets", [4, 12]), ("shape", [2.0]), ("shape", [-1, -2]), ("dtype", ["F32"]), ("shape", [2])
+    )),
+    *((content, WHOLE) for content in (stored(None), stored(b'{"__metadata__": ' + b"[" * 100_000))),
+    *((content, WHOLE) for content in (stored(TENSOR)[:-1], stored(TENSOR) + b"1")),
+    (stored(TENSOR | {"dtype": "F8_E8M0", "shape": [12]}), "tensor a: expected BF16, .*, found F8_E8M0"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "match"), DAMAGED)

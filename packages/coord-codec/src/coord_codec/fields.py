@@ -179,6 +179,25 @@ def names_of(*meanings: Meaning) -> list[str]:
     return [name for meaning in meanings for name in _NAMES[meaning].split()]
 
 
+def pattern_of(*meanings: Meaning) -> str:
+    """Return a regular expression of names that may have one of some meanings, which `meaning_of` decides.
+
+    Example:
+        >>> pattern = re.compile(pattern_of("turn"))
+        >>> [pattern.fullmatch(name) is not None for name in ("angle_in_degrees", "headingAngle", "score")]
+        [True, True, False]
+    """
+    names = names_of(*meanings)
+    named = {word for name in names for word in _words(name)} - _FILLERS
+    words = sorted(
+        named.union(filter(str.isalpha, names), *(_WORDS.get(meaning, ()) for meaning in meanings)),
+        key=len,
+        reverse=True,
+    )
+    boxes = rf"(?:{'|'.join(sorted(_COORDINATES, reverse=True))})[_ -]?(?:{'|'.join(sorted(_CONVENTIONS))})"
+    return rf"(?:[a-zA-Z]{{1,12}}[_ -]?)??(?i:{'|'.join(words)}|{boxes})(?:[_ -]?[a-zA-Z]{{1,12}}){{0,2}}"
+
+
 def of_meaning(record: Mapping[Any, Any], *meanings: Meaning) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of the fields of some meanings, and an angle in `attributes` or the like."""
     for name, value in record.items():

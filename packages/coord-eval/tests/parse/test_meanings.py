@@ -123,14 +123,18 @@ SPELLED = {
 
 
 @pytest.mark.parametrize(("meaning", "name"), [(key, name) for key, names in SPELLED.items() for name in names])
-def test_field_means_the_same_in_every_spelling(meaning, name):
+def test_field_means_the_same_in_every_spelling_and_format(meaning, name):
     value = {"turned": 30, "place": 2, "unit": "pixels"}[meaning]
-    one = {"bbox_2d": [*BOX], "label": "ship", name: value}
-    answer = parse_answer(json.dumps([one]), scale=1000, aspect=math.nan)
-    if meaning == "place":
-        assert [item.place for item in answer] == ["2"]
-    else:
-        assert [drop.reason for drop in answer.dropped] == ["other_unit" if meaning == "unit" else "turned"]
+    for form in FORMS:
+        if form in ("elements", "attributes") and not name.isidentifier():
+            continue
+        stated = '"pixels"' if meaning == "unit" and form in ("json", "json, first", "json of sides") else value
+        answer = parse_answer(written(form, name, stated), scale=1000, aspect=math.nan)
+        if meaning == "place":
+            assert [item.place for item in answer] == ["2"], form
+        else:
+            reason = "other_unit" if meaning == "unit" else "turned"
+            assert ([drop.reason for drop in answer.dropped], len(answer)) == ([reason], 0), form
 
 
 OBJECT = '{"label": "ship", "bbox": [400, 450, 600, 550]}'

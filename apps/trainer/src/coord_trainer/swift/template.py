@@ -72,10 +72,11 @@ class CoordTemplate(Template):
         """Compute the positions of rows with equal images and lengths once: transformers does so row by row."""
         ids_BT, grids = inputs["input_ids"], inputs.get("image_grid_thw")
         is_image_BT = ids_BT == self.image_token_id
+        mask_BT = inputs.get("attention_mask")
         one_each = grids is not None and len(grids) == len(ids_BT) and bool(is_image_BT.any(dim=1).all())
-        if not one_each or inputs.get("attention_mask") is None:
+        if not one_each or mask_BT is None or mask_BT.shape != ids_BT.shape:
             return super()._get_position_ids(inputs)
-        facts = torch.cat([is_image_BT.long(), inputs["attention_mask"].long(), grids], dim=1)
+        facts = torch.cat([is_image_BT.long(), mask_BT.long(), grids], dim=1)
         kinds = [row.tobytes() for row in facts.numpy()]
         first = {kind: row for row, kind in reversed(list(enumerate(kinds)))}
         rows, place = list(first.values()), {kind: n for n, kind in enumerate(first)}

@@ -37,18 +37,7 @@ from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
 from coord_data.looking.image_paths import Found, ImageIndex, find_root
-from coord_data.sources.raw import (
-    BAD_SIZE,
-    RawImage,
-    RawObject,
-    Reading,
-    Unit,
-    around,
-    csv_rows,
-    image_size,
-    is_number,
-    number,
-)
+from coord_data.sources.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, csv_rows, image_size, is_number, number
 from coord_data.sources.source import Source
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img", "image_id", "imageid")
@@ -265,7 +254,7 @@ def _box(row: _Row, order: Order, unit: Unit, largest_angle: Callable[[], float]
     if _unit(row.numbers) not in ("", unit):
         return stated._replace(fault=f"expected {unit} like most boxes of the table, found {row.numbers}")
     if len(row.numbers) == len(_FOUR_CORNERS):
-        return stated._replace(corners_xyxy=around(row.numbers), outlines=(row.numbers,), as_box=(_ROTATED,))
+        return stated.outlined(row.numbers, _ROTATED)
     x, y, a, b = row.numbers
     if order == "cxcywh":
         x, y = x - a / 2, y - b / 2

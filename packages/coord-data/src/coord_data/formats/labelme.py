@@ -20,12 +20,11 @@ from typing import Any
 
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.stated_fields import kept, with_fields
+from coord_data.formats.stated_fields import OUTLINED, kept, with_fields
 from coord_data.looking.image_paths import Found, ImageIndex, find_root
 from coord_data.sources.raw import BAD_SIZE, RawImage, RawObject, Reading, around, check, image_size, number
 from coord_data.sources.source import Source
 
-_OUTLINED = "outlines, read as the box around them"
 _CIRCLES = "circles, read as the box around them"
 _READ = frozenset(("label", "points", "shape_type", "group_id", "description", "flags", "mask", "other_data"))
 
@@ -101,7 +100,7 @@ def _object(shape: Any, stated: RawObject) -> RawObject:
     flat = [number(value) for point in points for value in (point if isinstance(point, list) else [None])]
     kind = shape.get("shape_type") or "polygon"
     if kind == "point" and len(flat) == 2:
-        return stated._replace(corners_xyxy=(*flat, *flat), is_point=True)
+        return stated.at(*flat)
     if kind == "circle" and len(flat) == 4:
         x, y, radius = flat[0], flat[1], math.dist(flat[:2], flat[2:])
         box = (x - radius, y - radius, x + radius, y + radius)
@@ -112,7 +111,7 @@ def _object(shape: Any, stated: RawObject) -> RawObject:
         if not is_turned:
             return with_fields(stated, shape, "xyxy", "pixels")
     if kind in ("polygon", "rotation", "rectangle", "quadrilateral") and len(flat) >= 6 and len(flat) % 2 == 0:
-        return stated._replace(corners_xyxy=around(flat), outlines=(flat,), as_box=(_OUTLINED,))
+        return stated.outlined(flat, OUTLINED)
     raise InputError(f"shape_type {kind!r} with {len(points)} points: expected a rectangle, polygon, circle or point")
 
 

@@ -19,8 +19,9 @@ from coord_codec.fields import (
     turn_of,
 )
 from coord_codec.files import InputError
-from coord_data.sources.raw import RawObject, around
+from coord_data.sources.raw import RawObject
 
+OUTLINED = "outlines, read as the box around them"
 ROTATED = "rotated boxes, read as the upright box around them"
 
 
@@ -53,7 +54,7 @@ def with_fields(
             f"an angle beside a box in {unit}, which can only be turned in pixels: write the box around the rotated "
             "one, or boxes in pixels"
         )
-    return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(*stated.as_box, ROTATED))
+    return stated.outlined(outline, ROTATED)
 
 
 def kept(objects: Iterable[Any], read: frozenset[str]) -> tuple[list[Any], tuple[str, ...]]:

@@ -26,14 +26,13 @@ from typing import Any
 from coord_codec.fields import DELETED, is_deleted
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.stated_fields import with_fields
+from coord_data.formats.stated_fields import OUTLINED, with_fields
 from coord_data.looking.image_paths import Found, ImageIndex, find_root
-from coord_data.sources.raw import RawImage, RawObject, Reading, around, as_list, check, number
+from coord_data.sources.raw import RawImage, RawObject, Reading, as_list, check, number
 from coord_data.sources.source import Source
 
 _LABELS = ("label", "class", "name", "type", "category", "object")
 _PROJECT = "_via_img_metadata"
-_OUTLINED = "outlines, read as the box around them"
 _ROUND = "circles and ellipses, read as the box around them"
 
 
@@ -120,10 +119,9 @@ def _object(region: Any, label: str, stated: RawObject) -> RawObject:
         points = zip(as_list(shape.get("all_points_x")), as_list(shape.get("all_points_y")), strict=True)
         outline = [number(value) for point in points for value in point]
         check(len(outline) >= 6, "all_points_x: expected three or more points", shape)
-        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(_OUTLINED,))
+        return stated.outlined(outline, OUTLINED)
     if kind == "point":
-        point = number(shape.get("cx")), number(shape.get("cy"))
-        return stated._replace(corners_xyxy=point * 2, is_point=True)
+        return stated.at(number(shape.get("cx")), number(shape.get("cy")))
     if kind in ("circle", "ellipse"):
         x, y = number(shape.get("cx")), number(shape.get("cy"))
         across, down = (number(shape.get(name, shape.get("r"))) for name in ("rx", "ry"))

@@ -250,7 +250,7 @@ def _place(element: Element, start: int, note: str, stated: RawObject) -> RawObj
     if box is None and rotated is not None:
         cx, cy, w, h, angle = (_number(rotated, name) for name in ("cx", "cy", "w", "h", "angle"))
         outline = rotated_corners((cx - w / 2, cy - h / 2, w, h), math.degrees(angle))
-        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(ROTATED,))
+        return stated.outlined(outline, ROTATED)
     has_fractions = any("." in text for text in _corner_texts(element))
     notes = (note,) if start == 0 else (_FEW_FRACTIONS,) * has_fractions
     outline = _outline(polygon, start) if polygon is not None else []

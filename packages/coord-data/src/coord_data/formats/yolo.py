@@ -41,7 +41,7 @@ from coord_data.formats.label_files import (
 )
 from coord_data.formats.poses import SLACK, are_poses, begin_with_boxes
 from coord_data.looking.image_paths import image_files
-from coord_data.sources.raw import RawImage, RawObject, Reading, around, number
+from coord_data.sources.raw import RawImage, RawObject, Reading, number
 from coord_data.sources.source import Source
 
 _SPLITS = ("train", "val", "valid", "test")
@@ -325,7 +325,7 @@ def _object(values: list[float], classes: ClassList, stated: RawObject) -> RawOb
     if len(values) >= 7 and len(values) % 2:
         outline = values[1:]
         note = _ORIENTED if len(outline) == 8 and _is_parallelogram(outline) else _OUTLINES
-        return stated._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(note,))
+        return stated.outlined(outline, note)
     expected = "expected class, centre and size (5 numbers) or a polygon (an odd count of numbers)"
     if len(values) > 5 and len(values) % 3 == 2:
         points = (len(values) - 5) // 3

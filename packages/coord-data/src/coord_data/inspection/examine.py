@@ -165,8 +165,8 @@ def examination_of(
     findings += records.crowds(annotations)
     findings += findings_without_pixels(evidence)
     unit, boxes_fit, explained, turned = "", False, False, set[int]()
-    if len(raw):
-        sizes_I2 = np.where(files.sizes > 0, files.sizes, raw.stated_I2)
+    sizes_I2 = np.where(files.sizes > 0, files.sizes, raw.stated_I2)
+    if len(raw) and (raw.unit != "pixels" or np.isfinite(sizes_I2).any()):
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
         geometry_findings, meaning = examine_geometry(raw, sizes_I2, _suitable_sample(raw, sizes_I2, files, root))
         explained = any(f.severity == "error" and f.code != "unknown_numbers" for f in geometry_findings)

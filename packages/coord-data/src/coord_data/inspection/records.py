@@ -33,7 +33,7 @@ def unreadable_images(raw: RawBoxes, files: Looks, annotations: Path) -> list[Fi
     faults = [(raw.files[i], fault) for i, fault in files.faults.items()]
     if not faults:
         return []
-    evidence = f"the first: {faults[0][0]}: {faults[0][1]}"
+    evidence = f"the first: {faults[0][0] or 'an image without a name'}: {faults[0][1]}"
     severity = by_share(len(faults), len(files))
     message = f"{len(faults)} of {counted(len(files), 'image')} cannot be used: left out with the boxes"
     missing_name = next((name for name, fault in faults if fault == MISSING), None)

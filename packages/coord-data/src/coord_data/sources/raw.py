@@ -53,6 +53,14 @@ class RawObject(NamedTuple):
     is_point: bool = False
     further: float = 0.0
 
+    def outlined(self, outline: list[float], note: str) -> RawObject:
+        """Return the object with an outline and the box around it, and a note to count where that is used."""
+        return self._replace(corners_xyxy=around(outline), outlines=(outline,), as_box=(*self.as_box, note))
+
+    def at(self, x: float, y: float) -> RawObject:
+        """Return the object as a point."""
+        return self._replace(corners_xyxy=(x, y, x, y), is_point=True)
+
     def tried(self, read: Callable[[RawObject], RawObject]) -> RawObject:
         """Return what `read` makes of the object, or the object with the error message that it raises as its fault."""
         try:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from coord_codec.fields import names_of
+from coord_codec.fields import pattern_of
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, is_quad, proper_boxes, read_groups
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
@@ -51,7 +51,7 @@ _FACTS = frozenset(
 )
 """Elements of Pascal VOC that are neither label nor shape."""
 _SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
-_FACT_NAMES = "|".join(sorted(names_of("turn", "place", "unit", "deleted"), key=len, reverse=True)).replace("_", "_?")
+_FACT_NAME = pattern_of("turn", "place", "unit", "deleted")
 _COORDINATE = rf"{NUMBER}(?:{PERCENT})?"
 _VERB = (
     r"(?:\w{1,30}\.){0,3}(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|scroll"
@@ -69,9 +69,8 @@ _VALUE = re.compile(
         (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote))
     | (?<![\w.])(?P<side>(?P<side_name>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}(?P<number>{_COORDINATE})["']?
         (?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9]|[ \t]+(?!(?:{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=])[^\W\d]))
-    | (?<![\w.])(?P<fact>(?P<fact_name>(?:[a-z]{{1,12}}[_ ])?(?:{_FACT_NAMES})(?:[_ ][a-z]{{1,12}}){{0,2}})
-        ["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
-        (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$)))
+    | (?<![\w.-])(?P<fact>(?P<fact_name>{_FACT_NAME})["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
+        (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$))(?!\s*,\s*[0-9]))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+\u2212-]*)
     | (?P<bare>(?<![\w.%\u00b0+\u2212-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}

@@ -57,7 +57,8 @@ class TableParser:
         """Return the keys of the columns; None if the cells are no header of a table of shapes."""
         if len(cells) < 2 or any(_NO_COLUMN.search(cell) for cell in cells):
             return None
-        names = [ORDER_KEYS.get(stated_order(cell)) or (_UNIT.sub("", cell) or cell).strip().lower() for cell in cells]
+        names = [ORDER_KEYS.get(stated_order(cell)) or (_UNIT.sub("", cell) or cell).strip() for cell in cells]
+        names = [name if self.keys.fact(name) else name.lower() for name in names]
         meanings = [self.keys[name] for name in names]
         corners = sum(meaning.role == "corner" for meaning in meanings)
         sides = {meaning.side: (0.0, None, None) for meaning in meanings if meaning.role == "side"}

@@ -18,7 +18,8 @@ _TRIED_SIZES = (1.0, 0.76, 0.82, 0.88, 0.94, 1.06, 1.12)
 
 def in_best_size(boxes_N4: np.ndarray, sample: Sample) -> tuple[float, np.ndarray]:
     """Return the size, as a factor, in which boxes have the largest mean onset over images, and the onset [I] in it."""
-    of_sizes = sample.onset(np.stack([inflate(boxes_N4, size) for size in _TRIED_SIZES]))
+    boxes_n4, sample = boxes_N4[sample.rows_n], sample.alone  # the boxes of a large set would fill the memory
+    of_sizes = sample.onset(np.stack([inflate(boxes_n4, size) for size in _TRIED_SIZES]))
     best = max(range(len(_TRIED_SIZES)), key=lambda k: finite_mean(of_sizes[k]))
     return _TRIED_SIZES[best], of_sizes[best]
 

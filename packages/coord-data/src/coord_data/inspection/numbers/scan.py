@@ -198,8 +198,11 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
     for in_pixels in (True,) if one_size else (True, False):
         unit_N2 = size_N2 if in_pixels else np.ones_like(size_N2)
-        room_N4 = np.concatenate([own_N4[:, :2], 1 - own_N4[:, 2:]], axis=1) + _STRAY
-        low, high = np.quantile(room_N4 * np.tile(unit_N2, 2), 2 * _STRAY, axis=0).reshape(2, 2) * [[-1], [1]]
+        # A column at a time: all of them at once would take the most memory of an inspection.
+        before = ((own_N4[:, k] + _STRAY) * unit_N2[:, k] for k in range(2))
+        low = -np.array([np.quantile(room_N, 2 * _STRAY) for room_N in before])
+        behind = ((1 - own_N4[:, k + 2] + _STRAY) * unit_N2[:, k] for k in range(2))
+        high = np.array([np.quantile(room_N, 2 * _STRAY) for room_N in behind])
         if (low > high).any():
             continue
         step = np.maximum(_STEP * np.median(unit_N2, axis=0), (high - low) / _STEPS)
@@ -216,9 +219,8 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         for k, axis in enumerate("xyxy"):
             near = getattr(best, axis) + side[k % 2] * _NEARBY
             best = max((replace(best, **{axis: value}) for value in near.tolist()), key=fit_closely)
-        inside_N = is_inside(own_N4, 0.0)
-        room_N4 = np.concatenate([-own_N4[:, :2], 1 - own_N4[:, 2:]], axis=1) * np.tile(unit_N2, 2)
-        step = _kept_inside(np.array([best.x, best.y]), room_N4[inside_N], side)
+        rows_M = np.flatnonzero(is_inside(own_N4, 0.0))
+        step = _kept_inside(np.array([best.x, best.y]), own_N4[rows_M], unit_N2[rows_M], side)
         x, y = (float(v) if abs(v) >= _LEAST_SHIFT * s else 0.0 for v, s in zip(step, side, strict=True))
         if not x and not y:
             continue
@@ -230,17 +232,20 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
     return max(candidates, key=lambda meaning: best_onset(meaning.boxes_N4, sample), default=None)
 
 
-def _kept_inside(step: np.ndarray, room_M4: np.ndarray, side: np.ndarray) -> np.ndarray:
+def _kept_inside(step: np.ndarray, boxes_M4: np.ndarray, unit_M2: np.ndarray, side: np.ndarray) -> np.ndarray:
     """Return the step nearest to one that leaves boxes inside their images, if it differs by less than is measured.
 
     Args:
         step: shift of x and y
-        room_M4: largest steps to the left, up, to the right and down of the boxes that are inside
+        boxes_M4: corners in [0, 1] of the boxes that are inside
+        unit_M2: what the shifts are fractions of in the image of each of these boxes
         side: width and height of a typical image in the unit of the step
     """
-    if not len(room_M4):
+    if not len(boxes_M4):
         return step
-    near: np.ndarray = np.minimum(np.maximum(step, room_M4[:, :2].max(axis=0)), room_M4[:, 2:].min(axis=0))
+    least = np.array([(-boxes_M4[:, k] * unit_M2[:, k]).max() for k in range(2)])
+    most = np.array([((1 - boxes_M4[:, k + 2]) * unit_M2[:, k]).min() for k in range(2)])
+    near: np.ndarray = np.minimum(np.maximum(step, least), most)
     return near if (np.abs(near - step) <= _NEAR * side).all() else step
 
 
