@@ -46,4 +46,5 @@ TIED = {
 @pytest.mark.parametrize("ties", [0, 1])
 @pytest.mark.parametrize(("rule", "family"), [(rule, family) for rule in PUBLISHED for family in PUBLISHED[rule]])
 def test_keys_of_every_rule_go_the_whole_way(rule, family, ties, tmp_path):
-    assert walk(family, tmp_path, TIED[rule][ties]).kind == WORKS
+    outcome = walk(family, tmp_path, TIED[rule][ties])
+    assert outcome.kind == WORKS, outcome.reason

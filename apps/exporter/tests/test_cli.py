@@ -13,7 +13,7 @@ from coord_exporter import InputError
 from coord_exporter.cli import main, parse_size
 
 APP = Path(__file__).parents[1]
-HEAVY = {"torch", "transformers", "peft", "safetensors", "torchvision", "pandas", "coord_trainer"}
+HEAVY = {"torch", "transformers", "peft", "torchvision", "pandas", "coord_trainer"}
 
 
 def call(capsys, *arguments):

@@ -57,8 +57,8 @@ def stream_list(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[Any]]]
         >>> import pathlib, tempfile
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.json"
         >>> _ = path.write_text('[{"id": 1}, {"id": 2}]')
-        >>> list(stream_list(path))
-        [(0, [{'id': 1}, {'id': 2}])]
+        >>> [(first + n, value) for first, part in stream_list(path) for n, value in enumerate(part)]
+        [(0, {'id': 1}), (1, {'id': 2})]
     """
     return ((first, values) for _, first, values in _streamed(path, None, _Parser.elements) if first >= 0)
 

@@ -16,7 +16,6 @@ import numpy as np
 from coord_codec import CoordGrid, Instance
 from coord_codec.counts import counted
 from coord_codec.files import write_text
-from coord_codec.images import image_facts
 from coord_codec.pages import (
     Card,
     Drawn,
@@ -116,7 +115,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
         ("Refused", len(examination.annotations.problems), _REFUSED),
         *added.tiles,
     ]
-    images = added.images or ("Images", _images(shown, examination.root))
+    images = added.images or ("Images", _images(shown, examination))
     parts = [
         tiles(cells),
         section("Findings", listed if found else "<p>Nothing wrong was found.</p>", summary),
@@ -134,15 +133,15 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
     write_text(path, page(added.title, "\n".join(parts), STYLE + added.style, facts))
 
 
-def _images(shown: Sequence[Instance], root: Path) -> str:
+def _images(shown: Sequence[Instance], examination: Examination) -> str:
+    rows = {name: row for row, name in enumerate(examination.raw.files)}
     images = Gallery(dict.fromkeys(target.desc for instance in shown for target in instance.targets), len(shown))
     for instance in shown:
-        path = root / instance.image
-        image = images.read(instance.image, path)
+        image = images.read(instance.image, examination.root / instance.image)
         if image is None:
             continue
         drawn = [Drawn(target.desc, target.bbox, slot=images.slots[target.desc]) for target in instance.targets]
-        width, height = (instance.width, instance.height) if instance.width else image_facts(path).size
+        width, height = (round(side) for side in examination.files.sizes[rows[instance.image]])
         caption = f"{instance.image}: {width} x {height}, {counted(len(drawn), 'object')}"
         add_image(images, instance.image, image, drawn, caption)
     return images_html(images)
