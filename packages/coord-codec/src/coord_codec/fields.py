@@ -473,7 +473,11 @@ def _is_other(name: str, value: Any, own: Mapping[str, Any]) -> bool:
     An id counts only where the record states one, and words of a camera, a page or a time never do.
     """
     words = _words(name)
-    if not words & _OF_AN_IMAGE or (name not in own and "id" in words and own.get("image_id") is None):
+    if (
+        not words & _OF_AN_IMAGE
+        or words & {"source", "type"}
+        or (name not in own and "id" in words and own.get("image_id") is None)
+    ):
         return False
     image = str(own.get("image", "")).replace("\\", "/")
     base = image.rpartition("/")[2]

@@ -200,7 +200,12 @@ def test_field_that_changes_nothing_leaves_the_box(folders, kind, name, value):
     [
         *(("image", 2, False), ("image", "b.png", False), ("frame", 1, False), ("photo", "x.png", False)),
         *(("image", "a.png", True), ("file_name", "images/a.png", True), ("image", "a", True), ("view", "front", True)),
-        *(("image_id", 7, True), ("camera", "left", True), ("timestamp", 1700000000, True)),
+        *(
+            ("image_id", 7, True),
+            ("camera", "left", True),
+            ("image_type", "rgb", True),
+            ("timestamp", 1700000000, True),
+        ),
     ],
 )
 def test_object_of_a_record_that_names_another_image_is_a_problem(folders, field, value, is_read):
