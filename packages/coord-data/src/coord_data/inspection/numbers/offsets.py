@@ -76,7 +76,8 @@ class Offset:
         before: mean onset of the unchanged boxes
         after: mean onset of the moved boxes
         z: significance of the difference, over images
-        z_of_groups: the same, with each group of look-alikes counted once; of enlarged boxes, only those apart
+        z_of_groups: the same, with each group of look-alikes counted once; for enlarged boxes, the lesser of
+            this and that of the boxes apart
         background: what boxes beside the objects gain by this move; None if that was not asked
     """
 
@@ -139,10 +140,10 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         between = np.flatnonzero((low < factors_K) & (factors_K < high)).tolist()
         as_good = [k for k in between if z_value(onset_KI[best] - onset_KI[k]) < _AS_GOOD]
         least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
-        gain_I = onset_KI[best] - before_I
+        z_of_groups = sample.z_of_groups(onset_KI[best] - before_I)
         if kind is TIGHTNESS and factors_K[best] > 1:
-            gain_I = _gain_apart(kind.move(boxes_N4, steps_KD[best]), boxes_N4, sample)
-        z_of_groups = sample.z_of_groups(gain_I)
+            apart_I = _gain_apart(kind.move(boxes_N4, steps_KD[best]), boxes_N4, sample)
+            z_of_groups = min(z_of_groups, sample.z_of_groups(apart_I))
         offsets.append(Offset(kind, tuple(step_D.tolist()), least, before, after, float(z_K[best]), z_of_groups))
     offsets = [offset for offset in offsets if z_value(sample.evidence(offset.move(boxes_N4))) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
