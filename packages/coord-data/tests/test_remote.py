@@ -123,3 +123,14 @@ def test_name_that_leads_out_of_the_folder_is_refused(contents, tmp_path):
     with pytest.raises(InputError, match=r"b\.png"):
         image_folder(tmp_path / "a.tar")
     assert not list(tmp_path.rglob("b.png"))
+
+
+def test_images_of_one_name_in_several_shards_are_refused_and_nothing_is_overwritten(contents, tmp_path):
+    for number in (0, 1):
+        with tarfile.open(tmp_path / f"shard-{number}.tar", "w") as archive:
+            member = tarfile.TarInfo("0.png")
+            member.size = len(contents[f"images/{number}.png"])
+            archive.addfile(member, io.BytesIO(contents[f"images/{number}.png"]))
+    for _ in range(2):  # what the first call left is not taken for a complete folder
+        with pytest.raises(InputError, match=r"different names, found several 0\.png"):
+            image_folder(tmp_path / "shard-*.tar")

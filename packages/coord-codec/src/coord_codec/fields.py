@@ -14,29 +14,42 @@ from typing import Any, Literal
 
 from coord_codec.files import InputError
 
-Meaning = Literal["turn", "shape", "place", "unit", "deleted", "harmless", ""]
+Meaning = Literal["turn", "shape", "place", "unit", "setting", "deleted", "aside", "harmless", ""]
 Order = Literal["xyxy", "xywh", "cxcywh"]
 Unit = Literal["pixels", "fractions", "thousandths"]
 
 _NAMES: Mapping[Meaning, str] = {
-    "turn": "angle angle_deg angle_degrees angle_rad angle_radians bbox_angle bbox_rotation bearing box_angle "
-    "box_rotation degrees heading is_oriented is_rotated obb_angle orientation orientation_angle oriented radians "
-    "rbbox_angle rot rot_angle rot_deg rot_rad rotate rotated rotated_angle rotation rotation_angle rotation_deg "
-    "rotation_degrees rotation_rad rotation_radians theta theta_deg theta_rad tilt yaw",
+    "turn": "ang angle angle_deg angle_degrees angle_rad angle_radians bbox_angle bbox_rotation bearing "
+    "box_angle box_rotation degrees heading is_oriented is_rotated obb_angle orientation orientation_angle "
+    "oriented radians rbbox_angle roll roll_angle roll_deg rot rot_angle rot_deg rot_rad rotate rotated "
+    "rotated_angle rotation rotation_angle rotation_deg rotation_degrees rotation_rad rotation_radians theta "
+    "theta_deg theta_rad tilt yaw",
     "shape": "bbox_rotated obb obb_2d oriented_bbox oriented_box quad quad_2d quadrangle quadrilateral rbbox rbbox_2d "
     "rbox rbox_2d rotated_bbox rotated_box",
     "place": "camera frame frame_id frame_idx frame_index frame_number image image_file image_id image_idx image_index "
-    "image_name img_idx page page_index page_number time timestamp",
+    "image_name img_idx page page_index page_number t time timestamp "
+    + " ".join(
+        f"{word}{end}"
+        for word in ("crop", "panel", "tile", "view")
+        for end in ("", "_id", "_idx", "_index", "_no", "_number")
+    ),
     "unit": "absolute bbox_format bbox_mode bbox_type bbox_unit box_format box_mode box_type coord_format coord_space "
     "coord_system coord_type coordinate_space coordinate_system coordinates_type is_normalized normalised normalized "
     "relative unit units",
+    "setting": "origin scale scale_factor",
     "deleted": "deleted exists is_deleted is_present is_rejected is_removed is_valid present rejected removed valid",
+    "aside": "crowd group_of hidden ignore ignored invisible is_crowd is_group_of is_hidden is_ignored "
+    "is_visible state status visible",
     "harmless": "annotator area attributes author bbox_id caption category category_name class class_id color colour "
     "comment confidence created created_at creator date description difficult hash height id instance_id is_occluded "
     "is_truncated label label_id license name notes num_keypoints object_id occluded occlusion pose quality score "
     "source tag tags track_id tracking_id truncated truncation updated_at verified visibility width z_order",
 }
-"""Names of fields by meaning, in any case, with or without underscores."""
+"""Names of fields by meaning, in any case, with or without underscores.
+
+`setting` and `aside` change what an answer states. In files of annotations they describe the object, as DeepFashion2's
+`scale` of 1 to 3 does, and are read or told as not read.
+"""
 _WORDS: Mapping[Meaning, frozenset[str]] = {
     "turn": frozenset(
         ["angle", "angles", "azimuth", "bearing", "heading", "orientation", "rotation", "skew", "theta", "tilt", "yaw"]
@@ -104,11 +117,17 @@ _FILLERS = frozenset(
 _COORDINATES = frozenset(["bbox", "box", "boxes", "coord", "coordinate", "coordinates", "coords"])
 _CONVENTIONS = frozenset(["convention", "format", "mode", "order", "space", "system", "type"])
 """Words that together name the unit or order of boxes: `coords_type`."""
-_PRESENT = frozenset(("exists", "ispresent", "isvalid", "present", "valid"))
-"""Names of fields that mark an object as deleted where they are false, in their `_key` form."""
+_PRESENT = frozenset(("exists", "ispresent", "isvalid", "isvisible", "present", "valid", "visible"))
+"""Names of fields that mark an object as deleted or hidden where they are false, in their `_key` form."""
+_SET_ASIDE = frozenset(("deleted", "discarded", "hidden", "ignored", "invalid", "invisible", "rejected", "removed"))
+"""States of an object that is not to be counted."""
+_OF_AN_IMAGE = frozenset(("file", "filename", "frame", "image", "img", "photo", "picture"))
+_BY_NUMBER = frozenset(("crop", "panel", "t", "tile", "view"))
+"""Words of places that are numbered; those of other values, such as the view `front`, describe the object."""
+_NUMBERED = re.compile(r"\s*(?:[a-z]+[ _-]?)?[0-9]+(?:\.[0-9]+)?\s*|[a-z]", re.IGNORECASE)
 ATTRIBUTES = frozenset(("attributes", "extra", "meta", "metadata", "properties"))
 """Names of a field with further fields of an object, in their `_key` form."""
-OF_THE_OBJECT = frozenset(("azimuth", "bearing", "heading", "yaw"))
+OF_THE_OBJECT = frozenset(("azimuth", "bearing", "heading", "roll", "yaw"))
 """Words of angles that may be the direction of an object on the ground, and not that of its box."""
 OF_ATTRIBUTES = frozenset(("rotation", "angle", "theta"))
 """Names of an angle among the attributes of an object, which a user may have named freely."""
@@ -187,7 +206,7 @@ def pattern_of(*meanings: Meaning) -> str:
         >>> [pattern.fullmatch(name) is not None for name in ("angle_in_degrees", "headingAngle", "score")]
         [True, True, False]
     """
-    names = names_of(*meanings)
+    names = [name for name in names_of(*meanings) if len(name) > 1]
     named = {word for name in names for word in _words(name)} - _FILLERS
     words = sorted(
         named.union(filter(str.isalpha, names), *(_WORDS.get(meaning, ()) for meaning in meanings)),
@@ -215,11 +234,16 @@ def states_more(record: Mapping[Any, Any]) -> bool:
     return next(of_meaning(record, "turn", "shape", "unit", "deleted"), None) is not None
 
 
-def is_deleted(record: Mapping[Any, Any]) -> bool:
-    """Return whether a record marks its object as deleted."""
-    for name, value in of_meaning(record, "deleted"):
+def is_deleted(record: Mapping[Any, Any], *further: Meaning) -> bool:
+    """Return whether a record marks its object as deleted, or in a field of further meanings as not to be counted.
+
+    Example:
+        >>> is_deleted({"deleted": 1}), is_deleted({"visible": False}), is_deleted({"visible": False}, "aside")
+        (True, False, True)
+    """
+    for name, value in of_meaning(record, "deleted", *further):
         stated = str(value).strip().lower()
-        if stated in (("0", "false", "no") if _key(name) in _PRESENT else ("1", "true", "yes")):
+        if stated in (("0", "false", "no") if _key(name) in _PRESENT else ("1", "true", "yes", *_SET_ASIDE)):
             return True
     return False
 
@@ -343,8 +367,14 @@ def rotated_corners(bbox_xywh: Sequence[float], degrees: float) -> list[float]:
     return [c for u, v in offsets for c in (centre[0] + u * cos - v * sin, centre[1] + u * sin + v * cos)]
 
 
-def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit) -> None:
+def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit, *further: Meaning) -> None:
     """Check that a record states no other order or unit of its box than the format has.
+
+    Args:
+        record: the fields of an object
+        order: order of the four numbers
+        unit: unit of the numbers
+        further: `setting`, where a scale or an origin is that of the box
 
     Raises:
         InputError: naming the field.
@@ -355,7 +385,7 @@ def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit) -> None:
         Traceback (most recent call last):
         coord_codec.files.InputError: unit: expected xywh in pixels or no such field, found 'percent'
     """
-    for name, value in of_meaning(record, "unit"):
+    for name, value in of_meaning(record, "unit", *further):
         if value is None or value == "":
             continue
         if not _agrees(name, value, order, unit):
@@ -364,9 +394,11 @@ def check_unit(record: Mapping[Any, Any], order: Order, unit: Unit) -> None:
 
 def _agrees(name: str, value: Any, order: Order, unit: Unit) -> bool:
     key = _key(name)
+    if meaning_of(name) == "setting":
+        return _is_usual(key, str(value).lower(), unit)
     if isinstance(value, bool) or (value in (0, 1) and key not in ("bboxmode", "boxmode")):
-        stated = "pixels" if key == "absolute" else "fractions"
-        return key in ("unit", "units") or bool(value) == (stated == unit)
+        in_pixels = bool(value) == (key == "absolute")
+        return key in ("unit", "units") or in_pixels == (unit == "pixels")
     if isinstance(value, (int, float)):
         return _MODES.get(value, ("", "")) == (order, unit)
     text = str(value).lower()
@@ -379,8 +411,37 @@ def _agrees(name: str, value: Any, order: Order, unit: Unit) -> bool:
     return bool(known) and stated_units <= {unit} and stated_orders <= {order}
 
 
-def check_places(records: Iterable[Mapping[Any, Any]]) -> None:
-    """Check that the objects of one image do not name several images or frames.
+def _is_usual(key: str, text: str, unit: Unit) -> bool:
+    """Return whether a scale or an origin leaves a box as it is; words such as `small` or `web` say nothing of it."""
+    words = set(re.findall(r"[a-z]+", text))
+    numbers = {float(number) for number in re.findall(r"-?[0-9]*\.?[0-9]+", text)}
+    if key == "origin":
+        return not any(numbers) and not words & {"bottom", "center", "centre", "lower", "middle", "right"}
+    stated_units = {_UNITS[word] for word in words if word in _UNITS}
+    factors = {f"{number:g}" for number in numbers}
+    return factors <= ({"1", "1000"} if unit == "thousandths" else {"1"}) and stated_units <= {unit}
+
+
+def names_place(name: str, value: Any) -> bool:
+    """Return whether a field of the meaning `place` names the image or frame of its object.
+
+    Example:
+        >>> names_place("image", "a.jpg"), names_place("view", 2), names_place("view", "front")
+        (True, True, False)
+    """
+    if value is None or isinstance(value, bool):
+        return False
+    if _BY_NUMBER & {_key(name), *_words(name)}:
+        return isinstance(value, (int, float)) or _NUMBERED.fullmatch(str(value)) is not None
+    return True
+
+
+def check_places(records: Iterable[Mapping[Any, Any]], own: Mapping[str, Any] | None = None) -> None:
+    """Check that the objects of one image do not name several images or frames, or another one than their record.
+
+    Args:
+        records: the objects
+        own: the record of their image, whose `image`, `image_id` or field of the same name they may repeat
 
     Raises:
         InputError: naming the field.
@@ -394,11 +455,36 @@ def check_places(records: Iterable[Mapping[Any, Any]]) -> None:
     first: dict[str, Any] = {}
     for record in records:
         for name, value in of_meaning(record, "place"):
-            if value is None or ("time" in _key(name) and not _is_second(value)):
+            if own is not None and names_place(name, value) and _is_other(name, value, own):
+                raise InputError(
+                    f"{name}: expected an object of the record's own image, found {value!r:.40}; write a record for "
+                    "each image, or remove the field"
+                )
+            if not names_place(name, value) or ("time" in _key(name) and not _is_second(value)):
                 continue
             if value != first.setdefault(name, value):
                 found = f"found {first[name]!r:.40} and {value!r:.40}"
                 raise InputError(f"{name}: expected objects of one image, {found}; write a record for each image")
+
+
+def _is_other(name: str, value: Any, own: Mapping[str, Any]) -> bool:
+    """Return whether an object names an image or a frame that its record does not.
+
+    An id counts only where the record states one, and words of a camera, a page or a time never do.
+    """
+    words = _words(name)
+    if (
+        not words & _OF_AN_IMAGE
+        or words & {"source", "type"}
+        or (name not in own and "id" in words and own.get("image_id") is None)
+    ):
+        return False
+    image = str(own.get("image", "")).replace("\\", "/")
+    base = image.rpartition("/")[2]
+    stem = base.rpartition(".")[0]
+    known = {image, base, stem, str(own.get("image_id")), str(own.get(name))}
+    known.update(str(int(digits)) for digits in re.findall(r"[0-9]+$", stem))  # frame_0003.jpg
+    return not known & {str(value), str(value).replace("\\", "/").rpartition("/")[2]}
 
 
 def _is_second(value: Any) -> bool:

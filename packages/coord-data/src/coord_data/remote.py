@@ -75,7 +75,7 @@ def image_folder(named: str | os.PathLike[str]) -> Path:
     Hugging Face's data sets have it: by their path, or as ROW.SUFFIX.
 
     Raises:
-        InputError: a file cannot be read, or has no images.
+        InputError: a file cannot be read, has no images, or several images have one name.
     """
     text = os.fspath(named)
     if "*" in text and "://" not in text:
@@ -89,16 +89,21 @@ def image_folder(named: str | os.PathLike[str]) -> Path:
     stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     folder = cache_folder("unpacked", json.dumps(stamps))
     if not (folder / _STATE).is_file():
-        count = 0
+        taken = set[str]()
         for name, content in tqdm(_all_images(files), f"unpacking {text}", unit="img", leave=False, disable=None):
             place = place_inside(folder, name)
+            if str(place) in taken:
+                raise InputError(
+                    f"{text}: expected images of different names, found several {name}: which one annotations mean "
+                    "is not known; unpack each file into a folder of its own, or give the files as annotations"
+                )
+            taken.add(str(place))
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
-            count += 1
-        if not count:
+        if not taken:
             raise InputError(f"{text}: expected images, found none")
-        write_text(folder / _STATE, json.dumps({"images": count}))
-        _LOG.info(f"{text}: {counted(count, 'image')} unpacked into {folder}")
+        write_text(folder / _STATE, json.dumps({"images": len(taken)}))
+        _LOG.info(f"{text}: {counted(len(taken), 'image')} unpacked into {folder}")
     return folder
 
 

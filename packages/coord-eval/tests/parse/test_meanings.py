@@ -36,7 +36,7 @@ def test_angle_beside_a_box_turns_it_or_drops_it(form):
     for name in names_of("turn"):
         degrees = 30 if "rad" not in name else 0.5235987755982988
         text = written(form, name, degrees)
-        if name in OF_THE_OBJECT:  # the direction of the object, perhaps, and not of its box
+        if not OF_THE_OBJECT.isdisjoint(name.split("_")):  # the direction of the object, perhaps, and not of its box
             assert [drop.reason for drop in parse_answer(text, scale=1000, aspect=2.0).dropped] == ["turned"], text
             continue
         (item,) = parse_answer(text, scale=1000, aspect=2.0)
@@ -135,6 +135,45 @@ def test_field_means_the_same_in_every_spelling_and_format(meaning, name):
         else:
             reason = "other_unit" if meaning == "unit" else "turned"
             assert ([drop.reason for drop in answer.dropped], len(answer)) == ([reason], 0), form
+
+
+ASIDE = [
+    *(("iscrowd", "1", "0"), ("IsGroupOf", "1", "0"), ("ignore", "1", "false"), ("hidden", "true", "false")),
+    *(("visible", "false", "true"), ("status", "deleted", "active"), ("status", "rejected", "done")),
+]
+SETTINGS = [
+    *(("scale", "2", "1"), ("scale", "0.5", "1000"), ("scale_factor", "0.5", "1"), ("scale", "pixels", "small")),
+    *(("origin", "bottom-left", "top-left"), ("origin", "center", "web"), ("relative", "false", "true")),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("name", "changes", "keeps", "reason"),
+    [(*row, "deleted") for row in ASIDE] + [(*row, "other_unit") for row in SETTINGS],
+)
+def test_field_that_sets_a_box_aside_or_places_its_numbers_elsewhere_drops_it(form, name, changes, keeps, reason):
+    for value, reasons in ((changes, [reason]), (keeps, [])):
+        is_bare = value.replace(".", "").isdigit() or value in ("true", "false")
+        stated = value if is_bare or not form.startswith("json") or form == "json in text" else f'"{value}"'
+        answer = parse_answer(written(form, name, stated), scale=1000)
+        assert ([drop.reason for drop in answer.dropped], len(answer)) == (reasons, 1 - len(reasons)), value
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["t", "view", "crop", "tile", "panel", "tileIndex", "view_id"])
+def test_numbered_part_of_an_image_is_a_place_and_a_word_is_none(form, name):
+    assert [item.place for item in parse_answer(written(form, name, 2), scale=1000)] == ["2"]
+    if name in ("view", "crop") and form != "json" and not form.startswith(("json, first", "json of")):
+        assert [item.place for item in parse_answer(written(form, name, "front"), scale=1000)] == [""]
+
+
+def test_origin_stated_as_a_list_is_that_of_the_box_and_alone_a_point():
+    text = '[{{"label": "ship", "bbox_2d": [400, 450, 600, 550], "origin": {}}}]'
+    for value, count in (("[0, 0]", 1), ("[100, 50]", 0)):
+        assert len(parse_answer(text.format(value), scale=1000)) == count, value
+    (item,) = parse_answer('{"origin": [100, 50]}', scale=1000, geometry="point")
+    assert item.desc == "origin"
 
 
 OBJECT = '{"label": "ship", "bbox": [400, 450, 600, 550]}'

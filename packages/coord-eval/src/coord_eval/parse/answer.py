@@ -115,7 +115,7 @@ DROP_REASONS = {
     "withdrawn": "the part of a text before its final or corrected answer",
     "unread_label": "numbers beside words that do not name them for certain: a clause, several names, words left over",
     "unread_numbers": "numbers of which neither the format nor a word beside them says what they are",
-    "deleted": "an object that its own field marks as deleted",
+    "deleted": "an object that its own field marks as deleted, hidden, ignored or a crowd",
     "turned": "a box with an angle in a unit that is not known, or in an image of unknown proportions",
     "other_unit": "a box whose record states another unit or order than that in which it is read",
     "other_image": "an object that names another image or frame than that of the answer",

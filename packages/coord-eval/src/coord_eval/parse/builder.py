@@ -293,7 +293,7 @@ class AnswerBuilder:
         unit: Unit = "pixels" if self.scale.pixels or self.scale.x != 1000 else "thousandths"
         values = {name: _BOOLEANS.get(str(value).lower(), value) for name, value in stated.items() if value != order}
         try:
-            check_unit(values, _ORDERS.get(order, "xyxy"), "fractions" if max(numbers) <= 1 else unit)
+            check_unit(values, _ORDERS.get(order, "xyxy"), "fractions" if max(numbers) <= 1 else unit, "setting")
         except InputError:
             return False
         return True

@@ -51,7 +51,7 @@ _FACTS = frozenset(
 )
 """Elements of Pascal VOC that are neither label nor shape."""
 _SIDE_NAMES = "|".join(sorted(SIDES, key=len, reverse=True))
-_FACT_NAME = pattern_of("turn", "place", "unit", "deleted")
+_FACT_NAME = rf"{pattern_of('turn', 'place', 'unit', 'setting', 'deleted', 'aside')}|t"
 _COORDINATE = rf"{NUMBER}(?:{PERCENT})?"
 _VERB = (
     r"(?:\w{1,30}\.){0,3}(?:left|right|double|middle|triple|long|mouse)?_?(?:click|tap|press|move_?to|hover|drag|scroll"
@@ -70,7 +70,7 @@ _VALUE = re.compile(
     | (?<![\w.])(?P<side>(?P<side_name>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}(?P<number>{_COORDINATE})["']?
         (?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9]|[ \t]+(?!(?:{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=])[^\W\d]))
     | (?<![\w.-])(?P<fact>(?P<fact_name>{_FACT_NAME})["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
-        (?P<stated>{NUMBER}\b|[a-z]\w{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$))(?!\s*,\s*[0-9]))
+        (?P<stated>{NUMBER}\b|[a-z][\w-]{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$))(?!\s*,\s*[0-9]))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+\u2212-]*)
     | (?P<bare>(?<![\w.%\u00b0+\u2212-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}

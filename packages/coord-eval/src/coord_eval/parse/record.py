@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES, InputError
-from coord_codec.fields import Meaning, is_deleted, meaning_of, turn_of
+from coord_codec.fields import Meaning, is_deleted, meaning_of, names_place, turn_of
 from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import FORMATS, TextFormat
@@ -69,6 +69,13 @@ _NO_BOX = frozenset(
 """Keys of lists of numbers that are no coordinates."""
 MAX_NUMBERS = 100_000
 """Maximum number of numbers kept for one record; no shape has more."""
+
+
+_FACTS: Mapping[Meaning, Meaning] = {
+    **{meaning: meaning for meaning in ("turn", "place", "unit", "deleted")},
+    "setting": "unit",
+    "aside": "deleted",
+}
 
 
 class FieldMeaning(NamedTuple):
@@ -174,7 +181,7 @@ class Keys:
         meaning = meaning_of(key) or meaning_of(key.removeprefix("bbox_"))
         if self[key].role not in ("other", "list"):
             return ""
-        return meaning if meaning in ("turn", "place", "unit", "deleted") else ""
+        return _FACTS.get(meaning, "")
 
     def stem(self, key: str) -> str:
         """Return a key without its number, `start` or `end`, if repeating it begins another object; else ""."""
@@ -291,6 +298,9 @@ def stated_value(item: Field) -> float | str | None:
     if item.text is not None:
         return item.text
     flat = [number for group in item.groups for number, _, _ in group]
+    if len(flat) != 1 and meaning_of(item.key) == "setting":
+        flat = flat or [number for number, _, _ in (item.sides or {}).values()]
+        return " ".join(f"{number:g}" for number in flat)
     return flat[0] if len(flat) == 1 else None
 
 
@@ -301,7 +311,8 @@ def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int
     """
     span = (record.start, end)
     for item in record.fields:
-        if keys.fact(item.key) == "place" and (stated := stated_value(item)) is not None:
+        stated = stated_value(item)
+        if keys.fact(item.key) == "place" and stated is not None and names_place(item.key, stated):
             builder.places.append((*span, f"{stated:g}" if isinstance(stated, float) else stated))
     units = [item for item in record.fields if keys.fact(item.key) == "unit"]
     stated_units = {item.key: value for item in units if (value := stated_value(item)) is not None}
@@ -366,8 +377,9 @@ class _Part:
                     self.units[item.key] = stated
                 elif fact == "deleted":
                     written = f"{stated:g}" if isinstance(stated, float) else stated
-                    self.is_deleted |= is_deleted({item.key: written})
-                continue
+                    self.is_deleted |= is_deleted({item.key: written}, "aside")
+                if sum(map(len, item.groups)) < 2:  # not {"origin": [1, 2]}, which may be a point of this name
+                    continue
             if role == "label" and item.text and item.key == "type" and ACTIONS.fullmatch(item.text):
                 self.is_call = True
             elif item.texts and role in ("label", "labels"):
