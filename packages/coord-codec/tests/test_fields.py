@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from coord_codec import InputError, Instance, read_annotations
-from coord_codec.fields import check_unit, largest_turn, meaning_of, outline_beside, rotated_corners, turn_of
+from coord_codec.fields import (
+    check_places,
+    check_unit,
+    largest_turn,
+    meaning_of,
+    outline_beside,
+    rotated_corners,
+    turn_of,
+)
 
 
 def turned_box(x, y, width, height, degrees):
@@ -110,9 +118,12 @@ def test_instance_with_a_field_that_changes_its_box_is_refused(more):
 def test_objects_of_several_frames_are_no_record_of_one_image():
     objects = [{"desc": "cat", "bbox": [0.1, 0.2, 0.5, 0.6], "frame": frame} for frame in (3, 4)]
     with pytest.raises(ValueError, match="frame: expected objects of one image"):
+        check_places(objects)
+    with pytest.raises(ValueError, match="frame: expected an object of the record's own image"):
         Instance(image="a.jpg", objects=objects)
     labelled = [{**row, "frame": 3, "timestamp": f"2024-01-0{row['frame']}"} for row in objects]
-    assert len(Instance(image="a.jpg", objects=labelled).objects) == 2
+    for own in ({"image": "clip/frame_0003.jpg"}, {"image": "a.jpg", "frame": 3}):
+        assert len(Instance(**own, objects=labelled).objects) == 2
 
 
 def test_names_of_no_meaning_change_nothing():

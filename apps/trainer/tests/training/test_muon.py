@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from coord_codec import InputError
 from coord_trainer.training.muon import MuonAdamW, muon_groups, orthogonal
 
 RATE, DECAY = 0.02, 0.1
@@ -171,6 +172,25 @@ def test_state_that_is_read_back_goes_on_bit_for_bit():
         backward(side, 2)
         moved.step()
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("change", ["fewer groups", "other matrices", "fewer parameters", "AdamW's"])
+def test_state_of_other_groups_is_refused_in_one_line(change):
+    state = muon(network()).state_dict()
+    first, *others = state["param_groups"]
+    if change == "fewer groups":
+        first["params"] += others.pop()["params"]
+    elif change == "other matrices":
+        first["muon"] = 4
+    elif change == "fewer parameters":
+        first["params"].pop()
+    else:
+        state = adamw(network()).state_dict()
+    if change != "AdamW's":
+        state["param_groups"] = [first, *others]
+    with pytest.raises(InputError, match=r"run\.resume: .*optimizer\.pt.*model\.path") as refusal:
+        muon(network()).load_state_dict(state)
+    assert "\n" not in str(refusal.value)
 
 
 def test_matrices_without_a_gradient_stay_and_closures_are_called():

@@ -121,6 +121,7 @@ _PRESENT = frozenset(("exists", "ispresent", "isvalid", "isvisible", "present", 
 """Names of fields that mark an object as deleted or hidden where they are false, in their `_key` form."""
 _SET_ASIDE = frozenset(("deleted", "discarded", "hidden", "ignored", "invalid", "invisible", "rejected", "removed"))
 """States of an object that is not to be counted."""
+_OF_AN_IMAGE = frozenset(("file", "filename", "frame", "image", "img", "photo", "picture"))
 _BY_NUMBER = frozenset(("crop", "panel", "t", "tile", "view"))
 """Words of places that are numbered; those of other values, such as the view `front`, describe the object."""
 _NUMBERED = re.compile(r"\s*(?:[a-z]+[ _-]?)?[0-9]+(?:\.[0-9]+)?\s*|[a-z]", re.IGNORECASE)
@@ -417,7 +418,8 @@ def _is_usual(key: str, text: str, unit: Unit) -> bool:
     if key == "origin":
         return not any(numbers) and not words & {"bottom", "center", "centre", "lower", "middle", "right"}
     stated_units = {_UNITS[word] for word in words if word in _UNITS}
-    return numbers <= ({1, 1000} if unit == "thousandths" else {1}) and stated_units <= {unit}
+    factors = {f"{number:g}" for number in numbers}
+    return factors <= ({"1", "1000"} if unit == "thousandths" else {"1"}) and stated_units <= {unit}
 
 
 def names_place(name: str, value: Any) -> bool:
@@ -434,8 +436,12 @@ def names_place(name: str, value: Any) -> bool:
     return True
 
 
-def check_places(records: Iterable[Mapping[Any, Any]]) -> None:
-    """Check that the objects of one image do not name several images or frames.
+def check_places(records: Iterable[Mapping[Any, Any]], own: Mapping[str, Any] | None = None) -> None:
+    """Check that the objects of one image do not name several images or frames, or another one than their record.
+
+    Args:
+        records: the objects
+        own: the record of their image, whose `image`, `image_id` or field of the same name they may repeat
 
     Raises:
         InputError: naming the field.
@@ -449,11 +455,36 @@ def check_places(records: Iterable[Mapping[Any, Any]]) -> None:
     first: dict[str, Any] = {}
     for record in records:
         for name, value in of_meaning(record, "place"):
+            if own is not None and names_place(name, value) and _is_other(name, value, own):
+                raise InputError(
+                    f"{name}: expected an object of the record's own image, found {value!r:.40}; write a record for "
+                    "each image, or remove the field"
+                )
             if not names_place(name, value) or ("time" in _key(name) and not _is_second(value)):
                 continue
             if value != first.setdefault(name, value):
                 found = f"found {first[name]!r:.40} and {value!r:.40}"
                 raise InputError(f"{name}: expected objects of one image, {found}; write a record for each image")
+
+
+def _is_other(name: str, value: Any, own: Mapping[str, Any]) -> bool:
+    """Return whether an object names an image or a frame that its record does not.
+
+    An id counts only where the record states one, and words of a camera, a page or a time never do.
+    """
+    words = _words(name)
+    if (
+        not words & _OF_AN_IMAGE
+        or words & {"source", "type"}
+        or (name not in own and "id" in words and own.get("image_id") is None)
+    ):
+        return False
+    image = str(own.get("image", "")).replace("\\", "/")
+    base = image.rpartition("/")[2]
+    stem = base.rpartition(".")[0]
+    known = {image, base, stem, str(own.get("image_id")), str(own.get(name))}
+    known.update(str(int(digits)) for digits in re.findall(r"[0-9]+$", stem))  # frame_0003.jpg
+    return not known & {str(value), str(value).replace("\\", "/").rpartition("/")[2]}
 
 
 def _is_second(value: Any) -> bool:

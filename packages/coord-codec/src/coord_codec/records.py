@@ -148,7 +148,8 @@ class Instance(BaseModel):
         if not isinstance(record, Mapping):
             return record
         if isinstance(objects := record.get("objects"), (list, tuple)):
-            check_places(o for o in objects if isinstance(o, Mapping) and not o.keys() <= _OF_OBJECTS)
+            further = [o for o in objects if isinstance(o, Mapping) and not o.keys() <= _OF_OBJECTS]
+            check_places(further, record)
         if "coord_space" not in record:
             return record
         record = dict(record)

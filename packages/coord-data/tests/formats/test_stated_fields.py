@@ -195,6 +195,32 @@ def test_field_that_changes_nothing_leaves_the_box(folders, kind, name, value):
     assert boxes(found) == [pytest.approx(UPRIGHT)]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "is_read"),
+    [
+        *(("image", 2, False), ("image", "b.png", False), ("frame", 1, False), ("photo", "x.png", False)),
+        *(("image", "a.png", True), ("file_name", "images/a.png", True), ("image", "a", True), ("view", "front", True)),
+        *(
+            ("image_id", 7, True),
+            ("camera", "left", True),
+            ("image_type", "rgb", True),
+            ("timestamp", 1700000000, True),
+        ),
+    ],
+)
+def test_object_of_a_record_that_names_another_image_is_a_problem(folders, field, value, is_read):
+    found = read(folders, "jsonl", {field: value})
+    assert (len(boxes(found)), len(found.problems)) == (int(is_read), int(not is_read))
+
+
+@pytest.mark.parametrize(("own", "is_read"), [(7, True), (8, False)])
+def test_id_of_an_image_beside_an_object_is_that_of_its_record(tmp_path, own, is_read):
+    Image.new("RGB", SIZE).save(tmp_path / "a.png")
+    record = {"image": "a.png", "image_id": own, "objects": [{"desc": "cat", "bbox": UPRIGHT, "image_id": 7}]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record) + "\n")
+    assert len(boxes(read_source(tmp_path / "a.jsonl", tmp_path, on_bad_box="drop_box").annotations)) == int(is_read)
+
+
 @pytest.mark.parametrize("name", ["rotation", "rot", "bbox_angle", "theta"])
 def test_a_column_that_turns_the_box_is_not_told_as_not_read(tmp_path, name):
     Image.new("RGB", SIZE).save(tmp_path / "a.png")

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from coord_codec import InputError
 from coord_trainer.model.patch_embedding import takes_patches
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -77,6 +78,21 @@ class MuonAdamW(torch.optim.AdamW):
                 matrix.add_(direction.view_as(matrix), alpha=size)
         return loss
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a saved state.
+
+        Raises:
+            InputError: the state belongs to other groups of parameters, as an earlier version made them.
+        """
+        saved, own = _layout(state_dict["param_groups"]), _layout(self.param_groups)
+        if saved != own:
+            raise InputError(
+                "run.resume: the checkpoint's optimizer.pt is of other groups of parameters, by another version "
+                f"of coord-trainer or for other trained parts (matrices by Muon and parameters: expected {own}, "
+                f"found {saved}); continue with that version, or train anew from the checkpoint by model.path"
+            )
+        super().load_state_dict(state_dict)
+
     def _momentum(self, matrix: Tensor, gradient: Tensor) -> Tensor:
         """Add a gradient to the momentum; returns the Nesterov momentum."""
         state = self.state[matrix]
@@ -86,6 +102,11 @@ class MuonAdamW(torch.optim.AdamW):
         state["step"] += 1
         momentum = state["momentum_buffer"].lerp_(gradient, 1 - _MOMENTUM)
         return gradient.lerp(momentum, _MOMENTUM)
+
+
+def _layout(groups: Iterable[dict[str, Any]]) -> list[tuple[int | None, int]]:
+    """Return the matrices side by side, None where a group does not say, and the number of parameters of each group."""
+    return [(group.get("muon"), len(group["params"])) for group in groups]
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

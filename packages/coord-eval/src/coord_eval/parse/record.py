@@ -72,7 +72,7 @@ MAX_NUMBERS = 100_000
 
 
 _FACTS: Mapping[Meaning, Meaning] = {
-    **{meaning: meaning for meaning in ("turn", "place", "unit", "deleted")},  # type: ignore[dict-item]
+    **{meaning: meaning for meaning in ("turn", "place", "unit", "deleted")},
     "setting": "unit",
     "aside": "deleted",
 }

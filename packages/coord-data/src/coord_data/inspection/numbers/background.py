@@ -86,7 +86,7 @@ def gain_beside(
         hits_P = np.zeros(len(first_P), bool)
         for box_n4 in beside_2n4:
             for object_n4 in boxes_2n4:
-                hits_P |= _overlap(box_n4[first_P], object_n4[second_P])
+                hits_P |= overlap(box_n4[first_P], object_n4[second_P])
         inside_2n = is_inside(beside_2n4, 0.0)
         is_free_n = inside_2n[0] & inside_2n[1]
         is_free_n &= np.bincount(first_P[hits_P], minlength=len(is_free_n)) == 0
@@ -115,7 +115,7 @@ def _gain(boxes_2n4: np.ndarray, is_chosen_n: np.ndarray, sample: Sample) -> np.
     return gain_I
 
 
-def _overlap(one_P4: np.ndarray, other_P4: np.ndarray) -> np.ndarray:
+def overlap(one_P4: np.ndarray, other_P4: np.ndarray) -> np.ndarray:
     """Return which pairs of boxes overlap."""
     overlap_P: np.ndarray = (one_P4[:, 0] < other_P4[:, 2]) & (other_P4[:, 0] < one_P4[:, 2])
     return overlap_P & (one_P4[:, 1] < other_P4[:, 3]) & (other_P4[:, 1] < one_P4[:, 3])

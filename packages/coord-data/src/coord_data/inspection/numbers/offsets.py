@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from coord_data.inspection.numbers.background import Background, gain_beside
+from coord_data.inspection.numbers.background import Background, gain_beside, overlap
 from coord_data.inspection.numbers.best_size import best_onset, finite_mean, in_best_size
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
 from coord_data.sources.read_as import inflate
@@ -76,7 +76,8 @@ class Offset:
         before: mean onset of the unchanged boxes
         after: mean onset of the moved boxes
         z: significance of the difference, over images
-        z_of_groups: the same, with each group of look-alikes counted once
+        z_of_groups: the same, with each group of look-alikes counted once; for enlarged boxes, the lesser of
+            this and that of the boxes apart
         background: what boxes beside the objects gain by this move; None if that was not asked
     """
 
@@ -140,6 +141,9 @@ def find_offset(boxes_N4: np.ndarray, sample: Sample, kinds: Sequence[Kind]) -> 
         as_good = [k for k in between if z_value(onset_KI[best] - onset_KI[k]) < _AS_GOOD]
         least = min(factors_K[[*as_good, best]].tolist(), key=lambda v: abs(v - kind.neutral))
         z_of_groups = sample.z_of_groups(onset_KI[best] - before_I)
+        if kind is TIGHTNESS and factors_K[best] > 1:
+            apart_I = _gain_apart(kind.move(boxes_N4, steps_KD[best]), boxes_N4, sample)
+            z_of_groups = min(z_of_groups, sample.z_of_groups(apart_I))
         offsets.append(Offset(kind, tuple(step_D.tolist()), least, before, after, float(z_K[best]), z_of_groups))
     offsets = [offset for offset in offsets if z_value(sample.evidence(offset.move(boxes_N4))) >= SIGNIFICANT]
     return max(offsets, key=lambda offset: offset.after, default=None)
@@ -165,6 +169,20 @@ def find_offsets(boxes_N4: np.ndarray, sample: Sample, excluded: Sequence[str] =
             offsets.append(replace(offset, background=background))
             boxes_N4 = moved_N4
     return offsets
+
+
+def _gain_apart(enlarged_N4: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> np.ndarray:
+    """Return the gain in onset [I] of the enlarged boxes that touch no other; NaN where an image has none.
+
+    Between goods side by side an enlarged box reaches the edge of its neighbour, which says nothing of its own size.
+    """
+    enlarged_n4 = enlarged_N4[sample.rows_n]
+    first_P, second_P = np.nonzero(np.triu(sample.image_n[:, None] == sample.image_n, 1))
+    hits_P = overlap(enlarged_n4[first_P], enlarged_n4[second_P])
+    apart_n = ~np.isin(np.arange(len(enlarged_n4)), np.stack([first_P, second_P])[:, hits_P])
+    apart = replace(sample, rows_n=sample.rows_n[apart_n], image_n=sample.image_n[apart_n])
+    gain_I: np.ndarray = apart.onset(enlarged_N4) - apart.onset(boxes_N4)
+    return gain_I
 
 
 def _is_better_at_any_size(kind: Kind, step_D: np.ndarray, boxes_N4: np.ndarray, sample: Sample) -> bool:
