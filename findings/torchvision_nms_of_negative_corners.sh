@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# torchvision 0.29.2: `batched_nms` sets classes apart by adding class x (largest coordinate + 1) to their boxes, which fails for negative corners, as every
-# detector states at the left border: the box of class 1 falls onto one of class 0, and is removed although neither class nor place is the same. Above 1,000
+# torchvision 0.29.2: `batched_nms` sets classes apart by adding class x (largest coordinate + 1) to their boxes, which fails for negative corners, as many
+# detectors state at the left border: the box of class 1 falls onto one of class 0, and is removed although neither class nor place is the same. Above 1,000
 # boxes (on a CPU) it goes class by class instead, and the same box stays: what an image keeps depends on how many boxes it has.
 set -euo pipefail
 folder=$(mktemp -d)
