@@ -25,7 +25,7 @@ class JoinReport:
     Attributes:
         images: number of images of the ground truth
         answered: number of images with an answer; the others count as empty answers
-        by_name: number of answers without an image id, assigned by file name
+        by_name: number of answers assigned by file name: those without an image id, and those whose id is a name
         unknown: number of answers for images that the ground truth does not have, left out
         unknown_examples: ids or names of the first few of those images
     """
@@ -89,12 +89,15 @@ def join(
     images: list[int] = []
     by_name, unknown = 0, []
     for image_id, name, where, part in keys:
-        image = index.by_id(image_id) if image_id is not None else index.by_name(name or "")
+        image = None if image_id is None else index.by_id(image_id)
+        is_by_name = image is None and (image_id is None or isinstance(image_id, str))
+        if is_by_name:  # what answers about a folder of images have as their id is a name as well
+            image = index.by_name(image_id or name or "")
         if image is None:
             unknown.append(repr(name if image_id is None else image_id))
             images.append(-1)
             continue
-        by_name += image_id is None
+        by_name += is_by_name
         if image_id is not None and name and index.by_name(name) not in (None, image):
             raise InputError(
                 f"{where}: image_id {image_id!r} is {ground_truth.file_names[image]!r} in the ground truth, and not "
