@@ -90,9 +90,9 @@ def join(
     by_name, unknown = 0, []
     for image_id, name, where, part in keys:
         image = None if image_id is None else index.by_id(image_id)
-        is_by_name = image is None and (image_id is None or isinstance(image_id, str))
-        if is_by_name:  # what answers about a folder of images have as their id is a name as well
-            image = index.by_name(image_id or name or "")
+        is_by_name = image is None and not isinstance(image_id, int)
+        if is_by_name:  # answers about a folder of images have the names as ids
+            image = index.by_name(str(image_id or name or ""))
         if image is None:
             unknown.append(repr(name if image_id is None else image_id))
             images.append(-1)
