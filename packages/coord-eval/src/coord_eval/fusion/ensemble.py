@@ -19,7 +19,7 @@ from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.fusion.detections import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
-from coord_eval.intake.joining import LabelSettings
+from coord_eval.intake.joining import UNANSWERED, LabelSettings
 from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import CocoResult, ResultsList
 
@@ -102,7 +102,7 @@ def fuse_predictions(
         collected = collect(truth, rows, answers, LabelSettings(), score_source)
         runs.append(names.renumbered(collected.detections))
         sources.append(collected.score_source)
-        notes += [f"{name}: {note}" for note in collected.notes if "without an answer" not in note]
+        notes += [f"{name}: {note}" for note in collected.notes if UNANSWERED not in note]
         if dropped := collected.format["dropped"]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
             notes.append(

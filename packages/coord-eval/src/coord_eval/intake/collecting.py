@@ -119,11 +119,8 @@ def collect(
     if unsized := int(np.isnan(ground_truth.sizes_I2[:, 0]).sum()):
         stated = counted(unsized, "image states no size: boxes of its answer", "images state no size: boxes of answers")
         notes_of_parsing.append(f"{stated} cannot be placed there")
-    if unanswered := joined.images - joined.answered:
-        notes_of_parsing.append(
-            f"{unanswered} of {counted(joined.images, 'image is', 'images are')} without an answer, which "
-            "counts as an empty answer"
-        )
+    if joined.unanswered:
+        notes_of_parsing.append(f"{joined.unanswered}, which counts as an empty answer")
     by_image = _by_image(predictions, answers, images)
     return replace(collected, notes=(*notes_of_parsing, *collected.notes), answers=by_image)
 

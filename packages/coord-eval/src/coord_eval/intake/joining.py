@@ -16,6 +16,8 @@ from coord_eval.parse.answer import Answer, ParsedObject, without
 _SHOWN = 5
 LABEL_LAYERS = ("exact", "normalized", "synonym", "callback", "unknown")
 """Matching layers in the order in which they are tried; a label that none of them matches is `unknown`."""
+UNANSWERED = "without an answer"
+"""Words of the note on images that predictions have no record of."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,14 @@ class JoinReport:
     by_name: int
     unknown: int
     unknown_examples: tuple[str, ...]
+
+    @property
+    def unanswered(self) -> str:
+        """How many images are without an answer; empty if none is."""
+        if self.answered == self.images:
+            return ""
+        images = counted(self.images, "image is", "images are")
+        return f"{self.images - self.answered:,} of {images} {UNANSWERED}"
 
 
 class IdIndex:
