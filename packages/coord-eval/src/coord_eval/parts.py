@@ -17,7 +17,9 @@ from coord_eval.boxes.detections import Detections
 from coord_eval.evaluation import Evaluation
 from coord_eval.intake.joining import UNANSWERED, JoinReport
 from coord_eval.match.overlaps import Pairs
-from coord_eval.scoring import counts_of, shape_scores, with_intervals
+from coord_eval.metrics.figures import counts_of
+from coord_eval.resampling.bootstrap import intervals_of
+from coord_eval.shapes.scores import score_shapes
 
 _SAME = ("score_source", "backend", "bins", "grid", "ceiling_settings", "params", "calibrated")
 """Attributes that parts have in common."""
@@ -70,7 +72,7 @@ def merge(parts: Sequence[Evaluation], *, bootstrap: int = 0, seed: int = 0) -> 
     for part in parts:
         unknown_labels.update(part.unknown_labels)
     geometry = first.shapes.get("geometry", "box")
-    changes["shapes"], changes["shape_pairs"] = shape_scores(first.truth, detections, geometry, first.grid)
+    changes["shapes"], changes["shape_pairs"] = score_shapes(first.truth, detections, geometry, first.grid)
     merged = replace(
         first,
         **changes,
@@ -84,7 +86,7 @@ def merge(parts: Sequence[Evaluation], *, bootstrap: int = 0, seed: int = 0) -> 
         intervals={},
     )
     merged.__dict__.update(pairs)
-    return with_intervals(merged, bootstrap, seed) if bootstrap else merged
+    return merged.with_intervals(*intervals_of(merged, bootstrap, seed)) if bootstrap else merged
 
 
 def _check_alike(first: Evaluation, part: Evaluation, place: str) -> None:

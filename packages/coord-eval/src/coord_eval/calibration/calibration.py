@@ -26,12 +26,12 @@ from coord_eval.boxes.scored_object import ScoredObject
 from coord_eval.calibration.knots import Knots, fit_knots, interpolate
 from coord_eval.intake.digests import digest_of_detections, digest_of_truth
 from coord_eval.match.matching import Scored
-from coord_eval.metrics.detection import BINS, are_probabilities, calibration
-from coord_eval.metrics.draws import draw_weights, interval, sum_interval
+from coord_eval.metrics.detection import are_probabilities
 from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
+from coord_eval.resampling.bootstrap import reliability_with_intervals
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.metrics.figures import Figures
 
 VERSION = 1
 """Version of the file; increased when a field changes its meaning."""
@@ -199,7 +199,7 @@ class Calibration:
 
 
 def fit_calibration(
-    evaluation: Evaluation, *, seed: int = 0, resamples: int = 200, rests_on: Mapping[str, Any] | None = None
+    evaluation: Figures, *, seed: int = 0, resamples: int = 200, rests_on: Mapping[str, Any] | None = None
 ) -> Calibration:
     """Fit a calibration to scored answers, on images that the model was not trained on.
 
@@ -292,18 +292,3 @@ def _out_of_fold(scored: Scored, seed: int) -> np.ndarray:
             fitted = Calibration(knots, scored.score_source, ThresholdCurve((), (), {}), classes)
             after_D[own] = fitted(scored.detections.scores_D[own], [labels[d] for d in own])
     return after_D
-
-
-def reliability_with_intervals(scored: Scored, resamples: int = 200, seed: int = 0) -> dict[str, Any]:
-    """Return `ece`, `low` and `high` and `bins`, rows `from, to, boxes, mean score, share of hits, low, high`."""
-    measure, images = calibration(scored), len(scored.truth)
-    own = measure(np.ones((1, images), np.int32))
-    draws = [measure(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
-    gaps_BX, hits_BX = (np.concatenate([draw[key] for draw in draws]) for key in ("gaps", "hits"))
-    bins = []
-    for b in range(BINS):
-        if boxes := int(own["boxes"][0, b]):
-            row = interval(float(own["hits"][0, b]), hits_BX[:, b], share=True)
-            bins.append([b / BINS, (b + 1) / BINS, boxes, float(own["score"][0, b]), *row.values()])
-    low, high = sum_interval(own["gaps"][0], gaps_BX, own["boxes"][0])
-    return {"ece": float(own["ece"][0]), "low": low, "high": high, "bins": bins}

@@ -15,10 +15,10 @@ from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.fusion.detections import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
-from coord_eval.intake.ground_truth import GroundTruth, ImageId
 from coord_eval.intake.joining import UNANSWERED, LabelSettings
 from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import CocoResult, ResultsList

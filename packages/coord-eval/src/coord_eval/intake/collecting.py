@@ -17,6 +17,7 @@ from coord_codec.box_table import PIXEL_DECIMALS
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import boxes_in_pixels
 from coord_eval.boxes.sorting import stable_order
 from coord_eval.intake.answers import (
@@ -27,7 +28,6 @@ from coord_eval.intake.answers import (
     silent,
     unrecognised_notes,
 )
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import (
     LABEL_LAYERS,
     IdIndex,

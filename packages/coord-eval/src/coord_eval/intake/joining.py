@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
-from coord_eval.intake.ground_truth import GroundTruth, ImageId
+from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, ParsedObject, without
 
 _SHOWN = 5

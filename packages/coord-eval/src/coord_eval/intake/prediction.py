@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictInt
 from pydantic.dataclasses import dataclass
 
+from coord_codec.arguments import plain
 from coord_codec.files import InputError
 from coord_codec.records import validated
 from coord_eval.intake.server_records import with_text
-from coord_eval.plain_values import plain
 
 
 def _quantiles(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:

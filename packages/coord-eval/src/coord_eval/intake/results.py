@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coord_codec.arguments import plain
 from coord_codec.files import InputError, finite_numbers, identifier
-from coord_eval.plain_values import plain
 
 Key = tuple[int | str, str | None]
 """The id of an image or a category, and its name if the results state one."""

@@ -11,7 +11,7 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, mean_best_iou
 from coord_eval.intake.prediction import Prediction
 from coord_eval.parse.answer import OVERSHOOT, corners

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import stable_order
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.overlaps import Pairs, overlapping_pairs
 
 

@@ -15,9 +15,10 @@ from coord_codec import CoordGrid, Form, MarkerFamily, Order, Style, encode_targ
 from coord_codec.box_table import to_pixels
 from coord_codec.problems import check_description
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.boxes.sorting import stable_order
-from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores

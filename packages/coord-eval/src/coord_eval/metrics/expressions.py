@@ -21,6 +21,7 @@ from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import box_iou
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
 from coord_eval.intake.answers import (
@@ -34,7 +35,7 @@ from coord_eval.intake.answers import (
     parse_all,
     silent,
 )
-from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
+from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, robust_line
 from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import ResultsList

@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.match.matching import Scored
-from coord_eval.resampling.bootstrap import prepare_figures
+from coord_eval.metrics.metric_table import prepare_figures
 
 _CHUNK = 16
 _ROUNDING = 1e-12

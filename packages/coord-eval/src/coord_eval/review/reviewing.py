@@ -14,11 +14,12 @@ import numpy as np
 from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect, collector_paused
 from coord_eval.intake.digests import digest_of, digest_of_detections, digest_of_truth
-from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import UNANSWERED, LabelSettings
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
