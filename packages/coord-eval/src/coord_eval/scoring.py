@@ -133,14 +133,14 @@ def score(
     # Near-duplicates
     fusion: dict[str, Any] = {}
     if rule is not None:
-        fused, counts = fuse_detections([collected.detections], rule, answers.geometry, truth.sizes_I2)
+        fused, counts = fuse_detections([collected.detections], rule, answers.geometry)
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 
     # Calibration
     if calibration is not None:
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
-        detections, note = fitted.applied(collected.detections, truth.categories, collected.score_source, fusion)
+        detections, note = fitted.applied(collected.detections, collected.score_source, fusion)
         collected = replace(collected, detections=detections, notes=(*collected.notes, note))
 
     # Scores; what is not computed here is computed on first use

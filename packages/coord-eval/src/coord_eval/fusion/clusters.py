@@ -21,22 +21,26 @@ _LEAST_WEIGHT = 1e-12
 
 
 def group_boxes(
-    boxes_n: np.ndarray, threshold: float, *, join_only: bool = False
+    boxes_N: np.ndarray, rows: list[int], threshold: float, *, join_only: bool = False
 ) -> list[tuple[list[int], np.ndarray]]:
-    """Return the indices, by descending score, and the fused box of each group of boxes of one label.
+    """Return the rows, by descending score, and the fused box of each group of boxes of one label.
 
     Args:
-        boxes_n: rows with `box`, `weighed` (score times the weight of the view), `cut` (whether each side lies on an
+        boxes_N: records with `box`, `weighed` (score times the weight of the view), `cut` (whether each side lies on an
             inner edge of the view's region) and `region` (the part of the image that the view shows)
+        rows: the boxes of the label
         threshold: IoU above which a box joins a group
         join_only: whether boxes that no edge has cut stay alone
     """
+    if len(rows) == 1:
+        return [(rows, boxes_N["box"][rows[0]])]
+    boxes_n = boxes_N[rows]
     groups = _Groups(boxes_n, threshold, join_only)
     for n in np.argsort(-boxes_n["weighed"], kind="stable").tolist():
         groups.add(n)
     if boxes_n["cut"].any():
         groups.join_cut()
-    return [(members, groups.box_K4[k]) for k, members in enumerate(groups.members) if members]
+    return [([rows[n] for n in members], groups.box_K4[k]) for k, members in enumerate(groups.members) if members]
 
 
 class _Groups:

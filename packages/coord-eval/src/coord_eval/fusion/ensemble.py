@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from coord_eval.fusion.detections import FusionRule, fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
 from coord_eval.intake.joining import LabelSettings
-from coord_eval.intake.prediction import Prediction
-from coord_eval.intake.results import CocoResult, ResultsList
+from coord_eval.intake.predictions import Loaded
+from coord_eval.intake.results import ResultsList
 
 _SHOWN = 5
 _DIGITS = 6
@@ -88,19 +89,24 @@ def fuse_predictions(
             f"fuse: {', '.join(texts)} holds answers with labels, {', '.join(results)} a results list with category "
             "ids, which cannot be compared; turn the answers into a results list (coord-eval score --export)"
         )
-    rows_of_all = [row for rows in loaded.values() for row in rows]
-    truth, known = _images(rows_of_all)
+    named = {name: _named(rows) for name, rows in loaded.items()}
+    truth, known = _images(list(chain.from_iterable(named.values())), is_text=any(is_text.values()))
     positions = {isinstance(rows, ResultsList) and rows.positions is not None for rows in loaded.values()}
     if len(positions) > 1:
         raise InputError(f"fuse: some of {', '.join(loaded)} state no image_id, and others do; give each image its id")
     truth = replace(truth, by_position=True in positions)
-    if not truth.sizes_known and any(isinstance(r, Prediction) and r.tile for r in rows_of_all):
+    texts_of_all = [row for rows in loaded.values() if not isinstance(rows, ResultsList) for row in rows]
+    if not truth.sizes_known and any(row.tile for row in texts_of_all):
         raise InputError("fuse: tiles need the size of their image; give each answer its width and height")
     runs, sources, notes = [], [], []
-    names = _Labels(normalized=any(is_text.values()))
+    spelling: dict[str, str] = {}
     for name, rows in loaded.items():
         collected = collect(truth, rows, answers, LabelSettings(), score_source)
-        runs.append(names.renumbered(collected.detections))
+        run = collected.detections
+        if is_text.get(name):  # labels that differ in case, spaces or hyphens alone are one
+            labels = [spelling.setdefault(normalize_label(label), label) for label in run.table.labels]
+            run = run.changed(labels=labels)
+        runs.append(run)
         sources.append(collected.score_source)
         notes += [f"{name}: {note}" for note in collected.notes if "without an answer" not in note]
         if dropped := collected.format["dropped"]:
@@ -109,7 +115,7 @@ def fuse_predictions(
                 f"{name}: {counted(sum(dropped.values()), 'object of the texts was', 'objects of the texts were')} "
                 f"dropped: {reasons}"
             )
-    covered = [_covered(truth, rows) for rows in loaded.values()]
+    covered = [_covered(truth, rows) for rows in named.values()]
     if len(loaded) > 1 and not any(a & b for i, a in enumerate(covered) for b in covered[:i]):
         raise InputError(
             f"fuse: no image has predictions in two of {', '.join(loaded)}; are these files of one data set?"
@@ -123,40 +129,49 @@ def fuse_predictions(
     if len({*sources}) > 1 and weights is None:
         listed = ", ".join(f"{name} by {source}" for name, source in zip(loaded, sources, strict=True))
         notes.append(f"scores of several kinds are mixed ({listed}); calibrate them first, or weigh the files")
-    fused, counts = fuse_detections(runs, rule, answers.geometry, truth.sizes_I2, weights)
+    fused, counts = fuse_detections(runs, rule, answers.geometry, weights)
     described = zip(files, counts.pop("views"), sources, covered, strict=True)
     counts["files"] = {
         name: {**row, "score_source": source, "missing": len(truth) - len(own)} for name, row, source, own in described
     }
     counts = {"rule": str(rule), "images": len(truth), **counts}
     if any(is_text.values()):
-        records = tuple(_answers(truth, known, fused, names.labels))
+        records = tuple(_answers(truth, known, fused.table))
     else:
-        results_of_all = [row for row in rows_of_all if isinstance(row, CocoResult)]
-        ids = {row.category or f"category_id {row.category_id}": row.category_id for row in results_of_all}
+        results = [rows for rows in loaded.values() if isinstance(rows, ResultsList)]
+        pairs = [zip(rows.table.labels, rows.categories, strict=True) for rows in results]
+        ids = {label: category_id for label, (category_id, _) in chain.from_iterable(pairs)}
         if len({*ids.values()}) < len(ids):
             raise InputError("fuse: one category id has several names in these files; give them the same categories")
-        records = tuple(_results(truth, fused, [ids[label] for label in names.labels]))
+        records = tuple(_results(fused, ids))
     return Ensemble(records, counts, tuple(notes))
 
 
-def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[bool]]:
+_Named = tuple[ImageId | None, str | None, tuple[float, float] | None]
+"""Id, name and size of the image of a prediction, as far as it states them."""
+
+
+def _named(rows: Loaded) -> list[_Named]:
+    """Return the image of each answer, or those of a results list."""
+    if isinstance(rows, ResultsList):
+        return [(*image, None) for image in zip(rows.table.image_ids, rows.table.names, strict=True)]
+    sizes = [(row.width, row.height) if row.width and row.height else None for row in rows]
+    return [(row.image_id, row.image, size) for row, size in zip(rows, sizes, strict=True)]
+
+
+def _images(rows: Sequence[_Named], is_text: bool) -> tuple[GroundTruth, list[bool]]:
     """Return the images of all predictions as ground truth without objects, and whether each has an id of its own."""
     names: dict[ImageId, str] = {}
     sizes: dict[ImageId, tuple[float, float]] = {}
     ids: dict[str, ImageId] = {}
     nameless: dict[str, tuple[float, float] | None] = {}
-    for row in rows:
-        size = None
-        if isinstance(row, Prediction) and row.width and row.height:
-            size = (row.width, row.height)
-        image = row.image
-        if row.image_id is None:
+    for stated_id, image, size in rows:
+        if stated_id is None:
             assert image is not None
             nameless[image] = nameless.get(image) or size
             continue
-        image_id = ids.setdefault(str(row.image_id), row.image_id)  # "42" and 42 are one image
-        if isinstance(row, CocoResult) and image and names.get(image_id, image) not in ("", image):
+        image_id = ids.setdefault(str(stated_id), stated_id)  # "42" and 42 are one image
+        if not is_text and image and names.get(image_id, image) not in ("", image):
             raise InputError(f"fuse: image_id {image_id!r} is {names[image_id]!r} and {image!r}; number images alike")
         names[image_id] = names.get(image_id) or image or ""
         if size:
@@ -169,63 +184,39 @@ def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[
             names[image_id], known[image_id] = image, False
         if size:
             sizes.setdefault(image_id, size)
-    order = list(names)
-    all_sized = len(sizes) == len(order) and bool(order)
-    sizes_I2 = [sizes[image_id] if all_sized else (1.0, 1.0) for image_id in order]
-    file_names = [names[image_id] for image_id in order]
-    images = BoxTable.of([], [], [], image_ids=order, names=file_names, sizes_I2=sizes_I2, labels=())
-    truth = GroundTruth.of(images, (), all_sized)
-    return truth, [known[image_id] for image_id in order]
+    all_sized = len(sizes) == len(names) > 0
+    sizes_I2 = [sizes[image_id] if all_sized else (1.0, 1.0) for image_id in names]
+    images = BoxTable.of([], [], [], image_ids=[*names], names=[*names.values()], sizes_I2=sizes_I2, labels=())
+    return GroundTruth.of(images, (), all_sized), [known[image_id] for image_id in names]
 
 
-def _covered(truth: GroundTruth, rows: Iterable[Prediction | CocoResult]) -> set[int]:
+def _covered(truth: GroundTruth, rows: Iterable[_Named]) -> set[int]:
     """Return the images for which there is a prediction, be it an empty one."""
     places = {str(image_id): i for i, image_id in enumerate(truth.image_ids)}
     names = {name: i for i, name in enumerate(truth.file_names) if name}
-    return {places[str(row.image_id)] if row.image_id is not None else names[row.image or ""] for row in rows}
+    return {places[str(image_id)] if image_id is not None else names[image or ""] for image_id, image, _ in rows}
 
 
-class _Labels:
-    """The labels of all runs; if normalised, those that differ in case, spaces or hyphens alone are one."""
-
-    def __init__(self, normalized: bool) -> None:
-        self._normalized = normalized
-        self.labels: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def renumbered(self, run: Detections) -> Detections:
-        """Return a run without categories of its own with the numbers of the common labels."""
-        number_K = []
-        for label in run.unknown:
-            key = normalize_label(label) if self._normalized else label
-            if key not in self._numbers:
-                self._numbers[key] = len(self.labels)
-                self.labels.append(label)
-            number_K.append(self._numbers[key])
-        return replace(run, category_D=np.array(number_K, np.int64)[run.category_D], unknown=())
-
-
-def _answers(
-    truth: GroundTruth, known: Sequence[bool], fused: Detections, labels: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+def _answers(truth: GroundTruth, known: Sequence[bool], fused: BoxTable) -> Iterator[dict[str, Any]]:
     """Yield a record of `predictions.jsonl` for each image, empty answers included."""
-    by_image: dict[int, list[int]] = {}
-    for d, image in enumerate(fused.image_D.tolist()):
-        by_image.setdefault(image, []).append(d)
+    items: list[list[dict[str, Any]]] = [[] for _ in truth.image_ids]
+    fractions_D4 = fused.boxes_N4 / np.tile(truth.sizes_I2[fused.image_N], 2)
+    columns = (fused.image_N, fused.label_N, fractions_D4, fused.score_N)
+    for image, label, box, score in zip(*(column.tolist() for column in columns), strict=True):
+        item = {
+            "bbox_2d": [_fraction(v) for v in box],
+            "label": fused.labels[label],
+            "confidence": round(score, _DIGITS),
+        }
+        items[image].append(item)
     for image, image_id in enumerate(truth.image_ids):
-        width, height = truth.sizes_I2[image].tolist()
-        items = []
-        for d in by_image.get(image, []):
-            x, y, w, h = fused.boxes_D4[d].tolist()
-            box = [_fraction(v) for v in (x / width, y / height, (x + w) / width, (y + h) / height)]
-            confidence = round(float(fused.scores_D[d]), _DIGITS)
-            items.append({"bbox_2d": box, "label": labels[fused.category_D[d]], "confidence": confidence})
         record: dict[str, Any] = {"image_id": image_id} if known[image] else {}
         if truth.file_names[image]:
             record["image"] = truth.file_names[image]
         if truth.sizes_known:
+            width, height = truth.sizes_I2[image].tolist()
             record |= {"width": int(width), "height": int(height)}
-        yield {**record, "text": json.dumps(items), "finish_reason": "stop"}
+        yield {**record, "text": json.dumps(items[image]), "finish_reason": "stop"}
 
 
 def _fraction(value: float) -> float:
@@ -233,8 +224,10 @@ def _fraction(value: float) -> float:
     return float(min(max(round(value, _DIGITS), 0.0), 1 - 10**-_DIGITS))
 
 
-def _results(truth: GroundTruth, fused: Detections, category_ids: Sequence[ImageId]) -> Iterator[dict[str, Any]]:
+def _results(fused: Detections, category_ids: Mapping[str, ImageId]) -> Iterator[dict[str, Any]]:
     """Yield the records of a results list."""
+    table = fused.table
     columns = (fused.image_D, fused.category_D, fused.boxes_D4, fused.scores_D)
-    for image, k, box, score in zip(*(column.tolist() for column in columns), strict=True):
-        yield {"image_id": truth.image_ids[image], "category_id": category_ids[k], "bbox": box, "score": score}
+    for image, label, box, score in zip(*(column.tolist() for column in columns), strict=True):
+        category_id = category_ids[table.labels[label]]
+        yield {"image_id": table.image_ids[image], "category_id": category_id, "bbox": box, "score": score}

@@ -11,7 +11,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.files import finite_numbers
 from coord_eval.boxes.scored_object import ScoredObject
-from coord_eval.fusion.columns import DEFAULT_IOU, VIEW, Method, checked_weights, fuse_boxes, views_of
+from coord_eval.fusion.columns import DEFAULT_IOU, VIEW, Method, fuse_boxes, views_of
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def fuse(
     number: dict[str, int] = {}
     view_N, boxes_N4 = [view for view, _ in places], [item.box for item in objects]
     label_N = [number.setdefault(item.desc, len(number)) for item in objects]
-    columns = (np.array(view_N, int), label_N, np.array(boxes_N4).reshape(-1, 4), [item.score for item in objects])
-    of_views = np.array([*views_of(0, regions, checked_weights(weights, len(views)), frame)], VIEW)
-    threshold = DEFAULT_IOU if iou is None else iou
-    fused, counts = fuse_boxes(columns, of_views, method, threshold, view_N, len(views), weights is not None)
+    scores = np.array([item.score for item in objects], np.float64)
+    columns = (np.array(view_N, int), np.array(label_N, int), np.array(boxes_N4).reshape(-1, 4), scores)
+    of_views = np.array([*views_of(0, regions, range(len(views)), frame)], VIEW)
+    fused, counts = fuse_boxes(columns, of_views, len(views), weights, method, DEFAULT_IOU if iou is None else iou)
     found = []
     fused.sort(key=lambda item: -item.score)
     for item in fused:

@@ -193,13 +193,12 @@ def collect_answers(
     if region_D4[:, :2].any():
         boxes_D4[:, :2] = np.round(boxes_D4[:, :2] + region_D4[:, :2], PIXEL_DECIMALS)
     category_D, layers, unknown = _categories(found, labels, len(ground_truth.categories))
-    detections = Detections(
-        *(image_D, category_D, boxes_D4, np.array(scores, np.float64), np.concatenate(place_D)), unknown=tuple(unknown)
-    )
+    placed: list[list[tuple[float, float]]] = []
     if any(item.points for item in found):
         shapes = zip(found, region_D4.tolist(), strict=True)
-        placed = tuple(tuple((x0 + x * w, y0 + y * h) for x, y in item.points) for item, (x0, y0, w, h) in shapes)
-        detections = replace(detections, shapes=placed)
+        placed = [[(x0 + x * w, y0 + y * h) for x, y in item.points] for item, (x0, y0, w, h) in shapes]
+    columns = (image_D, category_D, boxes_D4, scores, np.concatenate(place_D), tuple(unknown))
+    detections = Detections.of(ground_truth, *columns, shapes=placed)
     if any(parts != [None] for parts in asked.values()):
         of_image = {image: tuple(parts) for image, parts in asked.items()}
         detections = replace(detections, asked=of_image, part_D=part_D)
@@ -246,13 +245,14 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
     results, by_position = _with_ids(ground_truth, results)
     images, categories, notes = _joined_by_name(ground_truth, results)
     notes = [*by_position, *notes]
-    place_R = images[results.image_R]
+    table = results.table
+    place_R = images[table.image_N]
     is_absent_R = place_R < 0
-    absent = [repr(name or image_id) for image_id, name in results.images]
-    left_out = [absent[image] for image in results.image_R[is_absent_R].tolist()]
+    absent = [repr(name or image_id) for image_id, name in zip(table.image_ids, table.names, strict=True)]
+    left_out = [absent[image] for image in table.image_N[is_absent_R].tolist()]
     check_any_known(len(results), left_out, ground_truth)
-    own = np.flatnonzero(~is_absent_R)
-    image_D, stated_D = place_R[own], results.category_R[own]
+    table, image_D = table.take(~is_absent_R), place_R[~is_absent_R]
+    stated_D = table.label_N
 
     # Each category that the data set does not have gets its own index, in the order in which they occur
     category_D = categories[stated_D]
@@ -261,8 +261,7 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
     unknown: Counter[str] = Counter()
     index_K = np.zeros(len(results.categories), np.int64)
     for u in np.argsort(first_U).tolist():
-        category_id, name = results.categories[kinds[u]]
-        label = name or f"category_id {category_id}"
+        label = table.labels[kinds[u]]
         index_K[kinds[u]] = len(ground_truth.categories) + (
             list(unknown).index(label) if label in unknown else len(unknown)
         )
@@ -270,16 +269,24 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
     category_D[is_unknown_D] = index_K[stated_D[is_unknown_D]]
     layers = dict.fromkeys(LABEL_LAYERS, 0) | {"exact": int((~is_unknown_D).sum()), "unknown": int(is_unknown_D.sum())}
 
-    scores_D = results.scores_R[own]
-    detections = Detections(
-        *(image_D, category_D, results.boxes_R4[own], scores_D, _places_in(image_D)), unknown=tuple(unknown)
+    placed = replace(
+        table,
+        image_N=image_D,
+        label_N=category_D,
+        order_N=_places_in(image_D),
+        image_ids=ground_truth.image_ids,
+        names=ground_truth.file_names,
+        sizes_I2=ground_truth.sizes_I2,
+        labels=(*ground_truth.categories, *unknown),
     )
+    detections = Detections(placed, len(ground_truth.categories))
     answered = len(np.unique(image_D))
     joined = JoinReport(len(ground_truth), answered, 0, len(left_out), tuple(dict.fromkeys(left_out))[:5])
     empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"
     notes += [] if len(results) else [empty]
-    if len(results) > 1 and (results.scores_R == results.scores_R[0]).all():
-        stated = f"{results.scores_R[0]:g}"
+    scores_R = results.table.score_N
+    if len(results) > 1 and (scores_R == scores_R[0]).all():
+        stated = f"{scores_R[0]:g}"
         notes.append(f"all {len(results)} boxes have the score {stated}, so that AP depends on their order")
     unknown_counts = dict(unknown.most_common())
     return Collected(detections, "results", format_health([], []), layers, unknown_counts, joined, tuple(notes))
@@ -306,8 +313,8 @@ def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, li
         "the predictions state no image_id: they are taken in the order of the ground truth's ids, from "
         f"{truth.image_ids[0]!r} to {truth.image_ids[-1]!r}"
     )
-    own = tuple((truth.image_ids[int(position)], name) for position, name in results.images)
-    return replace(results, images=own, positions=None), [note]
+    own = [truth.image_ids[int(position)] for position in results.table.image_ids]
+    return replace(results, table=replace(results.table, image_ids=own), positions=None), [note]
 
 
 def _places_in(image_D: np.ndarray) -> np.ndarray:
@@ -367,8 +374,9 @@ def _joined_by_name(truth: GroundTruth, results: ResultsList) -> tuple[np.ndarra
         return np.array([-1 if place is None else place for place in places], np.int64)
 
     notes: list[str] = []
+    images = list(zip(results.table.image_ids, results.table.names, strict=True))
     return (
-        places_of("image_id", truth.file_names, results.images, index.by_id, index.by_name),
+        places_of("image_id", truth.file_names, images, index.by_id, index.by_name),
         places_of(
             "category_id",
             truth.categories,

@@ -5,74 +5,41 @@ Shapes: R boxes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from coord_codec.arguments import plain
+from coord_codec.box_table import BoxTable
 from coord_codec.files import InputError, finite_numbers, identifier
+from coord_codec.layouts import LAYOUTS
 
 Key = tuple[int | str, str | None]
 """The id of an image or a category, and its name if the results state one."""
 
 
-class CocoResult(NamedTuple):
-    """One box of a results list: a view of a row of `ResultsList`.
-
-    Attributes:
-        image_id: id of the image
-        category_id: id of the category
-        bbox: `x, y, width, height` in pixels
-        score: confidence
-        image: file name of the image, which counts if the ids of two data sets differ
-        category: name of the category, likewise
-    """
-
-    image_id: int | str
-    category_id: int | str
-    bbox: tuple[float, ...]
-    score: float
-    image: str | None = None
-    category: str | None = None
-
-
 @dataclass(frozen=True, eq=False)
 class ResultsList:
-    """The boxes of a results list in its order.
+    """The boxes of a results list: a table of them in its order, whose images and labels are those that occur.
 
     Attributes:
-        images: the images that occur, in the order in which they do
-        categories: the categories, likewise
-        image_R: index in `images`
-        category_R: index in `categories`
-        boxes_R4: `x, y, width, height` in pixels, as written
-        scores_R: confidences
+        table: the boxes; a label is the name of a category, or tells its id where the results state no name
+        categories: id and name of the category that each label stands for
         positions: number of images if their ids are positions in a list that names none, else None
     """
 
-    images: tuple[Key, ...]
+    table: BoxTable
     categories: tuple[Key, ...]
-    image_R: np.ndarray
-    category_R: np.ndarray
-    boxes_R4: np.ndarray
-    scores_R: np.ndarray
     positions: int | None = None
 
     def __len__(self) -> int:
-        return len(self.scores_R)
+        return len(self.table)
 
     def __getitem__(self, rows: slice) -> ResultsList:
-        names = ("image_R", "category_R", "boxes_R4", "scores_R")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
-
-    def __iter__(self) -> Iterator[CocoResult]:
-        columns = (self.image_R, self.category_R, self.boxes_R4, self.scores_R)
-        for image, category, box, score in zip(*(column.tolist() for column in columns), strict=True):
-            (image_id, name), (category_id, label) = self.images[image], self.categories[category]
-            yield CocoResult(image_id, category_id, tuple(box), score, name, label)
+        return replace(self, table=self.table.take(np.arange(len(self))[rows]))
 
 
 class ResultColumns:
@@ -106,9 +73,17 @@ class ResultColumns:
         """Return the columns; `positions` is an attribute of `ResultsList`."""
         none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
         image_R, category_R, numbers_R5 = map(np.concatenate, zip(none, *self._parts, strict=True))
-        boxes_R4, scores_R = np.ascontiguousarray(numbers_R5[:, :4]), numbers_R5[:, 4].copy()
-        columns = (image_R, category_R, boxes_R4, scores_R)
-        return ResultsList(tuple(self._images), tuple(self._categories), *columns, positions)
+        table = BoxTable.of(
+            image_R,
+            category_R,
+            LAYOUTS["xywh"](numbers_R5[:, :4]),
+            sides_N2=np.ascontiguousarray(numbers_R5[:, 2:4]),
+            score_N=numbers_R5[:, 4].copy(),
+            image_ids=[image_id for image_id, _ in self._images],
+            names=[name or "" for _, name in self._images],
+            labels=[name or f"category_id {category_id}" for category_id, name in self._categories],
+        )
+        return ResultsList(table, tuple(self._categories), positions)
 
     def _usual(self, records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the columns of records of the usual types, all at once; None if one of them has others."""

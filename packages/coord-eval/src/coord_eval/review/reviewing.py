@@ -104,7 +104,7 @@ def review(
     notes = [*truth.notes, *collected.notes]
     if calibration is not None:
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
-        detections, note = fitted.applied(detections, truth.categories, collected.score_source, {})
+        detections, note = fitted.applied(detections, collected.score_source, {})
         notes.append(note)
     if truth.drawn:
         notes.append(f"labels are drawn as {', '.join(truth.drawn)}, and judged by their bounding boxes")
