@@ -51,75 +51,23 @@ _NAMES: Mapping[Meaning, str] = {
 `scale` of 1 to 3 does, and are read or told as not read.
 """
 _WORDS: Mapping[Meaning, frozenset[str]] = {
-    "turn": frozenset(
-        ["angle", "angles", "azimuth", "bearing", "heading", "orientation", "rotation", "skew", "theta", "tilt", "yaw"]
-    ),
+    "turn": frozenset("angle angles azimuth bearing heading orientation rotation skew theta tilt yaw".split()),
     "place": frozenset(
-        [
-            "file",
-            "filename",
-            "frame",
-            "image",
-            "img",
-            "page",
-            "photo",
-            "picture",
-            "screenshot",
-            "slide",
-            "time",
-            "timestamp",
-            "video",
-        ]
+        "file filename frame image img page photo picture screenshot slide time timestamp video".split()
     ),
-    "unit": frozenset(
-        ["absolute", "normalisation", "normalised", "normalization", "normalized", "relative", "unit", "units"]
-    ),
+    "unit": frozenset("absolute normalisation normalised normalization normalized relative unit units".split()),
 }
 """Words of further names: one with such a word has its meaning, if its other words are among `_FILLERS`."""
-_FILLERS = frozenset(
-    [
-        "bbox",
-        "box",
-        "boxes",
-        "coord",
-        "coordinate",
-        "coordinates",
-        "coords",
-        "deg",
-        "degree",
-        "degrees",
-        "id",
-        "idx",
-        "in",
-        "index",
-        "is",
-        "ms",
-        "name",
-        "no",
-        "num",
-        "number",
-        "obb",
-        "of",
-        "path",
-        "rad",
-        "radians",
-        "rbox",
-        "s",
-        "sec",
-        "seconds",
-        "source",
-        "system",
-        "to",
-        "type",
-        "value",
-    ]
+_COORDINATES = frozenset("bbox box boxes coord coordinate coordinates coords".split())
+_FILLERS = _COORDINATES.union(
+    "deg degree degrees id idx in index is ms name no num number obb of path rad radians rbox s sec seconds source "
+    "system to type value".split()
 )
-_COORDINATES = frozenset(["bbox", "box", "boxes", "coord", "coordinate", "coordinates", "coords"])
-_CONVENTIONS = frozenset(["convention", "format", "mode", "order", "space", "system", "type"])
+_CONVENTIONS = frozenset("convention format mode order space system type".split())
 """Words that together name the unit or order of boxes: `coords_type`."""
-_PRESENT = frozenset(("exists", "ispresent", "isvalid", "isvisible", "present", "valid", "visible"))
+_PRESENT = frozenset("exists ispresent isvalid isvisible present valid visible".split())
 """Names of fields that mark an object as deleted or hidden where they are false, in their `_key` form."""
-_SET_ASIDE = frozenset(("deleted", "discarded", "hidden", "ignored", "invalid", "invisible", "rejected", "removed"))
+_SET_ASIDE = frozenset("deleted discarded hidden ignored invalid invisible rejected removed".split())
 """States of an object that is not to be counted."""
 _OF_AN_IMAGE = frozenset(("file", "filename", "frame", "image", "img", "photo", "picture"))
 _BY_NUMBER = frozenset(("crop", "panel", "t", "tile", "view"))
@@ -131,9 +79,7 @@ OF_THE_OBJECT = frozenset(("azimuth", "bearing", "heading", "roll", "yaw"))
 """Words of angles that may be the direction of an object on the ground, and not that of its box."""
 OF_ATTRIBUTES = frozenset(("rotation", "angle", "theta"))
 """Names of an angle among the attributes of an object, which a user may have named freely."""
-OF_COCO = frozenset(("id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation")).union(
-    ("keypoints", "num_keypoints")
-)
+OF_COCO = frozenset("id image_id category_id bbox area iscrowd segmentation keypoints num_keypoints".split())
 """Fields of COCO annotations, nearly all of which have no others."""
 _SECONDS = 1e6
 """Times from this number on, and those in text, say when an object was labelled."""

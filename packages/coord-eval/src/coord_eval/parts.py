@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.counts import counted
 from coord_eval.boxes.detections import Detections
 from coord_eval.evaluation import Evaluation
-from coord_eval.intake.joining import JoinReport
+from coord_eval.intake.joining import UNANSWERED, JoinReport
 from coord_eval.match.overlaps import Pairs
 from coord_eval.metrics.figures import counts_of
 from coord_eval.resampling.bootstrap import intervals_of
@@ -24,7 +23,6 @@ from coord_eval.shapes.scores import score_shapes
 
 _SAME = ("score_source", "backend", "bins", "grid", "ceiling_settings", "params", "calibrated")
 """Attributes that parts have in common."""
-_UNANSWERED = "without an answer"
 
 
 def merge(parts: Sequence[Evaluation], *, bootstrap: int = 0, seed: int = 0) -> Evaluation:
@@ -155,10 +153,9 @@ def _sum(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _notes(parts: Sequence[Evaluation], join: JoinReport) -> tuple[str, ...]:
     """Return what all parts note once, what some of them note with their place, and the images without an answer."""
     shared = [note for note in parts[0].notes if all(note in part.notes for part in parts)]
-    notes = [note for note in shared if _UNANSWERED not in note]
+    notes = [note for note in shared if UNANSWERED not in note]
     for n, part in enumerate(parts):
-        notes += [f"part {n + 1}: {note}" for note in part.notes if note not in shared and _UNANSWERED not in note]
-    if unanswered := join.images - join.answered:
-        images = counted(join.images, "image is", "images are")
-        notes.append(f"{unanswered} of {images} without an answer, which counts as an empty answer")
+        notes += [f"part {n + 1}: {note}" for note in part.notes if note not in shared and UNANSWERED not in note]
+    if join.unanswered:
+        notes.append(f"{join.unanswered}, which counts as an empty answer")
     return tuple(notes)

@@ -49,12 +49,14 @@ def test_join_refuses_predictions_of_another_data_set(instance, answer):
         score([instance(1, CAT)], [answer(99, DOG)])
 
 
-def test_join_by_file_name(instance, answer):
+@pytest.mark.parametrize("keys", [["image"], ["image_id"], ["image", "image_id"]])
+def test_join_by_file_name(instance, answer, keys):
+    """Answers about a folder of images have their names as ids, and a prepared set counts its own."""
     truth = [instance(1, CAT, image="a/x.jpg"), instance(2, DOG, image="b/x.jpg"), instance(3, CAT)]
     records = [answer(1, CAT), answer(2, DOG), answer(3, CAT)]
     for record, name in zip(records, ["a/x.jpg", "b/x.jpg", "somewhere/3.jpg"], strict=True):
         del record["image_id"]
-        record["image"] = name
+        record.update(dict.fromkeys(keys, name))
     evaluation = score(truth, records)
     assert evaluation.join.by_name == 3
     assert evaluation.coco["AP50"] == 1.0

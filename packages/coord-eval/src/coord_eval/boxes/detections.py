@@ -71,27 +71,27 @@ class Detections:
         return len(self.table)
 
     @property
-    def image_D(self) -> np.ndarray:
+    def image_D(self) -> np.ndarray:  # noqa: N802
         """Index of the image in the ground truth."""
         return self.table.image_N
 
     @property
-    def category_D(self) -> np.ndarray:
+    def category_D(self) -> np.ndarray:  # noqa: N802
         """Index of the category; each label that the ground truth does not have has its own index of K or above."""
         return self.table.label_N
 
     @cached_property
-    def boxes_D4(self) -> np.ndarray:
+    def boxes_D4(self) -> np.ndarray:  # noqa: N802
         """`x, y, width, height` in pixels."""
         return np.concatenate([self.table.boxes_N4[:, :2], self.table.sides_N2], axis=1)
 
     @property
-    def scores_D(self) -> np.ndarray:
+    def scores_D(self) -> np.ndarray:  # noqa: N802
         """Score by which detections are sorted."""
         return self.table.score_N
 
     @property
-    def rank_D(self) -> np.ndarray:
+    def rank_D(self) -> np.ndarray:  # noqa: N802
         """Position of the object within its answer, from 0."""
         return self.table.order_N
 
@@ -127,10 +127,15 @@ class Detections:
     @classmethod
     def concatenate(cls, parts: Sequence[Detections]) -> Detections:
         """Return the detections of parts of the images of one ground truth; equal unknown labels become one."""
-        tables = [part.table for part in parts]
+        known = parts[0].known
+        # Categories of equal name stay apart.
+        labels: list[list[Any]] = [[*range(known), *part.unknown] for part in parts]
+        tables = [replace(part.table, labels=own) for part, own in zip(parts, labels, strict=True)]
         if any(table.vertices_V2 is not None for table in tables):
             none = [{"vertices_V2": np.zeros((0, 2)), "starts_N1": np.zeros(len(t) + 1, np.int64)} for t in tables]
             tables = [t if t.vertices_V2 is not None else replace(t, **n) for t, n in zip(tables, none, strict=True)]
         asked = {image: tiles for part in parts for image, tiles in part.asked.items()}
         places = [np.zeros(len(part), np.int64) if part.part_D is None else part.part_D for part in parts]
-        return cls(BoxTable.concatenate(tables), parts[0].known, asked, np.concatenate(places) if asked else None)
+        table = BoxTable.concatenate(tables)
+        table = replace(table, labels=[*parts[0].table.labels[:known], *table.labels[known:]])
+        return cls(table, known, asked, np.concatenate(places) if asked else None)

@@ -34,13 +34,12 @@ def group_boxes(
     """
     if len(rows) == 1:
         return [(rows, boxes_N["box"][rows[0]])]
-    boxes_n = boxes_N[rows]
-    groups = _Groups(boxes_n, threshold, join_only)
-    for n in np.argsort(-boxes_n["weighed"], kind="stable").tolist():
-        groups.add(n)
-    if boxes_n["cut"].any():
-        groups.join_cut()
-    return [([rows[n] for n in members], groups.box_K4[k]) for k, members in enumerate(groups.members) if members]
+    by_score = np.array(rows)[np.argsort(-boxes_N["weighed"][rows], kind="stable")]
+    groups = _Groups(boxes_N[by_score], threshold, join_only)
+    for n, row in enumerate(by_score.tolist()):
+        groups.add(n, row)
+    groups.join_cut()
+    return [(members, groups.box_K4[k]) for k, members in enumerate(groups.members) if members]
 
 
 class _Groups:
@@ -48,28 +47,27 @@ class _Groups:
 
     def __init__(self, boxes_n: np.ndarray, threshold: float, join_only: bool) -> None:
         self._threshold, self._join_only = threshold, join_only
-        self._box_N4, self._region_N4 = boxes_n["box"], boxes_n["region"]
-        self._weight_N4 = np.where(boxes_n["cut"], 0.0, np.maximum(boxes_n["weighed"], _LEAST_WEIGHT)[:, None])
+        box_n4, region_n4 = boxes_n["box"], boxes_n["region"]
+        weight_n4 = np.where(boxes_n["cut"], 0.0, np.maximum(boxes_n["weighed"], _LEAST_WEIGHT)[:, None])
         self._any_cut = bool(boxes_n["cut"].any())
-        self._gap = 1e-6 * float(np.ptp(self._region_N4))
+        self._gap = 1e-6 * float(np.ptp(region_n4))
         self.members: list[list[int]] = []
-        self.sum_K4, self.weight_K4, self.outer_K4, self.region_K4, self.box_K4 = np.zeros((5, len(boxes_n), 4))
+        # Each box is a row until it is added; the rows of groups stand before those of the boxes that are left.
+        self._rows_5K4 = np.stack([weight_n4 * box_n4, weight_n4, box_n4, region_n4, box_n4])
+        self.sum_K4, self.weight_K4, self.outer_K4, self.region_K4, self.box_K4 = self._rows_5K4
 
-    def add(self, n: int) -> None:
-        """Add a box to the most similar group, or as a group of its own."""
+    def add(self, n: int, row: int) -> None:
+        """Add the next box to the most similar group, or as a group of its own; `row` names it."""
         k = len(self.members)
-        self.members.append([n])
-        self.weight_K4[k] = self._weight_N4[n]
-        self.sum_K4[k] = self._weight_N4[n] * self._box_N4[n]
-        self.outer_K4[k] = self.box_K4[k] = self._box_N4[n]
-        self.region_K4[k] = self._region_N4[n]
+        self.members.append([row])
+        self._rows_5K4[:, k] = self._rows_5K4[:, n]
         if (best := self._nearest(k, slice(0, k))) is not None:
             self._merge(best, k)
             self.members.pop()
 
     def join_cut(self) -> None:
         """Join groups with a cut side to others, until none fits: an object may span more than two tiles."""
-        joined = True
+        joined = self._any_cut
         while joined:
             joined = False
             for k, members in enumerate(self.members):

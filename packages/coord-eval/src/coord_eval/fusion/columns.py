@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,6 +25,51 @@ METHODS: tuple[str, ...] = get_args(Method)
 """Names of the methods of fusion."""
 DEFAULT_IOU = 0.55
 """IoU above which boxes are one object, as in the published weighted boxes fusion."""
+
+
+@dataclass(frozen=True)
+class FusionRule:
+    """How boxes are fused.
+
+    Attributes:
+        method: `wbf` or `nms`
+        iou: IoU above which two boxes are one object
+
+    Example:
+        >>> FusionRule.parse("nms:0.6"), str(FusionRule.parse("wbf"))
+        (FusionRule(method='nms', iou=0.6), 'wbf:0.55')
+    """
+
+    method: str = "wbf"
+    iou: float = DEFAULT_IOU
+
+    def __post_init__(self) -> None:
+        """Raise an error for an unknown method, or a threshold that is no IoU."""
+        if self.method not in METHODS:
+            raise InputError(f"method: expected one of {', '.join(METHODS)}, found {self.method!r:.80}")
+        if not 0 <= self.iou <= 1:
+            raise InputError(f"iou: expected a number from 0 to 1, found {self.iou!r:.80}")
+
+    @classmethod
+    def parse(cls, text: str) -> FusionRule:
+        """Return the rule that a text `METHOD[:IOU]` states, as `--fuse` takes it.
+
+        Raises:
+            InputError: for another text
+        """
+        method, colon, number = text.partition(":")
+        try:
+            return cls(method, float(number) if colon else DEFAULT_IOU)
+        except ValueError as error:
+            raise InputError(
+                f"fuse: expected {', '.join(METHODS)}, with an IoU from 0 to 1 after a colon, such as nms:0.5, found "
+                f"{text!r:.80}"
+            ) from error
+
+    def __str__(self) -> str:
+        return f"{self.method}:{self.iou:g}"
+
+
 _EDGE = 0.01
 """Share of a region's side within which a box's side lies on its edge."""
 _SEEN = 0.5
@@ -72,8 +118,7 @@ def fuse_boxes(
     views_V: np.ndarray,
     runs: int,
     weights: Sequence[float] | None,
-    method: str,
-    threshold: float,
+    rule: FusionRule,
 ) -> tuple[list[Fused], dict[str, Any]]:
     """Fuse boxes of the same image and label, as `coord_eval.fuse` describes it.
 
@@ -82,28 +127,23 @@ def fuse_boxes(
         views_V: rows of `VIEW`, those of an image one after another
         runs: number of runs
         weights: a weight for each run, None for ones; `nms` divides them by their sum, as the published package does
-        method: `wbf` or `nms`
-        threshold: IoU above which two boxes are one object
+        rule: method and threshold
 
     Returns:
         The fused boxes, by the first box of their image and label, and the counts of `coord_eval.Fusion` by run.
 
     Raises:
-        InputError: for an unknown method, a threshold that is no IoU, or weights or scores by which none can be weighed
+        InputError: for weights or scores by which boxes cannot be weighed
     """
     values = [1.0] * runs if weights is None else list(finite_numbers(list(weights), runs, "weights"))
     if min(values, default=1) <= 0:
         found = f"found {values}"
         raise InputError(f"weights: expected numbers above 0, {found}; leave a view out rather than weigh it by 0")
-    if method not in METHODS:
-        raise InputError(f"method: expected one of {', '.join(METHODS)}, found {method!r:.80}")
-    if not 0 <= threshold <= 1:
-        raise InputError(f"iou: expected a number from 0 to 1, found {threshold!r:.80}")
     weight_V, image_V = np.array(values)[views_V["run"]], views_V["image"]
-    if weights is not None and method == "nms":
+    if weights is not None and rule.method == "nms":
         weight_V = weight_V / np.bincount(image_V, weight_V)[image_V]
     view_N, label_N, box_N4, score_N = map(np.asarray, columns)
-    if method == "wbf" and not ((score_N >= 0) & (score_N < math.inf)).all():
+    if rule.method == "wbf" and not ((score_N >= 0) & (score_N < math.inf)).all():
         raise InputError("score: expected finite numbers of at least 0, since wbf weighs boxes by them; use nms")
     own_N = views_V[view_N]
     boxes_N = np.zeros(len(view_N), _BOX)
@@ -119,11 +159,11 @@ def fuse_boxes(
             rows_of.setdefault((image, label), []).append(n)
     fused: list[Fused] = []
     for (image, _), rows in rows_of.items():
-        if method == "nms":
-            fused += _suppressed(boxes_N, rows, threshold)
+        if rule.method == "nms":
+            fused += _suppressed(boxes_N, rows, rule.iou)
         else:
             first, end = np.searchsorted(image_V, [image, image + 1]).tolist()
-            fused += _weighted(boxes_N, rows, first, views_V[first:end], weight_V[first:end], threshold)
+            fused += _weighted(boxes_N, rows, first, views_V[first:end], weight_V[first:end], rule.iou)
     return fused, _counts(fused, boxes_N, has_area_N, views_V["run"].tolist(), runs)
 
 

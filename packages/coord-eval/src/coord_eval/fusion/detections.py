@@ -6,8 +6,7 @@ Shapes: D detections of all runs, K fused ones.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -16,46 +15,7 @@ from coord_codec.box_table import BoxTable
 from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
-from coord_eval.fusion.columns import DEFAULT_IOU, METHODS, VIEW, Method, fuse_boxes, views_of
-
-
-@dataclass(frozen=True)
-class FusionRule:
-    """How boxes are fused, as `--fuse` states it.
-
-    Attributes:
-        method: `wbf` or `nms`
-        iou: IoU above which two boxes are one object
-
-    Example:
-        >>> FusionRule.parse("nms:0.6"), str(FusionRule.parse("wbf"))
-        (FusionRule(method='nms', iou=0.6), 'wbf:0.55')
-    """
-
-    method: Method = "wbf"
-    iou: float = DEFAULT_IOU
-
-    @classmethod
-    def parse(cls, text: str) -> FusionRule:
-        """Return the rule that a text `METHOD[:IOU]` states.
-
-        Raises:
-            InputError: for another text
-        """
-        method, colon, number = text.partition(":")
-        try:
-            iou = float(number) if colon else DEFAULT_IOU
-        except ValueError:
-            iou = -1.0
-        if method not in METHODS or not 0 <= iou <= 1:
-            raise InputError(
-                f"fuse: expected {', '.join(METHODS)}, with an IoU from 0 to 1 after a colon, such as nms:0.5, found "
-                f"{text!r:.80}"
-            )
-        return cls(cast(Method, method), iou)
-
-    def __str__(self) -> str:
-        return f"{self.method}:{self.iou:g}"
+from coord_eval.fusion.columns import VIEW, FusionRule, fuse_boxes, views_of
 
 
 def fuse_detections(
@@ -99,7 +59,7 @@ def fuse_detections(
     places = zip(table.image_N.tolist(), run_D.tolist(), strict=True)
     view_D = np.array([first[place] for place in places], np.int64) + part_D
     columns = (view_D, table.label_N, table.boxes_N4, table.score_N)
-    fused, counts = fuse_boxes(columns, np.array(views, VIEW), len(runs), weights, rule.method, rule.iou)
+    fused, counts = fuse_boxes(columns, np.array(views, VIEW), len(runs), weights, rule)
 
     # A fused box takes the place of the first of its boxes.
     place_K = np.array([min(item.members) for item in fused], np.int64)

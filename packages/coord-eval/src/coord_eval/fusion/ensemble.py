@@ -17,10 +17,11 @@ from coord_codec.files import write_text
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth, ImageId
-from coord_eval.fusion.detections import FusionRule, fuse_detections
+from coord_eval.fusion.columns import FusionRule
+from coord_eval.fusion.detections import fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
-from coord_eval.intake.joining import LabelSettings
+from coord_eval.intake.joining import UNANSWERED, LabelSettings
 from coord_eval.intake.predictions import Loaded
 from coord_eval.intake.results import ResultsList
 
@@ -47,10 +48,8 @@ class Ensemble:
 
     def write(self, path: Path) -> None:
         """Write the records, which `score` reads: a JSON list into a `.json` file, else JSON lines."""
-        if path.suffix.lower() == ".json":
-            write_text(path, json.dumps(list(self.records)) + "\n")
-        else:
-            write_text(path, "".join(json.dumps(record) + "\n" for record in self.records))
+        rows = [self.records] if path.suffix.lower() == ".json" else self.records
+        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def fuse_predictions(
@@ -82,20 +81,20 @@ def fuse_predictions(
     """
     rule = FusionRule.parse(method)
     loaded = {name: load_predictions(source) for name, source in files.items()}
-    is_text = {name: not isinstance(rows, ResultsList) for name, rows in loaded.items() if len(rows)}
-    if len({*is_text.values()}) > 1:
-        texts, results = ([n for n, text in is_text.items() if text == wanted] for wanted in (True, False))
+    kinds = {name: isinstance(rows, ResultsList) for name, rows in loaded.items() if len(rows)}
+    is_text = False in kinds.values()
+    if is_text and True in kinds.values():
+        texts, results = (", ".join(name for name in kinds if kinds[name] == kind) for kind in (False, True))
         raise InputError(
-            f"fuse: {', '.join(texts)} holds answers with labels, {', '.join(results)} a results list with category "
-            "ids, which cannot be compared; turn the answers into a results list (coord-eval score --export)"
+            f"fuse: {texts} holds answers with labels, {results} a results list with category ids, which cannot be "
+            "compared; turn the answers into a results list (coord-eval score --export)"
         )
-    named = {name: _named(rows) for name, rows in loaded.items()}
-    truth, known = _images(list(chain.from_iterable(named.values())), is_text=any(is_text.values()))
+    truth, known, covered = _images(loaded.values(), is_text)
     positions = {isinstance(rows, ResultsList) and rows.positions is not None for rows in loaded.values()}
     if len(positions) > 1:
         raise InputError(f"fuse: some of {', '.join(loaded)} state no image_id, and others do; give each image its id")
     truth = replace(truth, by_position=True in positions)
-    texts_of_all = [row for rows in loaded.values() if not isinstance(rows, ResultsList) for row in rows]
+    texts_of_all = chain.from_iterable(rows for rows in loaded.values() if not isinstance(rows, ResultsList))
     if not truth.sizes_known and any(row.tile for row in texts_of_all):
         raise InputError("fuse: tiles need the size of their image; give each answer its width and height")
     runs, sources, notes = [], [], []
@@ -103,19 +102,18 @@ def fuse_predictions(
     for name, rows in loaded.items():
         collected = collect(truth, rows, answers, LabelSettings(), score_source)
         run = collected.detections
-        if is_text.get(name):  # labels that differ in case, spaces or hyphens alone are one
+        if is_text:  # labels that differ in case, spaces or hyphens alone are one
             labels = [spelling.setdefault(normalize_label(label), label) for label in run.table.labels]
-            run = run.changed(labels=labels)
+            run = replace(run, table=BoxTable.concatenate([replace(run.table, labels=labels)]))
         runs.append(run)
         sources.append(collected.score_source)
-        notes += [f"{name}: {note}" for note in collected.notes if "without an answer" not in note]
+        notes += [f"{name}: {note}" for note in collected.notes if UNANSWERED not in note]
         if dropped := collected.format["dropped"]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
             notes.append(
                 f"{name}: {counted(sum(dropped.values()), 'object of the texts was', 'objects of the texts were')} "
                 f"dropped: {reasons}"
             )
-    covered = [_covered(truth, rows) for rows in named.values()]
     if len(loaded) > 1 and not any(a & b for i, a in enumerate(covered) for b in covered[:i]):
         raise InputError(
             f"fuse: no image has predictions in two of {', '.join(loaded)}; are these files of one data set?"
@@ -135,66 +133,62 @@ def fuse_predictions(
         name: {**row, "score_source": source, "missing": len(truth) - len(own)} for name, row, source, own in described
     }
     counts = {"rule": str(rule), "images": len(truth), **counts}
-    if any(is_text.values()):
-        records = tuple(_answers(truth, known, fused.table))
+    if is_text:
+        records = _answers(truth, known, fused.table)
     else:
-        results = [rows for rows in loaded.values() if isinstance(rows, ResultsList)]
-        pairs = [zip(rows.table.labels, rows.categories, strict=True) for rows in results]
+        results_of_all = [rows for rows in loaded.values() if isinstance(rows, ResultsList)]
+        pairs = [zip(rows.table.labels, rows.categories, strict=True) for rows in results_of_all]
         ids = {label: category_id for label, (category_id, _) in chain.from_iterable(pairs)}
         if len({*ids.values()}) < len(ids):
             raise InputError("fuse: one category id has several names in these files; give them the same categories")
-        records = tuple(_results(fused, ids))
-    return Ensemble(records, counts, tuple(notes))
+        records = _results(fused, ids)
+    return Ensemble(tuple(records), counts, tuple(notes))
 
 
-_Named = tuple[ImageId | None, str | None, tuple[float, float] | None]
-"""Id, name and size of the image of a prediction, as far as it states them."""
+def _images(files: Iterable[Loaded], is_text: bool) -> tuple[GroundTruth, list[bool], list[set[int]]]:
+    """Return the images of all predictions as ground truth without objects, and more about them.
 
-
-def _named(rows: Loaded) -> list[_Named]:
-    """Return the image of each answer, or those of a results list."""
-    if isinstance(rows, ResultsList):
-        return [(*image, None) for image in zip(rows.table.image_ids, rows.table.names, strict=True)]
-    sizes = [(row.width, row.height) if row.width and row.height else None for row in rows]
-    return [(row.image_id, row.image, size) for row, size in zip(rows, sizes, strict=True)]
-
-
-def _images(rows: Sequence[_Named], is_text: bool) -> tuple[GroundTruth, list[bool]]:
-    """Return the images of all predictions as ground truth without objects, and whether each has an id of its own."""
+    Returns:
+        The images, whether each has an id of its own, and for each file the images for which it has a prediction, be it
+        an empty one.
+    """
+    rows = [list(_stated(predictions)) for predictions in files]
     names: dict[ImageId, str] = {}
-    sizes: dict[ImageId, tuple[float, float]] = {}
     ids: dict[str, ImageId] = {}
-    nameless: dict[str, tuple[float, float] | None] = {}
-    for stated_id, image, size in rows:
-        if stated_id is None:
-            assert image is not None
-            nameless[image] = nameless.get(image) or size
+    for image_id, image, _ in chain.from_iterable(rows):
+        if image_id is None:
             continue
-        image_id = ids.setdefault(str(stated_id), stated_id)  # "42" and 42 are one image
-        if not is_text and image and names.get(image_id, image) not in ("", image):
-            raise InputError(f"fuse: image_id {image_id!r} is {names[image_id]!r} and {image!r}; number images alike")
-        names[image_id] = names.get(image_id) or image or ""
-        if size:
-            sizes.setdefault(image_id, size)
-    by_name = {name: image_id for image_id, name in names.items() if name}
-    known = dict.fromkeys(names, True)
-    for image, size in nameless.items():
-        image_id = by_name.get(image, image)
-        if image_id not in names:
-            names[image_id], known[image_id] = image, False
-        if size:
-            sizes.setdefault(image_id, size)
-    all_sized = len(sizes) == len(names) > 0
-    sizes_I2 = [sizes[image_id] if all_sized else (1.0, 1.0) for image_id in names]
+        key = ids.setdefault(str(image_id), image_id)  # "42" and 42 are one image
+        if not is_text and image and names.get(key, image) not in ("", image):
+            raise InputError(f"fuse: image_id {key!r} is {names[key]!r} and {image!r}; number images alike")
+        names[key] = names.get(key) or image
+    by_name: dict[str, ImageId] = {name: image_id for image_id, name in names.items() if name}
+    numbered = len(names)
+    sizes: dict[ImageId, tuple[float, float]] = {}
+    found: list[dict[ImageId, None]] = []
+    for own in rows:
+        keys = [by_name.get(name, name) if image_id is None else ids[str(image_id)] for image_id, name, _ in own]
+        for key, (_, _, size) in zip(keys, own, strict=True):
+            names.setdefault(key, str(key))
+            if size:
+                sizes.setdefault(key, size)
+        found.append(dict.fromkeys(keys))
+    is_sized = len(sizes) == len(names) > 0
+    sizes_I2 = [sizes[image_id] if is_sized else (1.0, 1.0) for image_id in names]
     images = BoxTable.of([], [], [], image_ids=[*names], names=[*names.values()], sizes_I2=sizes_I2, labels=())
-    return GroundTruth.of(images, (), all_sized), [known[image_id] for image_id in names]
+    place = {image_id: i for i, image_id in enumerate(names)}
+    known = [i < numbered for i in range(len(names))]
+    return GroundTruth.of(images, (), is_sized), known, [{place[key] for key in keys} for keys in found]
 
 
-def _covered(truth: GroundTruth, rows: Iterable[_Named]) -> set[int]:
-    """Return the images for which there is a prediction, be it an empty one."""
-    places = {str(image_id): i for i, image_id in enumerate(truth.image_ids)}
-    names = {name: i for i, name in enumerate(truth.file_names) if name}
-    return {places[str(image_id)] if image_id is not None else names[image or ""] for image_id, image, _ in rows}
+def _stated(rows: Loaded) -> Iterator[tuple[ImageId | None, str, tuple[float, float] | None]]:
+    """Yield id, name and size of the image of each answer, or of those of a results list, as far as they are stated."""
+    if isinstance(rows, ResultsList):
+        for image_id, name in zip(rows.table.image_ids, rows.table.names, strict=True):
+            yield image_id, name, None
+    else:
+        for row in rows:
+            yield row.image_id, row.image or "", (row.width, row.height) if row.width and row.height else None
 
 
 def _answers(truth: GroundTruth, known: Sequence[bool], fused: BoxTable) -> Iterator[dict[str, Any]]:

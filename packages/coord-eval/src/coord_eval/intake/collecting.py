@@ -43,7 +43,7 @@ from coord_eval.intake.results import Key, ResultsList
 from coord_eval.parse.answer import Answer, ParsedObject, corners
 
 if TYPE_CHECKING:
-    from coord_eval.intake.prediction import Prediction, StatedObject
+    from coord_eval.intake.prediction import Prediction
 
 
 @contextmanager
@@ -119,11 +119,8 @@ def collect(
     if unsized := int(np.isnan(ground_truth.sizes_I2[:, 0]).sum()):
         stated = counted(unsized, "image states no size: boxes of its answer", "images state no size: boxes of answers")
         notes_of_parsing.append(f"{stated} cannot be placed there")
-    if unanswered := joined.images - joined.answered:
-        notes_of_parsing.append(
-            f"{unanswered} of {counted(joined.images, 'image is', 'images are')} without an answer, which "
-            "counts as an empty answer"
-        )
+    if joined.unanswered:
+        notes_of_parsing.append(f"{joined.unanswered}, which counts as an empty answer")
     by_image = _by_image(predictions, answers, images)
     return replace(collected, notes=(*notes_of_parsing, *collected.notes), answers=by_image)
 
@@ -155,7 +152,7 @@ def collect_answers(
     """Convert the boxes of parsed answers to pixels and assign categories; `join` returned `images` and `joined`."""
     indices = [i for i, image in enumerate(images) if image >= 0]
     source, notes = choose_source(score_source, [answers[i] for i in indices], [predictions[i] for i in indices])
-    found: list[ParsedObject | StatedObject] = []
+    found: list[ParsedObject] = []
     scores: list[float] = []
     boxes_I, place_D = np.zeros(len(ground_truth), np.int64), [np.zeros(0, np.int64)]
     asked: dict[int, list[tuple[float, ...] | None]] = {}
@@ -166,10 +163,10 @@ def collect_answers(
         parts = asked.setdefault(image, [])
         if prediction.tile not in parts:
             parts.append(prediction.tile)
-        objects: Sequence[ParsedObject | StatedObject] = answers[i].objects
+        objects: Sequence[ParsedObject] = answers[i].objects
         if prediction.objects is not None:
             objects = prediction.objects
-            scores += [item.score for item in prediction.objects]
+            scores += [item.score or 0.0 for item in prediction.objects]
         elif objects:
             scores += object_scores(source, answers[i], prediction)
         if not objects:
@@ -220,7 +217,7 @@ def collect_answers(
 
 
 def _categories(
-    found: Sequence[ParsedObject | StatedObject], labels: LabelMatcher, known: int
+    found: Sequence[ParsedObject], labels: LabelMatcher, known: int
 ) -> tuple[np.ndarray, dict[str, int], Counter[str]]:
     """Return the category [D] of each object, the number of objects by matching layer, and that of unknown labels.
 
@@ -327,10 +324,8 @@ def _places_in(image_D: np.ndarray) -> np.ndarray:
     return place_D
 
 
-def _spread(item: ParsedObject | StatedObject, prediction: Prediction) -> Sequence[float] | None:
+def _spread(item: ParsedObject, prediction: Prediction) -> Sequence[float] | None:
     """Return the standard deviation of each side of a box in [0, 1]; None where it is not stated."""
-    if not isinstance(item, ParsedObject):
-        return None
     known, places = prediction.coord_spread or (), item.coord_indices
     if len(places) != 4 or places[-1] >= len(known) or item.order not in ("xyxy", "yxyx"):
         return None
