@@ -120,9 +120,8 @@ class Detections:
     def moved(self, corners_D4: np.ndarray, **columns: Any) -> Detections:
         """Return the detections with other boxes `x1, y1, x2, y2`, which no shape draws, and other columns."""
         sides_D2 = corners_D4[:, 2:] - corners_D4[:, :2]
-        area_D = sides_D2[:, 0] * sides_D2[:, 1]
-        boxes = {"boxes_N4": corners_D4, "sides_N2": sides_D2, "area_N": area_D, "vertices_V2": None, "starts_N1": None}
-        return self.changed(**boxes, **columns)
+        columns |= {"boxes_N4": corners_D4, "sides_N2": sides_D2, "area_N": sides_D2[:, 0] * sides_D2[:, 1]}
+        return self.changed(vertices_V2=None, starts_N1=None, **columns)
 
     @classmethod
     def concatenate(cls, parts: Sequence[Detections]) -> Detections:
@@ -132,8 +131,10 @@ class Detections:
         labels: list[list[Any]] = [[*range(known), *part.unknown] for part in parts]
         tables = [replace(part.table, labels=own) for part, own in zip(parts, labels, strict=True)]
         if any(table.vertices_V2 is not None for table in tables):
-            none = [{"vertices_V2": np.zeros((0, 2)), "starts_N1": np.zeros(len(t) + 1, np.int64)} for t in tables]
-            tables = [t if t.vertices_V2 is not None else replace(t, **n) for t, n in zip(tables, none, strict=True)]
+            for n, table in enumerate(tables):
+                if table.vertices_V2 is None:
+                    starts_D1 = np.zeros(len(table) + 1, np.int64)
+                    tables[n] = replace(table, vertices_V2=np.zeros((0, 2)), starts_N1=starts_D1)
         asked = {image: tiles for part in parts for image, tiles in part.asked.items()}
         places = [np.zeros(len(part), np.int64) if part.part_D is None else part.part_D for part in parts]
         table = BoxTable.concatenate(tables)

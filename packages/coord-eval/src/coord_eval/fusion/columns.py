@@ -151,7 +151,7 @@ def fuse_boxes(
     boxes_N["weighed"] = score_N * weight_V[view_N]
     if views_V["in_parts"].any():
         boxes_N["cut"] = _cut(box_N4, own_N["region"], own_N["frame"])
-    has_area_N = (box_N4[:, :2] < box_N4[:, 2:]).all(axis=1)
+    has_area_N = (box_N4[:, 0] < box_N4[:, 2]) & (box_N4[:, 1] < box_N4[:, 3])
     rows_of: dict[tuple[int, int], list[int]] = {}
     keys = zip(own_N["image"].tolist(), label_N.tolist(), has_area_N.tolist(), strict=True)
     for n, (image, label, has_area) in enumerate(keys):
@@ -202,7 +202,7 @@ def _counts(
     fused: Sequence[Fused], boxes_N: np.ndarray, has_area_N: np.ndarray, run_V: list[int], runs: int
 ) -> dict[str, Any]:
     rows = [dict.fromkeys(("boxes", "merged", "duplicate", "alone", "dropped"), 0) for _ in range(runs)]
-    view_N, cut_N = boxes_N["view"].tolist(), boxes_N["cut"].any(axis=1)
+    view_N, cut_N = boxes_N["view"].tolist(), np.asarray(boxes_N["cut"].any(axis=1))
     for view, has_area in zip(view_N, has_area_N.tolist(), strict=True):
         rows[run_V[view]]["boxes"] += 1
         rows[run_V[view]]["dropped"] += not has_area

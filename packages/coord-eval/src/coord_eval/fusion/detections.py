@@ -47,7 +47,7 @@ def fuse_detections(
     views: list[tuple[Any, ...]] = []
     first: dict[tuple[int, int], int] = {}
     for image in np.unique(table.image_N).tolist():
-        parts: list[tuple[int, np.ndarray | None]] = []
+        parts: list[tuple[int, Any]] = []
         for r, run in enumerate(runs):
             first[image, r] = len(views) + len(parts)
             tiles = run.asked.get(image, (None,))

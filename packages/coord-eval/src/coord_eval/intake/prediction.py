@@ -132,8 +132,9 @@ def _stated_objects(record: Mapping[str, Any], where: str) -> list[ParsedObject]
         points = tuple((x / width, y / height) for x, y in row.points_xy)
         x1, y1, x2, y2 = row.bbox_xyxy
         box = (x1 / width, y1 / height, x2 / width, y2 / height)
-        scored = {"points": points, "score": row.score, "scale": (float(width), float(height))}
-        objects.append(ParsedObject(row.desc, box, row.bbox_xyxy, (0, 0), **scored))
+        scale = (float(width), float(height))
+        scored = ParsedObject(row.desc, box, row.bbox_xyxy, (0, 0), points=points, score=row.score, scale=scale)
+        objects.append(scored)
     return objects
 
 
