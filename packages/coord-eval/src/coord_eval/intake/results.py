@@ -19,6 +19,9 @@ from coord_codec.layouts import LAYOUTS
 
 Key = tuple[int | str, str | None]
 """The id of an image or a category, and its name if the results state one."""
+_IMAGE = ("image", "file_name")
+_CATEGORY = ("category", "category_name")
+"""Fields of a row that may name its image, as Ultralytics and our own exports do, and its category."""
 
 
 class CocoResult(NamedTuple):
@@ -115,7 +118,7 @@ class ResultColumns:
             return None
         if not _all_of((int, float), scores, *boxes):
             return None
-        if {"image", "category", "text"} & set[str]().union(*records):
+        if {*_IMAGE, *_CATEGORY, "text"} & set[str]().union(*records):
             return None
         try:
             image_R, category_R = (np.array(column, np.int64) for column in ids)
@@ -140,21 +143,25 @@ class ResultColumns:
             box = finite_numbers(record.get("bbox"), 4, f"{place}.bbox")
             if box[2] < 0 or box[3] < 0:
                 raise InputError(f"{place}.bbox: expected a width and height of at least 0, found {list(box)}")
-            image_id = identifier(record.get("image_id"), f"{place}.image_id")
+            image, category = _name(record, _IMAGE), _name(record, _CATEGORY)
+            image_id = identifier(record.get("image_id", image), f"{place}.image_id")
             category_id = identifier(record.get("category_id"), f"{place}.category_id")
             score = finite_numbers([record.get("score")], 1, f"{place}.score")[0]
-            image, category = record.get("image"), record.get("category")
-            image_key = (image_id, image if isinstance(image, str) else None)
-            category_key = (category_id, category if isinstance(category, str) else None)
             keys.append(
                 (
-                    self._images.setdefault(image_key, len(self._images)),
-                    self._categories.setdefault(category_key, len(self._categories)),
+                    self._images.setdefault((image_id, image), len(self._images)),
+                    self._categories.setdefault((category_id, category), len(self._categories)),
                 )
             )
             numbers.append((*box, score))
         keys_R2 = np.array(keys, np.int64).reshape(-1, 2)
         return keys_R2[:, 0], keys_R2[:, 1], np.array(numbers, np.float64).reshape(-1, 5)
+
+
+def _name(record: Mapping[str, Any], fields: Sequence[str]) -> str | None:
+    """Return the first name that a row states in some fields."""
+    names = (record.get(field) for field in fields)
+    return next((name for name in names if name and isinstance(name, str)), None)
 
 
 def _all_of(types: Sequence[type], *columns: Sequence[Any]) -> bool:
