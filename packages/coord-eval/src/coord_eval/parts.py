@@ -120,8 +120,7 @@ def _once(images: Sequence[set[int]], first: Evaluation) -> set[int]:
 
 def _joined(parts: Sequence[Evaluation]) -> tuple[Detections, dict[str, Pairs]]:
     """Return the boxes of all parts in the order of images, and their overlapping pairs."""
-    truth = parts[0].truth
-    together = Detections.concatenate([part.detections for part in parts], len(truth.categories))
+    together = Detections.concatenate([part.detections for part in parts])
     order = np.argsort(together.image_D, kind="stable")
     place_D = np.argsort(order)
     detections = together.take(order)

@@ -13,7 +13,8 @@ from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
-from coord_eval.fusion.detections import FusionRule, fuse_detections, fusion_note
+from coord_eval.fusion.columns import FusionRule
+from coord_eval.fusion.detections import fuse_detections, fusion_note
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import Collected, collect, collector_paused
 from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
@@ -133,14 +134,14 @@ def score(
     # Near-duplicates
     fusion: dict[str, Any] = {}
     if rule is not None:
-        fused, counts = fuse_detections([collected.detections], rule, answers.geometry, truth.sizes_I2)
+        fused, counts = fuse_detections([collected.detections], rule, answers.geometry)
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 
     # Calibration
     if calibration is not None:
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
-        detections, note = fitted.applied(collected.detections, truth.categories, collected.score_source, fusion)
+        detections, note = fitted.applied(collected.detections, collected.score_source, fusion)
         collected = replace(collected, detections=detections, notes=(*collected.notes, note))
 
     # Scores; what is not computed here is computed on first use

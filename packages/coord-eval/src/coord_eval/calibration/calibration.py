@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,14 +113,11 @@ class Calibration:
         scores = self([o.score for o in objects], [o.desc for o in objects])
         return [o._replace(score=score) for o, score in zip(objects, scores.tolist(), strict=True)]
 
-    def applied(
-        self, detections: Detections, categories: Sequence[str], score_source: str, fusion: Mapping[str, Any]
-    ) -> tuple[Detections, str]:
+    def applied(self, detections: Detections, score_source: str, fusion: Mapping[str, Any]) -> tuple[Detections, str]:
         """Return detections with calibrated scores, and a note on what the calibration rests on.
 
         Args:
             detections: the detections
-            categories: the labels of the data set
             score_source: the source of their scores
             fusion: how near-duplicates were fused, as in `Evaluation.fusion`
 
@@ -128,12 +125,11 @@ class Calibration:
             InputError: if the calibration is for other scores
         """
         self.check(score_source, fusion.get("rule"))
-        names = [*categories, *detections.unknown]
-        labels = [names[k] for k in detections.category_D.tolist()]
+        labels = [detections.table.labels[k] for k in detections.category_D.tolist()]
         note = f"scores are calibrated: P(IoU > .5), from {self.rests_on.get('boxes', 'unknown')} boxes"
         if self.rests_on.get("predictions") == digest_of_detections(detections):
             note = f"{note}, which are these very ones: see the cross-validated reliability in the calibration instead"
-        return replace(detections, scores_D=self(detections.scores_D, labels)), note
+        return detections.changed(score_N=self(detections.scores_D, labels)), note
 
     def choose(
         self, *, precision: float | None = None, recall: float | None = None, careful: bool = False

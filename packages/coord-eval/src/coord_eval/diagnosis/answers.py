@@ -144,9 +144,7 @@ def learnt_nothing(evaluation: Figures) -> bool:
 
 
 def _moved(truth: GroundTruth, detections: Detections, candidate: Interpretation) -> Detections:
-    size_B2 = truth.sizes_I2[detections.image_D]
-    low_B2 = candidate.unit_B4[:, :2] * size_B2
-    return replace(detections, boxes_D4=np.concatenate([low_B2, candidate.unit_B4[:, 2:] * size_B2 - low_B2], axis=1))
+    return detections.moved(candidate.unit_B4 * np.tile(truth.sizes_I2[detections.image_D], 2))
 
 
 def _ap_text(truth: GroundTruth, detections: Detections) -> str:

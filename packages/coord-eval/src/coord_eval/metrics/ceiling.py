@@ -126,7 +126,7 @@ def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: C
     )
     boxes_D4 = from_corners(corners_D4)
     ones_D = np.ones(len(image_D))
-    detections = Detections(image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D), np.int64))
+    detections = Detections.of(ground_truth, image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D)))
     scored = Scored(truth=ground_truth, detections=detections, score_source="constant", bins=grid.scale)
     return coco_scores(scored).summary
 

@@ -72,7 +72,8 @@ def _doubled(first: Scored, second: Scored) -> Scored:
     a, b = first.detections, second.detections
     # The unknown labels of the second run get indices after those of the first.
     unknown = b.category_D >= len(truth.categories)
-    detections = Detections(
+    detections = Detections.of(
+        both,
         image_D=np.concatenate([a.image_D, b.image_D + images]),
         category_D=np.concatenate([a.category_D, b.category_D + np.where(unknown, len(a.unknown), 0)]),
         boxes_D4=np.concatenate([a.boxes_D4, b.boxes_D4]),

@@ -63,8 +63,9 @@ def review(
     Without likelihoods probabilities are those that faults planted into half of the labels tell about the other half,
     from 200 labels on; a note says what they rest on.
 
-    The model must not have learnt the labels that it judges: one that has repeats their faults. Labels of images for
-    which the predictions have no record are not judged; a results list does not tell them from images without a box.
+    The model must not have learnt the labels that it judges: one that has repeats their faults. Without likelihoods,
+    labels of images for which the predictions have no record are not judged; a results list does not tell these images
+    from those without a box.
 
     Args:
         ground_truth: as `coord_eval.score` takes it; every record must be valid
@@ -104,7 +105,7 @@ def review(
     detections = collected.detections
     digest = digest_of_truth(truth)
     notes = [*truth.notes, *collected.notes]
-    if 0 < len(collected.answers) < len(truth):
+    if likelihoods is None and 0 < len(collected.answers) < len(truth):
         asked_N = np.isin(truth.image_N, list(collected.answers))
         truth = truth.take(asked_N)
         notes = [note for note in notes if UNANSWERED not in note]
@@ -112,7 +113,7 @@ def review(
         notes.append(f"{collected.join.unanswered}: their {labels_of} not judged")
     if calibration is not None:
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
-        detections, note = fitted.applied(detections, truth.categories, collected.score_source, {})
+        detections, note = fitted.applied(detections, collected.score_source, {})
         notes.append(note)
     if truth.drawn:
         notes.append(f"labels are drawn as {', '.join(truth.drawn)}, and judged by their bounding boxes")

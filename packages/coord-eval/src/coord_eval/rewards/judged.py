@@ -133,9 +133,11 @@ def judge(
     counts_I = [len(answer) for answer in parsed]
     units_I2 = np.array([size or (grid.scale, grid.scale) for size in shapes], np.float64).reshape(-1, 2)
     boxes_D4 = boxes_in_pixels([item for answer in parsed for item in answer], np.repeat(units_I2, counts_I, axis=0))
+    known_objects = GroundTruth.of(table, range(len(names)), sizes_known=False)
     scored = Scored(
-        truth=GroundTruth.of(table, range(len(names)), sizes_known=False),
-        detections=Detections(
+        truth=known_objects,
+        detections=Detections.of(
+            known_objects,
             image_D=np.repeat(np.arange(len(parsed)), counts_I),
             category_D=np.array(labels_D, np.int64),
             boxes_D4=boxes_D4,

@@ -69,11 +69,9 @@ def score_shapes(
         simplified += len(coordinates) < len(shape.coordinates)
         encoded.append(_in_pixels(kind, tuple(grid.dequantize(grid.quantize(c)) for c in coordinates), size))
         written.append(n)
-    image_D, none_D = own.image_N[written], np.zeros(len(written), np.int64)
-    answered = Detections(
-        *(image_D, own.category_N[written], np.zeros((len(written), 4)), np.ones(len(written)), none_D),
-        shapes=tuple(map(tuple, encoded)),
-    )
+    none_D4, ones_D = np.zeros((len(written), 4)), np.ones(len(written))
+    columns = (own.image_N[written], own.category_N[written], none_D4, ones_D, np.zeros(len(written)))
+    answered = Detections.of(own, *columns, shapes=encoded)
     ceiling, _ = _scored(own, answered, measure, compare)
     own_similarity = sum(float(compare([points], [n])[0, 0]) for points, n in zip(encoded, written, strict=True))
     found = ShapePairs(np.zeros(len(detections)), np.zeros(len(truth.image_N)))
