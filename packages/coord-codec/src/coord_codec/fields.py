@@ -23,8 +23,8 @@ _NAMES: Mapping[Meaning, str] = {
     "box_angle box_rotation degrees heading is_oriented is_rotated obb_angle orientation orientation_angle "
     "oriented radians rbbox_angle roll roll_angle roll_deg rot rot_angle rot_deg rot_rad rotate rotated "
     "rotated_angle rotation rotation_angle rotation_deg rotation_degrees rotation_rad rotation_radians theta "
-    "theta_deg theta_rad tilt yaw drehung drehwinkel rotationswinkel winkel angulo ángulo rotación rotazione angolo угол "
-    "角度 旋转 旋转角度 回転 각도 회전 transform",
+    "theta_deg theta_rad tilt yaw drehung drehwinkel rotationswinkel winkel angulo ángulo rotación rotazione angolo "
+    "угол 角度 旋转 旋转角度 回転 각도 회전 transform",
     "shape": "bbox_rotated obb obb_2d oriented_bbox oriented_box quad quad_2d quadrangle quadrilateral rbbox rbbox_2d "
     "rbox rbox_2d rotated_bbox rotated_box",
     "place": "camera frame frame_id frame_idx frame_index frame_number image image_file image_id image_idx image_index "
@@ -34,14 +34,16 @@ _NAMES: Mapping[Meaning, str] = {
         for word in ("crop", "panel", "tile", "view")
         for end in ("", "_id", "_idx", "_index", "_no", "_number")
     )
-    + " bild bild_nr bildnummer imagen imagem immagine изображение кадр 图片 图像 图像编号 帧 画像 フレーム 이미지 프레임",
+    + " bild bild_nr bildnummer imagen imagem immagine изображение кадр "
+    "图片 图像 图像编号 帧 画像 フレーム 이미지 프레임",
     "unit": "absolute bbox_format bbox_mode bbox_type bbox_unit box_format box_mode box_type coord_format coord_space "
     "coord_system coord_type coordinate_space coordinate_system coordinates_type is_normalized normalised normalized "
     "relative unit units einheit unité unidad unidade unità единица 单位 単位 단위",
     "setting": "bbox_offset offset origin scale scale_factor",
     "deleted": "deleted exists is_deleted is_present is_rejected is_removed is_valid present rejected removed valid "
     "gelöscht supprimé eliminado eliminato удалено 已删除 削除済み",
-    "aside": "crowd detected false_positive found group_of hidden ignore ignored invisible is_crowd is_false_positive is_group_of is_hidden is_ignored "
+    "aside": "crowd detected false_positive found group_of hidden ignore ignored invisible is_crowd "
+    "is_false_positive is_group_of is_hidden is_ignored "
     "is_visible state status visible",
     "harmless": "annotator area attributes author bbox_id caption category category_name class class_id color colour "
     "comment confidence created created_at creator date description difficult hash height id instance_id is_occluded "
@@ -54,7 +56,9 @@ _NAMES: Mapping[Meaning, str] = {
 `scale` of 1 to 3 does, and are read or told as not read.
 """
 _WORDS: Mapping[Meaning, frozenset[str]] = {
-    "turn": frozenset("angle angles azimuth bearing heading orientation rotate rotated rotation skew theta tilt yaw".split()),
+    "turn": frozenset(
+        "angle angles azimuth bearing heading orientation rotate rotated rotation skew theta tilt yaw".split()
+    ),
     "place": frozenset(
         "file filename frame image img page photo picture screenshot slide time timestamp video".split()
     ),
