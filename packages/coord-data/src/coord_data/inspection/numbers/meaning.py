@@ -126,7 +126,7 @@ def read_as(
 ) -> Meaning:
     """Return the meaning of corners, with their evidence."""
     corners_N4 = lay_out()
-    inside = 0.0 if is_tiny(corners_N4[:, 2:], _TINY) else float(is_inside(corners_N4).mean())
+    inside = 0.0 if is_tiny(corners_N4[:, 2:], reach=_TINY) else float(is_inside(corners_N4).mean())
     return Meaning(layout, unit, lay_out, inside, sample.evidence(corners_N4), copy=copy)
 
 
@@ -172,7 +172,7 @@ def is_impossible_along(axes: Iterable[tuple[np.ndarray, np.ndarray]]) -> bool:
         if is_mostly_outside(np.asarray(inside)):
             return True
         ends.append(high_N)
-    return is_tiny(np.concatenate(ends))
+    return is_tiny(*ends)
 
 
 def is_mostly_outside(inside_N: np.ndarray) -> bool:
@@ -180,10 +180,10 @@ def is_mostly_outside(inside_N: np.ndarray) -> bool:
     return float(inside_N.mean()) < _INSIDE
 
 
-def is_tiny(ends: np.ndarray, reach: float = _REACH) -> bool:
+def is_tiny(*ends: np.ndarray, reach: float = _REACH) -> bool:
     """Return whether hardly any box, of those that end at these fractions of the image, extends beyond `reach`."""
-    surely = is_surely_tiny(count_tiny(ends, reach), ends.size)
-    return float(np.quantile(ends, _TINY_SHARE)) < reach if surely is None else surely
+    surely = is_surely_tiny(sum(count_tiny(end, reach) for end in ends), sum(end.size for end in ends))
+    return float(np.quantile(np.concatenate(ends), _TINY_SHARE)) < reach if surely is None else surely
 
 
 def count_tiny(ends: np.ndarray, reach: float = _REACH) -> int:

@@ -21,7 +21,6 @@ from coord_data.inspection.numbers.meaning import (
     count_tiny,
     fitted,
     has_area,
-    is_impossible,
     is_impossible_along,
     is_mostly_outside,
     is_surely_tiny,
@@ -166,10 +165,12 @@ def _close_values(
 ) -> dict[float, int]:
     """Return the values of a copy that are possible, each with the number of boxes that lie inside their images."""
     close = {}
+    corners_4N = np.ascontiguousarray(LAYOUTS[layout](raw.numbers_N4).T)
     for value in values:
-        corners_N4 = corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)
-        if not is_impossible(corners_N4):
-            close[value] = int(is_inside(corners_N4, _ROUNDED).sum())
+        axes = tuple(_of_copy(raw, corners_4N, Copy(kind, value), sizes_I2))
+        if not is_impossible_along(axes):
+            inside_x, inside_y = (is_inside_along(low_N, high_N, _ROUNDED) for low_N, high_N in axes)
+            close[value] = int(np.count_nonzero(inside_x & inside_y))
     return close
 
 
@@ -188,16 +189,17 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
     """Return the meaning with the shift that fits best, of those that keep nearly all boxes inside their images."""
     subsample, size_N2, own_N4 = sample.subsample(_SCANNED), sizes_I2[image_N], own.boxes_N4
     size_n2, own_n4, subsample = size_N2[subsample.rows_n], own_N4[subsample.rows_n], subsample.alone
-    candidates = []
-
-    def fit_closely(shift: Shift) -> float:
-        if is_impossible(shift_boxes(own_N4, shift, size_N2)):
-            return -np.inf
-        return best_onset(shift_boxes(own_n4, shift, size_n2), subsample)
-
+    own_4N, candidates = np.ascontiguousarray(own_N4.T), list[Meaning]()
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
     for in_pixels in (True,) if one_size else (True, False):
         unit_N2 = size_N2 if in_pixels else np.ones_like(size_N2)
+        unit_2N = np.ascontiguousarray(unit_N2.T)
+
+        def fit_closely(shift: Shift, unit_2N: np.ndarray = unit_2N) -> float:
+            if is_impossible_along(_shifted(own_4N, unit_2N, k, step) for k, step in enumerate((shift.x, shift.y))):
+                return -np.inf
+            return best_onset(shift_boxes(own_n4, shift, size_n2), subsample)
+
         # A column at a time: all of them at once would take the most memory of an inspection.
         before = ((own_N4[:, k] + _STRAY) * unit_N2[:, k] for k in range(2))
         low = -np.array([np.quantile(room_N, 2 * _STRAY) for room_N in before])
@@ -213,7 +215,7 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
             """Return the boxes of the sample after a shift."""
             return shift_boxes(own_n4, shifts[k], size_n2)
 
-        is_possible = _are_possible(own_N4, steps_x, steps_y, unit_N2)
+        is_possible = _are_possible(own_4N, steps_x, steps_y, unit_2N)
         best = shifts[int(np.argmax(_fits(is_possible, shifted_boxes, subsample)))]
         side = np.median(unit_N2, axis=0)
         for k, axis in enumerate("xyxy"):
@@ -249,23 +251,24 @@ def _kept_inside(step: np.ndarray, boxes_M4: np.ndarray, unit_M2: np.ndarray, si
     return near if (np.abs(near - step) <= _NEAR * side).all() else step
 
 
+def _shifted(corners_4N: np.ndarray, unit_2N: np.ndarray, axis: int, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return where boxes begin and end along one axis after a step of so many units, as `shift_boxes` has them."""
+    move_N = step / unit_2N[axis]
+    return corners_4N[axis] + move_N, corners_4N[axis + 2] + move_N
+
+
 def _are_possible(
-    boxes_N4: np.ndarray, steps_x: Sequence[float], steps_y: Sequence[float], unit_N2: np.ndarray
+    corners_4N: np.ndarray, steps_x: Sequence[float], steps_y: Sequence[float], unit_2N: np.ndarray
 ) -> list[bool]:
     """Return what `is_impossible` denies of each step of x with each of y; boxes are inside if they are along both.
 
     Args:
-        boxes_N4: corners in [0, 1]
+        corners_4N: columns of corners in [0, 1]
         steps_x: shifts of x
         steps_y: shifts of y
-        unit_N2: what the shifts are fractions of in the image of each box
+        unit_2N: what the shifts are fractions of in the image of each box
     """
-
-    def along(axis: int, step: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the boxes begin and end along one axis after a step."""
-        move_N = step / unit_N2[:, axis]
-        return boxes_N4[:, axis] + move_N, boxes_N4[:, axis + 2] + move_N
-
+    along = partial(_shifted, corners_4N, unit_2N)
     inside_X = [is_inside_along(*along(0, x)) for x in steps_x]
     tiny_X = [count_tiny(along(0, x)[1]) for x in steps_x]
     possible_YX = np.zeros((len(steps_y), len(steps_x)), bool)
@@ -274,9 +277,9 @@ def _are_possible(
         for column, x in enumerate(steps_x):
             if is_mostly_outside(inside_X[column] & inside_N):
                 continue
-            surely = is_surely_tiny(tiny_X[column] + tiny, 2 * len(boxes_N4))
+            surely = is_surely_tiny(tiny_X[column] + tiny, 2 * len(inside_N))
             if surely is None:
-                surely = is_tiny(np.concatenate([along(0, x)[1], along(1, y)[1]]))
+                surely = is_tiny(along(0, x)[1], along(1, y)[1])
             possible_YX[row, column] = not surely
     possible: list[bool] = possible_YX.T.ravel().tolist()
     return possible
