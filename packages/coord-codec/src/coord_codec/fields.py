@@ -77,6 +77,8 @@ _PRESENT = frozenset("detected exists found ispresent isvalid isvisible present 
 _SET_ASIDE = frozenset("deleted discarded hidden ignored invalid invisible rejected removed".split())
 """States of an object that is not to be counted."""
 _OF_AN_IMAGE = frozenset(("file", "filename", "frame", "image", "img", "photo", "picture"))
+_NUMBERS = frozenset(("frame", "idx", "index", "number"))
+"""Words of a place that may be a number of the image in its video or its file, and not its name or id."""
 _BY_NUMBER = frozenset(("crop", "panel", "t", "tile", "view"))
 """Words of places that are numbered; those of other values, such as the view `front`, describe the object."""
 _NUMBERED = re.compile(r"\s*(?:[a-z]+[ _-]?)?[0-9]+(?:\.[0-9]+)?\s*|[a-z]", re.IGNORECASE)
@@ -181,10 +183,12 @@ def of_meaning(record: Mapping[Any, Any], *meanings: Meaning) -> Iterator[tuple[
 
 
 def states_more(record: Mapping[Any, Any]) -> bool:
-    """Return whether a record has fields that may change its box, or delete its object."""
+    """Return whether a record has fields that may change its box, name another image, or delete its object."""
     if record.keys() <= OF_COCO:
         return False
-    return next(of_meaning(record, "turn", "shape", "unit", "deleted"), None) is not None
+    further = {name: value for name, value in record.items() if name not in OF_COCO}
+    found = of_meaning(further, "turn", "shape", "unit", "deleted", "place")
+    return any(meaning_of(name) != "place" or _is_of_an_image(name) for name, _ in found)
 
 
 def is_deleted(record: Mapping[Any, Any], *further: Meaning) -> bool:
@@ -425,19 +429,42 @@ def _is_other(name: str, value: Any, own: Mapping[str, Any]) -> bool:
 
     An id counts only where the record states one, and words of a camera, a page or a time never do.
     """
-    words = _words(name)
-    if (
-        not words & _OF_AN_IMAGE
-        or words & {"source", "type"}
-        or (name not in own and "id" in words and own.get("image_id") is None)
-    ):
+    is_unknown_id = name not in own and "id" in _words(name) and own.get("image_id") is None
+    if not _is_of_an_image(name) or is_unknown_id:
         return False
     image = str(own.get("image", "")).replace("\\", "/")
     base = image.rpartition("/")[2]
     stem = base.rpartition(".")[0]
-    known = {image, base, stem, str(own.get("image_id")), str(own.get(name))}
+    known = {image, base, stem, str(own.get(name)), *(str(stated) for _, stated in of_meaning(own, "place"))}
     known.update(str(int(digits)) for digits in re.findall(r"[0-9]+$", stem))  # frame_0003.jpg
     return not known & {str(value), str(value).replace("\\", "/").rpartition("/")[2]}
+
+
+def _is_of_an_image(name: str) -> bool:
+    """Return whether a field of the meaning `place` names an image or a frame, and not a camera, a page or a time."""
+    words = _words(name)
+    return bool(words & _OF_AN_IMAGE) and not words & {"source", "type"}
+
+
+def numbers_of_images(records: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the fields that number the images of COCO annotations: one value for each image, of each another.
+
+    Example:
+        >>> numbers_of_images([{"image_id": 7, "frame": 0}, {"image_id": 9, "frame": 1}])
+        frozenset({'frame'})
+        >>> numbers_of_images([{"image_id": 7, "frame": 0}, {"image_id": 9, "frame": 0}])
+        frozenset()
+    """
+    stated: dict[str, set[tuple[str, str]]] = {}
+    for record in records:
+        for name, value in of_meaning(record, "place"):
+            if _words(name) & _NUMBERS:
+                stated.setdefault(name, set()).add((str(record.get("image_id")), str(value)))
+    return frozenset(
+        name
+        for name, pairs in stated.items()
+        if len(pairs) > 1 and all(len(set(column)) == len(pairs) for column in zip(*pairs, strict=True))
+    )
 
 
 def _is_second(value: Any) -> bool:

@@ -154,8 +154,11 @@ def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,
 
 def read_corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray) -> np.ndarray:
     """Return corners in [0, 1] of numbers in the order `layout`, divided by the divisors of their image."""
-    corners_N4: np.ndarray = LAYOUTS[layout](raw.numbers_N4) / np.tile(divisor_I2, 2)[raw.image_N]
-    return corners_N4
+    numbers_N4 = LAYOUTS[layout](raw.numbers_N4)
+    corners_4N = np.empty(numbers_N4.T.shape)  # columns, each of which is read alone
+    for k, corner_N in enumerate(corners_4N):
+        np.divide(numbers_N4[:, k], divisor_I2[:, k % 2][raw.image_N], out=corner_N)
+    return corners_4N.T
 
 
 def is_impossible(corners_N4: np.ndarray) -> bool:
