@@ -35,14 +35,18 @@ def write_jsonl(folder, fields):
     return folder / "a.jsonl"
 
 
-def write_csv(folder, fields):
+def write_table(folder, row):
     text = io.StringIO()
-    row = dict(zip(("image", "label", "xmin", "ymin", "xmax", "ymax"), ("a.png", "cat", *BOX), strict=True)) | fields
     writer = csv.DictWriter(text, list(row))
     writer.writeheader()
     writer.writerow(row)
     (folder / "a.csv").write_text(text.getvalue())
     return folder / "a.csv"
+
+
+def write_csv(folder, fields):
+    names = ("image", "label", "xmin", "ymin", "xmax", "ymax")
+    return write_table(folder, dict(zip(names, ("a.png", "cat", *BOX), strict=True)) | fields)
 
 
 def write_voc(folder, fields):
@@ -59,10 +63,6 @@ def write_qwen(folder, fields, box=BOX):
     turns = [{"role": "user", "content": "<image>Where?"}, {"role": "assistant", "content": answer}]
     (folder / "a.jsonl").write_text(json.dumps({"messages": turns, "images": ["a.png"]}) + "\n")
     return folder / "a.jsonl"
-
-
-def write_qwen_in_pixels(folder, fields):
-    return write_qwen(folder, fields)
 
 
 def write_qwen_in_thousandths(folder, fields):
@@ -93,13 +93,8 @@ def write_vg(folder, fields):
 
 def write_openimages(folder, fields):
     x1, y1, x2, y2 = UPRIGHT
-    text = io.StringIO()
     row = {"ImageID": "a.png", "LabelName": "cat", "XMin": x1, "XMax": x2, "YMin": y1, "YMax": y2, **fields}
-    writer = csv.DictWriter(text, list(row))
-    writer.writeheader()
-    writer.writerow(row)
-    (folder / "a.csv").write_text(text.getvalue())
-    return folder / "a.csv"
+    return write_table(folder, row)
 
 
 def write_labelme(folder, fields):
@@ -122,7 +117,7 @@ WRITERS = {
     "csv": (write_csv, "auto"),
     "voc": (write_voc, "auto"),
     "qwen": (write_qwen_in_thousandths, "qwen"),
-    "qwen-pixels": (write_qwen_in_pixels, "qwen-pixels"),
+    "qwen-pixels": (write_qwen, "qwen-pixels"),
     "swift": (write_swift, "auto"),
     "swift 2": (write_captions, "auto"),
     "vg": (write_vg, "auto"),
