@@ -12,6 +12,7 @@ import numpy as np
 from coord_codec import AnnotationSet
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_codec.counts import counted, counted_note
+from coord_codec.images import LEAST_SPAN
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.looking.image_file import MISSING, where_it_is
@@ -22,8 +23,6 @@ from coord_data.sources.raw_boxes import RawBoxes
 USUAL_CROWDS = 0.1
 """Share of crowd regions that is no finding."""
 
-LEAST_SPAN = 32
-"""Number of grey levels of 256 below which an image of more than 8 bits is reported."""
 _SPLITS = dict.fromkeys(("train", "training"), "train") | dict.fromkeys(("val", "valid", "validation"), "val")
 _SPLITS |= dict.fromkeys(("test", "testing"), "test")
 

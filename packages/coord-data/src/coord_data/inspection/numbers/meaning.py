@@ -23,6 +23,7 @@ AS_GOOD = 2.0
 """z of the difference below which two meanings fit equally well."""
 _INSIDE = 0.98  # share of boxes that must lie inside their images under an alternative meaning
 _REACH, _TINY = 0.35, 0.05  # some box must reach this far into its image, otherwise the unit is too large
+_AT_ONCE = 1 << 16  # boxes that are laid out together: copies of all of them would take the most memory
 _TINY_SHARE = 0.99  # share of the ends of boxes that lie nearer
 
 
@@ -152,12 +153,20 @@ def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,
     return replace(meaning, lay_out=lambda: offset.move(meaning.boxes_N4), inside=inside, evidence_I=evidence_I)
 
 
+def laid_out(raw: RawBoxes, layout: str) -> np.ndarray:
+    """Return columns of the corners, [4, N], of numbers in the order `layout`, in their unit."""
+    corners_4N = np.empty(raw.numbers_N4.T.shape)
+    for start in range(0, len(raw), _AT_ONCE):
+        rows = slice(start, start + _AT_ONCE)
+        corners_4N[:, rows] = LAYOUTS[layout](raw.numbers_N4[rows]).T
+    return corners_4N
+
+
 def read_corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray) -> np.ndarray:
     """Return corners in [0, 1] of numbers in the order `layout`, divided by the divisors of their image."""
-    numbers_N4 = LAYOUTS[layout](raw.numbers_N4)
-    corners_4N = np.empty(numbers_N4.T.shape)  # columns, each of which is read alone
-    for k, corner_N in enumerate(corners_4N):
-        np.divide(numbers_N4[:, k], divisor_I2[:, k % 2][raw.image_N], out=corner_N)
+    corners_4N = laid_out(raw, layout)
+    for k in range(4):
+        corners_4N[k] /= divisor_I2[:, k % 2][raw.image_N]
     return corners_4N.T
 
 

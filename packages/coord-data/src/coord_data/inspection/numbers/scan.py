@@ -25,6 +25,7 @@ from coord_data.inspection.numbers.meaning import (
     is_mostly_outside,
     is_surely_tiny,
     is_tiny,
+    laid_out,
     read_as,
     read_corners,
     turned,
@@ -95,7 +96,7 @@ def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[Copies]:
     raw, sizes_U2 = by_size(raw, sizes_I2)
     tried = []
     for layout in LAYOUTS:
-        corners_4N = np.ascontiguousarray(LAYOUTS[layout](raw.numbers_N4).T)
+        corners_4N = laid_out(raw, layout)
         far = float(np.quantile(corners_4N[2:], 0.995))
         if far <= 0 or not has_area(corners_4N.T):
             continue
@@ -164,7 +165,7 @@ def _close_values(
 ) -> dict[float, int]:
     """Return the values of a copy that are possible, each with the number of boxes that lie inside their images."""
     close = {}
-    corners_4N = np.ascontiguousarray(LAYOUTS[layout](raw.numbers_N4).T)
+    corners_4N = laid_out(raw, layout)
     for value in values:
         axes = tuple(_of_copy(raw, corners_4N, Copy(kind, value), sizes_I2))
         if not is_impossible_along(axes):
