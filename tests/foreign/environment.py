@@ -2,7 +2,8 @@
 
     python tests/foreign/environment.py
 
-It is made in the user's cache, or in $COORDEXP_FOREIGN, and anew when the list of requirements changes: 0.8 GB.
+It is made in the user's cache, or below $COORDEXP_FOREIGN, and anew when the list of requirements changes: 0.8 GB.
+Ray, which runs together with the workspace, has a small one of its own: 0.2 GB.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ def versions() -> dict[str, str]:
     return {name: version for name, _, version in rows}
 
 
-def folder() -> Path:
-    """Return the folder of the environment."""
+def folder(requirements: Path) -> Path:
+    """Return the folder of the environment with these packages."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
-    return Path(os.environ.get("COORDEXP_FOREIGN") or cache / "coordexp" / f"foreign-{digest}")
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
+    return Path(os.environ.get("COORDEXP_FOREIGN") or cache / "coordexp") / f"foreign-{digest}"
 
 
-def make() -> Path:
-    """Make the environment, from the beginning if an earlier call was stopped, and return its Python.
+def make(requirements: Path = REQUIREMENTS) -> Path:
+    """Make an environment, from the beginning if an earlier call was stopped, and return its Python.
 
     Raises:
         CalledProcessError: if a package cannot be installed
     """
-    place = folder()
+    place = folder(requirements)
     python = place / "bin" / "python"
     if (place / "complete").is_file():
         return python
@@ -49,7 +50,7 @@ def make() -> Path:
         subprocess.run([sys.executable, "-m", "venv", place], check=True)
         words = [python, "-m", "pip", "install", "--quiet"]
     # Outside of the workspace, whose versions uv would ask for.
-    subprocess.run([*words, "--no-deps", "-r", REQUIREMENTS], check=True, capture_output=True, text=True, cwd=place)
+    subprocess.run([*words, "--no-deps", "-r", requirements], check=True, capture_output=True, text=True, cwd=place)
     (place / "complete").touch()
     return python
 

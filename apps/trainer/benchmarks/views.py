@@ -203,7 +203,8 @@ def tiles(
 @app.command()
 def calibration(run: Path, out: Out = Path("runs/views"), fitted: int = 50, tested: int = 250) -> None:
     """Fit a calibration to the answers to some held-out images that `seeds` kept, and test it on others."""
-    from coord_eval.calibration.calibration import fit_calibration, reliability_with_intervals
+    from coord_eval.calibration.calibration import fit_calibration
+    from coord_eval.resampling.bootstrap import reliability_with_intervals
 
     name = f"{run.parent.name}-{run.name.removeprefix('seed-')}"
     detector = AnsweringModel.load(run, load_run_config(None, [], trains=False))

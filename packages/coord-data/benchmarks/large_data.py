@@ -29,35 +29,33 @@ import numpy as np
 from PIL import Image
 
 NAMES = [f"thing {n}" for n in range(80)]
-IMAGES = 64
 LINKS = 100_000
 """Number of different image names; further records reuse them."""
 
 
-def write(folder, records, objects=7, seed=0, coco=False):
-    """Write records with `objects` boxes on average; the images are links to a few files."""
-    draw = random.Random(seed)
+def write(folder, records, objects=(1, 13), coco=False, side=64, files=64, names=LINKS):
+    """Write records with `objects` boxes, of `names` images at most, which are links to `files` images of noise."""
+    draw = random.Random(0)
     (folder / "images").mkdir(parents=True)
-    files = min(records, LINKS)
-    for n in range(IMAGES):
-        Image.effect_noise((64, 64), 40).convert("RGB").save(folder / "images" / f"s{n}.jpg")
     images, annotations = [], []
     path = folder / ("a.json" if coco else "a.jsonl")
     with path.open("w") as file:
         for n in range(records):
-            name = f"images/{n % files:07d}.jpg"
+            name = f"images/{n % names:07d}.jpg"
             if n < files:
-                os.link(folder / "images" / f"s{n % IMAGES}.jpg", folder / name)
+                Image.effect_noise((side, side), 40).convert("RGB").save(folder / name)
+            elif files and n < names:
+                os.link(folder / f"images/{n % files:07d}.jpg", folder / name)
             boxes = []
-            for _ in range(draw.randint(1, 2 * objects - 1)):
+            for _ in range(draw.randint(*objects)):
                 x, y = draw.uniform(0, 0.7), draw.uniform(0, 0.7)
                 box = [x, y, x + draw.uniform(0.05, 0.3), y + draw.uniform(0.05, 0.3)]
                 boxes.append({"desc": draw.choice(NAMES), "bbox": [round(v, 5) for v in box]})
             if coco:
-                images.append({"id": n, "file_name": name, "width": 64, "height": 64})
-                annotations += [coco_row(len(annotations) + k, n, **box) for k, box in enumerate(boxes)]
+                images.append({"id": n, "file_name": name, "width": side, "height": side})
+                annotations += [coco_row(len(annotations) + k, n, side, **box) for k, box in enumerate(boxes)]
                 continue
-            record = {"image": name, "width": 64, "height": 64, "image_id": n, "objects": boxes}
+            record = {"image": name, "width": side, "height": side, "image_id": n, "objects": boxes}
             file.write(json.dumps(record) + "\n")
         if coco:
             categories = [{"id": k, "name": name} for k, name in enumerate(NAMES)]
@@ -66,9 +64,9 @@ def write(folder, records, objects=7, seed=0, coco=False):
     return path
 
 
-def coco_row(number, image, desc, bbox):
+def coco_row(number, image, side, desc, bbox):
     """Return a COCO annotation."""
-    x1, y1, x2, y2 = (64 * side for side in bbox)
+    x1, y1, x2, y2 = (side * value for value in bbox)
     row = {"id": number, "image_id": image, "category_id": NAMES.index(desc), "bbox": [x1, y1, x2 - x1, y2 - y1]}
     return row | {"area": (x2 - x1) * (y2 - y1), "iscrowd": 0}
 
@@ -118,23 +116,7 @@ SIDE, FILES, BOXES = 256, 10_000, 6
 
 def write_inspected(folder, count, files):
     """Write instance JSONL of noise, with links to `files` images; none are written for 0."""
-    draw = random.Random(0)
-    (folder / "images").mkdir(parents=True)
-    with (folder / "a.jsonl").open("w") as file:
-        for n in range(count):
-            name = f"images/{n:07d}.jpg"
-            if n < files:
-                Image.effect_noise((SIDE, SIDE), 40).convert("RGB").save(folder / name)
-            elif files:
-                os.link(folder / f"images/{n % files:07d}.jpg", folder / name)
-            objects = []
-            for _ in range(BOXES):
-                x, y = draw.uniform(0, 0.7), draw.uniform(0, 0.7)
-                box = [x, y, x + draw.uniform(0.05, 0.3), y + draw.uniform(0.05, 0.3)]
-                objects.append({"desc": draw.choice(NAMES), "bbox": [round(v, 5) for v in box]})
-            row = {"image": name, "width": SIDE, "height": SIDE, "image_id": n, "objects": objects}
-            file.write(json.dumps(row) + "\n")
-    return folder / "a.jsonl"
+    return write(folder, count, (BOXES, BOXES), side=SIDE, files=files, names=count)
 
 
 def inspect_rows(path, workers):

@@ -1,6 +1,11 @@
 """Instance and COCO files: what objects would hold comes out, and of many images it is checked once and kept."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -250,6 +255,40 @@ def test_checked_file_is_taken_from_the_cache_until_anything_changes(path, many,
         assert "checked before" not in caplog.text, change
         assert other.digest != first.digest
     assert not list((tmp_path / "cache").rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_interrupted_check_of_headers_is_continued_by_the_same_command(tmp_path, monkeypatch):
+    Image.new("RGB", (40, 20)).save(tmp_path / "0.png")
+    for n in range(1, 6000):
+        os.link(tmp_path / "0.png", tmp_path / f"{n}.png")
+    records = [
+        {"image": f"{n}.png", "width": 40 + (n % 1000 == 7), "height": 20, "objects": [BOX]} for n in range(6000)
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    words = [sys.executable, "-m", "coord_data", "prepare", "a.jsonl", "--workers", "2", "--out"]
+    places = {"cwd": tmp_path, "env": os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}}
+    with subprocess.Popen([*words, "out"], stderr=subprocess.PIPE, text=True, **places) as process:
+        end = time.monotonic() + 120
+        while not list(tmp_path.glob("cache/coordexp/records/*.checked/000001.json")):
+            assert time.monotonic() < end and process.poll() is None
+            time.sleep(0.001)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate()
+    assert process.returncode == 130 and "the same command continues" in told, told
+    pieces = sorted(tmp_path.glob("cache/coordexp/records/*.checked/*.json"))
+    assert len(pieces) > 1 and not (tmp_path / "out").exists()
+    pieces[0].write_text("damaged")
+    stated = json.loads(pieces[1].read_text())
+    assert list(stated[1]) == [f"{1007 - 512}"]
+    stated[1]["2"] = stated[1].pop(f"{1007 - 512}")  # to be seen where it is taken from the piece
+    pieces[1].write_text(json.dumps(stated))
+    again = subprocess.run([*words, "out"], capture_output=True, text=True, check=True, **places)
+    assert "continued with" in again.stdout and "checked again" in again.stdout
+    found = [json.loads(line)["image"] for line in (tmp_path / "out" / "instances.jsonl").read_text().splitlines()]
+    left_out = {f"../{n}.png" for n in range(6000)} - set(found)
+    assert left_out == {f"../{n}.png" for n in (7, 514, 2007, 3007, 4007, 5007)}
+    assert not pieces[0].parent.exists()
 
 
 def test_refused_objects_of_a_large_file_are_an_error_when_asked(path, many):

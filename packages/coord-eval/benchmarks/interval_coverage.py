@@ -10,12 +10,12 @@ import numpy as np
 import typer
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.comparison.compare import paired_differences
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import Scored, match
 from coord_eval.metrics.draws import interval
-from coord_eval.metrics.metric_table import HEADLINE
-from coord_eval.resampling.bootstrap import figures, resample
+from coord_eval.metrics.metric_table import HEADLINE, figures
+from coord_eval.resampling.bootstrap import resample
 from coord_eval.resampling.permutation import exchange_p_values
 
 SHOWN = ("AP", "AP50", "f1", "mean_iou")

@@ -7,9 +7,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from coco_document import coco_document
 from fakes import BOX, SETTINGS, TEXT, RuleEngine, answered, chat_reply, detector, make_images, served
+from PIL import Image
 
 from coord_trainer.answers.detect.image_sources import find_sources
 from coord_trainer.answers.detect.outcome import report_answers
@@ -91,6 +93,22 @@ def test_answers_that_nothing_reads_and_dropped_pieces_are_told(tmp_path, capsys
     told = capsys.readouterr().out
     assert "1 answer contains text that no format parses; the first, a.png: 'I see a way to say.\\nReally.'" in told
     assert "1 piece of an answer is no box: 1 no_area" in told
+
+
+def test_what_decoding_changed_is_told_on_console_and_page(tmp_path, capsys):
+    """12 bits in a file of 16 are a sixteenth of its scale, so that the model sees nearly one colour."""
+    (tmp_path / "photos").mkdir()
+    for name, largest in (("a", 4095), ("b", 65535)):
+        ramp = np.linspace(0, largest, 800).astype(np.uint16).reshape(20, 40)
+        Image.fromarray(ramp).save(tmp_path / "photos" / f"{name}.png")
+    Image.new("RGBA", (40, 20), (0, 0, 0, 0)).save(tmp_path / "photos" / "c.png")
+    answers = finish(detector(), tmp_path, (str(tmp_path / "photos"),), draw=True)
+    told = capsys.readouterr().out, (tmp_path / "out" / "index.html").read_text()
+    for text in told:
+        assert "2 images of more than 8 bits, scaled to 8" in text
+        assert "1 image of more than 8 bits that nearly becomes uniform in 8" in text
+        assert "1 image with transparency, laid over white" in text
+    assert [len(record.get("decoded", ())) for record in answers.records] == [2, 1, 1]
 
 
 def test_scores_stand_beside_the_boxes_of_the_page(tmp_path):

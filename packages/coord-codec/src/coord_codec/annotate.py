@@ -6,7 +6,7 @@ import numbers
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from coord_codec.arguments import expect
+from coord_codec.arguments import expect, plain
 from coord_codec.geometry import GEOMETRIES, Geometry
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import ints_to_tokens, tokens_to_ints
@@ -66,7 +66,7 @@ def annotate_coord_tokens(record: MutableMapping[str, Any]) -> bool:
 
 
 def _read_bins(values: Any, in_bins: bool, kind: Geometry) -> list[int] | None:
-    values = values.tolist() if hasattr(values, "tolist") else values
+    values = plain(values)
     if not isinstance(values, (list, tuple)) or not values:
         return None
     if any(isinstance(v, str) for v in values):

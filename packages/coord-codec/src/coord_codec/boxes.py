@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from coord_codec.arguments import plain
 from coord_codec.files import InputError
 from coord_codec.grid import CoordGrid
 from coord_codec.tokens import tokens_to_ints
@@ -69,8 +70,7 @@ def read_box(bbox: Any) -> tuple[float, ...]:
         x1, y1, x2, y2 = bbox
         if type(x1) is type(y1) is type(x2) is type(y2) is float and 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1:
             return x1, y1, x2, y2
-    if hasattr(bbox, "tolist"):
-        bbox = bbox.tolist()
+    bbox = plain(bbox)
     if not isinstance(bbox, (list, tuple)) or len(bbox) != 4:
         raise ValueError(f"expected four values x1, y1, x2, y2, found {bbox!r:.200}")
     if any(isinstance(v, str) for v in bbox):

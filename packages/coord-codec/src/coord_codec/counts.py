@@ -10,7 +10,15 @@ _NOUN = (
 _NOUNS = re.compile(rf"\b({_NOUN})(?:e?s)\b((?: (?:and|or) [\w ]{{0,20}}?\b(?:{_NOUN})(?:e?s)\b)?)")
 _LAST = re.compile(rf"\b({_NOUN})(?:e?s)$")
 
-_SINGULAR = {"are": "is", "have": "has", "were": "was", "their": "its", "state": "states", "them": "it"}
+_SINGULAR = {
+    "are": "is",
+    "have": "has",
+    "were": "was",
+    "their": "its",
+    "state": "states",
+    "them": "it",
+    "become": "becomes",
+}
 """Words that follow a noun in the plural, and in the singular."""
 
 

@@ -23,7 +23,8 @@ _NAMES: Mapping[Meaning, str] = {
     "box_angle box_rotation degrees heading is_oriented is_rotated obb_angle orientation orientation_angle "
     "oriented radians rbbox_angle roll roll_angle roll_deg rot rot_angle rot_deg rot_rad rotate rotated "
     "rotated_angle rotation rotation_angle rotation_deg rotation_degrees rotation_rad rotation_radians theta "
-    "theta_deg theta_rad tilt yaw",
+    "theta_deg theta_rad tilt yaw drehung drehwinkel rotationswinkel winkel angulo ángulo rotación rotazione angolo "
+    "угол 角度 旋转 旋转角度 回転 각도 회전 transform",
     "shape": "bbox_rotated obb obb_2d oriented_bbox oriented_box quad quad_2d quadrangle quadrilateral rbbox rbbox_2d "
     "rbox rbox_2d rotated_bbox rotated_box",
     "place": "camera frame frame_id frame_idx frame_index frame_number image image_file image_id image_idx image_index "
@@ -32,13 +33,17 @@ _NAMES: Mapping[Meaning, str] = {
         f"{word}{end}"
         for word in ("crop", "panel", "tile", "view")
         for end in ("", "_id", "_idx", "_index", "_no", "_number")
-    ),
+    )
+    + " bild bild_nr bildnummer imagen imagem immagine изображение кадр "
+    "图片 图像 图像编号 帧 画像 フレーム 이미지 프레임",
     "unit": "absolute bbox_format bbox_mode bbox_type bbox_unit box_format box_mode box_type coord_format coord_space "
     "coord_system coord_type coordinate_space coordinate_system coordinates_type is_normalized normalised normalized "
-    "relative unit units",
-    "setting": "origin scale scale_factor",
-    "deleted": "deleted exists is_deleted is_present is_rejected is_removed is_valid present rejected removed valid",
-    "aside": "crowd group_of hidden ignore ignored invisible is_crowd is_group_of is_hidden is_ignored "
+    "relative unit units einheit unité unidad unidade unità единица 单位 単位 단위",
+    "setting": "bbox_offset offset origin scale scale_factor",
+    "deleted": "deleted exists is_deleted is_present is_rejected is_removed is_valid present rejected removed valid "
+    "gelöscht supprimé eliminado eliminato удалено 已删除 削除済み",
+    "aside": "crowd detected false_positive found group_of hidden ignore ignored invisible is_crowd "
+    "is_false_positive is_group_of is_hidden is_ignored "
     "is_visible state status visible",
     "harmless": "annotator area attributes author bbox_id caption category category_name class class_id color colour "
     "comment confidence created created_at creator date description difficult hash height id instance_id is_occluded "
@@ -52,76 +57,28 @@ _NAMES: Mapping[Meaning, str] = {
 """
 _WORDS: Mapping[Meaning, frozenset[str]] = {
     "turn": frozenset(
-        ["angle", "angles", "azimuth", "bearing", "heading", "orientation", "rotation", "skew", "theta", "tilt", "yaw"]
+        "angle angles azimuth bearing heading orientation rotate rotated rotation skew theta tilt yaw".split()
     ),
     "place": frozenset(
-        [
-            "file",
-            "filename",
-            "frame",
-            "image",
-            "img",
-            "page",
-            "photo",
-            "picture",
-            "screenshot",
-            "slide",
-            "time",
-            "timestamp",
-            "video",
-        ]
+        "file filename frame image img page photo picture screenshot slide time timestamp video".split()
     ),
-    "unit": frozenset(
-        ["absolute", "normalisation", "normalised", "normalization", "normalized", "relative", "unit", "units"]
-    ),
+    "unit": frozenset("absolute normalisation normalised normalization normalized relative unit units".split()),
 }
 """Words of further names: one with such a word has its meaning, if its other words are among `_FILLERS`."""
-_FILLERS = frozenset(
-    [
-        "bbox",
-        "box",
-        "boxes",
-        "coord",
-        "coordinate",
-        "coordinates",
-        "coords",
-        "deg",
-        "degree",
-        "degrees",
-        "id",
-        "idx",
-        "in",
-        "index",
-        "is",
-        "ms",
-        "name",
-        "no",
-        "num",
-        "number",
-        "obb",
-        "of",
-        "path",
-        "rad",
-        "radians",
-        "rbox",
-        "s",
-        "sec",
-        "seconds",
-        "source",
-        "system",
-        "to",
-        "type",
-        "value",
-    ]
+_COORDINATES = frozenset("bbox box boxes coord coordinate coordinates coords".split())
+_FILLERS = _COORDINATES.union(
+    "by deg degree degrees id idx in index is ms name no num number obb of path rad radians rbox s sec seconds source "
+    "system to type value".split()
 )
-_COORDINATES = frozenset(["bbox", "box", "boxes", "coord", "coordinate", "coordinates", "coords"])
-_CONVENTIONS = frozenset(["convention", "format", "mode", "order", "space", "system", "type"])
+_CONVENTIONS = frozenset("convention format mode order space system type".split())
 """Words that together name the unit or order of boxes: `coords_type`."""
-_PRESENT = frozenset(("exists", "ispresent", "isvalid", "isvisible", "present", "valid", "visible"))
+_PRESENT = frozenset("detected exists found ispresent isvalid isvisible present valid visible".split())
 """Names of fields that mark an object as deleted or hidden where they are false, in their `_key` form."""
-_SET_ASIDE = frozenset(("deleted", "discarded", "hidden", "ignored", "invalid", "invisible", "rejected", "removed"))
+_SET_ASIDE = frozenset("deleted discarded hidden ignored invalid invisible rejected removed".split())
 """States of an object that is not to be counted."""
 _OF_AN_IMAGE = frozenset(("file", "filename", "frame", "image", "img", "photo", "picture"))
+_NUMBERS = frozenset(("frame", "idx", "index", "number"))
+"""Words of a place that may be a number of the image in its video or its file, and not its name or id."""
 _BY_NUMBER = frozenset(("crop", "panel", "t", "tile", "view"))
 """Words of places that are numbered; those of other values, such as the view `front`, describe the object."""
 _NUMBERED = re.compile(r"\s*(?:[a-z]+[ _-]?)?[0-9]+(?:\.[0-9]+)?\s*|[a-z]", re.IGNORECASE)
@@ -131,9 +88,7 @@ OF_THE_OBJECT = frozenset(("azimuth", "bearing", "heading", "roll", "yaw"))
 """Words of angles that may be the direction of an object on the ground, and not that of its box."""
 OF_ATTRIBUTES = frozenset(("rotation", "angle", "theta"))
 """Names of an angle among the attributes of an object, which a user may have named freely."""
-OF_COCO = frozenset(("id", "image_id", "category_id", "bbox", "area", "iscrowd", "segmentation")).union(
-    ("keypoints", "num_keypoints")
-)
+OF_COCO = frozenset("id image_id category_id bbox area iscrowd segmentation keypoints num_keypoints".split())
 """Fields of COCO annotations, nearly all of which have no others."""
 _SECONDS = 1e6
 """Times from this number on, and those in text, say when an object was labelled."""
@@ -162,12 +117,12 @@ DELETED = "objects that their file marks as deleted, left out"
 
 
 def _key(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+    return re.sub(r"[\W_]", "", name.lower())
 
 
 def _words(name: str) -> set[str]:
     """Return the words of a name: `rotationAngle`, `rotation_angle` and `Rotation angle` have the same."""
-    return set(re.findall(r"[a-z]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
+    return set(re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()))
 
 
 _MEANINGS: Mapping[str, Meaning] = {_key(name): meaning for meaning, names in _NAMES.items() for name in names.split()}
@@ -206,7 +161,7 @@ def pattern_of(*meanings: Meaning) -> str:
         >>> [pattern.fullmatch(name) is not None for name in ("angle_in_degrees", "headingAngle", "score")]
         [True, True, False]
     """
-    names = [name for name in names_of(*meanings) if len(name) > 1]
+    names = [name for name in names_of(*meanings) if len(name) > 1 or not name.isascii()]
     named = {word for name in names for word in _words(name)} - _FILLERS
     words = sorted(
         named.union(filter(str.isalpha, names), *(_WORDS.get(meaning, ()) for meaning in meanings)),
@@ -228,10 +183,12 @@ def of_meaning(record: Mapping[Any, Any], *meanings: Meaning) -> Iterator[tuple[
 
 
 def states_more(record: Mapping[Any, Any]) -> bool:
-    """Return whether a record has fields that may change its box, or delete its object."""
+    """Return whether a record has fields that may change its box, name another image, or delete its object."""
     if record.keys() <= OF_COCO:
         return False
-    return next(of_meaning(record, "turn", "shape", "unit", "deleted"), None) is not None
+    further = {name: value for name, value in record.items() if name not in OF_COCO}
+    found = of_meaning(further, "turn", "shape", "unit", "deleted", "place")
+    return any(meaning_of(name) != "place" or _is_of_an_image(name) for name, _ in found)
 
 
 def is_deleted(record: Mapping[Any, Any], *further: Meaning) -> bool:
@@ -415,7 +372,7 @@ def _is_usual(key: str, text: str, unit: Unit) -> bool:
     """Return whether a scale or an origin leaves a box as it is; words such as `small` or `web` say nothing of it."""
     words = set(re.findall(r"[a-z]+", text))
     numbers = {float(number) for number in re.findall(r"-?[0-9]*\.?[0-9]+", text)}
-    if key == "origin":
+    if key in ("bboxoffset", "offset", "origin"):
         return not any(numbers) and not words & {"bottom", "center", "centre", "lower", "middle", "right"}
     stated_units = {_UNITS[word] for word in words if word in _UNITS}
     factors = {f"{number:g}" for number in numbers}
@@ -472,19 +429,42 @@ def _is_other(name: str, value: Any, own: Mapping[str, Any]) -> bool:
 
     An id counts only where the record states one, and words of a camera, a page or a time never do.
     """
-    words = _words(name)
-    if (
-        not words & _OF_AN_IMAGE
-        or words & {"source", "type"}
-        or (name not in own and "id" in words and own.get("image_id") is None)
-    ):
+    is_unknown_id = name not in own and "id" in _words(name) and own.get("image_id") is None
+    if not _is_of_an_image(name) or is_unknown_id:
         return False
     image = str(own.get("image", "")).replace("\\", "/")
     base = image.rpartition("/")[2]
     stem = base.rpartition(".")[0]
-    known = {image, base, stem, str(own.get("image_id")), str(own.get(name))}
+    known = {image, base, stem, str(own.get(name)), *(str(stated) for _, stated in of_meaning(own, "place"))}
     known.update(str(int(digits)) for digits in re.findall(r"[0-9]+$", stem))  # frame_0003.jpg
     return not known & {str(value), str(value).replace("\\", "/").rpartition("/")[2]}
+
+
+def _is_of_an_image(name: str) -> bool:
+    """Return whether a field of the meaning `place` names an image or a frame, and not a camera, a page or a time."""
+    words = _words(name)
+    return bool(words & _OF_AN_IMAGE) and not words & {"source", "type"}
+
+
+def numbers_of_images(records: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the fields that number the images of COCO annotations: one value for each image, of each another.
+
+    Example:
+        >>> numbers_of_images([{"image_id": 7, "frame": 0}, {"image_id": 9, "frame": 1}])
+        frozenset({'frame'})
+        >>> numbers_of_images([{"image_id": 7, "frame": 0}, {"image_id": 9, "frame": 0}])
+        frozenset()
+    """
+    stated: dict[str, set[tuple[str, str]]] = {}
+    for record in records:
+        for name, value in of_meaning(record, "place"):
+            if _words(name) & _NUMBERS:
+                stated.setdefault(name, set()).add((str(record.get("image_id")), str(value)))
+    return frozenset(
+        name
+        for name, pairs in stated.items()
+        if len(pairs) > 1 and all(len(set(column)) == len(pairs) for column in zip(*pairs, strict=True))
+    )
 
 
 def _is_second(value: Any) -> bool:

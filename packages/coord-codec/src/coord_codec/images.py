@@ -43,6 +43,12 @@ ImageSource = str | os.PathLike[str] | bytes
 """Path of an image file, or its content."""
 
 
+DEEP = "images of more than 8 bits, scaled to 8"
+"""The note on images that lose values when they are decoded."""
+LEAST_SPAN = 32
+"""Number of grey levels of 256 below which a decoded image of more than 8 bits is reported."""
+
+
 class ImageError(ValueError):
     """An image that cannot be decoded; the message states the reason without the file name."""
 
@@ -122,7 +128,7 @@ def _facts(stored: Image.Image) -> ImageFacts:
     if stored.format != "MPO" and getattr(stored, "n_frames", 1) > 1:
         notes.append("animated images or several pages in a file, of which the first is used")
     if stored.mode[:1] in "IF":
-        notes.append("images of more than 8 bits, scaled to 8")
+        notes.append(DEEP)
     if stored.has_transparency_data:
         notes.append("images with transparency, laid over white")
     width, height = stored.size

@@ -10,7 +10,7 @@ from enum import Enum
 from itertools import groupby, pairwise
 from typing import Any
 
-from coord_codec.arguments import expect
+from coord_codec.arguments import expect, plain
 from coord_codec.files import InputError
 from coord_codec.geometry import Geometry, geometry_of
 from coord_codec.vocab import CoordVocab
@@ -150,7 +150,7 @@ def _check_markers(markers: Any, vocab: CoordVocab) -> list[int]:
 
 def _to_integers(values: Any, expected: str) -> list[int]:
     try:
-        return [operator.index(v) for v in (values.tolist() if hasattr(values, "tolist") else values)]
+        return [operator.index(v) for v in plain(values)]
     except TypeError as error:
         raise InputError(f"{expected}: {error}") from None
 

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from coord_codec.arguments import plain
 from coord_codec.boxes import Bins, OnBadBox, SmallBoxError, check_shown, read_box, widened
 from coord_codec.fields import check_places, check_unit, is_deleted, of_meaning, turn_of
 from coord_codec.files import InputError, parse_json_line
@@ -185,8 +186,7 @@ def _check_fields(values: Mapping[str, Any]) -> None:
 def _mark_as_bins(obj: Any) -> Any:
     if not isinstance(obj, Mapping):
         return obj
-    box, shape = obj.get("bbox"), obj.get("geometry")
-    box = box.tolist() if box is not None and hasattr(box, "tolist") else box
+    box, shape = plain(obj.get("bbox")), obj.get("geometry")
     marked = {"bbox": Bins(box)} if isinstance(box, (list, tuple)) else {}
     return {**obj, **marked, **({} if shape is None else {"geometry": InBins(shape)})}
 

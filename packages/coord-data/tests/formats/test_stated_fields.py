@@ -35,14 +35,18 @@ def write_jsonl(folder, fields):
     return folder / "a.jsonl"
 
 
-def write_csv(folder, fields):
+def write_table(folder, row):
     text = io.StringIO()
-    row = dict(zip(("image", "label", "xmin", "ymin", "xmax", "ymax"), ("a.png", "cat", *BOX), strict=True)) | fields
     writer = csv.DictWriter(text, list(row))
     writer.writeheader()
     writer.writerow(row)
     (folder / "a.csv").write_text(text.getvalue())
     return folder / "a.csv"
+
+
+def write_csv(folder, fields):
+    names = ("image", "label", "xmin", "ymin", "xmax", "ymax")
+    return write_table(folder, dict(zip(names, ("a.png", "cat", *BOX), strict=True)) | fields)
 
 
 def write_voc(folder, fields):
@@ -61,10 +65,6 @@ def write_qwen(folder, fields, box=BOX):
     return folder / "a.jsonl"
 
 
-def write_qwen_in_pixels(folder, fields):
-    return write_qwen(folder, fields)
-
-
 def write_qwen_in_thousandths(folder, fields):
     return write_qwen(folder, fields, [1000 * value for value in UPRIGHT])
 
@@ -77,6 +77,13 @@ def write_swift(folder, fields):
     return folder / "a.jsonl"
 
 
+def write_captions(folder, fields):
+    record = {"messages": [{"role": "user", "content": "<image>Find all."}], "images": ["a.png"]}
+    objects = [{"caption": "cat", "bbox": BOX, "bbox_type": "real", "image": 0, **fields}]
+    (folder / "a.jsonl").write_text(json.dumps({**record, "objects": objects}) + "\n")
+    return folder / "a.jsonl"
+
+
 def write_vg(folder, fields):
     x1, y1, x2, y2 = BOX
     row = {"names": ["cat"], "x": x1, "y": y1, "w": x2 - x1, "h": y2 - y1, **fields}
@@ -86,13 +93,8 @@ def write_vg(folder, fields):
 
 def write_openimages(folder, fields):
     x1, y1, x2, y2 = UPRIGHT
-    text = io.StringIO()
     row = {"ImageID": "a.png", "LabelName": "cat", "XMin": x1, "XMax": x2, "YMin": y1, "YMax": y2, **fields}
-    writer = csv.DictWriter(text, list(row))
-    writer.writeheader()
-    writer.writerow(row)
-    (folder / "a.csv").write_text(text.getvalue())
-    return folder / "a.csv"
+    return write_table(folder, row)
 
 
 def write_labelme(folder, fields):
@@ -115,8 +117,9 @@ WRITERS = {
     "csv": (write_csv, "auto"),
     "voc": (write_voc, "auto"),
     "qwen": (write_qwen_in_thousandths, "qwen"),
-    "qwen-pixels": (write_qwen_in_pixels, "qwen-pixels"),
+    "qwen-pixels": (write_qwen, "qwen-pixels"),
     "swift": (write_swift, "auto"),
+    "swift 2": (write_captions, "auto"),
     "vg": (write_vg, "auto"),
     "openimages": (write_openimages, "auto"),
     "labelme": (write_labelme, "auto"),
@@ -172,8 +175,6 @@ def test_angle_turns_the_box_or_is_a_problem(folders, kind, name, degrees):
 @pytest.mark.parametrize("kind", WRITERS)
 @pytest.mark.parametrize(("field", "value"), [("unit", "percent"), ("box_format", "cxcywh"), ("coord_space", "mm")])
 def test_unit_that_the_format_does_not_have_is_a_problem(folders, kind, field, value):
-    if kind == "swift":
-        pytest.skip("the unit of ms-swift's boxes is its bbox_type")
     found = read(folders, kind, {field: value})
     assert found.problems and not boxes(found)
 
@@ -195,22 +196,60 @@ def test_field_that_changes_nothing_leaves_the_box(folders, kind, name, value):
     assert boxes(found) == [pytest.approx(UPRIGHT)]
 
 
+OF_ITS_IMAGE = [k for k in WRITERS if k not in ("csv", "swift")]  # which have columns and lists of their own
+
+
+@pytest.mark.parametrize("kind", OF_ITS_IMAGE)
+@pytest.mark.parametrize(("field", "value"), [("image", 2), ("image", "b.png"), ("frame", 2), ("photo", "x.png")])
+def test_object_that_names_another_image_is_a_problem(folders, kind, field, value):
+    found = read(folders, kind, {field: value})
+    assert found.problems and not boxes(found)
+
+
+@pytest.mark.parametrize("kind", OF_ITS_IMAGE)
 @pytest.mark.parametrize(
-    ("field", "value", "is_read"),
+    "fields",
     [
-        *(("image", 2, False), ("image", "b.png", False), ("frame", 1, False), ("photo", "x.png", False)),
-        *(("image", "a.png", True), ("file_name", "images/a.png", True), ("image", "a", True), ("view", "front", True)),
-        *(
-            ("image_id", 7, True),
-            ("camera", "left", True),
-            ("image_type", "rgb", True),
-            ("timestamp", 1700000000, True),
-        ),
+        *({"image": "{name}"}, {"file_name": "images/{name}"}, {"image": "{stem}"}, {"view": "front"}),
+        *({"camera": "left"}, {"image_type": "rgb"}, {"timestamp": 1700000000}, {"video_id": 3, "track_id": 2}),
+        {"keyframe": True},
     ],
 )
-def test_object_of_a_record_that_names_another_image_is_a_problem(folders, field, value, is_read):
-    found = read(folders, "jsonl", {field: value})
-    assert (len(boxes(found)), len(found.problems)) == (int(is_read), int(not is_read))
+def test_object_that_names_its_own_image_is_read(folders, kind, fields):
+    name = "1.jpg" if kind == "vg" else "a.png"
+    stated = {k: v.format(name=name, stem=name[0]) if isinstance(v, str) else v for k, v in fields.items()}
+    found = read(folders, kind, stated)
+    assert not found.problems
+    assert boxes(found) == [pytest.approx(UPRIGHT)]
+
+
+def write_frames(folder, frames, **of_images):
+    images, rows = [], []
+    for k, frame in enumerate(frames):
+        name = f"{'ab'[k]}.png"
+        Image.new("RGB", SIZE).save(folder / name)
+        images.append({"id": 7 + k, "file_name": name, "width": SIZE[0], "height": SIZE[1]})
+        images[-1] |= {field: values[k] for field, values in of_images.items()}
+        rows += [{"image_id": 7 + k, "category_id": 1, "bbox": [8, 8, 90, 50], "frame": frame}] * 2
+    document = {"images": images, "categories": [{"id": 1, "name": "cat"}], "annotations": rows}
+    (folder / "a.json").write_text(json.dumps(document))
+    return folder / "a.json"
+
+
+@pytest.mark.parametrize(
+    ("frames", "of_images", "count"),
+    [
+        ([0, 1], {}, 4),  # as tools number the frames of a video
+        ([5, 5], {}, 0),
+        ([5, 5], {"frame_id": [5, 6]}, 2),
+        ([8], {}, 0),
+        ([8], {"frame_index": [8]}, 2),
+        ([7], {}, 2),
+    ],
+)
+def test_frame_of_a_coco_annotation_is_that_of_its_image(tmp_path, frames, of_images, count):
+    path = write_frames(tmp_path, frames, **of_images)
+    assert len(boxes(read_source(path, tmp_path, on_bad_box="drop_box").annotations)) == count
 
 
 @pytest.mark.parametrize(("own", "is_read"), [(7, True), (8, False)])

@@ -188,3 +188,12 @@ def test_faults_in_real_photographs(name, tmp_path):
     draft = replace(read(PHOTOGRAPHS / "instances.json", PHOTOGRAPHS / "images"), coco=True)
     codes, _ = told(COCO[name](draft).write(tmp_path) if name != "clean" else draft.write(tmp_path))
     assert codes - {"size_mismatch"} == {name.partition(",")[0]} - {"clean"}
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason=f"the real photographs are not at {PHOTOGRAPHS}")
+def test_copy_that_keeps_all_boxes_is_preferred_to_the_input_of_a_model_that_fits_as_well_but_loses_some():
+    draft = read(PHOTOGRAPHS / "instances.json", PHOTOGRAPHS / "images")
+    found, _ = told_of_boxes(COCO["resized, 512"](replace(draft, coco=True)))
+    assert found["resized"].severity == "error" and str(found["resized"].read_as) == "longer:512"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import ImageOps
-from planted import COCO, shapes, told, told_of_boxes, told_reading
+from PIL import Image, ImageDraw, ImageOps
+from planted import COCO, Draft, shapes, told, told_of_boxes, told_reading
 
 from coord_data.finding import Finding
 from coord_data.inspection.both_readings import sections_of_readings
@@ -66,6 +66,38 @@ def test_boxes_beside_the_pieces_of_a_board_gain_by_a_step_to_its_squares_and_th
     small = shapes(40).moved(lambda b: (b + np.tile((b[:, :2] + b[:, 2:]) / 2, 2) * 0.43) / 1.43)
     background = gain(small, enlarge)
     assert background.is_ruled_out and background.gain > 2 * background.beside
+
+
+def goods(gap, inset):
+    """Return images of nine coloured goods each, `gap` pixels apart, with boxes that lack `inset` of each side."""
+    side, rng = 128, np.random.default_rng(0)
+    images, corners = {}, []
+    for number in range(24):
+        canvas = Image.new("RGB", (side, side), (128, 125, 120))
+        brush = ImageDraw.Draw(canvas)
+        width = int(rng.integers(16, 21))
+        left, top = rng.integers(2, side - 3 * (width + gap), 2).tolist()
+        boxes = []
+        for row, column in np.ndindex(3, 3):
+            x, y = left + column * (width + gap), top + row * (width + gap)
+            brush.rectangle((x, y, x + width - 1, y + width - 1), fill=tuple(rng.integers(30, 225, 3).tolist()))
+            boxes.append((x + inset, y + inset, x + width - inset, y + width - inset))
+        noisy_HWC = np.asarray(canvas, np.float32) + rng.normal(0, 4, (side, side, 3))
+        images[f"{number}.png"] = Image.fromarray(noisy_HWC.clip(0, 255).astype(np.uint8))
+        corners.append(np.array(boxes) / side)
+    return Draft(images, tuple(corners), (("x",) * 9,) * len(images), coco=True)
+
+
+@pytest.mark.parametrize(
+    ("gap", "inset", "severity"),
+    [
+        (2, 0, "warning"),  # right boxes, which reach the edges of their neighbours if they are enlarged
+        (1, 1, "warning"),
+        (12, 2, "error"),
+    ],
+)
+def test_boxes_are_surely_too_small_only_by_those_that_touch_no_other(gap, inset, severity):
+    assert {code: f.severity for code, f in told_of_boxes(goods(gap, inset))[0].items()} == {"too_small": severity}
 
 
 SIZES = (416, 512, 600, 640)

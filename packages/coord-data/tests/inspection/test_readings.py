@@ -79,7 +79,7 @@ def test_shifts_along_both_axes_are_possible_as_their_boxes_are(seed):
     steps_x, steps_y = rng.uniform(-30, 30, 7).tolist(), rng.uniform(-30, 30, 5).tolist()
     shifts = [Shift(x, y, in_pixels=True) for x in steps_x for y in steps_y]
     wanted = [not is_impossible(scan.shift_boxes(boxes_N4, shift, unit_N2)) for shift in shifts]
-    assert scan._are_possible(boxes_N4, steps_x, steps_y, unit_N2) == wanted
+    assert scan._are_possible(boxes_N4.T, steps_x, steps_y, unit_N2.T) == wanted
 
 
 @pytest.mark.parametrize("count", [1, 2, 50, 99, 100, 101, 1000])
@@ -87,7 +87,7 @@ def test_short_cut_of_the_quantile_is_exact(count):
     rng = np.random.default_rng(count)
     for _ in range(40):
         ends_N = rng.uniform(0, 1, count) * rng.uniform(0.3, 0.5)
-        assert is_tiny(ends_N, 0.35) == (float(np.quantile(ends_N, 0.99)) < 0.35)
+        assert is_tiny(ends_N, reach=0.35) == (float(np.quantile(ends_N, 0.99)) < 0.35)
 
 
 @pytest.mark.slow

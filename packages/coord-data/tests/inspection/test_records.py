@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from planted import JSONL, DataSource, edit_records, examine, told
+from planted import JSONL, DataSource, edit_records, examine, shapes, told
 
 import coord_data
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
@@ -209,6 +209,14 @@ def test_deep_images_that_nearly_become_uniform_are_named_with_their_range(tmp_p
     if is_told:
         told_of = found["deep_images"]
         assert (told_of.severity, told_of.count) == ("error", 6) and f"{high}" in told_of.evidence + told_of.fix
+
+
+def test_boxes_are_not_judged_by_deep_images_that_nearly_become_uniform(tmp_path):
+    source = replace(shapes(36), coco=True).write(tmp_path)
+    for path in tmp_path.glob("*.png"):
+        pixels_HW = np.asarray(Image.open(path).convert("L")).astype(np.uint16)
+        Image.fromarray(113 * 256 + pixels_HW).save(path)
+    assert told(source)[0] == {"deep_images"}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from coord_codec import InputError
     from coord_codec.images import ImageError, ImageFacts, decode_image, image_facts, to_rgb
     from coord_eval.boxes.detections import Detections
+    from coord_eval.boxes.ground_truth import GroundTruth
     from coord_eval.boxes.scored_object import ScoredObject
     from coord_eval.calibration.calibration import Calibration, fit_calibration
     from coord_eval.comparison.compare import Comparison, compare
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from coord_eval.fusion.ensemble import Ensemble, fuse_predictions
     from coord_eval.fusion.fuse import Fusion, fuse
     from coord_eval.intake.answers import AnswerSettings
-    from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
+    from coord_eval.intake.ground_truth import load_ground_truth
     from coord_eval.intake.joining import LabelSettings
     from coord_eval.intake.objects import scored_objects
     from coord_eval.intake.ranking import SCORE_SOURCES
@@ -49,7 +50,8 @@ _MODULES = {
     "coord_eval.fusion.ensemble": ("Ensemble", "fuse_predictions"),
     "coord_eval.calibration.calibration": ("Calibration", "fit_calibration"),
     "coord_eval.metrics.thresholds": ("Threshold", "ThresholdCurve", "threshold_curve"),
-    "coord_eval.intake.ground_truth": ("GroundTruth", "load_ground_truth"),
+    "coord_eval.boxes.ground_truth": ("GroundTruth",),
+    "coord_eval.intake.ground_truth": ("load_ground_truth",),
     "coord_eval.boxes.detections": ("Detections",),
     "coord_eval.labelling.export": ("to_coco_results", "to_fiftyone", "to_supervision", "write_exports"),
     "coord_codec.images": ("ImageError", "ImageFacts", "decode_image", "image_facts", "to_rgb"),

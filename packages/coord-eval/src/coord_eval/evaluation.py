@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from coord_codec.counts import counted
-from coord_eval.figures import Figures
 from coord_eval.intake.collecting import collector_paused
+from coord_eval.metrics.figures import Figures
 from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
 
 

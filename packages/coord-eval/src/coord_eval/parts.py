@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
-from coord_codec.counts import counted
 from coord_eval.boxes.detections import Detections
 from coord_eval.evaluation import Evaluation
-from coord_eval.intake.joining import JoinReport
+from coord_eval.intake.joining import UNANSWERED, JoinReport
 from coord_eval.match.overlaps import Pairs
-from coord_eval.scoring import counts_of, shape_scores, with_intervals
+from coord_eval.metrics.figures import counts_of
+from coord_eval.resampling.bootstrap import intervals_of
+from coord_eval.shapes.scores import score_shapes
 
 _SAME = ("score_source", "backend", "bins", "grid", "ceiling_settings", "params", "calibrated")
 """Attributes that parts have in common."""
-_UNANSWERED = "without an answer"
 
 
 def merge(parts: Sequence[Evaluation], *, bootstrap: int = 0, seed: int = 0) -> Evaluation:
@@ -72,7 +72,7 @@ def merge(parts: Sequence[Evaluation], *, bootstrap: int = 0, seed: int = 0) -> 
     for part in parts:
         unknown_labels.update(part.unknown_labels)
     geometry = first.shapes.get("geometry", "box")
-    changes["shapes"], changes["shape_pairs"] = shape_scores(first.truth, detections, geometry, first.grid)
+    changes["shapes"], changes["shape_pairs"] = score_shapes(first.truth, detections, geometry, first.grid)
     merged = replace(
         first,
         **changes,
@@ -86,7 +86,7 @@ def merge(parts: Sequence[Evaluation], *, bootstrap: int = 0, seed: int = 0) -> 
         intervals={},
     )
     merged.__dict__.update(pairs)
-    return with_intervals(merged, bootstrap, seed) if bootstrap else merged
+    return merged.with_intervals(*intervals_of(merged, bootstrap, seed)) if bootstrap else merged
 
 
 def _check_alike(first: Evaluation, part: Evaluation, place: str) -> None:
@@ -120,8 +120,7 @@ def _once(images: Sequence[set[int]], first: Evaluation) -> set[int]:
 
 def _joined(parts: Sequence[Evaluation]) -> tuple[Detections, dict[str, Pairs]]:
     """Return the boxes of all parts in the order of images, and their overlapping pairs."""
-    truth = parts[0].truth
-    together = Detections.concatenate([part.detections for part in parts], len(truth.categories))
+    together = Detections.concatenate([part.detections for part in parts])
     order = np.argsort(together.image_D, kind="stable")
     place_D = np.argsort(order)
     detections = together.take(order)
@@ -154,10 +153,9 @@ def _sum(counts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _notes(parts: Sequence[Evaluation], join: JoinReport) -> tuple[str, ...]:
     """Return what all parts note once, what some of them note with their place, and the images without an answer."""
     shared = [note for note in parts[0].notes if all(note in part.notes for part in parts)]
-    notes = [note for note in shared if _UNANSWERED not in note]
+    notes = [note for note in shared if UNANSWERED not in note]
     for n, part in enumerate(parts):
-        notes += [f"part {n + 1}: {note}" for note in part.notes if note not in shared and _UNANSWERED not in note]
-    if unanswered := join.images - join.answered:
-        images = counted(join.images, "image is", "images are")
-        notes.append(f"{unanswered} of {images} without an answer, which counts as an empty answer")
+        notes += [f"part {n + 1}: {note}" for note in part.notes if note not in shared and UNANSWERED not in note]
+    if join.unanswered:
+        notes.append(f"{join.unanswered}, which counts as an empty answer")
     return tuple(notes)

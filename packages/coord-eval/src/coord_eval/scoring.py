@@ -7,23 +7,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order, geometry_of
+from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, Order
 from coord_codec.counts import counted
-from coord_eval.boxes.detections import Detections
-from coord_eval.calibration.calibration import Calibration, reliability_with_intervals
+from coord_eval.boxes.ground_truth import GroundTruth
+from coord_eval.calibration.calibration import Calibration
 from coord_eval.diagnosis.answers import diagnose_loaded
 from coord_eval.evaluation import Evaluation
-from coord_eval.fusion.detections import FusionRule, fuse_detections, fusion_note
+from coord_eval.fusion.columns import FusionRule
+from coord_eval.fusion.detections import fuse_detections, fusion_note
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import Collected, collect, collector_paused
-from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
-from coord_eval.intake.joining import JoinReport, LabelSettings
-from coord_eval.match.matching import ShapePairs
+from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
+from coord_eval.intake.joining import LabelSettings
 from coord_eval.metrics.ceiling import CeilingSettings, no_ceiling
 from coord_eval.metrics.coco import BACKENDS, beyond_limit
 from coord_eval.metrics.coco_own import CocoParams
+from coord_eval.metrics.figures import counts_of
 from coord_eval.report.photograph import size_notes
-from coord_eval.resampling.bootstrap import few_objects_note, resample
+from coord_eval.resampling.bootstrap import intervals_of
+from coord_eval.shapes.scores import score_shapes
 
 _LABELS_SHOWN = 5
 _DROP_ADVICE = {
@@ -132,19 +134,19 @@ def score(
     # Near-duplicates
     fusion: dict[str, Any] = {}
     if rule is not None:
-        fused, counts = fuse_detections([collected.detections], rule, answers.geometry, truth.sizes_I2)
+        fused, counts = fuse_detections([collected.detections], rule, answers.geometry)
         collected = replace(collected, detections=fused, notes=(*collected.notes, fusion_note(rule, counts)))
         fusion = {"rule": str(rule), **counts}
 
     # Calibration
     if calibration is not None:
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
-        detections, note = fitted.applied(collected.detections, truth.categories, collected.score_source, fusion)
+        detections, note = fitted.applied(collected.detections, collected.score_source, fusion)
         collected = replace(collected, detections=detections, notes=(*collected.notes, note))
 
     # Scores; what is not computed here is computed on first use
     report("score", 1, 3)
-    shapes, shape_pairs = shape_scores(truth, collected.detections, answers.geometry, answers.grid)
+    shapes, shape_pairs = score_shapes(truth, collected.detections, answers.geometry, answers.grid)
     sizes = size_notes(image_root or truth.root, truth.file_names, truth.sizes_I2.tolist()) if truth.sizes_known else ()
     evaluation = Evaluation(
         truth=truth,
@@ -174,41 +176,7 @@ def score(
     found = diagnose_loaded(evaluation, loaded, answers, labels, force=diagnose) if diagnose is not False else []
     report("score", 3, 3)
     evaluation = evaluation.with_notes(after=found)
-    return with_intervals(evaluation, bootstrap, seed, progress) if bootstrap else evaluation
-
-
-def with_intervals(evaluation: Evaluation, bootstrap: int, seed: int, progress: Progress | None = None) -> Evaluation:
-    """Return an evaluation with intervals from so many resamples, and notes on them."""
-    drawn = resample(evaluation, bootstrap, seed, progress)
-    intervals = drawn.intervals()
-    if "ece" in intervals:
-        row = reliability_with_intervals(evaluation, bootstrap, seed)
-        intervals["ece"] |= {"low": row["low"], "high": row["high"]}
-    return evaluation.with_intervals(intervals, few_objects_note(evaluation))
-
-
-def shape_scores(
-    truth: GroundTruth, detections: Detections, geometry: str | Geometry, grid: CoordGrid
-) -> tuple[dict[str, Any], ShapePairs | None]:
-    """Return `shapes` and `shape_pairs` of an `Evaluation`; empty and None for boxes, which need no pycocotools."""
-    if (kind := geometry_of(geometry)).is_box:
-        return {}, None
-    from coord_eval.shapes.scores import score_shapes
-
-    return score_shapes(truth, detections, kind, grid)
-
-
-def counts_of(truth: GroundTruth, detections: Detections, join: JoinReport) -> dict[str, int]:
-    """Return `counts` of an `Evaluation`."""
-    return {
-        "images": len(truth),
-        "objects": int((~truth.crowd_N).sum()),
-        "crowd_regions": int(truth.crowd_N.sum()),
-        "detections": len(detections),
-        "unknown_label_detections": int((detections.category_D >= len(truth.categories)).sum()),
-        "beyond_coco_limit": beyond_limit(detections),
-        "images_without_answer": join.images - join.answered,
-    }
+    return evaluation.with_intervals(*intervals_of(evaluation, bootstrap, seed, progress)) if bootstrap else evaluation
 
 
 def _notes(truth: GroundTruth, collected: Collected) -> list[str]:

@@ -326,6 +326,6 @@ def test_few_boxes_of_very_many_images_are_looked_at():
     truth = load_ground_truth(coco(*((i, 1, [10, 10, 40, 40]) for i in (3, 5, 11)), images=images))
     numbers_B4 = np.array([[10.0, 10, 50, 50]] * 3)
     none_B = np.zeros(3, np.int64)
-    boxes = Detections(np.array([3, 5, 11]), none_B, numbers_B4, np.ones(3), none_B)
+    boxes = Detections.of(truth, np.array([3, 5, 11]), none_B, numbers_B4, np.ones(3), none_B)
     raw = RawNumbers(boxes, numbers_B4, np.full((3, 2), np.nan), "xyxy", "plain")
     assert interpretations_by_fit(truth, raw)[0].fit == pytest.approx(1)

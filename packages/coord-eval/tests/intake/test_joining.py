@@ -49,12 +49,14 @@ def test_join_refuses_predictions_of_another_data_set(instance, answer):
         score([instance(1, CAT)], [answer(99, DOG)])
 
 
-def test_join_by_file_name(instance, answer):
+@pytest.mark.parametrize("keys", [["image"], ["image_id"], ["image", "image_id"]])
+def test_join_by_file_name(instance, answer, keys):
+    """Answers about a folder of images have their names as ids, and a prepared set counts its own."""
     truth = [instance(1, CAT, image="a/x.jpg"), instance(2, DOG, image="b/x.jpg"), instance(3, CAT)]
     records = [answer(1, CAT), answer(2, DOG), answer(3, CAT)]
     for record, name in zip(records, ["a/x.jpg", "b/x.jpg", "somewhere/3.jpg"], strict=True):
         del record["image_id"]
-        record["image"] = name
+        record.update(dict.fromkeys(keys, name))
     evaluation = score(truth, records)
     assert evaluation.join.by_name == 3
     assert evaluation.coco["AP50"] == 1.0
@@ -150,6 +152,16 @@ def test_data_set_as_predictions_is_joined_by_the_names_of_its_own_ids(coco_set)
     evaluation = score(truth, {**renamed, "annotations": rows})
     assert evaluation["AP50"] == pytest.approx(1) and sum("names count" in note for note in evaluation.notes) == 2
     assert score(truth, {"annotations": rows})["AP50"] < 0.5
+    names = {key: {row["id"]: row for row in renamed[key]} for key in ids}
+    listed = [
+        row
+        | {"file_name": names["images"][row["image_id"]]["file_name"]}
+        | {"category_name": names["categories"][row["category_id"]]["name"]}
+        for row in rows
+    ]
+    assert score(truth, listed).coco == evaluation.coco
+    by_name = [{key: value for key, value in row.items() if key != "image_id"} for row in listed]
+    assert score(truth, by_name).coco == evaluation.coco
     for key, field in (("images", "file_name"), ("categories", "name")):
         unknown = {**renamed, key: [{**row, field: f"other {row[field]}"} for row in renamed[key]]}
         with pytest.raises(InputError, match=r"is 'other .*' there and '.*' in the ground truth"):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from coord_eval.labelling import EXPORTS, labelstudio_tasks
+from coord_eval.labelling import EXPORTS, coco_results, labelstudio_tasks
 
 RECORDS = [
     {
@@ -39,3 +39,10 @@ def test_yolo_data_yaml_names_the_classes_of_its_labels(tmp_path):
 def test_prefix_stands_before_each_image_of_label_studio(tmp_path):
     tasks = json.loads(labelstudio_tasks(RECORDS, tmp_path, "/data/local-files/?d=photos/").read_text())
     assert [task["data"]["image"] for task in tasks] == [f"/data/local-files/?d=photos/{n}.jpg" for n in "ab"]
+
+
+def test_coco_results_have_the_sides_without_the_noise_of_a_subtraction():
+    """521.95 - 79.95 is 442.00000000000006 in floating point, and comparisons of an IoU are exact."""
+    named = {"desc": "cat", "bbox_xyxy": [79.95, 87.153, 521.95, 407.826], "score": 0.9}
+    (row,) = coco_results([RECORDS[0] | {"objects": [named]}])
+    assert row["bbox"] == [79.95, 87.153, 442, 320.673]

@@ -168,12 +168,114 @@ def test_numbered_part_of_an_image_is_a_place_and_a_word_is_none(form, name):
         assert [item.place for item in parse_answer(written(form, name, "front"), scale=1000)] == [""]
 
 
-def test_origin_stated_as_a_list_is_that_of_the_box_and_alone_a_point():
-    text = '[{{"label": "ship", "bbox_2d": [400, 450, 600, 550], "origin": {}}}]'
-    for value, count in (("[0, 0]", 1), ("[100, 50]", 0)):
-        assert len(parse_answer(text.format(value), scale=1000)) == count, value
+SETTING_FORMS = (
+    '[{{"label": "ship", "bbox_2d": [400, 450, 600, 550], "{}": [{}, {}]}}]',
+    '{{"label": "ship", "bbox": [400, 450, 600, 550], "{}": {{"x": {}, "y": {}}}}}',
+    '{{"{}": {{"x": {}, "y": {}}}, "label": "ship", "bbox": {{"x1": 400, "y1": 450, "x2": 600, "y2": 550}}}}',
+    "label: ship\nbbox: [400, 450, 600, 550]\n{}: [{}, {}]",
+    "label: ship\n{}: [{}, {}]\nbbox: [400, 450, 600, 550]",
+    "label: ship\n{}: {{x: {}, y: {}}}\nbbox: [400, 450, 600, 550]",
+    "label: ship\n{}:\n  x: {}\n  y: {}\nbbox: [400, 450, 600, 550]",
+    "label: ship\nbbox: [400, 450, 600, 550]\n{}:\n  - {}\n  - {}",
+    "ship: [400, 450, 600, 550], {}: [{}, {}]",
+    "| label | bbox | {} |\n|--|--|--|\n| ship | [400, 450, 600, 550] | [{}, {}] |",
+)
+
+
+@pytest.mark.parametrize("form", SETTING_FORMS)
+@pytest.mark.parametrize(("name", "unchanged"), [("origin", 0), ("offset", 0), ("scale", 1)])
+def test_pair_that_moves_or_scales_a_box_is_that_of_the_box(form, name, unchanged):
+    (item,) = parse_answer(form.format(name, unchanged, unchanged), scale=1000)
+    assert (item.desc, item.box) == ("ship", (0.4, 0.45, 0.6, 0.55))
+    for numbers in ((100, 50), (unchanged, 50), (100, unchanged)):
+        answer = parse_answer(form.format(name, *numbers), scale=1000)
+        assert ([drop.reason for drop in answer.dropped], len(answer)) == (["other_unit"], 0), numbers
+
+
+def test_origin_alone_is_a_point():
     (item,) = parse_answer('{"origin": [100, 50]}', scale=1000, geometry="point")
     assert item.desc == "origin"
+
+
+SHARES = ("0.95", "95%", '"0,95"', '"95 percent"', '"95,0 %"', "[0.95]", '{"value": 0.95}', '["95%"]')
+SHARE_KEYS = ("score", "scores", "confidenceLevel", "det_score", "Konfidenz", "certainty", "class prob", "신뢰도")
+
+
+@pytest.mark.parametrize("value", SHARES)
+@pytest.mark.parametrize("key", SHARE_KEYS)
+def test_confidence_is_read_in_every_spelling(key, value):
+    (item,) = parse_answer(f'[{{"label": "ship", "bbox_2d": [400, 450, 600, 550], "{key}": {value}}}]', scale=1000)
+    assert (item.desc, item.score) == ("ship", 0.95)
+    if value.startswith(('"', "0")) or "%" in value[:3]:
+        (item,) = parse_answer(f"label: ship\n{key}: {value.strip(chr(34))}\nbbox: [400, 450, 600, 550]", scale=1000)
+        assert item.desc == "ship"
+
+
+@pytest.mark.parametrize("value", ["0,95", "95%", "95 %", ".95", "95", "[0.95]"])
+def test_confidence_in_lines_is_never_cut_short(value):
+    for text in (f"label: ship\nbbox: [1, 2, 30, 40]\nconfidence: {value}", f"ship [1, 2, 30, 40] conf={value}"):
+        (item,) = parse_answer(text)
+        assert (item.desc, item.score) == ("ship", 0.95)
+
+
+@pytest.mark.parametrize("value", ["high", "NaN", "-", "null", "{ship: 0.9}"])
+def test_confidence_that_is_no_number_leaves_a_list_item_whole(value):
+    text = "- label: {}\n  confidence: {}\n  bbox: [400, 450, 600, 550]"
+    answer = parse_answer("\n".join(text.format(name, value) for name in ("ship", "boat")), scale=1000)
+    assert [(item.desc, item.score) for item in answer] == [("ship", None), ("boat", None)]
+
+
+def test_confidences_of_several_boxes_are_one_each():
+    text = '{{"boxes": [[1, 2, 30, 40], [50, 60, 70, 80]], "classes": ["a", "b"], "scores": {}}}'
+    for scores in ("[0.9, 0.8]", '["90%", "80%"]'):
+        assert [(item.desc, item.score) for item in parse_answer(text.format(scores))] == [("a", 0.9), ("b", 0.8)]
+    for scores in ("[0.9, 0.8, 0.7]", "[[0.9, 0.1], [0.2, 0.8]]"):
+        answer = parse_answer(text.format(scores))
+        assert [item.score for item in answer] == [None, None]
+        assert [drop.reason for drop in answer.dropped] == ["unread_numbers"]
+
+
+LABELLED = (
+    '{"label": "ship", "data": {"bbox": [400, 450, 600, 550]}}',
+    '{"geometry": {"bbox": [400, 450, 600, 550]}, "label": "ship"}',
+    '{"object": {"name": "ship", "attributes": {"bbox": [400, 450, 600, 550]}}}',
+    '{"object": {"name": "ship"}, "location": {"bbox": [400, 450, 600, 550]}}',
+    '{"bbox": [400, 450, 600, 550], "attributes": {"label": "ship"}}',
+    '{"bbox": [400, 450, 600, 550], "label": {"text": "ship"}}',
+    '{"label": "ship", "instances": [{"bbox": [400, 450, 600, 550]}]}',
+    '{"names": ["ship"], "boxes": [[400, 450, 600, 550]]}',
+    '{"Bezeichnung": "ship", "Box": [400, 450, 600, 550]}',
+    '{"étiquette": "ship", "boîte": [400, 450, 600, 550]}',
+    '{"класс": "ship", "рамка": [400, 450, 600, 550]}',
+    '{"이름": "ship", "상자": [400, 450, 600, 550]}',
+    '{"label": "ship", "bbox": {"type": "xywh", "coordinates": [400, 450, 200, 100]}}',
+    '{"label": "ship", "bbox": {"format": "xywh", "value": [400, 450, 200, 100]}}',
+    '{"label": "ship", "bbox": {"coords": [450, 400, 550, 600], "order": "yxyx"}}',
+    "Klasse: ship\nBox: [400, 450, 600, 550]",
+    "label: ship\nbreed: frigate\nbbox: [400, 450, 600, 550]",
+)
+
+
+@pytest.mark.parametrize("text", LABELLED)
+def test_label_and_box_in_two_places_are_one_object(text):
+    (item,) = parse_answer(text, scale=1000)
+    assert (item.desc, item.box) == ("ship", pytest.approx((0.4, 0.45, 0.6, 0.55)))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"thing": "ship", "where": [400, 450, 600, 550]}', "ambiguous"),
+        ('{"labels": ["ship"]}', "no_coordinates"),
+        ("ship: [400, 450, 600, 550], rotated by 30\u00b0", "unread_label"),
+        ("ship: [400, 450, 600, 550] (frame 2)", "unread_label"),
+        ("ship: [400, 450, 600, 550] (not visible)", "unread_label"),
+        ("Units: percent\nship: [10, 20, 30, 40]", "other_unit"),
+    ],
+)
+def test_words_or_keys_that_may_change_a_box_are_a_drop(text, reason):
+    answer = parse_answer(text, scale=1000)
+    assert ([drop.reason for drop in answer.dropped], len(answer)) == ([reason], 0)
 
 
 OBJECT = '{"label": "ship", "bbox": [400, 450, 600, 550]}'
@@ -184,12 +286,20 @@ OBJECT = '{"label": "ship", "bbox": [400, 450, 600, 550]}'
     [
         (f'{{"unit": "pixels", "objects": [{OBJECT}]}}', "other_unit"),
         (f'{{"objects": [{OBJECT}], "bbox_format": "xywh"}}', "other_unit"),
+        (f'{{"objects": [{OBJECT}], "format": "xywh"}}', "other_unit"),
+        (f'{{"meta": {{"unit": "pixels"}}, "objects": [{OBJECT}]}}', "other_unit"),
         ('{"label": "ship", "box": {"bbox": [400, 450, 600, 550], "unit": "pixels"}}', "other_unit"),
         ('{"label": "ship", "bbox_pixels": [400, 450, 600, 550]}', "other_unit"),
         ('{"label": "ship", "bbox": ["400px", "450px", "600px", "550px"]}', "other_unit"),
         ("ship: [400px, 450px, 600px, 550px]", "other_unit"),
         ('{"label": "ship", "rotation": {"angle": 30}, "bbox": [400, 450, 600, 550]}', "turned"),
         ('{"label": "ship", "meta": {"rotation": 30}, "bbox": [400, 450, 600, 550]}', "turned"),
+        ('{"label": "ship", "geometry": {"angle": 30}, "bbox": [400, 450, 600, 550]}', "turned"),
+        ('{"label": "ship", "rotation": {"value": 30}, "bbox": [400, 450, 600, 550]}', "turned"),
+        ('{"label": "ship", "transform": "rotate(30deg)", "bbox": [400, 450, 600, 550]}', "turned"),
+        ("label: ship\nbbox: [400, 450, 600, 550]\nrotation: 30 degrees", "turned"),
+        ('{"label": "ship", "attributes": {"deleted": true}, "bbox": [400, 450, 600, 550]}', "deleted"),
+        ('{"label": "ship", "found": false, "bbox": [400, 450, 600, 550]}', "deleted"),
     ],
 )
 def test_field_around_or_below_an_object_counts_as_one_beside_it(text, reason):
@@ -203,6 +313,7 @@ def test_field_around_or_below_an_object_counts_as_one_beside_it(text, reason):
     "text",
     [
         f'{{"image_1": [{OBJECT}], "image_2": [{OBJECT}]}}',
+        f'{{"frames": [{{"index": 0, "objects": [{OBJECT}]}}, {{"index": 1, "objects": [{OBJECT}]}}]}}',
         f'{{"frame_1": {OBJECT[:-1]}, "colour": "red"}}, "frame_2": {OBJECT}}}',
         f'{{"images": [{{"image": 1, "objects": [{OBJECT}]}}, {{"image": 2, "objects": [{OBJECT}]}}]}}',
         "Image 1:\n- ship: [400, 450, 600, 550]\nImage 2:\n- ship: [400, 450, 600, 550]",

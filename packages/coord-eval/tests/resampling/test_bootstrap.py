@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coord_eval import InputError, resample, score
-from coord_eval.resampling.bootstrap import figures
+from coord_eval.metrics.metric_table import figures
 
 ROWS = {"": "0.5", "_75": "0.75", "_miou": "0.5:0.95"}
 FROM = (0.2, 0.7)

@@ -230,3 +230,15 @@ def test_a_calibration_says_what_the_scores_mean(clean, said):
     assert first.probability > 0.4 and second.evidence["rival"] < 0.2 < first.evidence["rival"]
     assert second.probability < first.probability
     assert calibrated.rests_on["calibrated"]
+
+
+def test_labels_of_images_without_a_record_are_not_judged(clean):
+    """An image that nobody asked about shows no miss; one with an empty answer does."""
+    said = [{"image_id": row["id"], "text": "[]"} for row in clean["images"][:40]]
+    asked = {answer["image_id"] for answer in said}
+    found = review(clean, said)
+    judged = [row["image_id"] for row in clean["annotations"] if row["image_id"] in asked]
+    assert sorted(finding.image_id for finding in found.judged) == sorted(judged)
+    assert not any("counts as an empty answer" in note for note in found.notes)
+    others = len(clean["annotations"]) - len(judged)
+    assert any(f"{others} labels are not judged" in note.replace(",", "") for note in found.notes)

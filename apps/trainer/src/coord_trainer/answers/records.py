@@ -15,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from coord_codec.images import DEEP, LEAST_SPAN
 from coord_eval import ImageError, decode_image, image_facts
 from coord_trainer.answers.finish import FUSED
 from coord_trainer.answers.resumable_file import Record, RecordFile
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 _PIXEL_STEP = 1.15
 """Images whose pixel counts differ by less than this factor share a batch: their prompts are about equally long."""
+
+
+NEARLY_UNIFORM = "images of more than 8 bits that nearly become uniform in 8; coord-data inspect says how to scale them"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,14 @@ class ImageSource:
     def open(self) -> Image.Image:
         """Return the image, upright and RGB."""
         return decode_image(self.path) if self.held is None else self.held
+
+    def notes(self, image: Image.Image) -> tuple[str, ...]:
+        """Return what decoding changed in the `image` of `open`, each as a note on several images."""
+        if self.held is not None:
+            return ()
+        notes = image_facts(self.path).notes
+        low, high = image.convert("L").getextrema() if DEEP in notes else (0, 255)
+        return (*notes, NEARLY_UNIFORM) if high - low < LEAST_SPAN else notes
 
     def pixels(self) -> int:
         """Return the number of its pixels."""
@@ -170,6 +182,8 @@ def _records(detector: AnsweringModel, sources: Sequence[ImageSource], batch: in
     answers = detector.answers([image for _, image in opened], at_once=1 if one_at_a_time else max(len(opened), batch))
     for (source, image), answer in zip(opened, answers, strict=True):
         facts = {"image_id": source.image_id, "image": source.name, "width": image.width, "height": image.height}
+        notes = () if raw else source.notes(image)
+        facts |= {"decoded": list(notes)} if notes else {}
         record = facts | ({} if raw else {"file": file_stamp(source.path)}) | answer
         if not raw and answer["finish_reason"] != "error":
             record = with_objects(record, detector.read(record))

@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 from coord_codec.coco.rows import PHRASE_KEYS, by_id, read_categories, read_images
 from coord_codec.coco.shapes import ROTATED, turned_outline
 from coord_codec.coco.tables import Category, CocoImage, ImageId
-from coord_codec.fields import DELETED, OF_COCO, check_unit, is_deleted, largest_turn, not_read, states_more
+from coord_codec.fields import (
+    DELETED,
+    OF_COCO,
+    check_places,
+    check_unit,
+    is_deleted,
+    largest_turn,
+    not_read,
+    numbers_of_images,
+    states_more,
+)
 from coord_codec.files import InputError, finite_numbers, identifier
 from coord_codec.problems import Problem
 
@@ -129,7 +139,7 @@ class CocoReader:
         folder: str | os.PathLike[str] | None = None,
         annotations: Collection[Any] = (),
     ) -> None:
-        self._annotations = annotations
+        self._annotations, self._image_rows = annotations, images
         self.source, self.problems, self.notes = source, list[Problem](), Counter[str]()
         self.categories, unteachable = read_categories(categories, source, self.problems)
         self.given = read_images(images, source, self.problems, self.notes, image_size, folder)
@@ -146,6 +156,15 @@ class CocoReader:
     @cached_property
     def _largest_turn(self) -> float:
         return largest_turn(record for record in self._annotations if isinstance(record, Mapping))
+
+    @cached_property
+    def _rows_of_images(self) -> dict[Any, Mapping[str, Any]]:
+        return {str(row.get("id")): row for row in self._image_rows if isinstance(row, Mapping)}
+
+    @cached_property
+    def _not_places(self) -> frozenset[str]:
+        own = numbers_of_images(record for record in self._annotations if isinstance(record, Mapping))
+        return own | OF_COCO
 
     @property
     def image_index(self) -> Mapping[ImageId, int]:
@@ -178,6 +197,10 @@ class CocoReader:
             found = f"{width:g} x {height:g} ([x, y, width, height] in pixels is meant)"
             raise InputError(f"bbox: expected a width and height of at least 0, found {found}")
         check_unit(record, "xywh", "pixels")
+        if states_more(record):
+            own = self.images[image]
+            row = {**self._rows_of_images[str(own.id)], "image": own.file_name, "image_id": own.id}
+            check_places([{name: value for name, value in record.items() if name not in self._not_places}], row)
         if outline := self.turned(record, (x, y, width, height)):
             x, y = min(outline[::2]), min(outline[1::2])
             width, height = max(outline[::2]) - x, max(outline[1::2]) - y

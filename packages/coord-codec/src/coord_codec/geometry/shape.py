@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from coord_codec.arguments import plain
 from coord_codec.files import InputError
 from coord_codec.geometry.base import MIRROR, Affine, Coordinates, Geometry, clamp, flat, pairs
 from coord_codec.geometry.table import geometry_of
@@ -177,7 +178,7 @@ def coordinates_in(obj: Shaped, kind: Geometry) -> Coordinates:
 
 
 def _coordinates(values: Any, in_bins: bool) -> Coordinates:
-    values = values.tolist() if hasattr(values, "tolist") else values
+    values = plain(values)
     if isinstance(values, (list, tuple)) and values and all(isinstance(v, (list, tuple)) for v in values):
         if any(isinstance(v, (list, tuple)) for pair in values for v in pair) or any(len(pair) != 2 for pair in values):
             raise InputError(

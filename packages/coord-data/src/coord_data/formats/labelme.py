@@ -79,7 +79,7 @@ def _image(document: Mapping[str, Any] | str, path: Path, image: Found) -> RawIm
     size = image_size(*stated)
     try:
         check(isinstance(document.get("shapes"), list), "shapes: expected a list", document.get("shapes"))
-        shapes, notes = kept(document["shapes"], _READ)
+        shapes, notes = kept(document["shapes"], _READ, {**document, "image": image.name})
     except InputError as error:
         return RawImage(image.name, str(path), fault=str(error))
     bad = (BAD_SIZE,) * (size is None and any(stated))

@@ -14,7 +14,7 @@ from pathlib import Path
 from coord_codec.fields import DELETED, is_deleted
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.stated_fields import with_fields
+from coord_data.formats.stated_fields import place_fault, with_fields
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, csv_rows, number
 from coord_data.sources.source import Source
@@ -74,9 +74,10 @@ def _image(
 ) -> RawImage:
     present = [(where, row) for where, row in rows if not is_deleted(row)]
     stated = ((RawObject(names.get(row["LabelName"], row["LabelName"]), (), where), row) for where, row in present)
-    boxes = [] if image.fault else [box.tried(partial(_box, row)) for box, row in stated]
+    fault = image.fault or place_fault((row for _, row in rows), {"image": image.name, "image_id": image_id})
+    boxes = [] if fault else [box.tried(partial(_box, row)) for box, row in stated]
     notes = image.notes + (DELETED,) * (len(rows) - len(present))
-    return RawImage(image.name, rows[0][0], boxes, None, image_id, {}, image.fault, notes)
+    return RawImage(image.name, rows[0][0], boxes, None, image_id, {}, fault, notes)
 
 
 def _box(row: Mapping[str, str], stated: RawObject) -> RawObject:

@@ -101,7 +101,7 @@ def _unpack(files: Sequence[Path], folder: Path, named: Path) -> None:
     taken, told = set[str](), Counter[str]()
     for file in files:
         try:
-            read = _of_parquet(file, names, told) if _is_parquet(file) else _of_tar(file, told)
+            read = _of_parquet(file, names, told) if Source(file).head.startswith("PAR1") else _of_tar(file, told)
             for sample in tqdm(read, f"unpacking {file.name}", unit="img", leave=False, disable=None):
                 if sample.record is None:
                     told["images without annotations, left out"] += 1
@@ -114,9 +114,9 @@ def _unpack(files: Sequence[Path], folder: Path, named: Path) -> None:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(sample.content)
                 rows.append((name, sample.record))
+        except InputError:
+            raise
         except (OSError, ValueError, tarfile.TarError) as error:
-            if isinstance(error, InputError):
-                raise
             raise InputError(f"{file}: cannot be read ({error}); a Parquet file or tar that is complete") from None
     left_out = [f"{count:,} {reason}" for reason, count in told.items()]
     if not rows:
@@ -130,11 +130,6 @@ def _unpack(files: Sequence[Path], folder: Path, named: Path) -> None:
     else:
         write_text(folder / _COCO, json.dumps(_coco(stated, names)))
     _LOG.info(f"{named}: {counted(len(rows), 'image')} and their annotations unpacked into {folder}")
-
-
-def _is_parquet(file: Path) -> bool:
-    with file.open("rb") as opened:
-        return opened.read(4) == b"PAR1"
 
 
 def objects_of(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

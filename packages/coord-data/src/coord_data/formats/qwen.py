@@ -106,7 +106,7 @@ def _images(fields: dict[str, Mapping[str, Any]], record: Mapping[str, Any], whe
     if not answers and not boxes_in_markers:
         raise InputError("expected an answer with bbox_2d or a box in markers, found none")
     objects = [item for answer in answers for item in _objects(answer)] if answers else marked
-    objects, notes = kept(objects, _READ)
+    objects, notes = kept(objects, _READ, {**record, "image": names[0]})
     boxes = []
     for position, item in enumerate(objects):
         if isinstance(item, Mapping):

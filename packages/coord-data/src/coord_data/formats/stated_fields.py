@@ -57,19 +57,29 @@ def with_fields(
     return stated.outlined(outline, ROTATED)
 
 
-def kept(objects: Iterable[Any], read: frozenset[str]) -> tuple[list[Any], tuple[str, ...]]:
+def place_fault(objects: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> str:
+    """Return which object of an image names another one, see `check_places`; empty if none does."""
+    try:
+        check_places(objects, own)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def kept(objects: Iterable[Any], read: frozenset[str], own: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
     """Return the objects of an image that are not marked as deleted, and notes on those and on fields not read.
 
     Args:
         objects: the objects as the file states them
         read: the fields that are read, or told otherwise
+        own: `image`, `image_id` and further fields of the image, which objects may repeat; see `check_places`
 
     Raises:
-        InputError: they name several images or frames.
+        InputError: they name several images or frames, or another one than their own.
     """
     found = list(objects)
     mappings = [item for item in found if isinstance(item, Mapping)]
-    check_places(mappings)
+    check_places(({name: item[name] for name in item if name not in read} for item in mappings), own)
     notes = [note for item in mappings for note in not_read(item, read)]
     remaining = [item for item in found if not (isinstance(item, Mapping) and is_deleted(item))]
     return remaining, (*notes, *(DELETED,) * (len(found) - len(remaining)))

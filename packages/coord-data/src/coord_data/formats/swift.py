@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from coord_codec.fields import of_meaning
+from coord_codec.fields import check_places, of_meaning
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.negatives import ABSENT, check_no_video, says_no_box
+from coord_data.formats.stated_fields import kept
 from coord_data.sources.raw import (
     RawImage,
     RawObject,
@@ -44,6 +45,7 @@ _UNNAMED = (
     "write a name for each box into objects.ref, and <ref-object> before its <bbox>"
 )
 _READ = frozenset(("ref", "bbox", "bbox_type", "image_id"))
+_OF_CAPTIONS = frozenset(("caption", "bbox", "bbox_type", "image"))
 _TAGS = re.compile(r"<ref-object>|<bbox>")
 
 
@@ -69,7 +71,12 @@ def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
     stated = record.get("images", record.get("image"))
     names = [item.get("path", item) if isinstance(item, Mapping) else item for item in as_list(stated)]
     objects = record.get("objects")
+    notes: tuple[str, ...] = ()
     if _are_captioned(objects):
+        image = {"image": names[0], "image_index": 0} if len(names) == 1 else {}
+        check_places(as_list(objects) if image else (), image)  # with several images, `image` is the index of one
+        objects, notes = kept(as_list(objects), _OF_CAPTIONS, image)
+        _check_plain(field for item in objects for field in of_meaning(item, "turn", "shape", "unit"))
         objects = _of_captions(objects)
     check_no_video(record)
     if not isinstance(objects, Mapping) or "bbox" not in objects:
@@ -83,9 +90,7 @@ def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
     for index in indices:
         expected = f"objects.image_id: expected whole numbers from 0 to {len(names) - 1}"
         check(isinstance(index, int) and 0 <= index < len(names), expected, index)
-    for name, value in of_meaning(objects, "turn", "shape", "place"):
-        expected = f"objects.{name}: expected no angle, other shape or frame beside bbox"
-        check(name in _READ or not value, expected, value)
+    _check_plain(of_meaning(objects, "turn", "shape", "unit", "place"))
     if len(names) > 1 and len(indices) < len(boxes):
         expected = f"objects.image_id: expected the index of each box's image among {len(names)}, counted from 0"
         raise InputError(f"{expected}, found {len(indices)} numbers for {len(boxes)} boxes")
@@ -93,8 +98,14 @@ def _images(record: Mapping[str, Any], where: str) -> Iterator[RawImage]:
     for position, name in enumerate(names):
         own = [box for n, box in enumerate(read) if (indices[n] if n < len(indices) else 0) == position]
         targets = [box for box in own if box.corners_xyxy or box.fault]
-        notes = (ABSENT,) * (len(own) - len(targets))
-        yield RawImage(name, where, targets, extra=query_of(record), notes=notes)
+        absent = (ABSENT,) * (len(own) - len(targets))
+        yield RawImage(name, where, targets, extra=query_of(record), notes=notes + absent)
+
+
+def _check_plain(fields: Iterable[tuple[str, Any]]) -> None:
+    for name, value in fields:
+        expected = f"objects.{name}: expected no angle, other shape, unit or frame beside bbox"
+        check(name in _READ or not value, expected, value)
 
 
 def _of_captions(objects: Any) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def _image(record: Any, where: str, facts: Mapping[Any, Any], image: Found) -> R
     size = image_size(stated.get("width"), stated.get("height"))
     bad = (BAD_SIZE,) * (size is None and bool(stated.get("width") or stated.get("height")))
     try:
-        objects, notes = kept(boxes, _READ)
+        objects, notes = kept(boxes, _READ, {**stated, **record, "image": image.name, "image_id": image_id})
     except InputError as error:
         return RawImage(image.name, where, fault=str(error))
     return RawImage(image.name, where, list(_boxes(objects, where)), size, image_id, notes=image.notes + bad + notes)

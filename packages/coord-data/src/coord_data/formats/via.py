@@ -26,13 +26,13 @@ from typing import Any
 from coord_codec.fields import DELETED, is_deleted
 from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.stated_fields import OUTLINED, with_fields
+from coord_data.formats.stated_fields import OUTLINED, place_fault, with_fields
 from coord_data.looking.image_paths import Found, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, as_list, check, number
 from coord_data.sources.source import Source
 
 _LABELS = ("label", "class", "name", "type", "category", "object")
-_PROJECT = "_via_img_metadata"
+_PROJECT, _SHAPE = "_via_img_metadata", "shape_attributes"
 _ROUND = "circles and ellipses, read as the box around them"
 
 
@@ -91,6 +91,10 @@ def _image(row: Any, where: str, label: str, image: Found) -> RawImage:
     if image.fault or not isinstance(row, Mapping):
         return RawImage("", where, fault=image.fault or "expected an object with filename and regions")
     regions = _regions(row)
+    parts = [part for region in regions if isinstance(region, Mapping) for part in (region, region.get(_SHAPE))]
+    shapes = [part for part in parts if isinstance(part, Mapping)]
+    if fault := place_fault(shapes, {**row, "image": image.name}):
+        return RawImage(image.name, where, fault=fault)
     present = [region for region in regions if not _is_deleted(region)]
     notes = image.notes + (DELETED,) * (len(regions) - len(present))
     return RawImage(image.name, where, list(_objects(present, where, label)), notes=notes)
@@ -108,7 +112,7 @@ def _objects(regions: list[Any], where: str, label: str) -> Iterator[RawObject]:
 
 def _object(region: Any, label: str, stated: RawObject) -> RawObject:
     check(isinstance(region, Mapping), "expected an object", region)
-    shape, attributes = region.get("shape_attributes"), region.get("region_attributes")
+    shape, attributes = region.get(_SHAPE), region.get("region_attributes")
     check(isinstance(shape, Mapping), "shape_attributes: expected an object", shape)
     stated = stated._replace(desc=_description(attributes, label))
     kind = shape.get("name")

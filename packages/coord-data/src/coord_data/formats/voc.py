@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from coord_codec.counts import counted
 from coord_codec.fields import DELETED, is_deleted, rotated_corners
 from coord_codec.files import InputError, read_text
 from coord_data.formats.annotation_format import AnnotationFormat, Example
-from coord_data.formats.stated_fields import ROTATED, with_fields
+from coord_data.formats.stated_fields import ROTATED, place_fault, with_fields
 from coord_data.looking.image_paths import IMAGE_SUFFIXES, Found, ImageIndex, find_root
 from coord_data.sources.raw import RawImage, RawObject, Reading, around, image_size, number
 from coord_data.sources.source import Source
@@ -211,7 +211,10 @@ def _image(file: Path, image: Found, from_zero: bool) -> RawImage:
     except InputError as error:
         return RawImage("", str(file), fault=str(error))
     size = image_size(top.findtext("size/width"), top.findtext("size/height"))  # some tools omit it or write 0
-    deleted = sum(map(_is_deleted, top.iterfind("object")))
+    objects = [_fields(element) for element in top.iterfind("object")]
+    if fault := place_fault(objects, {**_texts(top), "image": image.name}):
+        return RawImage(image.name, str(file), fault=fault)
+    deleted = sum(map(is_deleted, objects))
     by_tool = not from_zero and _writer_counts_from_zero(top)
     start, note = (0, _BY_TOOL if by_tool else _FRACTIONS) if from_zero or by_tool else (1, "")
     return RawImage(
@@ -219,13 +222,9 @@ def _image(file: Path, image: Found, from_zero: bool) -> RawImage:
     )
 
 
-def _is_deleted(element: Element) -> bool:
-    return is_deleted(_fields(element))
-
-
 def _boxes(top: Element, file: Path, start: int, note: str) -> Iterator[RawObject]:
     for position, element in enumerate(top.findall("object")):
-        if _is_deleted(element):
+        if is_deleted(_fields(element)):
             continue
         stated = RawObject((element.findtext("name") or "").strip(), (), f"{file}: object {position}")
         yield stated.tried(partial(_box, element, start, note))
@@ -278,11 +277,15 @@ def _outline(polygon: Element, start: int) -> list[float]:
 def _fields(element: Element) -> dict[str, Any]:
     """Return the fields of an object beside its corners, and the rotation of a CVAT box among its attributes."""
     inner = [child for name in ("bndbox", "robndbox") for child in element.iterfind(f"{name}/*")]
-    texts = {child.tag: (child.text or "").strip() for child in (*element, *inner) if not len(child)}
+    texts = _texts((*element, *inner))
     for attribute in element.iterfind("attributes/attribute"):
         if (attribute.findtext("name") or "").strip() == "rotation":
             return {**texts, "attributes": {"rotation": attribute.findtext("value")}}
     return texts
+
+
+def _texts(elements: Iterable[Element]) -> dict[str, str]:
+    return {child.tag: (child.text or "").strip() for child in elements if not len(child)}
 
 
 def _number(element: Element, name: str) -> float:

@@ -237,7 +237,8 @@ def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Looks, root: Pa
 
 def _sample(raw: RawBoxes, files: Looks, upright: bool) -> Sample:
     """Return the thumbnails with their boxes, of all images or only of those that are stored upright."""
-    kept = [i for i in files.compared if files.orientations[i] == 1 or not upright]
+    tells_nothing = records.nearly_uniform(files)
+    kept = [i for i in files.compared if (files.orientations[i] == 1 or not upright) and not tells_nothing[i]]
     maps = EdgeMaps.of(small for i in kept if (small := files.thumbnail(i)) is not None)
     place = np.full(len(files), -1)
     place[kept] = np.arange(len(kept))

@@ -12,6 +12,7 @@ import numpy as np
 from coord_codec import AnnotationSet
 from coord_codec.coco.reader import AREA_TOO_LARGE, NOT_AROUND
 from coord_codec.counts import counted, counted_note
+from coord_codec.images import LEAST_SPAN
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.inspection.numbers.geometry import shuffled
 from coord_data.looking.image_file import MISSING, where_it_is
@@ -22,8 +23,6 @@ from coord_data.sources.raw_boxes import RawBoxes
 USUAL_CROWDS = 0.1
 """Share of crowd regions that is no finding."""
 
-LEAST_SPAN = 32
-"""Number of grey levels of 256 below which an image of more than 8 bits is reported."""
 _SPLITS = dict.fromkeys(("train", "training"), "train") | dict.fromkeys(("val", "valid", "validation"), "val")
 _SPLITS |= dict.fromkeys(("test", "testing"), "test")
 
@@ -47,11 +46,8 @@ def deep_images(looks: Looks) -> list[Finding]:
 
     12-bit data in a file of 16 bits take up a sixteenth of its scale, thermal images often a few values of it.
     """
-    is_deep_I = np.isfinite(looks.ranges).all(axis=1) & (looks.slots >= 0)
-    if not is_deep_I.any():
-        return []
-    grey = np.asarray(looks.grey_K[looks.slots[is_deep_I]])
-    span_D = grey.max(axis=1).astype(np.int64) - grey.min(axis=1)
+    is_deep_I, span_I = _deep(looks)
+    span_D = span_I[is_deep_I]
     if not (count := int((span_D < LEAST_SPAN).sum())):
         return []
     low, high = looks.ranges[is_deep_I][:, 0].min(), looks.ranges[is_deep_I][:, 1].max()
@@ -61,6 +57,23 @@ def deep_images(looks: Looks) -> list[Finding]:
     evidence += f"{span_D[span_D < LEAST_SPAN].max() + 1} of 256 grey levels"
     fix = f"write 8-bit images for training and prediction alike: (value - {low:g}) * 255 / {high - low:g}"
     return [Finding("deep_images", by_share(count, len(looks)), message, evidence, count, fix)]
+
+
+def nearly_uniform(looks: Looks) -> np.ndarray:
+    """Return which images of more than 8 bits nearly become uniform in 8 bits, [I]: their pixels tell nothing."""
+    is_deep_I, span_I = _deep(looks)
+    nearly_I: np.ndarray = is_deep_I & (span_I < LEAST_SPAN)
+    return nearly_I
+
+
+def _deep(looks: Looks) -> tuple[np.ndarray, np.ndarray]:
+    """Return which images have more than 8 bits, [I], and the number of grey levels that each of these spans."""
+    is_deep_I = np.isfinite(looks.ranges).all(axis=1) & (looks.slots >= 0)
+    span_I = np.zeros(len(looks), np.int64)
+    if is_deep_I.any():
+        grey = np.asarray(looks.grey_K[looks.slots[is_deep_I]])
+        span_I[is_deep_I] = grey.max(axis=1).astype(np.int64) - grey.min(axis=1)
+    return is_deep_I, span_I
 
 
 def splits_together(raw: RawBoxes) -> list[Finding]:

@@ -9,13 +9,15 @@ import hashlib
 import json
 import logging
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import tee
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 from filelock import FileLock
@@ -23,6 +25,7 @@ from tqdm import tqdm
 
 from coord_codec import AnnotationSet, Category, InputError, Problem
 from coord_codec.annotations import used_in_training
+from coord_codec.counts import counted
 from coord_codec.files import read_json, write_text
 from coord_data.formats.coco import records_of
 from coord_data.looking.engines import run_jobs
@@ -43,36 +46,112 @@ _VERSION = "7"
 """To be increased with every change of the rules for leaving out records or of the file layout."""
 
 
+_Image = tuple[str, int | None, int | None]
+"""Path, stated width and stated height."""
+
+
+class _Piece(NamedTuple):
+    """What the check of some images told.
+
+    Attributes:
+        stamps: hash of their names, sizes and times before they were checked
+        faults: problems by index of the image
+        notes: counts of notes
+    """
+
+    stamps: str
+    faults: dict[int, Problem]
+    notes: dict[str, int]
+
+
+class _Job(NamedTuple):
+    """Images to check, and what an earlier run that was stopped told of them."""
+
+    images: Sequence[_Image]
+    known: _Piece | None
+
+
+@dataclass
+class _Pieces:
+    """The pieces of a check, in numbered files that are kept until it is complete."""
+
+    folder: Path
+    root: Path
+    used: int = 0
+    outdated: int = 0
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:06d}.json"
+
+    def jobs(self, pieces: Iterable[Sequence[_Image]]) -> Iterator[_Job]:
+        """Yield the job of each piece, without what is known of images that have changed since."""
+        for number, images in enumerate(pieces):
+            known = self._read(number)
+            if known is not None and known.stamps != _stamps(self.root, (name for name, _, _ in images)):
+                known = None
+                self.outdated += 1
+            self.used += known is not None
+            yield _Job(images, known)
+
+    def _read(self, number: int) -> _Piece | None:
+        if not self._path(number).is_file():
+            return None
+        try:
+            stamps, faults, notes = read_json(self._path(number))
+            return _Piece(stamps, {int(row): Problem(**fault) for row, fault in faults.items()}, notes)
+        except (InputError, ValueError, TypeError, AttributeError):  # damaged
+            self.outdated += 1
+            return None
+
+    def keep(self, number: int, piece: _Piece) -> None:
+        """Write a piece."""
+        faults = {row: asdict(fault) for row, fault in piece.faults.items()}
+        write_text(self._path(number), json.dumps([piece.stamps, faults, piece.notes]))
+
+    @property
+    def words(self) -> str:
+        """What is kept, in words."""
+        count = sum(1 for _ in self.folder.glob("*.json"))
+        return f"{counted(count, 'piece')} of {_PIECE} checked images in {self.folder}"
+
+
 def _checked(
-    read: CocoRecords | LineRecords, problems: list[Problem], base: Path | None, rules: ReadingRules, name: str
+    read: CocoRecords | LineRecords,
+    problems: list[Problem],
+    pieces: _Pieces,
+    base: Path | None,
+    rules: ReadingRules,
+    name: str,
 ) -> Iterator[pa.RecordBatch]:
     """Check the images by all processes, and yield the records whose image can be used."""
     check = partial(_check_images, root=read.folder, base=base, max_side_ratio=rules.max_side_ratio)
     to_check, kept = tee(read.batches(_PIECE))
-    images = (images_of_batch(batch) for batch in to_check)
+    jobs = pieces.jobs(images_of_batch(batch) for batch in to_check)
     with tqdm(desc=f"checking {name} images", unit="img", leave=False, mininterval=0.5, disable=None) as bar:
-        for (_, (faults, notes)), batch in zip(run_jobs(check, images), kept, strict=True):
+        for number, ((job, piece), batch) in enumerate(zip(run_jobs(check, jobs), kept, strict=True)):
+            if job.known is None:
+                pieces.keep(number, piece)
             bar.update(len(batch))
-            read.notes.update(notes)
-            problems += (fault for fault in faults if fault is not None)
-            usable = batch if not any(faults) else batch.filter(pa.array([fault is None for fault in faults]))
+            read.notes.update(piece.notes)
+            problems += piece.faults.values()
+            usable = batch.filter(pa.array([row not in piece.faults for row in range(len(batch))]))
             if rules.classes is not None:
                 usable, other = of_classes(usable, rules.classes)
                 read.notes[OTHER] += other
             yield usable
 
 
-def _check_images(
-    images: Sequence[tuple[str, int | None, int | None]], root: Path, base: Path | None, max_side_ratio: float | None
-) -> tuple[list[Problem | None], Counter[str]]:
-    """Return the problem (or None) of each image, given as path, stated width and stated height, and note counts."""
-    notes: Counter[str] = Counter()
-    paths = [root / name for name, _, _ in images]
-    faults = [
-        problem_of(look_inside(path, base, decode=False), path, (width, height), notes, max_side_ratio)
-        for path, (_, width, height) in zip(paths, images, strict=True)
-    ]
-    return faults, notes
+def _check_images(job: _Job, root: Path, base: Path | None, max_side_ratio: float | None) -> _Piece:
+    """Return what the headers of images tell."""
+    if job.known is not None:
+        return job.known
+    stamps, notes = _stamps(root, (name for name, _, _ in job.images)), Counter[str]()
+    faults = dict[int, Problem]()
+    for row, (name, width, height) in enumerate(job.images):
+        file = look_inside(root / name, base, decode=False)
+        if fault := problem_of(file, root / name, (width, height), notes, max_side_ratio):
+            faults[row] = fault
+    return _Piece(stamps, faults, notes)
 
 
 def kept_records(
@@ -115,7 +194,16 @@ def kept_records(
                 for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
                     leftover.unlink(missing_ok=True)
                 read, problems = records_of(source, rules, ImageFolder(root, decode=False)), list[Problem]()
-                write_records(table, _checked(read, problems, None if rules.allow_outside else base, rules, name))
+                pieces, inside = _Pieces(stem.with_suffix(".checked"), root), None if rules.allow_outside else base
+                try:
+                    write_records(table, _checked(read, problems, pieces, inside, rules, name))
+                except KeyboardInterrupt as error:
+                    error.args = (f"interrupted: {pieces.words} are kept; the same command continues",)
+                    raise
+                if pieces.used:
+                    _LOG.info(f"  continued with {counted(pieces.used, 'piece')} of images that were checked before")
+                if pieces.outdated:
+                    _LOG.info(f"  {counted(pieces.outdated, 'piece')} of images changed since, and were checked again")
                 facts = {
                     "problems": [asdict(problem) for problem in (*read.problems, *problems)],
                     "notes": dict(+read.notes),
@@ -124,6 +212,7 @@ def kept_records(
                 }
                 write_text(summary, json.dumps(facts))
                 write_text(part, read.part())
+                shutil.rmtree(pieces.folder, ignore_errors=True)
                 boxes = read.table if scored else None
     except OSError as error:
         raise InputError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,12 +26,12 @@ from coord_eval.boxes.scored_object import ScoredObject
 from coord_eval.calibration.knots import Knots, fit_knots, interpolate
 from coord_eval.intake.digests import digest_of_detections, digest_of_truth
 from coord_eval.match.matching import Scored
-from coord_eval.metrics.detection import BINS, are_probabilities, calibration
-from coord_eval.metrics.draws import draw_weights, interval, sum_interval
+from coord_eval.metrics.detection import are_probabilities
 from coord_eval.metrics.thresholds import Threshold, ThresholdCurve, threshold_curve
+from coord_eval.resampling.bootstrap import reliability_with_intervals
 
 if TYPE_CHECKING:
-    from coord_eval.evaluation import Evaluation
+    from coord_eval.metrics.figures import Figures
 
 VERSION = 1
 """Version of the file; increased when a field changes its meaning."""
@@ -113,14 +113,11 @@ class Calibration:
         scores = self([o.score for o in objects], [o.desc for o in objects])
         return [o._replace(score=score) for o, score in zip(objects, scores.tolist(), strict=True)]
 
-    def applied(
-        self, detections: Detections, categories: Sequence[str], score_source: str, fusion: Mapping[str, Any]
-    ) -> tuple[Detections, str]:
+    def applied(self, detections: Detections, score_source: str, fusion: Mapping[str, Any]) -> tuple[Detections, str]:
         """Return detections with calibrated scores, and a note on what the calibration rests on.
 
         Args:
             detections: the detections
-            categories: the labels of the data set
             score_source: the source of their scores
             fusion: how near-duplicates were fused, as in `Evaluation.fusion`
 
@@ -128,12 +125,11 @@ class Calibration:
             InputError: if the calibration is for other scores
         """
         self.check(score_source, fusion.get("rule"))
-        names = [*categories, *detections.unknown]
-        labels = [names[k] for k in detections.category_D.tolist()]
+        labels = [detections.table.labels[k] for k in detections.category_D.tolist()]
         note = f"scores are calibrated: P(IoU > .5), from {self.rests_on.get('boxes', 'unknown')} boxes"
         if self.rests_on.get("predictions") == digest_of_detections(detections):
             note = f"{note}, which are these very ones: see the cross-validated reliability in the calibration instead"
-        return replace(detections, scores_D=self(detections.scores_D, labels)), note
+        return detections.changed(score_N=self(detections.scores_D, labels)), note
 
     def choose(
         self, *, precision: float | None = None, recall: float | None = None, careful: bool = False
@@ -199,7 +195,7 @@ class Calibration:
 
 
 def fit_calibration(
-    evaluation: Evaluation, *, seed: int = 0, resamples: int = 200, rests_on: Mapping[str, Any] | None = None
+    evaluation: Figures, *, seed: int = 0, resamples: int = 200, rests_on: Mapping[str, Any] | None = None
 ) -> Calibration:
     """Fit a calibration to scored answers, on images that the model was not trained on.
 
@@ -292,18 +288,3 @@ def _out_of_fold(scored: Scored, seed: int) -> np.ndarray:
             fitted = Calibration(knots, scored.score_source, ThresholdCurve((), (), {}), classes)
             after_D[own] = fitted(scored.detections.scores_D[own], [labels[d] for d in own])
     return after_D
-
-
-def reliability_with_intervals(scored: Scored, resamples: int = 200, seed: int = 0) -> dict[str, Any]:
-    """Return `ece`, `low` and `high` and `bins`, rows `from, to, boxes, mean score, share of hits, low, high`."""
-    measure, images = calibration(scored), len(scored.truth)
-    own = measure(np.ones((1, images), np.int32))
-    draws = [measure(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
-    gaps_BX, hits_BX = (np.concatenate([draw[key] for draw in draws]) for key in ("gaps", "hits"))
-    bins = []
-    for b in range(BINS):
-        if boxes := int(own["boxes"][0, b]):
-            row = interval(float(own["hits"][0, b]), hits_BX[:, b], share=True)
-            bins.append([b / BINS, (b + 1) / BINS, boxes, float(own["score"][0, b]), *row.values()])
-    low, high = sum_interval(own["gaps"][0], gaps_BX, own["boxes"][0])
-    return {"ece": float(own["ece"][0]), "low": low, "high": high, "bins": bins}

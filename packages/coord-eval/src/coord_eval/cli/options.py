@@ -155,7 +155,7 @@ def answers(
 
 def _fusion_rule(text: str | None) -> str | None:
     if text is not None:
-        from coord_eval.fusion.detections import FusionRule
+        from coord_eval.fusion.columns import FusionRule
 
         FusionRule.parse(text)
     return text

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from coord_codec.counts import counted, counted_note
 from coord_eval.evaluation import Evaluation
-from coord_eval.figures import join_lines
 from coord_eval.html import number
+from coord_eval.metrics.figures import join_lines
 from coord_eval.metrics.metric_table import figure_of
 from coord_eval.report.shown import all_shown
 

@@ -16,8 +16,8 @@ from coord_codec.files import write_text
 from coord_eval.comparison.differences import Difference, Differences, quality
 from coord_eval.diagnosis.answers import NEAR_ZERO, learnt_nothing
 from coord_eval.evaluation import Evaluation
-from coord_eval.figures import join_lines
 from coord_eval.metrics.draws import CONFIDENCE, half_width, interval
+from coord_eval.metrics.figures import join_lines
 from coord_eval.metrics.metric_table import headline
 from coord_eval.page_options import ImageRoot
 from coord_eval.resampling.bootstrap import Resamples, few_objects_note, resample

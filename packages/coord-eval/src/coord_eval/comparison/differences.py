@@ -11,7 +11,7 @@ import numpy as np
 
 from coord_codec.counts import counted, fixed
 from coord_codec.pages import fragment, notes, table
-from coord_eval.figures import Figures
+from coord_eval.metrics.figures import Figures
 from coord_eval.metrics.metric_table import figure_of
 
 

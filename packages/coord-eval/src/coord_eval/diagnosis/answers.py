@@ -19,10 +19,9 @@ from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
-from coord_eval.evaluation import Evaluation
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions, parse_all
 from coord_eval.intake.collecting import collect_answers, collect_results
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.interpretations import (
     RAW_SCALE,
     Interpretation,
@@ -36,6 +35,7 @@ from coord_eval.intake.ranking import choose_source
 from coord_eval.intake.results import ResultsList
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
+from coord_eval.metrics.figures import Figures
 from coord_eval.parse.answer import POINT_ADVICE, Answer
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _LISTED, _LABELS_LISTED = 3, 5
 
 
 def diagnose(
-    evaluation: Evaluation,
+    evaluation: Figures,
     predictions: PredictionSource,
     *,
     format: str | MarkerFamily = "auto",
@@ -85,7 +85,7 @@ def diagnose(
 
 
 def diagnose_loaded(
-    evaluation: Evaluation,
+    evaluation: Figures,
     predictions: Loaded,
     settings: AnswerSettings,
     labels: LabelSettings,
@@ -135,7 +135,7 @@ def diagnose_loaded(
     return [*lines, f"diagnosis: {best.text} fits slightly better, too little to be sure: {gain}"]
 
 
-def learnt_nothing(evaluation: Evaluation) -> bool:
+def learnt_nothing(evaluation: Figures) -> bool:
     """Whether AP is near 0, and no interpretation of the numbers or of the labels that was tried explains it."""
     told = [note for note in evaluation.notes if note.startswith("diagnosis: ")]
     explains = ("would give", "slightly better", "the labels are wrong")
@@ -144,9 +144,7 @@ def learnt_nothing(evaluation: Evaluation) -> bool:
 
 
 def _moved(truth: GroundTruth, detections: Detections, candidate: Interpretation) -> Detections:
-    size_B2 = truth.sizes_I2[detections.image_D]
-    low_B2 = candidate.unit_B4[:, :2] * size_B2
-    return replace(detections, boxes_D4=np.concatenate([low_B2, candidate.unit_B4[:, 2:] * size_B2 - low_B2], axis=1))
+    return detections.moved(candidate.unit_B4 * np.tile(truth.sizes_I2[detections.image_D], 2))
 
 
 def _ap_text(truth: GroundTruth, detections: Detections) -> str:
@@ -162,7 +160,7 @@ def _labels_fail(ap: float, any_label: float) -> bool:
     return ap < NEAR_ZERO and any_label >= _LABELS_MATTER * NEAR_ZERO
 
 
-def _label_lines(evaluation: Evaluation) -> list[str]:
+def _label_lines(evaluation: Figures) -> list[str]:
     """Return the most frequent pairs of answered and true label if the boxes match objects and the labels do not."""
     any_label = evaluation.coco_class_agnostic["AP"]
     if not _labels_fail(evaluation.coco["AP"], any_label):

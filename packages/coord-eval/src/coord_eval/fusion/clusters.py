@@ -21,21 +21,24 @@ _LEAST_WEIGHT = 1e-12
 
 
 def group_boxes(
-    boxes_n: np.ndarray, threshold: float, *, join_only: bool = False
+    boxes_N: np.ndarray, rows: list[int], threshold: float, *, join_only: bool = False
 ) -> list[tuple[list[int], np.ndarray]]:
-    """Return the indices, by descending score, and the fused box of each group of boxes of one label.
+    """Return the rows, by descending score, and the fused box of each group of boxes of one label.
 
     Args:
-        boxes_n: rows with `box`, `weighed` (score times the weight of the view), `cut` (whether each side lies on an
+        boxes_N: records with `box`, `weighed` (score times the weight of the view), `cut` (whether each side lies on an
             inner edge of the view's region) and `region` (the part of the image that the view shows)
+        rows: the boxes of the label
         threshold: IoU above which a box joins a group
         join_only: whether boxes that no edge has cut stay alone
     """
-    groups = _Groups(boxes_n, threshold, join_only)
-    for n in np.argsort(-boxes_n["weighed"], kind="stable").tolist():
-        groups.add(n)
-    if boxes_n["cut"].any():
-        groups.join_cut()
+    if len(rows) == 1:
+        return [(rows, boxes_N["box"][rows[0]])]
+    by_score = np.array(rows)[np.argsort(-boxes_N["weighed"][rows], kind="stable")]
+    groups = _Groups(boxes_N[by_score], threshold, join_only)
+    for n, row in enumerate(by_score.tolist()):
+        groups.add(n, row)
+    groups.join_cut()
     return [(members, groups.box_K4[k]) for k, members in enumerate(groups.members) if members]
 
 
@@ -44,28 +47,27 @@ class _Groups:
 
     def __init__(self, boxes_n: np.ndarray, threshold: float, join_only: bool) -> None:
         self._threshold, self._join_only = threshold, join_only
-        self._box_N4, self._region_N4 = boxes_n["box"], boxes_n["region"]
-        self._weight_N4 = np.where(boxes_n["cut"], 0.0, np.maximum(boxes_n["weighed"], _LEAST_WEIGHT)[:, None])
+        box_n4, region_n4 = boxes_n["box"], boxes_n["region"]
+        weight_n4 = np.where(boxes_n["cut"], 0.0, np.maximum(boxes_n["weighed"], _LEAST_WEIGHT)[:, None])
         self._any_cut = bool(boxes_n["cut"].any())
-        self._gap = 1e-6 * float(np.ptp(self._region_N4))
+        self._gap = 1e-6 * float(np.ptp(region_n4))
         self.members: list[list[int]] = []
-        self.sum_K4, self.weight_K4, self.outer_K4, self.region_K4, self.box_K4 = np.zeros((5, len(boxes_n), 4))
+        # Each box is a row until it is added; the rows of groups stand before those of the boxes that are left.
+        self._rows_5K4 = np.stack([weight_n4 * box_n4, weight_n4, box_n4, region_n4, box_n4])
+        self.sum_K4, self.weight_K4, self.outer_K4, self.region_K4, self.box_K4 = self._rows_5K4
 
-    def add(self, n: int) -> None:
-        """Add a box to the most similar group, or as a group of its own."""
+    def add(self, n: int, row: int) -> None:
+        """Add the next box to the most similar group, or as a group of its own; `row` names it."""
         k = len(self.members)
-        self.members.append([n])
-        self.weight_K4[k] = self._weight_N4[n]
-        self.sum_K4[k] = self._weight_N4[n] * self._box_N4[n]
-        self.outer_K4[k] = self.box_K4[k] = self._box_N4[n]
-        self.region_K4[k] = self._region_N4[n]
+        self.members.append([row])
+        self._rows_5K4[:, k] = self._rows_5K4[:, n]
         if (best := self._nearest(k, slice(0, k))) is not None:
             self._merge(best, k)
             self.members.pop()
 
     def join_cut(self) -> None:
         """Join groups with a cut side to others, until none fits: an object may span more than two tiles."""
-        joined = True
+        joined = self._any_cut
         while joined:
             joined = False
             for k, members in enumerate(self.members):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
-from coord_eval.fusion.detections import FusionRule, fuse_detections
+from coord_eval.boxes.ground_truth import GroundTruth, ImageId
+from coord_eval.fusion.columns import FusionRule
+from coord_eval.fusion.detections import fuse_detections
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect
-from coord_eval.intake.ground_truth import GroundTruth, ImageId
-from coord_eval.intake.joining import LabelSettings
-from coord_eval.intake.prediction import Prediction
-from coord_eval.intake.results import CocoResult, ResultsList
+from coord_eval.intake.joining import UNANSWERED, LabelSettings
+from coord_eval.intake.predictions import Loaded
+from coord_eval.intake.results import ResultsList
 
 _SHOWN = 5
 _DIGITS = 6
@@ -46,10 +48,8 @@ class Ensemble:
 
     def write(self, path: Path) -> None:
         """Write the records, which `score` reads: a JSON list into a `.json` file, else JSON lines."""
-        if path.suffix.lower() == ".json":
-            write_text(path, json.dumps(list(self.records)) + "\n")
-        else:
-            write_text(path, "".join(json.dumps(record) + "\n" for record in self.records))
+        rows = [self.records] if path.suffix.lower() == ".json" else self.records
+        write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 
 def fuse_predictions(
@@ -81,35 +81,39 @@ def fuse_predictions(
     """
     rule = FusionRule.parse(method)
     loaded = {name: load_predictions(source) for name, source in files.items()}
-    is_text = {name: not isinstance(rows, ResultsList) for name, rows in loaded.items() if len(rows)}
-    if len({*is_text.values()}) > 1:
-        texts, results = ([n for n, text in is_text.items() if text == wanted] for wanted in (True, False))
+    kinds = {name: isinstance(rows, ResultsList) for name, rows in loaded.items() if len(rows)}
+    is_text = False in kinds.values()
+    if is_text and True in kinds.values():
+        texts, results = (", ".join(name for name in kinds if kinds[name] == kind) for kind in (False, True))
         raise InputError(
-            f"fuse: {', '.join(texts)} holds answers with labels, {', '.join(results)} a results list with category "
-            "ids, which cannot be compared; turn the answers into a results list (coord-eval score --export)"
+            f"fuse: {texts} holds answers with labels, {results} a results list with category ids, which cannot be "
+            "compared; turn the answers into a results list (coord-eval score --export)"
         )
-    rows_of_all = [row for rows in loaded.values() for row in rows]
-    truth, known = _images(rows_of_all)
+    truth, known, covered = _images(loaded.values(), is_text)
     positions = {isinstance(rows, ResultsList) and rows.positions is not None for rows in loaded.values()}
     if len(positions) > 1:
         raise InputError(f"fuse: some of {', '.join(loaded)} state no image_id, and others do; give each image its id")
     truth = replace(truth, by_position=True in positions)
-    if not truth.sizes_known and any(isinstance(r, Prediction) and r.tile for r in rows_of_all):
+    texts_of_all = chain.from_iterable(rows for rows in loaded.values() if not isinstance(rows, ResultsList))
+    if not truth.sizes_known and any(row.tile for row in texts_of_all):
         raise InputError("fuse: tiles need the size of their image; give each answer its width and height")
     runs, sources, notes = [], [], []
-    names = _Labels(normalized=any(is_text.values()))
+    spelling: dict[str, str] = {}
     for name, rows in loaded.items():
         collected = collect(truth, rows, answers, LabelSettings(), score_source)
-        runs.append(names.renumbered(collected.detections))
+        run = collected.detections
+        if is_text:  # labels that differ in case, spaces or hyphens alone are one
+            labels = [spelling.setdefault(normalize_label(label), label) for label in run.table.labels]
+            run = replace(run, table=BoxTable.concatenate([replace(run.table, labels=labels)]))
+        runs.append(run)
         sources.append(collected.score_source)
-        notes += [f"{name}: {note}" for note in collected.notes if "without an answer" not in note]
+        notes += [f"{name}: {note}" for note in collected.notes if UNANSWERED not in note]
         if dropped := collected.format["dropped"]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
             notes.append(
                 f"{name}: {counted(sum(dropped.values()), 'object of the texts was', 'objects of the texts were')} "
                 f"dropped: {reasons}"
             )
-    covered = [_covered(truth, rows) for rows in loaded.values()]
     if len(loaded) > 1 and not any(a & b for i, a in enumerate(covered) for b in covered[:i]):
         raise InputError(
             f"fuse: no image has predictions in two of {', '.join(loaded)}; are these files of one data set?"
@@ -123,109 +127,90 @@ def fuse_predictions(
     if len({*sources}) > 1 and weights is None:
         listed = ", ".join(f"{name} by {source}" for name, source in zip(loaded, sources, strict=True))
         notes.append(f"scores of several kinds are mixed ({listed}); calibrate them first, or weigh the files")
-    fused, counts = fuse_detections(runs, rule, answers.geometry, truth.sizes_I2, weights)
+    fused, counts = fuse_detections(runs, rule, answers.geometry, weights)
     described = zip(files, counts.pop("views"), sources, covered, strict=True)
     counts["files"] = {
         name: {**row, "score_source": source, "missing": len(truth) - len(own)} for name, row, source, own in described
     }
     counts = {"rule": str(rule), "images": len(truth), **counts}
-    if any(is_text.values()):
-        records = tuple(_answers(truth, known, fused, names.labels))
+    if is_text:
+        records = _answers(truth, known, fused.table)
     else:
-        results_of_all = [row for row in rows_of_all if isinstance(row, CocoResult)]
-        ids = {row.category or f"category_id {row.category_id}": row.category_id for row in results_of_all}
+        results_of_all = [rows for rows in loaded.values() if isinstance(rows, ResultsList)]
+        pairs = [zip(rows.table.labels, rows.categories, strict=True) for rows in results_of_all]
+        ids = {label: category_id for label, (category_id, _) in chain.from_iterable(pairs)}
         if len({*ids.values()}) < len(ids):
             raise InputError("fuse: one category id has several names in these files; give them the same categories")
-        records = tuple(_results(truth, fused, [ids[label] for label in names.labels]))
-    return Ensemble(records, counts, tuple(notes))
+        records = _results(fused, ids)
+    return Ensemble(tuple(records), counts, tuple(notes))
 
 
-def _images(rows: Sequence[Prediction | CocoResult]) -> tuple[GroundTruth, list[bool]]:
-    """Return the images of all predictions as ground truth without objects, and whether each has an id of its own."""
+def _images(files: Iterable[Loaded], is_text: bool) -> tuple[GroundTruth, list[bool], list[set[int]]]:
+    """Return the images of all predictions as ground truth without objects, and more about them.
+
+    Returns:
+        The images, whether each has an id of its own, and for each file the images for which it has a prediction, be it
+        an empty one.
+    """
+    rows = [list(_stated(predictions)) for predictions in files]
     names: dict[ImageId, str] = {}
-    sizes: dict[ImageId, tuple[float, float]] = {}
     ids: dict[str, ImageId] = {}
-    nameless: dict[str, tuple[float, float] | None] = {}
-    for row in rows:
-        size = None
-        if isinstance(row, Prediction) and row.width and row.height:
-            size = (row.width, row.height)
-        image = row.image
-        if row.image_id is None:
-            assert image is not None
-            nameless[image] = nameless.get(image) or size
+    for image_id, image, _ in chain.from_iterable(rows):
+        if image_id is None:
             continue
-        image_id = ids.setdefault(str(row.image_id), row.image_id)  # "42" and 42 are one image
-        if isinstance(row, CocoResult) and image and names.get(image_id, image) not in ("", image):
-            raise InputError(f"fuse: image_id {image_id!r} is {names[image_id]!r} and {image!r}; number images alike")
-        names[image_id] = names.get(image_id) or image or ""
-        if size:
-            sizes.setdefault(image_id, size)
-    by_name = {name: image_id for image_id, name in names.items() if name}
-    known = dict.fromkeys(names, True)
-    for image, size in nameless.items():
-        image_id = by_name.get(image, image)
-        if image_id not in names:
-            names[image_id], known[image_id] = image, False
-        if size:
-            sizes.setdefault(image_id, size)
-    order = list(names)
-    all_sized = len(sizes) == len(order) and bool(order)
-    sizes_I2 = [sizes[image_id] if all_sized else (1.0, 1.0) for image_id in order]
-    file_names = [names[image_id] for image_id in order]
-    images = BoxTable.of([], [], [], image_ids=order, names=file_names, sizes_I2=sizes_I2, labels=())
-    truth = GroundTruth.of(images, (), all_sized)
-    return truth, [known[image_id] for image_id in order]
+        key = ids.setdefault(str(image_id), image_id)  # "42" and 42 are one image
+        if not is_text and image and names.get(key, image) not in ("", image):
+            raise InputError(f"fuse: image_id {key!r} is {names[key]!r} and {image!r}; number images alike")
+        names[key] = names.get(key) or image
+    by_name: dict[str, ImageId] = {name: image_id for image_id, name in names.items() if name}
+    numbered = len(names)
+    sizes: dict[ImageId, tuple[float, float]] = {}
+    found: list[dict[ImageId, None]] = []
+    for own in rows:
+        keys = [by_name.get(name, name) if image_id is None else ids[str(image_id)] for image_id, name, _ in own]
+        for key, (_, _, size) in zip(keys, own, strict=True):
+            names.setdefault(key, str(key))
+            if size:
+                sizes.setdefault(key, size)
+        found.append(dict.fromkeys(keys))
+    is_sized = len(sizes) == len(names) > 0
+    sizes_I2 = [sizes[image_id] if is_sized else (1.0, 1.0) for image_id in names]
+    images = BoxTable.of([], [], [], image_ids=[*names], names=[*names.values()], sizes_I2=sizes_I2, labels=())
+    place = {image_id: i for i, image_id in enumerate(names)}
+    known = [i < numbered for i in range(len(names))]
+    return GroundTruth.of(images, (), is_sized), known, [{place[key] for key in keys} for keys in found]
 
 
-def _covered(truth: GroundTruth, rows: Iterable[Prediction | CocoResult]) -> set[int]:
-    """Return the images for which there is a prediction, be it an empty one."""
-    places = {str(image_id): i for i, image_id in enumerate(truth.image_ids)}
-    names = {name: i for i, name in enumerate(truth.file_names) if name}
-    return {places[str(row.image_id)] if row.image_id is not None else names[row.image or ""] for row in rows}
+def _stated(rows: Loaded) -> Iterator[tuple[ImageId | None, str, tuple[float, float] | None]]:
+    """Yield id, name and size of the image of each answer, or of those of a results list, as far as they are stated."""
+    if isinstance(rows, ResultsList):
+        for image_id, name in zip(rows.table.image_ids, rows.table.names, strict=True):
+            yield image_id, name, None
+    else:
+        for row in rows:
+            yield row.image_id, row.image or "", (row.width, row.height) if row.width and row.height else None
 
 
-class _Labels:
-    """The labels of all runs; if normalised, those that differ in case, spaces or hyphens alone are one."""
-
-    def __init__(self, normalized: bool) -> None:
-        self._normalized = normalized
-        self.labels: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def renumbered(self, run: Detections) -> Detections:
-        """Return a run without categories of its own with the numbers of the common labels."""
-        number_K = []
-        for label in run.unknown:
-            key = normalize_label(label) if self._normalized else label
-            if key not in self._numbers:
-                self._numbers[key] = len(self.labels)
-                self.labels.append(label)
-            number_K.append(self._numbers[key])
-        return replace(run, category_D=np.array(number_K, np.int64)[run.category_D], unknown=())
-
-
-def _answers(
-    truth: GroundTruth, known: Sequence[bool], fused: Detections, labels: Sequence[str]
-) -> Iterator[dict[str, Any]]:
+def _answers(truth: GroundTruth, known: Sequence[bool], fused: BoxTable) -> Iterator[dict[str, Any]]:
     """Yield a record of `predictions.jsonl` for each image, empty answers included."""
-    by_image: dict[int, list[int]] = {}
-    for d, image in enumerate(fused.image_D.tolist()):
-        by_image.setdefault(image, []).append(d)
+    items: list[list[dict[str, Any]]] = [[] for _ in truth.image_ids]
+    fractions_D4 = fused.boxes_N4 / np.tile(truth.sizes_I2[fused.image_N], 2)
+    columns = (fused.image_N, fused.label_N, fractions_D4, fused.score_N)
+    for image, label, box, score in zip(*(column.tolist() for column in columns), strict=True):
+        item = {
+            "bbox_2d": [_fraction(v) for v in box],
+            "label": fused.labels[label],
+            "confidence": round(score, _DIGITS),
+        }
+        items[image].append(item)
     for image, image_id in enumerate(truth.image_ids):
-        width, height = truth.sizes_I2[image].tolist()
-        items = []
-        for d in by_image.get(image, []):
-            x, y, w, h = fused.boxes_D4[d].tolist()
-            box = [_fraction(v) for v in (x / width, y / height, (x + w) / width, (y + h) / height)]
-            confidence = round(float(fused.scores_D[d]), _DIGITS)
-            items.append({"bbox_2d": box, "label": labels[fused.category_D[d]], "confidence": confidence})
         record: dict[str, Any] = {"image_id": image_id} if known[image] else {}
         if truth.file_names[image]:
             record["image"] = truth.file_names[image]
         if truth.sizes_known:
+            width, height = truth.sizes_I2[image].tolist()
             record |= {"width": int(width), "height": int(height)}
-        yield {**record, "text": json.dumps(items), "finish_reason": "stop"}
+        yield {**record, "text": json.dumps(items[image]), "finish_reason": "stop"}
 
 
 def _fraction(value: float) -> float:
@@ -233,8 +218,10 @@ def _fraction(value: float) -> float:
     return float(min(max(round(value, _DIGITS), 0.0), 1 - 10**-_DIGITS))
 
 
-def _results(truth: GroundTruth, fused: Detections, category_ids: Sequence[ImageId]) -> Iterator[dict[str, Any]]:
+def _results(fused: Detections, category_ids: Mapping[str, ImageId]) -> Iterator[dict[str, Any]]:
     """Yield the records of a results list."""
+    table = fused.table
     columns = (fused.image_D, fused.category_D, fused.boxes_D4, fused.scores_D)
-    for image, k, box, score in zip(*(column.tolist() for column in columns), strict=True):
-        yield {"image_id": truth.image_ids[image], "category_id": category_ids[k], "bbox": box, "score": score}
+    for image, label, box, score in zip(*(column.tolist() for column in columns), strict=True):
+        category_id = category_ids[table.labels[label]]
+        yield {"image_id": table.image_ids[image], "category_id": category_id, "bbox": box, "score": score}

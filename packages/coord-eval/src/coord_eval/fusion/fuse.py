@@ -11,7 +11,7 @@ import numpy as np
 from coord_codec import InputError
 from coord_codec.files import finite_numbers
 from coord_eval.boxes.scored_object import ScoredObject
-from coord_eval.fusion.columns import DEFAULT_IOU, VIEW, Method, checked_weights, fuse_boxes, views_of
+from coord_eval.fusion.columns import DEFAULT_IOU, VIEW, FusionRule, Method, fuse_boxes, views_of
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,7 @@ def fuse(
         >>> fused.members, fused.counts["views"][0]["merged"]
         ((((0, 0), (1, 0)),), 1)
     """
+    rule = FusionRule(method, DEFAULT_IOU if iou is None else iou)
     if min(finite_numbers(list(frame), 2, "frame")) <= 0:
         raise InputError(f"frame: expected a width and a height above 0, found {frame!r:.80}")
     objects = [_scored(value, f"views[{v}][{i}]") for v, given in enumerate(views) for i, value in enumerate(given)]
@@ -82,35 +83,32 @@ def fuse(
     number: dict[str, int] = {}
     view_N, boxes_N4 = [view for view, _ in places], [item.box for item in objects]
     label_N = [number.setdefault(item.desc, len(number)) for item in objects]
-    columns = (np.array(view_N, int), label_N, np.array(boxes_N4).reshape(-1, 4), [item.score for item in objects])
-    of_views = np.array([*views_of(0, regions, checked_weights(weights, len(views)), frame)], VIEW)
-    threshold = DEFAULT_IOU if iou is None else iou
-    fused, counts = fuse_boxes(columns, of_views, method, threshold, view_N, len(views), weights is not None)
+    scores = np.array([item.score for item in objects], np.float64)
+    columns = (np.array(view_N, int), np.array(label_N, int), np.array(boxes_N4).reshape(-1, 4), scores)
+    of_views = np.array([*views_of(0, regions, range(len(views)), frame)], VIEW)
+    fused, counts = fuse_boxes(columns, of_views, len(views), weights, rule)
     found = []
     fused.sort(key=lambda item: -item.score)
     for item in fused:
         members = [objects[n] for n in item.members[: item.averaged]]
         repairs = tuple(dict.fromkeys(repair for scored in members for repair in scored.repairs))
-        x1, y1, x2, y2 = item.box_4.tolist()
-        found.append(ScoredObject(members[0].desc, (x1, y1, x2, y2), item.score, repairs))
+        found.append(ScoredObject(members[0].desc, tuple(item.box_4.tolist()), item.score, repairs))
     return Fusion(tuple(found), tuple(tuple(places[n] for n in item.members) for item in fused), counts)
 
 
 def _scored(value: ScoredObject | Mapping[str, Any], where: str) -> ScoredObject:
-    if isinstance(value, ScoredObject):
-        scored = value
-    else:
-        if not isinstance(value, Mapping):
-            raise InputError(f"{where}: expected a ScoredObject or a record, found {type(value).__name__}")
-        box = next((value[key] for key in ("bbox_xyxy", "bbox", "box") if key in value), None)
+    if isinstance(value, Mapping):
         desc = value.get("desc", value.get("label"))
         if not isinstance(desc, str):
             raise InputError(f"{where}.desc: expected the label as text, found {desc!r:.80}")
+        box = next((value[key] for key in ("bbox_xyxy", "bbox", "box") if key in value), None)
         x1, y1, x2, y2 = finite_numbers(box, 4, f"{where}.bbox_xyxy")
         score = finite_numbers([value.get("score")], 1, f"{where}.score")[0]
-        scored = ScoredObject(desc, (x1, y1, x2, y2), score, (), (), value.get("coordinates", ()))
-    if not np.isfinite(scored.score) or scored.score < 0:
-        raise InputError(f"{where}.score: expected a number of at least 0, found {scored.score!r}")
-    if scored.coordinates:
+        value = ScoredObject(desc, (x1, y1, x2, y2), score, (), (), value.get("coordinates", ()))
+    if not isinstance(value, ScoredObject):
+        raise InputError(f"{where}: expected a ScoredObject or a record, found {type(value).__name__}")
+    if not np.isfinite(value.score) or value.score < 0:
+        raise InputError(f"{where}.score: expected a number of at least 0, found {value.score!r}")
+    if value.coordinates:
         raise InputError(f"{where}.coordinates: expected a box, found another shape; only boxes are fused")
-    return scored
+    return value

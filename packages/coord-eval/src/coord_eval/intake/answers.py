@@ -14,13 +14,13 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from coord_codec import CoordGrid, Geometry, InputError, MarkerFamily, geometry_of
+from coord_codec.arguments import plain
 from coord_codec.counts import counted
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.box_sources import BOX_SOURCES, STATED_IN, with_boxes_from
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import as_labels, with_prompt_label, without_labels
 from coord_eval.intake.predictions import Loaded, from_records, read_predictions
 from coord_eval.parse.answer import DROP_REASONS, POINT_ADVICE, Answer, without_other_images, without_points
-from coord_eval.plain_values import plain
 
 if TYPE_CHECKING:
     from coord_eval.intake.prediction import Prediction

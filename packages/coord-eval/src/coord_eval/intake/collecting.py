@@ -17,6 +17,7 @@ from coord_codec.box_table import PIXEL_DECIMALS
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import boxes_in_pixels
 from coord_eval.boxes.sorting import stable_order
 from coord_eval.intake.answers import (
@@ -27,7 +28,6 @@ from coord_eval.intake.answers import (
     silent,
     unrecognised_notes,
 )
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import (
     LABEL_LAYERS,
     IdIndex,
@@ -43,7 +43,7 @@ from coord_eval.intake.results import Key, ResultsList
 from coord_eval.parse.answer import Answer, ParsedObject, corners
 
 if TYPE_CHECKING:
-    from coord_eval.intake.prediction import Prediction, StatedObject
+    from coord_eval.intake.prediction import Prediction
 
 
 @contextmanager
@@ -119,11 +119,8 @@ def collect(
     if unsized := int(np.isnan(ground_truth.sizes_I2[:, 0]).sum()):
         stated = counted(unsized, "image states no size: boxes of its answer", "images state no size: boxes of answers")
         notes_of_parsing.append(f"{stated} cannot be placed there")
-    if unanswered := joined.images - joined.answered:
-        notes_of_parsing.append(
-            f"{unanswered} of {counted(joined.images, 'image is', 'images are')} without an answer, which "
-            "counts as an empty answer"
-        )
+    if joined.unanswered:
+        notes_of_parsing.append(f"{joined.unanswered}, which counts as an empty answer")
     by_image = _by_image(predictions, answers, images)
     return replace(collected, notes=(*notes_of_parsing, *collected.notes), answers=by_image)
 
@@ -155,7 +152,7 @@ def collect_answers(
     """Convert the boxes of parsed answers to pixels and assign categories; `join` returned `images` and `joined`."""
     indices = [i for i, image in enumerate(images) if image >= 0]
     source, notes = choose_source(score_source, [answers[i] for i in indices], [predictions[i] for i in indices])
-    found: list[ParsedObject | StatedObject] = []
+    found: list[ParsedObject] = []
     scores: list[float] = []
     boxes_I, place_D = np.zeros(len(ground_truth), np.int64), [np.zeros(0, np.int64)]
     asked: dict[int, list[tuple[float, ...] | None]] = {}
@@ -166,10 +163,10 @@ def collect_answers(
         parts = asked.setdefault(image, [])
         if prediction.tile not in parts:
             parts.append(prediction.tile)
-        objects: Sequence[ParsedObject | StatedObject] = answers[i].objects
+        objects: Sequence[ParsedObject] = answers[i].objects
         if prediction.objects is not None:
             objects = prediction.objects
-            scores += [item.score for item in prediction.objects]
+            scores += [item.score or 0.0 for item in prediction.objects]
         elif objects:
             scores += object_scores(source, answers[i], prediction)
         if not objects:
@@ -193,13 +190,12 @@ def collect_answers(
     if region_D4[:, :2].any():
         boxes_D4[:, :2] = np.round(boxes_D4[:, :2] + region_D4[:, :2], PIXEL_DECIMALS)
     category_D, layers, unknown = _categories(found, labels, len(ground_truth.categories))
-    detections = Detections(
-        *(image_D, category_D, boxes_D4, np.array(scores, np.float64), np.concatenate(place_D)), unknown=tuple(unknown)
-    )
+    placed: list[list[tuple[float, float]]] = []
     if any(item.points for item in found):
         shapes = zip(found, region_D4.tolist(), strict=True)
-        placed = tuple(tuple((x0 + x * w, y0 + y * h) for x, y in item.points) for item, (x0, y0, w, h) in shapes)
-        detections = replace(detections, shapes=placed)
+        placed = [[(x0 + x * w, y0 + y * h) for x, y in item.points] for item, (x0, y0, w, h) in shapes]
+    columns = (image_D, category_D, boxes_D4, scores, np.concatenate(place_D), tuple(unknown))
+    detections = Detections.of(ground_truth, *columns, shapes=placed)
     if any(parts != [None] for parts in asked.values()):
         of_image = {image: tuple(parts) for image, parts in asked.items()}
         detections = replace(detections, asked=of_image, part_D=part_D)
@@ -221,7 +217,7 @@ def collect_answers(
 
 
 def _categories(
-    found: Sequence[ParsedObject | StatedObject], labels: LabelMatcher, known: int
+    found: Sequence[ParsedObject], labels: LabelMatcher, known: int
 ) -> tuple[np.ndarray, dict[str, int], Counter[str]]:
     """Return the category [D] of each object, the number of objects by matching layer, and that of unknown labels.
 
@@ -246,13 +242,14 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
     results, by_position = _with_ids(ground_truth, results)
     images, categories, notes = _joined_by_name(ground_truth, results)
     notes = [*by_position, *notes]
-    place_R = images[results.image_R]
+    table = results.table
+    place_R = images[table.image_N]
     is_absent_R = place_R < 0
-    absent = [repr(name or image_id) for image_id, name in results.images]
-    left_out = [absent[image] for image in results.image_R[is_absent_R].tolist()]
+    absent = [repr(name or image_id) for image_id, name in zip(table.image_ids, table.names, strict=True)]
+    left_out = [absent[image] for image in table.image_N[is_absent_R].tolist()]
     check_any_known(len(results), left_out, ground_truth)
-    own = np.flatnonzero(~is_absent_R)
-    image_D, stated_D = place_R[own], results.category_R[own]
+    table, image_D = table.take(~is_absent_R), place_R[~is_absent_R]
+    stated_D = table.label_N
 
     # Each category that the data set does not have gets its own index, in the order in which they occur
     category_D = categories[stated_D]
@@ -261,8 +258,7 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
     unknown: Counter[str] = Counter()
     index_K = np.zeros(len(results.categories), np.int64)
     for u in np.argsort(first_U).tolist():
-        category_id, name = results.categories[kinds[u]]
-        label = name or f"category_id {category_id}"
+        label = table.labels[kinds[u]]
         index_K[kinds[u]] = len(ground_truth.categories) + (
             list(unknown).index(label) if label in unknown else len(unknown)
         )
@@ -270,16 +266,24 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
     category_D[is_unknown_D] = index_K[stated_D[is_unknown_D]]
     layers = dict.fromkeys(LABEL_LAYERS, 0) | {"exact": int((~is_unknown_D).sum()), "unknown": int(is_unknown_D.sum())}
 
-    scores_D = results.scores_R[own]
-    detections = Detections(
-        *(image_D, category_D, results.boxes_R4[own], scores_D, _places_in(image_D)), unknown=tuple(unknown)
+    placed = replace(
+        table,
+        image_N=image_D,
+        label_N=category_D,
+        order_N=_places_in(image_D),
+        image_ids=ground_truth.image_ids,
+        names=ground_truth.file_names,
+        sizes_I2=ground_truth.sizes_I2,
+        labels=(*ground_truth.categories, *unknown),
     )
+    detections = Detections(placed, len(ground_truth.categories))
     answered = len(np.unique(image_D))
     joined = JoinReport(len(ground_truth), answered, 0, len(left_out), tuple(dict.fromkeys(left_out))[:5])
     empty = f"the predictions are empty: {counted(len(ground_truth), 'image is', 'images are')} without an answer"
     notes += [] if len(results) else [empty]
-    if len(results) > 1 and (results.scores_R == results.scores_R[0]).all():
-        stated = f"{results.scores_R[0]:g}"
+    scores_R = results.table.score_N
+    if len(results) > 1 and (scores_R == scores_R[0]).all():
+        stated = f"{scores_R[0]:g}"
         notes.append(f"all {len(results)} boxes have the score {stated}, so that AP depends on their order")
     unknown_counts = dict(unknown.most_common())
     return Collected(detections, "results", format_health([], []), layers, unknown_counts, joined, tuple(notes))
@@ -306,8 +310,8 @@ def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, li
         "the predictions state no image_id: they are taken in the order of the ground truth's ids, from "
         f"{truth.image_ids[0]!r} to {truth.image_ids[-1]!r}"
     )
-    own = tuple((truth.image_ids[int(position)], name) for position, name in results.images)
-    return replace(results, images=own, positions=None), [note]
+    own = [truth.image_ids[int(position)] for position in results.table.image_ids]
+    return replace(results, table=replace(results.table, image_ids=own), positions=None), [note]
 
 
 def _places_in(image_D: np.ndarray) -> np.ndarray:
@@ -320,10 +324,8 @@ def _places_in(image_D: np.ndarray) -> np.ndarray:
     return place_D
 
 
-def _spread(item: ParsedObject | StatedObject, prediction: Prediction) -> Sequence[float] | None:
+def _spread(item: ParsedObject, prediction: Prediction) -> Sequence[float] | None:
     """Return the standard deviation of each side of a box in [0, 1]; None where it is not stated."""
-    if not isinstance(item, ParsedObject):
-        return None
     known, places = prediction.coord_spread or (), item.coord_indices
     if len(places) != 4 or places[-1] >= len(known) or item.order not in ("xyxy", "yxyx"):
         return None
@@ -367,8 +369,9 @@ def _joined_by_name(truth: GroundTruth, results: ResultsList) -> tuple[np.ndarra
         return np.array([-1 if place is None else place for place in places], np.int64)
 
     notes: list[str] = []
+    images = list(zip(results.table.image_ids, results.table.names, strict=True))
     return (
-        places_of("image_id", truth.file_names, results.images, index.by_id, index.by_name),
+        places_of("image_id", truth.file_names, images, index.by_id, index.by_name),
         places_of(
             "category_id",
             truth.categories,

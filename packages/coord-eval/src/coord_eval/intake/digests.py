@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 
 
 def digest_of_truth(truth: GroundTruth) -> str:

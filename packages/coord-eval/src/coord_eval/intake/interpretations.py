@@ -17,8 +17,8 @@ import numpy as np
 
 from coord_codec.layouts import COMMON_INPUTS, COMMON_SQUARES, FIELDS, LAYOUTS, TURNS, resized_sizes
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import box_iou
-from coord_eval.intake.ground_truth import GroundTruth
 
 RAW_SCALE = 1e12
 """Scale for parsing raw numbers, so large that no number of an answer lies outside the image."""

@@ -10,12 +10,14 @@ from pathlib import PurePosixPath
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.labels import normalize_label
-from coord_eval.intake.ground_truth import GroundTruth, ImageId
+from coord_eval.boxes.ground_truth import GroundTruth, ImageId
 from coord_eval.parse.answer import Answer, ParsedObject, without
 
 _SHOWN = 5
 LABEL_LAYERS = ("exact", "normalized", "synonym", "callback", "unknown")
 """Matching layers in the order in which they are tried; a label that none of them matches is `unknown`."""
+UNANSWERED = "without an answer"
+"""Words of the note on images that predictions have no record of."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class JoinReport:
     Attributes:
         images: number of images of the ground truth
         answered: number of images with an answer; the others count as empty answers
-        by_name: number of answers without an image id, assigned by file name
+        by_name: number of answers assigned by file name: those without an image id, and those whose id is a name
         unknown: number of answers for images that the ground truth does not have, left out
         unknown_examples: ids or names of the first few of those images
     """
@@ -35,6 +37,14 @@ class JoinReport:
     by_name: int
     unknown: int
     unknown_examples: tuple[str, ...]
+
+    @property
+    def unanswered(self) -> str:
+        """How many images are without an answer; empty if none is."""
+        if self.answered == self.images:
+            return ""
+        images = counted(self.images, "image is", "images are")
+        return f"{self.images - self.answered:,} of {images} {UNANSWERED}"
 
 
 class IdIndex:
@@ -89,12 +99,15 @@ def join(
     images: list[int] = []
     by_name, unknown = 0, []
     for image_id, name, where, part in keys:
-        image = index.by_id(image_id) if image_id is not None else index.by_name(name or "")
+        image = None if image_id is None else index.by_id(image_id)
+        is_by_name = image is None and not isinstance(image_id, int)
+        if is_by_name:  # answers about a folder of images have the names as ids
+            image = index.by_name(str(image_id or name or ""))
         if image is None:
             unknown.append(repr(name if image_id is None else image_id))
             images.append(-1)
             continue
-        by_name += image_id is None
+        by_name += is_by_name
         if image_id is not None and name and index.by_name(name) not in (None, image):
             raise InputError(
                 f"{where}: image_id {image_id!r} is {ground_truth.file_names[image]!r} in the ground truth, and not "

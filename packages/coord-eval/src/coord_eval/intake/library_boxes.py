@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coord_codec.arguments import plain
 from coord_codec.files import InputError, finite_numbers, identifier
-from coord_eval.plain_values import plain
 
 Rows = Sequence[tuple[int | str, list[dict[str, Any]]]]
 """The id of each image, and its boxes as COCO has them: `bbox` in pixels, `category_id` (or a name), and what is given

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, StrictInt
 from pydantic.dataclasses import dataclass
 
+from coord_codec.arguments import plain
 from coord_codec.files import InputError
 from coord_codec.records import validated
 from coord_eval.intake.server_records import with_text
-from coord_eval.plain_values import plain
+from coord_eval.parse.answer import ParsedObject
 
 
 def _quantiles(rows: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
@@ -43,32 +44,6 @@ _Length = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 # Rounding in the producer may leave the log-probability of a certain token slightly above 0.
 _Log = Annotated[float, Field(le=1e-3, allow_inf_nan=False), AfterValidator(lambda v: min(v, 0.0))]
 _Unit = Annotated[float, Field(ge=-1e-6, le=1 + 1e-6), AfterValidator(lambda v: min(max(v, 0.0), 1.0))]
-
-
-class StatedObject(NamedTuple):
-    """An object that a record states beside the text.
-
-    Attributes:
-        desc: label
-        numbers: corners in pixels of the record's image
-        scale: width and height of that image
-        score: confidence
-        points: points in [0, 1] of a shape other than a box
-    """
-
-    desc: str
-    numbers: tuple[float, float, float, float]
-    scale: tuple[float, float]
-    score: float
-    points: tuple[tuple[float, float], ...] = ()
-    order: str = "xyxy"
-    is_box: bool = True
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """Corners in [0, 1]."""
-        (x1, y1, x2, y2), (width, height) = self.numbers, self.scale
-        return x1 / width, y1 / height, x2 / width, y2 / height
 
 
 @dataclass(frozen=True)
@@ -122,7 +97,7 @@ class Prediction:
     coord_quantiles: Annotated[tuple[tuple[_Unit, ...], ...], AfterValidator(_quantiles)] | None = None
     label: _Name | None = None
     tile: Annotated[tuple[_Number, ...], Field(min_length=4, max_length=4), AfterValidator(_tile)] | None = None
-    objects: tuple[StatedObject, ...] | None = None
+    objects: tuple[InstanceOf[ParsedObject], ...] | None = None
     thoughts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -145,7 +120,7 @@ def prediction_of(record: Mapping[str, Any], where: str) -> Prediction:
     return validated(Prediction, {**values, **stated, "objects": _stated_objects(record, where)}, where)
 
 
-def _stated_objects(record: Mapping[str, Any], where: str) -> list[StatedObject] | None:
+def _stated_objects(record: Mapping[str, Any], where: str) -> list[ParsedObject] | None:
     """Return the objects of a record that were fused of several answers; None if the record has no `fused`."""
     if record.get("fused") is None:
         return None
@@ -155,7 +130,11 @@ def _stated_objects(record: Mapping[str, Any], where: str) -> list[StatedObject]
     objects = []
     for row in validated(tuple[_Object, ...], record["objects"], f"{where}: objects"):
         points = tuple((x / width, y / height) for x, y in row.points_xy)
-        objects.append(StatedObject(row.desc, row.bbox_xyxy, (width, height), row.score, points))
+        x1, y1, x2, y2 = row.bbox_xyxy
+        box = (x1 / width, y1 / height, x2 / width, y2 / height)
+        scale = (float(width), float(height))
+        scored = ParsedObject(row.desc, box, row.bbox_xyxy, (0, 0), points=points, score=row.score, scale=scale)
+        objects.append(scored)
     return objects
 
 

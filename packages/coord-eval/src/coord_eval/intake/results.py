@@ -12,24 +12,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from coord_codec.arguments import plain
+from coord_codec.box_table import BoxTable
 from coord_codec.files import InputError, finite_numbers, identifier
-from coord_eval.plain_values import plain
+from coord_codec.layouts import LAYOUTS
 
 Key = tuple[int | str, str | None]
 """The id of an image or a category, and its name if the results state one."""
+_IMAGE = ("image", "file_name")
+_CATEGORY = ("category", "category_name")
+"""Fields of a row that may name its image, as Ultralytics and our own exports do, and its category."""
 
 
 class CocoResult(NamedTuple):
-    """One box of a results list: a view of a row of `ResultsList`.
-
-    Attributes:
-        image_id: id of the image
-        category_id: id of the category
-        bbox: `x, y, width, height` in pixels
-        score: confidence
-        image: file name of the image, which counts if the ids of two data sets differ
-        category: name of the category, likewise
-    """
+    """A row of `ResultsList`: one box with the id, and the name if there is one, of its image and its category."""
 
     image_id: int | str
     category_id: int | str
@@ -41,38 +37,31 @@ class CocoResult(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ResultsList:
-    """The boxes of a results list in its order.
+    """The boxes of a results list: a table of them in its order, whose images and labels are those that occur.
 
     Attributes:
-        images: the images that occur, in the order in which they do
-        categories: the categories, likewise
-        image_R: index in `images`
-        category_R: index in `categories`
-        boxes_R4: `x, y, width, height` in pixels, as written
-        scores_R: confidences
+        table: the boxes; a label is the name of a category, or tells its id where the results state no name
+        categories: id and name of the category that each label stands for
         positions: number of images if their ids are positions in a list that names none, else None
     """
 
-    images: tuple[Key, ...]
+    table: BoxTable
     categories: tuple[Key, ...]
-    image_R: np.ndarray
-    category_R: np.ndarray
-    boxes_R4: np.ndarray
-    scores_R: np.ndarray
     positions: int | None = None
 
     def __len__(self) -> int:
-        return len(self.scores_R)
+        return len(self.table)
 
     def __getitem__(self, rows: slice) -> ResultsList:
-        names = ("image_R", "category_R", "boxes_R4", "scores_R")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+        return replace(self, table=self.table.take(np.arange(len(self))[rows]))
 
     def __iter__(self) -> Iterator[CocoResult]:
-        columns = (self.image_R, self.category_R, self.boxes_R4, self.scores_R)
-        for image, category, box, score in zip(*(column.tolist() for column in columns), strict=True):
-            (image_id, name), (category_id, label) = self.images[image], self.categories[category]
-            yield CocoResult(image_id, category_id, tuple(box), score, name, label)
+        table = self.table
+        columns = (table.image_N, table.label_N, table.boxes_N4[:, :2], table.sides_N2, table.score_N)
+        for image, label, low, sides, score in zip(*(column.tolist() for column in columns), strict=True):
+            category_id, category = self.categories[label]
+            name = table.names[image] or None
+            yield CocoResult(table.image_ids[image], category_id, (*low, *sides), score, name, category)
 
 
 class ResultColumns:
@@ -106,9 +95,17 @@ class ResultColumns:
         """Return the columns; `positions` is an attribute of `ResultsList`."""
         none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 5)))
         image_R, category_R, numbers_R5 = map(np.concatenate, zip(none, *self._parts, strict=True))
-        boxes_R4, scores_R = np.ascontiguousarray(numbers_R5[:, :4]), numbers_R5[:, 4].copy()
-        columns = (image_R, category_R, boxes_R4, scores_R)
-        return ResultsList(tuple(self._images), tuple(self._categories), *columns, positions)
+        table = BoxTable.of(
+            image_R,
+            category_R,
+            LAYOUTS["xywh"](numbers_R5[:, :4]),
+            sides_N2=np.ascontiguousarray(numbers_R5[:, 2:4]),
+            score_N=numbers_R5[:, 4].copy(),
+            image_ids=[image_id for image_id, _ in self._images],
+            names=[name or "" for _, name in self._images],
+            labels=[name or f"category_id {category_id}" for category_id, name in self._categories],
+        )
+        return ResultsList(table, tuple(self._categories), positions)
 
     def _usual(self, records: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """Return the columns of records of the usual types, all at once; None if one of them has others."""
@@ -121,7 +118,7 @@ class ResultColumns:
             return None
         if not _all_of((int, float), scores, *boxes):
             return None
-        if {"image", "category", "text"} & set[str]().union(*records):
+        if {*_IMAGE, *_CATEGORY, "text"} & set[str]().union(*records):
             return None
         try:
             image_R, category_R = (np.array(column, np.int64) for column in ids)
@@ -146,21 +143,25 @@ class ResultColumns:
             box = finite_numbers(record.get("bbox"), 4, f"{place}.bbox")
             if box[2] < 0 or box[3] < 0:
                 raise InputError(f"{place}.bbox: expected a width and height of at least 0, found {list(box)}")
-            image_id = identifier(record.get("image_id"), f"{place}.image_id")
+            image, category = _name(record, _IMAGE), _name(record, _CATEGORY)
+            image_id = identifier(record.get("image_id", image), f"{place}.image_id")
             category_id = identifier(record.get("category_id"), f"{place}.category_id")
             score = finite_numbers([record.get("score")], 1, f"{place}.score")[0]
-            image, category = record.get("image"), record.get("category")
-            image_key = (image_id, image if isinstance(image, str) else None)
-            category_key = (category_id, category if isinstance(category, str) else None)
             keys.append(
                 (
-                    self._images.setdefault(image_key, len(self._images)),
-                    self._categories.setdefault(category_key, len(self._categories)),
+                    self._images.setdefault((image_id, image), len(self._images)),
+                    self._categories.setdefault((category_id, category), len(self._categories)),
                 )
             )
             numbers.append((*box, score))
         keys_R2 = np.array(keys, np.int64).reshape(-1, 2)
         return keys_R2[:, 0], keys_R2[:, 1], np.array(numbers, np.float64).reshape(-1, 5)
+
+
+def _name(record: Mapping[str, Any], fields: Sequence[str]) -> str | None:
+    """Return the first name that a row states in some fields."""
+    names = (record.get(field) for field in fields)
+    return next((name for name in names if name and isinstance(name, str)), None)
 
 
 def _all_of(types: Sequence[type], *columns: Sequence[Any]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.counts import counted
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, mean_best_iou
 from coord_eval.intake.prediction import Prediction
 from coord_eval.parse.answer import OVERSHOOT, corners
@@ -86,7 +86,7 @@ def infer_scale(
     top = ranked[0].fit
     best_B2, none_B = divisors[ranked[0].scale], np.zeros(len(rows), np.int64)
     rivals = [e.fit for e in ranked if np.abs(np.log(divisors[e.scale] / best_B2)).max() > _DIFFERENT]
-    boxes = Detections(image_B, none_B, raw_B4, none_B, none_B)
+    boxes = Detections.of(ground_truth, image_B, none_B, raw_B4, none_B, none_B)
     if problem := _problem(ground_truth, RawNumbers(boxes, raw_B4, input_B2, "xyxy", "plain"), best_B2, rivals):
         values = ", ".join(f"{e.scale}: {e.fit:.3f}" for e in ranked[:3])
         raise InputError(f"scale: none fits (mean best IoU {values}); {problem}")

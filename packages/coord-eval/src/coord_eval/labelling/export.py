@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from coord_codec.files import InputError, write_text
-from coord_eval.evaluation import Evaluation
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.labelling import fiftyone_samples
 from coord_eval.metrics.detection import image_table
+from coord_eval.metrics.figures import Figures
 
 if TYPE_CHECKING:
     import supervision
 
 
-def _in_pixels(evaluation: Evaluation) -> GroundTruth:
+def _in_pixels(evaluation: Figures) -> GroundTruth:
     """Return the ground truth; raise an InputError if its boxes are not in pixels, but fractions of unknown sizes."""
     if not evaluation.truth.sizes_known:
         raise InputError("export: the ground truth states no image sizes, so boxes in pixels are unknown; add them")
     return evaluation.truth
 
 
-def to_coco_results(evaluation: Evaluation) -> list[dict[str, Any]]:
+def to_coco_results(evaluation: Figures) -> list[dict[str, Any]]:
     """Return a COCO results list, as `COCO.loadRes` and FiftyOne's `add_coco_labels` read it.
 
     Boxes with unknown labels have no category id and are left out; the evaluation's `counts` contain their number.
@@ -45,7 +45,7 @@ def to_coco_results(evaluation: Evaluation) -> list[dict[str, Any]]:
     ]
 
 
-def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
+def to_supervision(evaluation: Figures) -> dict[str, supervision.Detections]:
     """Return one `supervision.Detections` for each file name; requires the extra `supervision`.
 
     `class_id` is the index of the label, with unknown labels after those of the data set; `data["class_name"]` holds
@@ -77,7 +77,7 @@ def to_supervision(evaluation: Evaluation) -> dict[str, supervision.Detections]:
     return result
 
 
-def to_fiftyone(evaluation: Evaluation) -> list[dict[str, Any]]:
+def to_fiftyone(evaluation: Figures) -> list[dict[str, Any]]:
     """Return a record for each image, `{"filepath", "detections"}`, as `labelling.fiftyone_samples` writes them.
 
     `fo.Detection(**item)` accepts each detection as it is, unknown labels included.
@@ -98,7 +98,7 @@ def to_fiftyone(evaluation: Evaluation) -> list[dict[str, Any]]:
     return fiftyone_samples(records)
 
 
-def write_exports(evaluation: Evaluation, folder: str | Path) -> list[Path]:
+def write_exports(evaluation: Figures, folder: str | Path) -> list[Path]:
     """Write `images.csv`, `classes.csv`, `coco_results.json` and `fiftyone.json` into a folder.
 
     Raises:

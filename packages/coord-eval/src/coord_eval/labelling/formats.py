@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
+
 from coord_codec.files import write_text
+from coord_eval.boxes.pixels import from_corners
 from coord_eval.labelling.file_names import places_of
 from coord_eval.labelling.objects import DetectedObject, one_line
 
@@ -73,8 +76,8 @@ def _categories(records: Records) -> dict[str, int]:
 
 
 def _xywh(box: Sequence[float]) -> list[float]:
-    x1, y1, x2, y2 = box
-    return [x1, y1, x2 - x1, y2 - y1]
+    xywh: list[float] = from_corners(np.array([box], np.float64))[0].tolist()
+    return xywh
 
 
 def coco_annotations(records: Records, folder: Path, categories: Mapping[str, int] | None = None) -> Path:

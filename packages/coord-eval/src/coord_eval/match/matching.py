@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import stable_order
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.overlaps import Pairs, overlapping_pairs
 
 
@@ -243,7 +243,7 @@ def one_label(truth: GroundTruth, detections: Detections, pairs: Pairs) -> tuple
     none_N = np.zeros(len(by_N), np.int64)
     merged = replace(truth.take(by_N), categories=("(any label)",), category_ids=(1,), category_N=none_N)
     by_D = stable_order(np.minimum(detections.category_D, len(truth.categories)))
-    boxes = replace(detections.take(by_D), category_D=np.zeros(len(by_D), np.int64), unknown=())
+    boxes = replace(detections.take(by_D), known=1).changed(label_N=np.zeros(len(by_D), np.int64), labels=("",))
     moved = Pairs(stable_order(by_D)[pairs.det_P], stable_order(by_N)[pairs.object_P], pairs.iou_P)
     return merged, boxes, moved.take(stable_order(merged.image_N[moved.object_P], moved.det_P, moved.object_P))
 
@@ -317,7 +317,7 @@ class Scored:
 
     def with_scores(self, scores_D: np.ndarray, source: str) -> Scored:
         """Return the same boxes with other scores."""
-        detections = replace(self.detections, scores_D=scores_D)
+        detections = self.detections.changed(score_N=scores_D)
         same = Scored(truth=self.truth, detections=detections, score_source=source, bins=self.bins)
         same.__dict__["pairs"] = self.pairs  # the score moves no box
         return same

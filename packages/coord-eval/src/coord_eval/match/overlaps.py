@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import box_iou
 from coord_eval.boxes.sorting import stable_order
-from coord_eval.intake.ground_truth import GroundTruth
 
 _CHUNK = 1 << 20
 """Number of pairs whose IoU is computed at a time: 60 MB of boxes."""

@@ -15,9 +15,10 @@ from coord_codec import CoordGrid, Form, MarkerFamily, Order, Style, encode_targ
 from coord_codec.box_table import to_pixels
 from coord_codec.problems import check_description
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import from_corners
 from coord_eval.boxes.sorting import stable_order
-from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
+from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
@@ -125,7 +126,7 @@ def ceiling_scores(ground_truth: GroundTruth, settings: CeilingSettings, grid: C
     )
     boxes_D4 = from_corners(corners_D4)
     ones_D = np.ones(len(image_D))
-    detections = Detections(image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D), np.int64))
+    detections = Detections.of(ground_truth, image_D, category_D[kept_D], boxes_D4, ones_D, np.zeros(len(image_D)))
     scored = Scored(truth=ground_truth, detections=detections, score_source="constant", bins=grid.scale)
     return coco_scores(scored).summary
 

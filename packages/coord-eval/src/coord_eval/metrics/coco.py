@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.sorting import stable_order
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.matching import MAX_DETECTIONS, RankedMatches, Scored
 from coord_eval.metrics.sums import LabelSums, Measure, mean_of_present, ratio
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coord_codec import InputError
+from coord_codec.arguments import plain
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.match.matching import AREAS, IOU_THRESHOLDS, MAX_DETECTIONS, ranked_matches_by_area
 from coord_eval.metrics.coco import RECALL_POINTS, CocoScores, mean_present, precision_recall
-from coord_eval.plain_values import plain
 
 
 @dataclass(frozen=True)

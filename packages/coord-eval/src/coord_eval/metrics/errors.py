@@ -108,7 +108,7 @@ def _repair(name: str, scored: Scored, kinds: ErrorKinds) -> tuple[Detections, R
             if wrong_D[d]:
                 hit_D[d], ignored_D[d] = True, False
                 label_D[d] = scored.truth.category_N[target]
-    return (replace(detections, category_D=label_D), replace(matches, hit_TD=hit_D[None], ignored_TD=ignored_D[None]))
+    return detections.changed(label_N=label_D), replace(matches, hit_TD=hit_D[None], ignored_TD=ignored_D[None])
 
 
 def classify_errors(scored: Scored) -> ErrorKinds:

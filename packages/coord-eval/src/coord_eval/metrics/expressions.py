@@ -21,6 +21,7 @@ from coord_codec.files import finite_numbers
 from coord_codec.labels import normalize_label
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import box_iou
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
 from coord_eval.intake.answers import (
@@ -34,7 +35,7 @@ from coord_eval.intake.answers import (
     parse_all,
     silent,
 )
-from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
+from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.interpretations import RAW_SCALE, RawNumbers, interpretations_by_fit, robust_line
 from coord_eval.intake.prediction import Prediction
 from coord_eval.intake.results import ResultsList
@@ -285,14 +286,8 @@ def _diagnosis(
         order, (name, fit) = max(tried, key=lambda found: found[1][1])
         name = f"{'y before x, ' * (order == 'yx')}{name}"
     else:
-        detections = Detections(
-            image_D=image_B,
-            category_D=lines.category_N[object_B],
-            boxes_D4=numbers_BC,
-            scores_D=np.ones(len(image_B)),
-            rank_D=np.zeros(len(image_B), np.int64),
-            unknown=(),
-        )
+        ones_B, category_B = np.ones(len(image_B)), lines.category_N[object_B]
+        detections = Detections.of(lines, image_B, category_B, numbers_BC, ones_B, np.zeros(len(image_B)))
         inputs_B2 = np.array([texts[i].input_size or (np.nan, np.nan) for i, _ in usable], np.float64)
         order = usable[0][1].order
         raw = RawNumbers(detections, numbers_BC, inputs_B2, order if order in LAYOUTS else "xyxy", "plain")

@@ -18,9 +18,10 @@ import numpy as np
 from coord_codec import CoordGrid, InputError, MarkerFamily
 from coord_codec.files import identifier, read_json
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, Progress, Scale, load_predictions, silent
 from coord_eval.intake.collecting import collect, collector_paused
-from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
+from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.joining import JoinReport, LabelSettings
 from coord_eval.match.matching import ranked_matches_by_area
 from coord_eval.metrics.coco import ApTable, mean_present

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -367,3 +367,41 @@ def headline(scored: Scored) -> Iterator[str]:
 
 HEADLINE = tuple(figure.name for row in _ROWS for figure in row.figures if figure.headline)
 """The built-in figures that are shown first."""
+
+
+Named = Callable[[np.ndarray], dict[str, np.ndarray]]
+"""Function of image weights [B, I] whose values by name are arrays [B]."""
+
+
+def figures(scored: Scored, weights_BI: np.ndarray, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """Return the figures [B] of all metrics by name, NaN where one is undefined.
+
+    Args:
+        scored: the matched set, for example an `Evaluation`
+        weights_BI: number of times that each image counts; a row of ones gives the figures of the set
+        names: names to compute; None for all
+
+    Raises:
+        InputError: for an unknown name
+    """
+    return prepare_figures(scored, names)(weights_BI)
+
+
+def prepare_figures(scored: Scored, names: Collection[str] | None = None) -> Named:
+    """Return `figures` as a function of the weights; all that does not depend on the weights is computed once."""
+    if names is None:
+        rows = list(METRICS.values())
+    else:
+        rows = [row for row in METRICS.values() if any(figure.covers(name) for figure in row.figures for name in names)]
+    numbers = [row.numbers(scored) for row in rows]
+
+    def compute(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
+        result = {name: values_B for number in numbers for name, values_B in number(weights_BI).items()}
+        if names is None:
+            return result
+        if unknown := sorted(set(names) - set(result)):
+            known = ", ".join(figure.name for row in METRICS.values() for figure in row.figures)
+            raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {known}")
+        return {name: values_B for name, values_B in result.items() if name in names}
+
+    return compute

@@ -12,7 +12,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 
 
 def _print_nothing(*_: object, **__: object) -> None:

@@ -12,12 +12,22 @@ import re
 from collections import deque
 from collections.abc import Mapping
 
-from coord_codec.fields import ATTRIBUTES, OF_ATTRIBUTES
+from coord_codec.fields import ATTRIBUTES
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder, Stated
 from coord_eval.parse.escapes import FILLER
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
 from coord_eval.parse.orders import ORDER_KEYS, key_of_prose, stated_order
-from coord_eval.parse.record import ACTIONS, MAX_NUMBERS, Field, FieldRecord, Keys, add_record, box_of_sides, sides_of
+from coord_eval.parse.record import (
+    ACTIONS,
+    MAX_NUMBERS,
+    WEAK_LABELS,
+    Field,
+    FieldRecord,
+    Keys,
+    add_record,
+    box_of_sides,
+    sides_of,
+)
 from coord_eval.parse.refusals import NOTHING, is_nothing, says_nothing
 
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.
@@ -61,6 +71,7 @@ _NO_RECORDS = re.compile(r"\[\]+[\]}]*$")
 """The end of a list without records, within others."""
 _NUMBERED_KEY = re.compile("[0-9]$")
 _BARE_QUOTE = re.compile(r'(?<!\\)"')
+_NAME_BEFORE = re.compile(r"(\w+)[ \t]*[:=][ \t]*$")
 
 
 _NUMERIC = ("shape", "side", "corner", "centre", "size")
@@ -88,6 +99,11 @@ class JsonParser:
                 if opening < 0:
                     break
                 position = opening
+                name = _NAME_BEFORE.search(text, max(begin, opening - 40), opening)
+                if name is not None and self.keys.fact(name[1]) == "unit":  # `origin: {x: 1, y: 2}` of YAML
+                    end = find("}", opening)
+                    position = len(text) if end < 0 else end
+                    continue
             match = faultless(text, position) if not self.order_key and text.startswith("{", position) else None
             if match is not None and self._add_faultless(match):
                 position = match.end()
@@ -117,7 +133,9 @@ class JsonParser:
                 return False
             label = last_label
         else:
-            label = self.keys.label_of(self.stack[-1].key) if self.stack else ""
+            if self.stack and not self.stack[-1].depth:
+                return False  # the record around it may name it
+            label = ""
         if label and "type" in (name, last_name) and ACTIONS.fullmatch(label):
             return False
         start_index = builder.start_count
@@ -138,10 +156,12 @@ class JsonParser:
             self._place(self.stack[-1].key or "", *match.span())
         return True
 
-    def _place(self, key: str, start: int, end: int) -> None:
-        """Note that a record below a key such as `frame_1` is in that image."""
+    def _place(self, key: str, start: int, end: int, is_listed: bool = False) -> None:
+        """Note that a record below a key such as `frame_1`, or in a list `frames`, is in that image."""
         if _NUMBERED_KEY.search(key) and self.keys.fact(key) == "place":
             self.builder.places.append((start, end, key))
+        elif is_listed and self.keys.fact(key.removesuffix("s")) == "place":
+            self.builder.places.append((start, end, f"{key} {start}"))
 
     def _drop_stray(self, text: str, start: int, end: int) -> None:
         """Count and drop coordinate tokens outside any record."""
@@ -213,7 +233,7 @@ class JsonParser:
             if self.stack:
                 self.stack[-1].record.has_children = True
                 name = self.keys.label_of(self.stack[-1].key)
-            self.stack.append(_Open(FieldRecord(match.start(), name)))
+            self.stack.append(_Open(FieldRecord(match.start(), name), len(self.builder.objects)))
             if len(self.stack) > _MAX_OPEN:
                 self._emit(self.stack.popleft(), None, match.start(), partial=True)
             return
@@ -252,17 +272,19 @@ class JsonParser:
             self._count(value)
             return
         role = self.keys[item.key].role
-        if role == "other" and _FORMAT_KEY.search(item.key):
+        if (role == "other" or item.key == "type") and _FORMAT_KEY.search(item.key):
             order = value.lower() if value.lower() in ORDER_KEYS else stated_order(value)
             if order or "xyxy" in value:
                 self.order_key = ORDER_KEYS.get(order, "")
-        if role == "labels" or (role == "label" and record.depth):
+                record.order = order
+                return
+        if role == "labels" or (role in ("label", "score") and record.depth):
             if len(item.texts) < MAX_NUMBERS:
                 item.texts.append(value)
         elif (
             not record.depth
             and item.text is None
-            and (role in ("label", "score") or item.key in ("target", "shape_type") or self.keys.fact(item.key))
+            and (role in ("label", "score", "other") or item.key == "target" or self.keys.fact(item.key))
         ):
             item.text = value
         elif role in _NUMERIC:
@@ -308,8 +330,11 @@ class JsonParser:
             record.pending, record.key_end = record.pending or digits, span[1]
             record.unread = (record.unread or span)[0], span[1]
         elif record.field is not None:
-            if not record.depth and record.field.text is None and self.keys[record.field.key].role == "label":
+            role = self.keys[record.field.key].role
+            if role == "label" and not record.depth and record.field.text is None:
                 record.field.text = digits
+            elif role == "labels" and len(record.field.texts) < MAX_NUMBERS:
+                record.field.texts.append(digits)
             elif math.isfinite(value[0]):
                 record.add(value)
             else:
@@ -322,53 +347,88 @@ class JsonParser:
             self.builder.drop("unread_numbers", *closed.unread)
         if closed.field is not None and not partial:
             closed.close_field()
-        item = parent.field if parent else None
-        if item is not None and parent is not None and not partial and not any(self._names(f) for f in record.fields):
-            role = self.keys[item.key].role
-            if role in _NUMERIC and role != "side":
-                sides = sides_of(record.fields, self.keys)
-                numbers = box_of_sides(sides)
-                if role in ("centre", "size") and sides:
-                    item.sides = sides
-                    return
-                if numbers:
-                    item.groups += [numbers, []]
-                    turns = [f for f in record.fields if self.keys.fact(f.key) == "turn"]
-                    parent.record.fields += turns
-                    if self.keys[item.key].kind == "oriented" and len(numbers) == 4:
-                        item.key = "bbox" if turns else item.key
-                    return
-        if item is not None and parent is not None:
-            if item.key.lower() in ATTRIBUTES or self.keys.fact(item.key) == "turn":
-                parent.record.fields += [f for f in record.fields if f.key.lower() in OF_ATTRIBUTES]
-            else:
-                self._place(item.key, record.start, end)
-        names = [f.text for f in record.fields if self.keys[f.key].role == "label" and f.text]
-        if item is not None and names and self.keys[item.key].role == "label" and not closed.record.has_children:
-            item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}
-            if not any(self.keys[f.key].role == "shape" for f in record.fields):
-                return
-        if item is not None and parent is not None and not partial and not parent.depth and not names:
-            shapes = [f for f in record.fields if self.keys[f.key].role == "shape" and f.groups]
-            if self.keys[item.key].role == "shape" and len(shapes) == 1:  # "box": {"bbox": [1, 2, 3, 4], "unit": "px"}
-                parent.record.fields.remove(item)
-                parent.record.fields += record.fields
-                return
-        kinds = [self.keys[f.key].kind for f in record.fields]
-        if item is not None and not partial and self.keys[item.key].role == "shape" and kinds == ["polygon"]:
-            item.groups += record.fields[0].groups  # "boundingPoly": {"vertices": [...]}
+        if closed.order and record.has_children:
+            self.builder.units.append((record.start, end, {"bbox_format": closed.order}))
+        item = parent.field if parent is not None else None
+        if parent is not None and item is not None and self._is_value(closed, parent, item, end, partial):
             return
         if self.order_key:
             for field in record.fields:
                 row = self.keys[field.key].row
                 if row is not None and row.order == "xyxy" and row.scale is None and row.kind == "box":
                     field.key = self.order_key
+        before = len(self.builder.objects)
         add_record(record, self.builder, self.keys, end, partial)
+        if record.has_children and len(self.builder.objects) == before:
+            self._name_inner(closed)
 
-    def _names(self, item: Field) -> bool:
-        """Return whether a field is a label or a shape, so that its record is an object of its own."""
-        role = self.keys[item.key].role
-        return (role == "label" and item.text is not None) or (role == "shape" and bool(item.groups))
+    def _is_value(self, closed: _Open, parent: _Open, item: Field, end: int, partial: bool) -> bool:
+        """Give a record to the key of which it is the value; return False if it is an object of its own."""
+        record, keys = closed.record, self.keys
+        fields, role, fact = record.fields, keys[item.key].role, keys.fact(item.key)
+        shapes = [field for field in fields if keys[field.key].role == "shape"]
+        filled = [field for field in shapes if field.groups]
+        loose = [field for field in fields if keys[field.key].role in ("other", "list") and field.groups]
+        if role == "shape" and closed.order and len(loose) == 1 and not filled:
+            loose[0].key, filled = item.key, loose  # "box": {"format": "xywh", "value": [...]}
+        names = [field.text for field in fields if keys[field.key].role == "label" and field.text is not None]
+        if not partial and not filled and not names:
+            sides = sides_of(fields, keys)
+            numbers = box_of_sides(sides)
+            if role in ("centre", "size") and sides:
+                item.sides = sides
+                return True
+            if role in ("shape", "corner") and numbers:  # "box": {"x1": 1, ...}
+                item.groups += [numbers, []]
+                turns = [field for field in fields if keys.fact(field.key) == "turn"]
+                parent.record.fields += turns
+                if keys[item.key].kind == "oriented" and len(numbers) == 4:
+                    item.key = "bbox" if turns else item.key
+                return True
+            if role == "score" or fact in ("turn", "unit"):  # "origin": {"x": 1, "y": 2}
+                item.groups += [[value for field in fields for group in field.groups for value in group]]
+            if not parent.depth and not record.has_children:
+                parent.record.fields += [field for field in fields if keys.fact(field.key)]
+                if item.groups:
+                    return True
+        is_image = record.has_children and not names and not any(keys.fact(field.key) == "place" for field in fields)
+        self._place(item.key, record.start, end, is_image)
+        if names and not shapes and item.key.lower() in ATTRIBUTES and not parent.depth:
+            parent.record.fields += fields  # "attributes": {"name": "cat"}
+            return True
+        texts = [field.text for field in fields if field.text and keys[field.key].role == "other"]
+        if role == "label" and not names and len(texts) == 1:
+            names = texts  # "label": {"text": "cat"}
+        if names and role == "label" and not record.has_children:
+            item.text = item.text or names[0]  # "category": {"id": 3, "name": "cat"}
+            if not shapes:
+                return True
+        if partial or role != "shape":
+            return False
+        if not parent.depth and not any(names) and len(filled) == 1:  # "box": {"bbox": [1, 2, 3, 4], "unit": "px"}
+            if closed.order and keys[filled[0].key].kind == "any":
+                filled[0].key = "bbox"
+            parent.record.fields.remove(item)
+            parent.record.fields += fields
+            return True
+        if [keys[field.key].kind for field in fields] == ["polygon"]:  # "boundingPoly": {"vertices": [...]}
+            item.groups += fields[0].groups
+            return True
+        return False
+
+    def _name_inner(self, closed: _Open) -> None:
+        """Give the label of a record to the objects below it that have none: `{"label": "cat", "data": {...}}`."""
+        fields = [field for field in closed.record.fields if self.keys[field.key].role == "label" and field.text]
+        names = [field.text for field in fields if field.key not in WEAK_LABELS and field.key != "name"]
+        objects = self.builder.objects
+        if len(objects) == closed.first + 1 and objects[-1].geometry != "point":  # no argument of a call
+            names += [field.text for field in fields]
+        for index in range(closed.first, len(objects)) if names else ():
+            item = objects[index]
+            if not item.desc:
+                repairs = tuple(repair for repair in item.repairs if repair != "no_label")
+                state = item.completeness if repairs or item.completeness == "partial" else "complete"
+                objects[index] = item._replace(desc=str(names[0]).strip(), repairs=repairs, completeness=state)
 
     def _finish(self, end: int) -> None:
         """Close the records that are open at the end of the text."""
@@ -381,10 +441,10 @@ class JsonParser:
 class _Open:
     """A record that is not closed yet, and the value that is being read."""
 
-    __slots__ = ("count", "depth", "field", "key", "key_end", "pending", "record", "unread")
+    __slots__ = ("count", "depth", "field", "first", "key", "key_end", "order", "pending", "record", "unread")
 
-    def __init__(self, record: FieldRecord) -> None:
-        self.record = record
+    def __init__(self, record: FieldRecord, first: int) -> None:
+        self.record, self.first, self.order = record, first, ""
         self.key: str | None = None
         self.pending: str | None = None
         self.field: Field | None = None

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from coord_codec.fields import pattern_of
+from coord_codec.fields import meaning_of, pattern_of
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, is_quad, proper_boxes, read_groups
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
@@ -27,6 +27,7 @@ from coord_eval.parse.record import (
     add_record,
     box_of_sides,
     sides_of,
+    stated_units,
 )
 from coord_eval.parse.words import NO_LABEL, REFUSED, Label, as_written, read_label, without_instance_numbers
 
@@ -65,12 +66,12 @@ _VALUE = re.compile(
         \s{{0,99}}(?P<content>[^<>]{{0,400}}?)\s{{0,99}}</(?:(?P=leaf)|parameter)\s*>)
     | (?P<call>(?<![\w])(?i:{_VERB})\s?
         \((?P<arguments>[^()\n]{{0,400}}(?:\([^()\n]{{0,99}}\)[^()\n]{{0,400}}){{0,9}})\))
-    | (?<![\w])(?<!<invoke\ )(?P<attribute>(?P<name>[A-Za-z_:][\w:.-]{{0,30}})\s*=\s*
+    | (?<![\w])(?<!<invoke\ )(?P<attribute>(?P<name>:?[^\W\d][\w:.-]{{0,30}})\s*=\s*
         (?P<quote>["'])(?P<value>[^"'<>\n]{{0,400}})(?P=quote))
     | (?<![\w.])(?P<side>(?P<side_name>{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=]\s*["'`*]{{0,3}}(?P<number>{_COORDINATE})["']?
         (?![\w.]?[0-9]|\s*(?:\.\.|-|\u2013|to\b)\s*[0-9]|[ \t]+(?!(?:{_SIDE_NAMES})["'`*]{{0,3}}\s*[:=])[^\W\d]))
     | (?<![\w.-])(?P<fact>(?P<fact_name>{_FACT_NAME})["'`*]{{0,3}}\s{{0,9}}[:=]\s{{0,9}}["'`*]{{0,3}}
-        (?P<stated>{NUMBER}\b|[a-z][\w-]{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$))(?!\s*,\s*[0-9]))
+        (?P<stated>{NUMBER}(?:\s?(?:deg|rad)[a-z]*|\s?\u00b0|\b)|[a-z][\w-]{{0,30}})["'`*]{{0,3}}(?=\s*(?:[,;|)\]}}/>.]|$))(?!\s*,\s*[0-9]))
     | (?P<block>^[ \t]*-[ \t]+{_COORDINATE}[ \t]*(?:\n[ \t]*-[ \t]+{_COORDINATE}[ \t]*){{1,7}}$)
     | (?P<run>[\[({{][\[\](){{}}\s,;0-9.%+\u2212-]*)
     | (?P<bare>(?<![\w.%\u00b0+\u2212-]){_COORDINATE}(?P<gap>[ \t]*[,|;][ \t]*|[ \t]+){_COORDINATE}
@@ -96,13 +97,15 @@ _SEGMENT = re.compile(r"[^,;|(\u2013\u2014]+")
 _PIECE = re.compile(r"[,;|(\u2013\u2014]?[^,;|(\u2013\u2014]*")
 _MARKER = re.compile(r"\s*(?:[-*\u2022\u30fb+]\s*(?<=[\s\u30fb])|\(?[0-9]{1,3}[.)]\s*|#+\s+)")
 _FIELD = re.compile(r"[\s\"'*_`({-]*([^\W\d][\w \-]{0,28}?)[\"'*_`]*\s*[:=]\s*(.*)", re.DOTALL)
-_SCORE_NAMES = "|".join(key for key in SCORE_KEYS if key.isascii())
+_SCORE_NAMES = "|".join(SCORE_KEYS)
+_SHARE = rf"(?:[0-9]{{1,3}},[0-9]{{1,4}}(?![\w.]|,[0-9])|{NUMBER})"
 _SCORES = (
     re.compile(
-        rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?\b(?:{_SCORE_NAMES})\s*(?:of\s*)?[:=]?\s*({NUMBER})\s*(%?)\s*[)\]]?", re.I
+        rf"[(\[,;|]?\s*(?:with\s+)?(?:a\s+)?\b(?:{_SCORE_NAMES})\s*(?:of\s*)?[:=]?\s*\[?\s*({_SHARE})\s*(%?)\s*[)\]]?",
+        re.IGNORECASE,
     ),
     re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)"),
-    re.compile(r"(?<=[^\W\d_])[\s:,]+(0?\.[0-9]{2,9}|1\.00{1,8})\s?(%?)\s*[:,]?\s*$"),
+    re.compile(r"(?<=[^\W\d_])[\s:,|]+(0?\.[0-9]{2,9}|1\.00{1,8})\s?(%?)\s*[:,|]?\s*$"),
 )
 """A confidence with its name, in brackets, or after a label: `person 0.98`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
@@ -113,6 +116,12 @@ _SECTION = re.compile(r"[^\W\d_]+\s?#?[0-9]{1,4}")
 """A line that names one of several images: `Image 1`, `Frame 2`."""
 _EXAMPLE = re.compile(r"(?:\bsuch as|\be\.g\.|\bfor (?:example|instance)|\bin the form(?:at)?)\W*$", re.IGNORECASE)
 """What stands before numbers that are an example of how a box is written."""
+_MORE = re.compile(
+    r"[0-9]\s?(?:\u00b0|deg)|\b(?:angle|rotat\w+|tilt\w*|turned)\W{1,3}(?:(?:of|by|is)\s)?[0-9]"
+    r"|\b(?:image|frame|page|photo|picture)\s?#?[0-9]|\b(?:deleted|hidden|ignored?|removed|invisible|not visible)\b",
+    re.IGNORECASE,
+)
+"""Words of a sentence that may turn, place or delete its box."""
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
 """The names of four numbers, beside them."""
 
@@ -184,7 +193,7 @@ class LineParser:
         self.builder, self.keys = builder, keys
         self.entries: list[_Open] = []
         self.open: _Open | None = None
-        self.pending_key = ""
+        self.pending_key, self.pending_indent = "", 0
         self.sections: list[tuple[int, str]] = []
 
     def parse(self, text: str, begin: int) -> None:
@@ -353,12 +362,14 @@ class LineParser:
         fields: list[Field] = []
         words, score = _without_score(line.words[0])
         words = self._fields_in(words, fields, False)
-        key, before = self._key_at_end(words)
+        key, before = self._key_at_end(words, words.rstrip().endswith((":", "=")))
         fields += [score] if score else []
         if fields:
             self._extend(line, fields, line.start, line.start + len(line.words[0]))
         elif key and not before.strip():
-            self.pending_key = key
+            self.pending_key, self.pending_indent = key, _indent(line)
+        elif self._is_field(line, words):
+            return
         else:
             label = read_label(words, listed=True)
             if _SECTION.fullmatch(label.text) and self.keys.fact(label.text) == "place":
@@ -375,9 +386,11 @@ class LineParser:
     def _read_values(self, line: _Line) -> None:
         """Give the items of a line their keys and labels, and add them to records."""
         count = len(line.items)
+        self._read_setting(line)
         beside = [self._read_beside(line, i) for i in range(count + 1)]
         labels = [found.label for found in beside]
-        self.pending_key = ""
+        if not (self.keys.fact(self.pending_key) and _indent(line) > self.pending_indent):
+            self.pending_key = ""
         line.after = not _says(labels[0]) and any(map(_says, labels[1:]))
         own = labels[1:] if line.after else labels[:-1]
         if self._is_running(line, beside) and not any(item.call for item in line.items):
@@ -412,7 +425,8 @@ class LineParser:
         if "," in words:
             words = _SYMBOLS.sub(" ", words)
         if item is not None and not item.marked:
-            key, words = self._key_at_end(words)
+            few = sum(map(len, item.field.groups)) <= 2 and self.builder.geometry != "point"
+            key, words = self._key_at_end(words, few)
             key = key or (self.pending_key if i == 0 and not words.strip() else "")
             if not item.field.key or (item.field.key == "points_2d" and self.keys[key].kind != "any"):
                 item.field.key = key or item.field.key
@@ -451,7 +465,7 @@ class LineParser:
     def _extend(self, line: _Line, fields: list[Field], start: int, end: int, label: Label = NO_LABEL) -> None:
         """Add fields to the open record; one that has such a field already, or another item of a list, ends it."""
         record, keys = self.open, self.keys
-        indent = len(line.words[0]) - len(line.words[0].lstrip())
+        indent = _indent(line)
         is_bullet = _MARKER.match(line.words[0]) is not None
         if record is not None:
             stems = {keys.stem(item.key or "coordinates") for item in record.fields} - {""}
@@ -472,8 +486,30 @@ class LineParser:
         shapes = [item for item in record.fields if not item.key or self.keys[item.key].role == "shape"]
         return any(any(item.groups) for item in shapes) or bool(box_of_sides(sides_of(record.fields, self.keys)))
 
-    def _key_at_end(self, words: str) -> tuple[str, str]:
-        """Return the key that names the numbers after these words, "" if none does, and the words before it."""
+    def _read_setting(self, line: _Line) -> None:
+        """Give `x` and `y` the key around them: `origin: {x: 1, y: 2}`, or `origin:` on a line above."""
+        key = self.pending_key if _indent(line) > self.pending_indent else ""
+        if line.words[0].rstrip().endswith("{"):
+            key, before = self._key_at_end(line.words[0].rstrip(" {"), setting=True)
+            line.words[0] = before if self.keys.fact(key) else line.words[0]
+        for item in line.items if self.keys.fact(key) else ():
+            if self.keys[item.field.key].role == "side":
+                item.field.key = key
+
+    def _is_field(self, line: _Line, words: str) -> bool:
+        """Return whether words are a field of the open record that says nothing of its label: `confidence: high`."""
+        match = _FIELD.fullmatch(words)
+        if self.open is None or match is None or not match[2].strip() or _indent(line) < self.open.indent:
+            return False
+        if self._named(self.open) and not self._is_whole(self.open) and " " not in match[1].strip():
+            return True
+        return self.keys[match[1]].role == "score" or meaning_of(match[1]) != ""
+
+    def _key_at_end(self, words: str, setting: bool = False) -> tuple[str, str]:
+        """Return the key that names the numbers after these words, "" if none does, and the words before it.
+
+        `setting` allows keys of an origin or a scale, which have one or two numbers.
+        """
         if corner := _CORNER.search(words):
             return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
         segments = _SEGMENT.findall(words)
@@ -482,7 +518,8 @@ class LineParser:
         if ("_" in last or words.rstrip().endswith("=")) and self.keys[last].role == "shape":
             return last, words[: words.rfind(last)]  # cat: box_2d [1, 2, 3, 4]
         for name in (key, key.lower()):
-            if self.keys[name].role in ("shape", "corner", "centre", "size"):
+            is_setting = setting and self.keys.fact(name) == "unit"
+            if is_setting or self.keys[name].role in ("shape", "corner", "centre", "size"):
                 return name, words[: words.rfind(segments[-1])].rstrip(" ,;|")
         return "", words
 
@@ -538,12 +575,20 @@ class LineParser:
             if not has_shape and not sides.keys() - {"w", "h"}:
                 if self.builder.objects and self._named(record):
                     self.builder.drop("no_coordinates", record.start, record.end)
+                if units := stated_units(record.fields, self.keys):
+                    self.builder.units.append((-1, len(self.text) + 1, units))  # Units: percent
             elif record.loose and sum(len(group) for item in record.fields for group in item.groups) == 2:
                 self.builder.drop("unrecognised", record.start, record.end)
-            elif record.label.refused and (sum(whole) > 1 or record.loose):
+            elif record.label.refused and (sum(whole) > 1 or record.loose or self._says_more(record)):
                 self.builder.drop("unread_label", record.start, record.end)
             else:
                 self._emit_record(record)
+
+    def _says_more(self, record: _Open) -> bool:
+        """Return whether words on the lines of a record may turn, place or delete its box."""
+        start = self.text.rfind("\n", 0, record.start) + 1
+        end = self.text.find("\n", record.end)
+        return _MORE.search(self.text, start, len(self.text) if end < 0 else end) is not None
 
     def _emit_record(self, record: _Open) -> None:
         start, end, builder = record.start, record.end, self.builder
@@ -573,6 +618,10 @@ class LineParser:
             if item.done and not (len(group) in (2, 4) or boxes or (len(group) == 8 and is_quad(numbers))):
                 return ""
         return "coordinates"
+
+
+def _indent(line: _Line) -> int:
+    return len(line.words[0]) - len(line.words[0].lstrip())
 
 
 def _says(label: Label) -> bool:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Literal
 
 from coord_codec import CoordGrid, Geometry, MarkerFamily, geometry_of
-from coord_codec.arguments import expect
+from coord_codec.arguments import expect, plain
 from coord_eval.parse.answer import Answer, Drop
 from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScale, token_units
 from coord_eval.parse.escapes import without_escapes
@@ -21,7 +21,6 @@ from coord_eval.parse.plain_answers import plain_answer
 from coord_eval.parse.record import Keys
 from coord_eval.parse.refusals import says_nothing
 from coord_eval.parse.unread import unread_numbers
-from coord_eval.plain_values import plain
 
 _FLOW = re.compile(r"^[ \t]{0,40}(?:-[ \t]{1,9})?\w{1,40}:(?:[ \t]|$)", re.MULTILINE)
 """A line of YAML."""

@@ -15,20 +15,32 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from coord_codec import GEOMETRIES, InputError
-from coord_codec.fields import Meaning, is_deleted, meaning_of, names_place, turn_of
+from coord_codec.fields import ATTRIBUTES, Meaning, is_deleted, meaning_of, names_place, turn_of
 from coord_eval.parse.answer import Confidence, Geometry
 from coord_eval.parse.builder import AnswerBuilder, Stated
 from coord_eval.parse.formats import FORMATS, TextFormat
-from coord_eval.parse.numbers import NUMBER, PERCENT, Kind, Value, number_of, read_number, read_value, split_shapes
+from coord_eval.parse.numbers import NUMBER, Kind, Value, number_of, read_number, read_value, split_shapes
 from coord_eval.parse.refusals import says_nothing
 
 LABEL_KEYS = (
     *("label", "desc", "description", "name", "category", "class", "ref", "text_content", "type", "tag", "mention"),
     *("class_name", "category_name", "label_name", "object", "object_name", "phrase", "sub_label", "label_text"),
     *("object_label", "object_class", "element", "entity", "item", "alt", "item_name", "data-label"),
-    *("标签", "类别", "名称", "物体", "类型", "对象"),
+    *"标签 类别 名称 物体 类型 对象 ラベル クラス 名前 이름 라벨 클래스 객체 класс метка объект название".split(),
+    *"bezeichnung klasse kategorie objekt étiquette classe catégorie objet nom etiqueta clase categoría objeto".split(),
+    *"nombre rótulo etichetta oggetto".split(),
 )
-SCORE_KEYS = ("score", "confidence", "conf", "probability", "confidence_score", "置信度")
+_LABELS_KEYS = "labels bboxes_labels names classes categories class_names category_names phrases".split()
+SCORE_KEYS = tuple(
+    "score confidence conf probability prob certainty likelihood objectness konfidenz wahrscheinlichkeit confiance "
+    "probabilité confianza probabilidad confiança confidenza probabilità уверенность вероятность 置信度 信頼度 "
+    "신뢰도".split()
+)
+_SCORE_WORDS = frozenset(SCORE_KEYS).union("scores confidences probabilities probs".split())
+_BESIDE_SCORE = frozenset(
+    "bbox box class cls det detection label level model object of pct percent pred prediction value".split()
+)
+"""Words that a key of a confidence may have besides: `det_score`, `confidence_level`."""
 SIDES = {
     **dict.fromkeys(("x1", "xmin", "x_min", "min_x", "left", "x0", "start_x"), "x1"),
     **dict.fromkeys(("y1", "ymin", "y_min", "min_y", "top", "y0", "start_y"), "y1"),
@@ -57,6 +69,8 @@ LISTS = frozenset(
         *("arguments", "args", "parameters", "params", "input", "inputs", "action_inputs", "function", "properties"),
         *("response", "result", "bbox_list", "boxes_list", "detection", "entities", "markers", "words", "lines"),
         *("keypoints", "bndbox", "tool_call", "action", "target", "shapes", "blocks", "page", "pages", "value", "path"),
+        *("geometry", "details", "info", "localization", "frames", "images", "annotation", "values"),
+        *ATTRIBUTES,
     }
 )
 """Keys of lists of objects and of other containers, which are not labels."""
@@ -113,6 +127,7 @@ _OTHER_ORDER = re.compile(r"(?:bbox|box)_?[xywhltrbc]{4,6}")
 """Keys that name an order of the numbers; those that the table of formats knows are found before."""
 _SOME_LABEL = re.compile(r"[a-z0-9]{1,20}_(?:label|class|category)")
 """Keys of labels that are not listed: `block_label`."""
+_WORD = re.compile(r"[^\W\d_]+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _NUMBERED = re.compile(r"_?[0-9]+$")
 _END_OF_STROKE = re.compile(r"(?:start|end)_")
@@ -135,9 +150,9 @@ class Keys:
             (SCORE_KEYS, "score"),
             (_CENTRES, "centre"),
             (_SIZES, "size"),
+            (_LABELS_KEYS, "labels"),
         ):
             self.known |= dict.fromkeys(keys, FieldMeaning(role))  # type: ignore[arg-type]
-        self.known |= dict.fromkeys(("labels", "bboxes_labels"), FieldMeaning("labels"))
         self.known |= {key: FieldMeaning("side", side) for key, side in SIDES.items()}
         self.known |= dict.fromkeys(CORNERS, FieldMeaning("corner"))
         for other in (*FORMATS.values(), *([row] if row else [])):
@@ -172,8 +187,11 @@ class Keys:
         if meaning_of(key) == "shape":  # four corners, or centre, size and angle
             return FieldMeaning("shape", kind="polygon" if self.requested == "polygon" else "oriented")
         other = self.known["bbox"] if _SOME_BOX.fullmatch(lower) else _OTHER
+        words = frozenset(_WORD.findall(lower))
         if _SOME_LABEL.fullmatch(lower):
             other = self.known["label"]
+        elif words & _SCORE_WORDS and words <= _SCORE_WORDS | _BESIDE_SCORE:
+            other = self.known["score"]
         return self.squeezed.get(lower.replace("_", ""), other)
 
     def fact(self, key: str) -> Meaning:
@@ -298,10 +316,19 @@ def stated_value(item: Field) -> float | str | None:
     if item.text is not None:
         return item.text
     flat = [number for group in item.groups for number, _, _ in group]
-    if len(flat) != 1 and meaning_of(item.key) == "setting":
-        flat = flat or [number for number, _, _ in (item.sides or {}).values()]
-        return " ".join(f"{number:g}" for number in flat)
-    return flat[0] if len(flat) == 1 else None
+    if len(flat) == 1 or meaning_of(item.key) not in ("setting", "turn"):
+        return flat[0] if len(flat) == 1 else None
+    return " ".join(f"{number:g}" for number in flat) if any(flat) else None
+
+
+def stated_units(fields: Sequence[Field], keys: Keys) -> dict[str, float | str]:
+    """Return what fields state of the unit, order, origin and scale of boxes."""
+    units: dict[str, float | str] = {}
+    for item in fields:
+        value = stated_value(item) if keys.fact(item.key) == "unit" else None
+        if value is not None:
+            units[item.key] = f"{units[item.key]} {value}" if item.key in units else value  # x and y of an origin
+    return units
 
 
 def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int, partial: bool = False) -> None:
@@ -314,9 +341,8 @@ def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int
         stated = stated_value(item)
         if keys.fact(item.key) == "place" and stated is not None and names_place(item.key, stated):
             builder.places.append((*span, f"{stated:g}" if isinstance(stated, float) else stated))
-    units = [item for item in record.fields if keys.fact(item.key) == "unit"]
-    stated_units = {item.key: value for item in units if (value := stated_value(item)) is not None}
-    builder.units += [(*span, stated_units)] if stated_units else []  # for the records in it
+    if units := stated_units(record.fields, keys):
+        builder.units.append((*span, units))  # for the records in it
     parts = _parts(record.fields, keys)
     if partial and len(record.fields) > 1 and all(keys.label_of(item.key) and item.groups for item in record.fields):
         parts = [record.fields[:-1], record.fields[-1:]]  # {"cat": [1, 2, 3, 4], "dog": [5: each key is an object
@@ -357,15 +383,16 @@ class _Part:
         self.label_is_weak = False
         self.labels: list[str] = []
         self.is_call = any(item.key in _CALLS for item in fields)
-        self.score: Confidence | None = None
+        self.scores: list[Confidence | None] = []
         self.shapes: list[tuple[Field, FieldMeaning]] = []
         self.others: list[Field] = []
         self.fields = fields
         self.repairs = record.repairs
         self.numbers = 0
+        self.is_unsure = False
         self.is_deleted = False
         self.turns: dict[str, float | str] = {}
-        self.units: dict[str, float | str] = {}
+        self.units = stated_units(fields, keys)
         for item in fields:
             meaning = keys[item.key]
             role = meaning.role
@@ -373,8 +400,6 @@ class _Part:
             if fact and (stated := stated_value(item)) is not None:
                 if fact == "turn":
                     self.turns[item.key] = stated
-                elif fact == "unit":
-                    self.units[item.key] = stated
                 elif fact == "deleted":
                     written = f"{stated:g}" if isinstance(stated, float) else stated
                     self.is_deleted |= is_deleted({item.key: written}, "aside")
@@ -388,8 +413,8 @@ class _Part:
                 weak = item.key.lower() in WEAK_LABELS
                 if self.label is None or (self.label_is_weak and not weak):
                     self.label, self.label_is_weak = item.text, weak
-            elif role == "score" and self.score is None:
-                self.score = _score(item)
+            elif role == "score":
+                self.scores = self.scores or _scores(item)
             elif role == "shape":
                 if not self.shapes and meaning.unit:
                     self.units["unit"] = meaning.unit
@@ -398,6 +423,8 @@ class _Part:
                 self.label, self.label_is_weak = item.text, True
             elif role in ("other", "list") and item.groups:
                 self.others.append(item)
+            elif item.text and keys.label_of(item.key) and not meaning_of(item.key):
+                self.is_unsure |= len(item.text.split()) <= _FEW_WORDS
             if role != "shape":
                 self.numbers += sum(map(len, item.groups))
 
@@ -409,7 +436,7 @@ class _Part:
             return
         shapes = [(item, meaning) for item, meaning in self.shapes if any(item.groups) or item.invalid]
         for item in self.fields:
-            if self.keys[item.key].role in ("side", "label", "score") and sum(map(len, item.groups)) > 1:
+            if self.keys[item.key].role in ("side", "label") and sum(map(len, item.groups)) > 1:
                 builder.drop("unread_numbers", *span)
         sides = sides_of(self.fields, self.keys)
         corners = box_of_sides(sides) if not shapes and (not partial or len(sides) >= 4) else []
@@ -429,7 +456,7 @@ class _Part:
                 builder.drop("wrong_arity", *span)
             elif self.label is not None and not self.shapes and says_nothing(self.label):
                 builder.explicit_empty = True  # {"label": "no object"}
-            elif self.shapes or self.label is not None:
+            elif self.shapes or self.label is not None or self.labels:
                 builder.drop("no_coordinates", *span)
             elif self.numbers >= 4:
                 builder.drop("unrecognised", *span)
@@ -469,6 +496,9 @@ class _Part:
         boxes = [key for key, (geometry, numbers) in shapes if len(numbers) == arity or not geometry]
         if not boxes or (self.label is not None and len(boxes) > 1):
             return False
+        if self.label is None and self.is_unsure:  # {"a": "cat", "b": [1, 2, 3, 4]}
+            builder.drop("ambiguous", *self.span)
+            return True
         last = None
         for key, (geometry, numbers) in shapes:
             if len(numbers) != arity:
@@ -477,7 +507,7 @@ class _Part:
             builder.start_count += key != last
             last = key
             label = self.label if self.label is not None else self.keys.label_of(key)
-            self._add(label, geometry, numbers, None)
+            self._add(label, geometry, numbers, None, self._score(len(boxes), 0))
         return True
 
     def _add_shape(self, item: Field, meaning: FieldMeaning) -> None:
@@ -502,13 +532,23 @@ class _Part:
             labels = self.labels if len(self.labels) == len(shapes) else [label] * len(shapes)
             if labels is not self.labels and self.labels:
                 builder.drop("ambiguous", *span)  # which label belongs to which box
-            for name, (geometry, group) in zip(labels, shapes, strict=True):
+            if len(self.scores) > 1 and len(self.scores) != len(shapes):
+                builder.drop("unread_numbers", *span)
+            for number, (name, (geometry, group)) in enumerate(zip(labels, shapes, strict=True)):
                 if not geometry:
                     builder.drop("ambiguous", *span)
                     continue
-                self._add(name, geometry, group, meaning.row)
+                self._add(name, geometry, group, meaning.row, self._score(len(shapes), number))
 
-    def _add(self, label: str, geometry: Geometry, group: Sequence[Value], row: TextFormat | None) -> None:
+    def _score(self, shapes: int, number: int) -> Confidence | None:
+        """Return the confidence of one of several shapes: that of each, or the only one."""
+        if len(self.scores) == shapes:
+            return self.scores[number]
+        return self.scores[0] if len(self.scores) == 1 else None
+
+    def _add(
+        self, label: str, geometry: Geometry, group: Sequence[Value], row: TextFormat | None, score: Confidence | None
+    ) -> None:
         builder, span, order, own_scale = self.builder, self.span, "", None
         if row is not None:
             own_scale = row.scale
@@ -534,7 +574,7 @@ class _Part:
         elif geometry == "box" and self.units and not builder.agrees(self.units, order, [n for n, _, _ in group]):
             builder.drop("other_unit", *span)
             return
-        stated = Stated(label, span, builder.start_count - 1, self.repairs, self.partial, self.score)
+        stated = Stated(label, span, builder.start_count - 1, self.repairs, self.partial, score)
         builder.add_values(stated, group, geometry, order, own_scale, turn)
 
     def _turn(self) -> float:
@@ -555,6 +595,8 @@ class _Part:
             return math.nan
 
 
+_FEW_WORDS = 4
+"""Most words of a text that may be a label, below a key that is not known."""
 _ANGLE = re.compile(rf"\s*({NUMBER})\s*(\u00b0|deg\w*|rad\w*)?\s*", re.IGNORECASE)
 _PERCENT = frozenset(("percent", "percentage", "%"))
 
@@ -573,16 +615,18 @@ def _shapes(item: Field, kind: Kind, requested: Geometry) -> list[tuple[Geometry
     return [shape for run in runs if run for shape in split_shapes(run, kind, requested, number_of)]
 
 
-_STATED = re.compile(rf"({NUMBER})({PERCENT})?")
+_STATED = re.compile(rf"\W{{0,2}}({NUMBER})\s?(%|per ?cent|pct)?", re.IGNORECASE)
 
 
-def _score(item: Field) -> Confidence | None:
-    """Return a confidence, given as a share or in per cent."""
-    if item.text is not None:
-        found = _STATED.fullmatch(item.text.strip())
-        value = read_value(found[1], found[2] is not None) if found else None
-    else:
-        value = item.groups[0][0] if len(item.groups) == 1 and len(item.groups[0]) == 1 else None
+def _scores(item: Field) -> list[Confidence | None]:
+    """Return the confidences of a value, each a share, or in per cent; `0,95` is .95."""
+    texts = item.texts or ([] if item.text is None else [item.text])
+    found = [_STATED.fullmatch(text.strip().replace(",", ".")) for text in texts]
+    values = [match and read_value(match[1], match[2] is not None) for match in found]
+    return list(map(_confidence, values or [value for group in item.groups for value in group]))
+
+
+def _confidence(value: Value | None) -> Confidence | None:
     if value is None:
         return None
     share = value[1] if value[1] is not None else value[0] / (100 if value[0] > 1 else 1)

@@ -13,7 +13,7 @@ from coord_eval.report.images import f1_of_images
 from coord_eval.report.overlay import draw, label_colours, shown_name
 
 if TYPE_CHECKING:
-    from coord_eval.figures import Figures
+    from coord_eval.metrics.figures import Figures
 
 
 def changed_images(runs: Mapping[str, Figures], root: ImageRoot | None, most: int = 6) -> str:

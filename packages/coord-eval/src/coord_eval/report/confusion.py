@@ -11,7 +11,7 @@ from coord_codec.pages import safe, scrolled, table
 from coord_eval.metrics.errors import BACKGROUND, UNKNOWN, confused_name, confused_pairs
 
 if TYPE_CHECKING:
-    from coord_eval.figures import Figures
+    from coord_eval.metrics.figures import Figures
 
 _MATRIX = 24
 """Most labels of the matrix; those with most confusions are shown."""

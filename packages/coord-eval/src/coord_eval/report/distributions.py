@@ -13,7 +13,7 @@ from coord_eval.metrics.breakdowns import EDGES, edge_errors
 from coord_eval.report.plot import INK, box_rows, chart
 
 if TYPE_CHECKING:
-    from coord_eval.figures import Figures
+    from coord_eval.metrics.figures import Figures
 
 _HEIGHT = 250
 _COLOURS = {"ground truth": INK, "answers": PALETTE[0]}

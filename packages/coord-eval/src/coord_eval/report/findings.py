@@ -15,7 +15,7 @@ from coord_codec.pages import safe
 from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 
 if TYPE_CHECKING:
-    from coord_eval.figures import Figures
+    from coord_eval.metrics.figures import Figures
 
 _SHOWN = 3
 _LEAST_COST = 0.0005

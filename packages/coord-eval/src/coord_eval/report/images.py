@@ -19,7 +19,7 @@ from coord_eval.report.overlay import draw, label_colours, shown_name
 from coord_eval.report.photograph import link_to
 
 if TYPE_CHECKING:
-    from coord_eval.figures import Figures
+    from coord_eval.metrics.figures import Figures
 
 _SORTS = (
     ("lowest F1", False),

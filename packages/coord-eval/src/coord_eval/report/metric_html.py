@@ -15,7 +15,7 @@ from coord_eval.metrics.thresholds import threshold_curve
 from coord_eval.report.plot import INK, chart
 
 if TYPE_CHECKING:
-    from coord_eval.figures import Figures
+    from coord_eval.metrics.figures import Figures
 
 _COCO_NAMES = {
     "AP": "AP, IoU .50:.95",

@@ -9,7 +9,7 @@ from coord_codec.pages import number
 from coord_eval.report.metric_html import flat
 
 if TYPE_CHECKING:
-    from coord_eval.figures import Figures
+    from coord_eval.metrics.figures import Figures
 
 
 def coco_lines(evaluation: Figures) -> Iterator[str]:

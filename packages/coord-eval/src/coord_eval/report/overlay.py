@@ -9,7 +9,7 @@ import numpy as np
 from coord_codec import geometry_of
 from coord_codec.pages import Drawn, Gallery, image_svg, label_key, label_slots
 from coord_codec.pages.boxes import Fate
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.match.matching import Scored
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.photograph import photograph

@@ -13,8 +13,8 @@ from coord_codec import geometry_of
 from coord_codec.counts import counted
 from coord_codec.files import write_text
 from coord_codec.pages import columns, fragment, notes, number, page, safe, section, table, tiles
-from coord_eval.figures import Figures
 from coord_eval.metrics.errors import classify_errors
+from coord_eval.metrics.figures import Figures
 from coord_eval.metrics.metric_table import METRICS, figure_of, headline
 from coord_eval.page_options import MAX_OVERLAYS, ImageRoot, ReportSection
 from coord_eval.report.distributions import distribution_charts

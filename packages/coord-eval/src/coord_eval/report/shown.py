@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from coord_codec.pages import number
-from coord_eval.figures import Figures
+from coord_eval.metrics.figures import Figures
 from coord_eval.metrics.metric_table import METRICS
 from coord_eval.report import metric_html as html
 from coord_eval.report import metric_lines as lines

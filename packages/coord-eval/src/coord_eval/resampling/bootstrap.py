@@ -1,62 +1,30 @@
-"""Figures of all metrics under image weights, and bootstrap confidence intervals over images (Efron 1979).
+"""Bootstrap confidence intervals over images (Efron 1979).
 
 An interval covers the mean of the metric over data sets with the same number of images. It is the central part of the
 resamples, shifted so that their mean is the value on the data set: resampling adds the bias that a metric has for few
 objects a second time, and the shift removes it. It does not cover the value for infinitely many images: AP of a label
 with few objects is too high, and resamples do not show by how much. `benchmarks/interval_coverage.py` measures this.
 
-Shapes: B weightings or resamples, I images.
+Shapes: B resamples, I images, X intervals of scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_eval.match.matching import Scored
-from coord_eval.metrics.draws import draw_weights, interval
-from coord_eval.metrics.metric_table import METRICS, figure_of
+from coord_eval.metrics.detection import BINS, calibration
+from coord_eval.metrics.draws import draw_weights, interval, sum_interval
+from coord_eval.metrics.metric_table import figure_of, prepare_figures
 
-Named = Callable[[np.ndarray], dict[str, np.ndarray]]
-"""Function of image weights [B, I] whose values by name are arrays [B]."""
-
-
-def figures(scored: Scored, weights_BI: np.ndarray, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
-    """Return the figures [B] of all metrics by name, NaN where one is undefined.
-
-    Args:
-        scored: the matched set, for example an `Evaluation`
-        weights_BI: number of times that each image counts; a row of ones gives the figures of the set
-        names: names to compute; None for all
-
-    Raises:
-        InputError: for an unknown name
-    """
-    return prepare_figures(scored, names)(weights_BI)
-
-
-def prepare_figures(scored: Scored, names: Collection[str] | None = None) -> Named:
-    """Return `figures` as a function of the weights; all that does not depend on the weights is computed once."""
-    if names is None:
-        rows = list(METRICS.values())
-    else:
-        rows = [row for row in METRICS.values() if any(figure.covers(name) for figure in row.figures for name in names)]
-    numbers = [row.numbers(scored) for row in rows]
-
-    def compute(weights_BI: np.ndarray) -> dict[str, np.ndarray]:
-        result = {name: values_B for number in numbers for name, values_B in number(weights_BI).items()}
-        if names is None:
-            return result
-        if unknown := sorted(set(names) - set(result)):
-            known = ", ".join(figure.name for row in METRICS.values() for figure in row.figures)
-            raise InputError(f"bootstrap: unknown metric {unknown[0]!r}; known are {known}")
-        return {name: values_B for name, values_B in result.items() if name in names}
-
-    return compute
+Progress = Callable[[str, int, int], None]
+"""Called with the name of a stage, the number of steps done and their total."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +75,7 @@ def resample(
     evaluation: Scored,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
     metrics: Collection[str] | None = None,
 ) -> Resamples:
     """Draw the images with replacement and recompute every metric.
@@ -140,3 +108,29 @@ def resample(
         if progress:
             progress("bootstrap", done, resamples)
     return Resamples(point, {name: np.concatenate([part[name] for part in parts]) for name in point}, seed)
+
+
+def intervals_of(
+    scored: Scored, resamples: int, seed: int = 0, progress: Progress | None = None
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """Return the intervals of every metric, that of the ECE for the error itself, and notes on them."""
+    intervals = resample(scored, resamples, seed, progress).intervals()
+    if "ece" in intervals:
+        row = reliability_with_intervals(scored, resamples, seed)
+        intervals["ece"] |= {"low": row["low"], "high": row["high"]}
+    return intervals, few_objects_note(scored)
+
+
+def reliability_with_intervals(scored: Scored, resamples: int = 200, seed: int = 0) -> dict[str, Any]:
+    """Return `ece`, `low` and `high` and `bins`, rows `from, to, boxes, mean score, share of hits, low, high`."""
+    measure, images = calibration(scored), len(scored.truth)
+    own = measure(np.ones((1, images), np.int32))
+    draws = [measure(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
+    gaps_BX, hits_BX = (np.concatenate([draw[key] for draw in draws]) for key in ("gaps", "hits"))
+    bins = []
+    for b in range(BINS):
+        if boxes := int(own["boxes"][0, b]):
+            row = interval(float(own["hits"][0, b]), hits_BX[:, b], share=True)
+            bins.append([b / BINS, (b + 1) / BINS, boxes, float(own["score"][0, b]), *row.values()])
+    low, high = sum_interval(own["gaps"][0], gaps_BX, own["boxes"][0])
+    return {"ece": float(own["ece"][0]), "low": low, "high": high, "bins": bins}

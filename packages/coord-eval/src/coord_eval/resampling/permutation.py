@@ -14,9 +14,9 @@ from dataclasses import replace
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.match.matching import Scored
-from coord_eval.resampling.bootstrap import prepare_figures
+from coord_eval.metrics.metric_table import prepare_figures
 
 _CHUNK = 16
 _ROUNDING = 1e-12
@@ -72,7 +72,8 @@ def _doubled(first: Scored, second: Scored) -> Scored:
     a, b = first.detections, second.detections
     # The unknown labels of the second run get indices after those of the first.
     unknown = b.category_D >= len(truth.categories)
-    detections = Detections(
+    detections = Detections.of(
+        both,
         image_D=np.concatenate([a.image_D, b.image_D + images]),
         category_D=np.concatenate([a.category_D, b.category_D + np.where(unknown, len(a.unknown), 0)]),
         boxes_D4=np.concatenate([a.boxes_D4, b.boxes_D4]),

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.iou import box_iou
 from coord_eval.calibration.knots import fit_knots, interpolate
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.match.overlaps import Pairs, overlapping_pairs
 
 LEAST_IOU = 0.2

@@ -15,8 +15,9 @@ from coord_codec import AnnotationSet, Object, geometry_of, read_annotations
 from coord_codec.files import InputError, write_text
 from coord_codec.instance_file import instance_line
 from coord_codec.json_file import JsonFile
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.digests import digest_of_truth
-from coord_eval.intake.ground_truth import GroundTruth, load_ground_truth
+from coord_eval.intake.ground_truth import load_ground_truth
 from coord_eval.intake.joining import IdIndex
 from coord_eval.review.decisions import Decision, Decisions, read_decisions
 from coord_eval.review.findings import Box, places_in_images

@@ -12,7 +12,7 @@ import numpy as np
 
 from coord_codec.layouts import LAYOUTS
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.match.overlaps import pairs_within
 from coord_eval.review.confidence import LEAST_IOU, SURE_IOU, Compared
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.digests import digest_of
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.review.findings import KINDS, Box, ReviewFinding
 
 VERSION = 1

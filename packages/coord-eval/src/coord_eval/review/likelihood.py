@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from coord_codec.counts import counted
 from coord_codec.files import InputError, atomic_write, read_json_lines
 from coord_codec.records import validated
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.joining import IdIndex
 
 _FARTHEST = 0.02

@@ -21,8 +21,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.knots import fit_knots, interpolate
-from coord_eval.intake.ground_truth import GroundTruth
 
 LEAST_LABELS = 200
 """Number of labels below which half a set tells too little."""

@@ -14,12 +14,13 @@ import numpy as np
 from coord_codec.counts import counted
 from coord_codec.files import InputError
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.calibration.calibration import Calibration
 from coord_eval.intake.answers import AnswerSettings, PredictionSource, load_predictions
 from coord_eval.intake.collecting import collect, collector_paused
 from coord_eval.intake.digests import digest_of, digest_of_detections, digest_of_truth
-from coord_eval.intake.ground_truth import GroundTruth, GroundTruthSource, load_ground_truth
-from coord_eval.intake.joining import LabelSettings
+from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
+from coord_eval.intake.joining import UNANSWERED, LabelSettings
 from coord_eval.review.confidence import SURE_IOU, Compared, compare
 from coord_eval.review.evidence import LabelEvidence, gather
 from coord_eval.review.findings import Box, Proposal, ReviewFinding, places_in_images
@@ -62,7 +63,9 @@ def review(
     Without likelihoods probabilities are those that faults planted into half of the labels tell about the other half,
     from 200 labels on; a note says what they rest on.
 
-    The model must not have learnt the labels that it judges: one that has repeats their faults.
+    The model must not have learnt the labels that it judges: one that has repeats their faults. Without likelihoods,
+    labels of images for which the predictions have no record are not judged; a results list does not tell these images
+    from those without a box.
 
     Args:
         ground_truth: as `coord_eval.score` takes it; every record must be valid
@@ -100,10 +103,17 @@ def review(
     loaded = load_predictions(predictions)
     collected = collect(truth, loaded, answers, labels, score_source)
     detections = collected.detections
+    digest = digest_of_truth(truth)
     notes = [*truth.notes, *collected.notes]
+    if likelihoods is None and 0 < len(collected.answers) < len(truth):
+        asked_N = np.isin(truth.image_N, list(collected.answers))
+        truth = truth.take(asked_N)
+        notes = [note for note in notes if UNANSWERED not in note]
+        labels_of = counted(int((~asked_N).sum()), "label is", "labels are")
+        notes.append(f"{collected.join.unanswered}: their {labels_of} not judged")
     if calibration is not None:
         fitted = calibration if isinstance(calibration, Calibration) else Calibration.read(calibration)
-        detections, note = fitted.applied(detections, truth.categories, collected.score_source, {})
+        detections, note = fitted.applied(detections, collected.score_source, {})
         notes.append(note)
     if truth.drawn:
         notes.append(f"labels are drawn as {', '.join(truth.drawn)}, and judged by their bounding boxes")
@@ -154,7 +164,7 @@ def review(
         notes.append(f"{counted(crowds, 'crowd region is', 'crowd regions are')} not judged")
     rests_on: dict[str, Any] = {
         "coord_eval": version("coord-eval"),
-        "ground_truth": digest_of_truth(truth),
+        "ground_truth": digest,
         "predictions": digest_of_detections(collected.detections),
         "likelihoods": None if records is None else digest_of([item.to_dict() for item in records]),
         "score_source": collected.score_source,

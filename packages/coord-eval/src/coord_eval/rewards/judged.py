@@ -12,17 +12,17 @@ from typing import Any, Literal
 import numpy as np
 
 from coord_codec import BoxFlag, BoxTable, CoordGrid, InputError, Instance, MarkerFamily, Object
+from coord_codec.arguments import plain
 from coord_codec.box_table import to_pixels
 from coord_codec.counts import counted
 from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import boxes_in_pixels, from_corners
-from coord_eval.intake.ground_truth import GroundTruth
 from coord_eval.intake.joining import LabelMatcher, LabelSettings
 from coord_eval.match.matching import IOU_THRESHOLDS, Scored
 from coord_eval.parse.answer import Answer, without_other_images
 from coord_eval.parse.parser import parse_answer
-from coord_eval.plain_values import plain
 
 Truth = str | Instance | Sequence[Object | Mapping[str, Any]]
 """The objects of one image: a target text in the format of the answers, a record, or its objects with `desc` and `bbox`
@@ -133,9 +133,11 @@ def judge(
     counts_I = [len(answer) for answer in parsed]
     units_I2 = np.array([size or (grid.scale, grid.scale) for size in shapes], np.float64).reshape(-1, 2)
     boxes_D4 = boxes_in_pixels([item for answer in parsed for item in answer], np.repeat(units_I2, counts_I, axis=0))
+    known_objects = GroundTruth.of(table, range(len(names)), sizes_known=False)
     scored = Scored(
-        truth=GroundTruth.of(table, range(len(names)), sizes_known=False),
-        detections=Detections(
+        truth=known_objects,
+        detections=Detections.of(
+            known_objects,
             image_D=np.repeat(np.arange(len(parsed)), counts_I),
             category_D=np.array(labels_D, np.int64),
             boxes_D4=boxes_D4,

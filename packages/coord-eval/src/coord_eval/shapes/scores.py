@@ -6,29 +6,31 @@ The ceiling is the score of the ground truth itself, simplified and quantised as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from coord_codec import CoordGrid, Geometry
+from coord_codec import CoordGrid, Geometry, geometry_of
 from coord_codec.boxes import SmallBoxError
 from coord_eval.boxes.detections import Detections
-from coord_eval.intake.ground_truth import GroundTruth
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.match.matching import AREAS, ShapePairs, rank, ranked_matches_by_area
 from coord_eval.match.overlaps import Pairs
 from coord_eval.metrics.coco import ApTable, mean_present
-from coord_eval.shapes.similarity import Points, Similarity, TrueShapes, similarity_of
+
+if TYPE_CHECKING:
+    from coord_eval.shapes.similarity import Points, Similarity
 
 
 def score_shapes(
-    truth: GroundTruth, detections: Detections, kind: Geometry, grid: CoordGrid
+    truth: GroundTruth, detections: Detections, geometry: str | Geometry, grid: CoordGrid
 ) -> tuple[dict[str, Any], ShapePairs | None]:
     """Score the shapes of the answers.
 
     Args:
         truth: ground truth with shapes
         detections: detections with shapes
-        kind: the geometry of both
+        geometry: the geometry of both
         grid: grid that quantises the ceiling
 
     Returns:
@@ -37,8 +39,11 @@ def score_shapes(
         ones), `AP` with `AP50` and `AP75` (for points `AP@.01`, `AP@.02` and `AP@.05`), and `ceiling` with the same
         scores and the number of `simplified` outlines.
     """
+    kind = geometry_of(geometry)
     if kind.is_box or truth.shapes is None:
         return {}, None
+    from coord_eval.shapes.similarity import TrueShapes, similarity_of  # pycocotools, which boxes do without
+
     objects = [n for n, shape in enumerate(truth.shapes) if shape is not None]
     shapes = [shape for shape in truth.shapes if shape is not None]
     own = truth.take(np.array(objects, np.int64))
@@ -64,11 +69,9 @@ def score_shapes(
         simplified += len(coordinates) < len(shape.coordinates)
         encoded.append(_in_pixels(kind, tuple(grid.dequantize(grid.quantize(c)) for c in coordinates), size))
         written.append(n)
-    image_D, none_D = own.image_N[written], np.zeros(len(written), np.int64)
-    answered = Detections(
-        *(image_D, own.category_N[written], np.zeros((len(written), 4)), np.ones(len(written)), none_D),
-        shapes=tuple(map(tuple, encoded)),
-    )
+    none_D4, ones_D = np.zeros((len(written), 4)), np.ones(len(written))
+    columns = (own.image_N[written], own.category_N[written], none_D4, ones_D, np.zeros(len(written)))
+    answered = Detections.of(own, *columns, shapes=encoded)
     ceiling, _ = _scored(own, answered, measure, compare)
     own_similarity = sum(float(compare([points], [n])[0, 0]) for points, n in zip(encoded, written, strict=True))
     found = ShapePairs(np.zeros(len(detections)), np.zeros(len(truth.image_N)))

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from coord_codec import RunError
-from coord_codec.counts import counted
+from coord_codec.counts import counted, counted_note
 from coord_codec.files import write_text
 from coord_eval.labelling import coco_results
 from coord_trainer.answers.answering_model import AnsweringModel
@@ -131,8 +131,10 @@ def _numbered(records: list[dict[str, Any]], sources: Sources) -> list[dict[str,
 
 
 def _finish(request: Request, detector: AnsweringModel, records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write boxes.json if boxes are not those of the answers alone; return what was fused and left out, in lines."""
+    """Write boxes.json if boxes are not those of the answers alone; return what a user should know."""
     lacks = memorised_note(detector.folder) + ([detector.uncalibrated] if detector.uncalibrated else [])
+    decoded = Counter(note for record in records for note in record.get("decoded", ()))
+    lacks += [counted_note(count, note) for note, count in decoded.items()]
     if detector.finish.changes:
         return lacks + _finish_lines(detector.finish.write_counts(request.out, records))
     remove_made(request.out, [BOXES_FILE])

@@ -179,12 +179,14 @@ def _known_that_fits_better(search: Search) -> Decision | None:
     simpler = search.fits([m for m in search.known if _changes(m, own) < _changes(best, own)])
     as_good = [(fit.z, m) for fit, m in simpler if fit.z >= SIGNIFICANT and best.above(fit) < AS_GOOD]
     best = max(as_good, key=lambda pair: pair[0], default=(0.0, best))[1]  # of fewer changes, fitted in size
-    if _changes(best, own) < 2:
+    loses_boxes = best.copy is not None and best.inside < 1
+    if _changes(best, own) < 2 and not loses_boxes:
         return best, True
     copy = search.copy  # two changes may fit a little by chance
-    if copy is not None and copy.beats(own, SCAN_SIGNIFICANT) and copy.above(best) >= SIGNIFICANT:
-        return copy, True
-    return best, True
+    if copy is None or not copy.beats(own, SCAN_SIGNIFICANT):
+        return best, True
+    keeps_more = loses_boxes and copy.inside > best.inside
+    return (copy if copy.above(best) >= (-AS_GOOD if keeps_more else SIGNIFICANT) else best), True
 
 
 def _declared_that_fits(search: Search) -> Decision | None:

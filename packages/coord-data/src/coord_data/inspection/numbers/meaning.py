@@ -23,6 +23,7 @@ AS_GOOD = 2.0
 """z of the difference below which two meanings fit equally well."""
 _INSIDE = 0.98  # share of boxes that must lie inside their images under an alternative meaning
 _REACH, _TINY = 0.35, 0.05  # some box must reach this far into its image, otherwise the unit is too large
+_AT_ONCE = 1 << 16  # boxes that are laid out together: copies of all of them would take the most memory
 _TINY_SHARE = 0.99  # share of the ends of boxes that lie nearer
 
 
@@ -126,7 +127,7 @@ def read_as(
 ) -> Meaning:
     """Return the meaning of corners, with their evidence."""
     corners_N4 = lay_out()
-    inside = 0.0 if is_tiny(corners_N4[:, 2:], _TINY) else float(is_inside(corners_N4).mean())
+    inside = 0.0 if is_tiny(corners_N4[:, 2:], reach=_TINY) else float(is_inside(corners_N4).mean())
     return Meaning(layout, unit, lay_out, inside, sample.evidence(corners_N4), copy=copy)
 
 
@@ -152,10 +153,21 @@ def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,
     return replace(meaning, lay_out=lambda: offset.move(meaning.boxes_N4), inside=inside, evidence_I=evidence_I)
 
 
+def laid_out(raw: RawBoxes, layout: str) -> np.ndarray:
+    """Return columns of the corners, [4, N], of numbers in the order `layout`, in their unit."""
+    corners_4N = np.empty(raw.numbers_N4.T.shape)
+    for start in range(0, len(raw), _AT_ONCE):
+        rows = slice(start, start + _AT_ONCE)
+        corners_4N[:, rows] = LAYOUTS[layout](raw.numbers_N4[rows]).T
+    return corners_4N
+
+
 def read_corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray) -> np.ndarray:
     """Return corners in [0, 1] of numbers in the order `layout`, divided by the divisors of their image."""
-    corners_N4: np.ndarray = LAYOUTS[layout](raw.numbers_N4) / np.tile(divisor_I2, 2)[raw.image_N]
-    return corners_N4
+    corners_4N = laid_out(raw, layout)
+    for k in range(4):
+        corners_4N[k] /= divisor_I2[:, k % 2][raw.image_N]
+    return corners_4N.T
 
 
 def is_impossible(corners_N4: np.ndarray) -> bool:
@@ -172,7 +184,7 @@ def is_impossible_along(axes: Iterable[tuple[np.ndarray, np.ndarray]]) -> bool:
         if is_mostly_outside(np.asarray(inside)):
             return True
         ends.append(high_N)
-    return is_tiny(np.concatenate(ends))
+    return is_tiny(*ends)
 
 
 def is_mostly_outside(inside_N: np.ndarray) -> bool:
@@ -180,10 +192,10 @@ def is_mostly_outside(inside_N: np.ndarray) -> bool:
     return float(inside_N.mean()) < _INSIDE
 
 
-def is_tiny(ends: np.ndarray, reach: float = _REACH) -> bool:
+def is_tiny(*ends: np.ndarray, reach: float = _REACH) -> bool:
     """Return whether hardly any box, of those that end at these fractions of the image, extends beyond `reach`."""
-    surely = is_surely_tiny(count_tiny(ends, reach), ends.size)
-    return float(np.quantile(ends, _TINY_SHARE)) < reach if surely is None else surely
+    surely = is_surely_tiny(sum(count_tiny(end, reach) for end in ends), sum(end.size for end in ends))
+    return float(np.quantile(np.concatenate(ends), _TINY_SHARE)) < reach if surely is None else surely
 
 
 def count_tiny(ends: np.ndarray, reach: float = _REACH) -> int:

@@ -21,11 +21,11 @@ from coord_data.inspection.numbers.meaning import (
     count_tiny,
     fitted,
     has_area,
-    is_impossible,
     is_impossible_along,
     is_mostly_outside,
     is_surely_tiny,
     is_tiny,
+    laid_out,
     read_as,
     read_corners,
     turned,
@@ -96,11 +96,10 @@ def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[Copies]:
     raw, sizes_U2 = by_size(raw, sizes_I2)
     tried = []
     for layout in LAYOUTS:
-        corners_N4 = LAYOUTS[layout](raw.numbers_N4)
-        far = float(np.quantile(corners_N4[:, 2:], 0.995))
-        if far <= 0 or not has_area(corners_N4):
+        corners_4N = laid_out(raw, layout)
+        far = float(np.quantile(corners_4N[2:], 0.995))
+        if far <= 0 or not has_area(corners_4N.T):
             continue
-        corners_4N = np.ascontiguousarray(corners_N4.T)
         for kind in KINDS[: OF_ONE_SIZE if len(sizes_U2) == 1 else None]:
             base = far / median if kind == "times" else far
             values = (base * np.geomspace(0.7, 2.5, 60)).tolist()
@@ -166,10 +165,12 @@ def _close_values(
 ) -> dict[float, int]:
     """Return the values of a copy that are possible, each with the number of boxes that lie inside their images."""
     close = {}
+    corners_4N = laid_out(raw, layout)
     for value in values:
-        corners_N4 = corners_of_copy(raw, layout, Copy(kind, value), sizes_I2)
-        if not is_impossible(corners_N4):
-            close[value] = int(is_inside(corners_N4, _ROUNDED).sum())
+        axes = tuple(_of_copy(raw, corners_4N, Copy(kind, value), sizes_I2))
+        if not is_impossible_along(axes):
+            inside_x, inside_y = (is_inside_along(low_N, high_N, _ROUNDED) for low_N, high_N in axes)
+            close[value] = int(np.count_nonzero(inside_x & inside_y))
     return close
 
 
@@ -186,18 +187,21 @@ def _rank(kind: Kind, value: float) -> bool:
 
 def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
     """Return the meaning with the shift that fits best, of those that keep nearly all boxes inside their images."""
-    subsample, size_N2, own_N4 = sample.subsample(_SCANNED), sizes_I2[image_N], own.boxes_N4
-    size_n2, own_n4, subsample = size_N2[subsample.rows_n], own_N4[subsample.rows_n], subsample.alone
-    candidates = []
-
-    def fit_closely(shift: Shift) -> float:
-        if is_impossible(shift_boxes(own_N4, shift, size_N2)):
-            return -np.inf
-        return best_onset(shift_boxes(own_n4, shift, size_n2), subsample)
-
+    subsample, own_N4 = sample.subsample(_SCANNED), own.boxes_N4
     one_size = bool((sizes_I2 == sizes_I2[0]).all())
+    # One row for all boxes where it is the same: arrays of all of them take the most memory of an inspection.
+    size_N2 = sizes_I2[:1] if one_size else sizes_I2.T[:, image_N].T
+    size_n2 = size_N2 if one_size else size_N2[subsample.rows_n]
+    own_n4, subsample = own_N4[subsample.rows_n], subsample.alone
+    own_4N, candidates = np.ascontiguousarray(own_N4.T), list[Meaning]()
     for in_pixels in (True,) if one_size else (True, False):
-        unit_N2 = size_N2 if in_pixels else np.ones_like(size_N2)
+        unit_N2 = size_N2 if in_pixels else np.ones((1, 2))
+
+        def fit_closely(shift: Shift, unit_2N: np.ndarray = unit_N2.T) -> float:
+            if is_impossible_along(_shifted(own_4N, unit_2N, k, step) for k, step in enumerate((shift.x, shift.y))):
+                return -np.inf
+            return best_onset(shift_boxes(own_n4, shift, size_n2), subsample)
+
         # A column at a time: all of them at once would take the most memory of an inspection.
         before = ((own_N4[:, k] + _STRAY) * unit_N2[:, k] for k in range(2))
         low = -np.array([np.quantile(room_N, 2 * _STRAY) for room_N in before])
@@ -213,14 +217,13 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
             """Return the boxes of the sample after a shift."""
             return shift_boxes(own_n4, shifts[k], size_n2)
 
-        is_possible = _are_possible(own_N4, steps_x, steps_y, unit_N2)
+        is_possible = _are_possible(own_4N, steps_x, steps_y, unit_N2.T)
         best = shifts[int(np.argmax(_fits(is_possible, shifted_boxes, subsample)))]
         side = np.median(unit_N2, axis=0)
         for k, axis in enumerate("xyxy"):
             near = getattr(best, axis) + side[k % 2] * _NEARBY
             best = max((replace(best, **{axis: value}) for value in near.tolist()), key=fit_closely)
-        rows_M = np.flatnonzero(is_inside(own_N4, 0.0))
-        step = _kept_inside(np.array([best.x, best.y]), own_N4[rows_M], unit_N2[rows_M], side)
+        step = _kept_inside(np.array([best.x, best.y]), own_N4, unit_N2, side)
         x, y = (float(v) if abs(v) >= _LEAST_SHIFT * s else 0.0 for v, s in zip(step, side, strict=True))
         if not x and not y:
             continue
@@ -232,51 +235,53 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
     return max(candidates, key=lambda meaning: best_onset(meaning.boxes_N4, sample), default=None)
 
 
-def _kept_inside(step: np.ndarray, boxes_M4: np.ndarray, unit_M2: np.ndarray, side: np.ndarray) -> np.ndarray:
+def _kept_inside(step: np.ndarray, boxes_N4: np.ndarray, unit_N2: np.ndarray, side: np.ndarray) -> np.ndarray:
     """Return the step nearest to one that leaves boxes inside their images, if it differs by less than is measured.
 
     Args:
         step: shift of x and y
-        boxes_M4: corners in [0, 1] of the boxes that are inside
-        unit_M2: what the shifts are fractions of in the image of each of these boxes
+        boxes_N4: corners in [0, 1], of which those count that are inside
+        unit_N2: what the shifts are fractions of in the image of each box
         side: width and height of a typical image in the unit of the step
     """
-    if not len(boxes_M4):
+    inside_N = is_inside(boxes_N4, 0.0)
+    if not inside_N.any():
         return step
-    least = np.array([(-boxes_M4[:, k] * unit_M2[:, k]).max() for k in range(2)])
-    most = np.array([((1 - boxes_M4[:, k + 2]) * unit_M2[:, k]).min() for k in range(2)])
-    near: np.ndarray = np.minimum(np.maximum(step, least), most)
+    low = ((-boxes_N4[:, k] * unit_N2[:, k]).max(where=inside_N, initial=-np.inf) for k in range(2))
+    high = (((1 - boxes_N4[:, k + 2]) * unit_N2[:, k]).min(where=inside_N, initial=np.inf) for k in range(2))
+    near: np.ndarray = np.minimum(np.maximum(step, [*low]), [*high])
     return near if (np.abs(near - step) <= _NEAR * side).all() else step
 
 
+def _shifted(corners_4N: np.ndarray, unit_2N: np.ndarray, axis: int, step: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return where boxes begin and end along one axis after a step of so many units, as `shift_boxes` has them."""
+    move_N = step / unit_2N[axis]
+    return corners_4N[axis] + move_N, corners_4N[axis + 2] + move_N
+
+
 def _are_possible(
-    boxes_N4: np.ndarray, steps_x: Sequence[float], steps_y: Sequence[float], unit_N2: np.ndarray
+    corners_4N: np.ndarray, steps_x: Sequence[float], steps_y: Sequence[float], unit_2N: np.ndarray
 ) -> list[bool]:
     """Return what `is_impossible` denies of each step of x with each of y; boxes are inside if they are along both.
 
     Args:
-        boxes_N4: corners in [0, 1]
+        corners_4N: columns of corners in [0, 1]
         steps_x: shifts of x
         steps_y: shifts of y
-        unit_N2: what the shifts are fractions of in the image of each box
+        unit_2N: what the shifts are fractions of in the image of each box
     """
-
-    def along(axis: int, step: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return where the boxes begin and end along one axis after a step."""
-        move_N = step / unit_N2[:, axis]
-        return boxes_N4[:, axis] + move_N, boxes_N4[:, axis + 2] + move_N
-
-    inside_X = [is_inside_along(*along(0, x)) for x in steps_x]
+    along = partial(_shifted, corners_4N, unit_2N)
+    inside_X = [np.packbits(is_inside_along(*along(0, x))) for x in steps_x]
     tiny_X = [count_tiny(along(0, x)[1]) for x in steps_x]
     possible_YX = np.zeros((len(steps_y), len(steps_x)), bool)
     for row, y in enumerate(steps_y):
         inside_N, tiny = is_inside_along(*along(1, y)), count_tiny(along(1, y)[1])
         for column, x in enumerate(steps_x):
-            if is_mostly_outside(inside_X[column] & inside_N):
+            if is_mostly_outside(np.unpackbits(inside_X[column], count=len(inside_N)).view(bool) & inside_N):
                 continue
-            surely = is_surely_tiny(tiny_X[column] + tiny, 2 * len(boxes_N4))
+            surely = is_surely_tiny(tiny_X[column] + tiny, 2 * len(inside_N))
             if surely is None:
-                surely = is_tiny(np.concatenate([along(0, x)[1], along(1, y)[1]]))
+                surely = is_tiny(along(0, x)[1], along(1, y)[1])
             possible_YX[row, column] = not surely
     possible: list[bool] = possible_YX.T.ravel().tolist()
     return possible
@@ -295,9 +300,10 @@ def _of_copy(
 
 def corners_of_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray) -> np.ndarray:
     """Return corners in [0, 1] of the images from numbers in pixels of a copy."""
-    corners_N4 = read_corners(raw, layout, copy.sizes(sizes_I2))
-    moved_N4: np.ndarray = corners_N4 - np.tile(copy.margins(sizes_I2), 2)[raw.image_N]
-    return moved_N4
+    corners_N4, margins_I2 = read_corners(raw, layout, copy.sizes(sizes_I2)), copy.margins(sizes_I2)
+    for k in range(4):
+        corners_N4[:, k] -= margins_I2[:, k % 2][raw.image_N]
+    return corners_N4
 
 
 def shift_boxes(boxes_N4: np.ndarray, shift: Shift, size_N2: np.ndarray) -> np.ndarray:

@@ -1,12 +1,15 @@
 """Images are looked at by a real local Ray of two workers, one of which is lost: equal findings, nothing counted twice.
 
-Run it where the extra is installed: `uv run --extra ray --package coord-data pytest FILE`.
+Ray lies in an environment of its own, which is appended to the paths of this process and of those that Ray starts.
 """
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +20,27 @@ from coord_data.looking.engines import Execution, executed
 from coord_data.looking.look import look_at_images
 from coord_data.looking.parts import look_at_set
 
-ray = pytest.importorskip("ray", reason="needs the extra coord-data[ray]")
 pytestmark = pytest.mark.slow
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from environment import make  # noqa: E402
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    """Ray, installed beside the workspace."""
+    try:
+        python = make(HERE / "ray.txt")
+    except (subprocess.CalledProcessError, OSError) as error:
+        pytest.skip(f"Ray cannot be installed: {getattr(error, 'stderr', error)}")
+    (packages,) = python.parents[1].glob("lib/python*/site-packages")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    import ray
+
+    yield ray
+    ray.shutdown()
 
 
 @pytest.fixture
@@ -29,10 +51,10 @@ def names(tmp_path, monkeypatch):
     for n in range(40):
         pixels = np.random.default_rng(n % 30).integers(0, 255, (40, 30, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "images" / f"{n}.png")
-    yield [f"{n}.png" for n in range(40)]
-    ray.shutdown()
+    return [f"{n}.png" for n in range(40)]
 
 
+@pytest.mark.usefixtures("ray")
 def test_lost_worker_is_replaced_and_nothing_counted_twice(names, tmp_path, monkeypatch):
     root, marks, ended = tmp_path / "images", tmp_path / "marks", []
     marks.mkdir()

@@ -13,15 +13,16 @@ import numpy as np
 
 from coord_codec import CoordGrid, geometry_of
 from coord_codec.counts import counted
+from coord_eval.boxes.detections import Detections
+from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.joining import JoinReport
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.ceiling import CeilingSettings
-from coord_eval.metrics.coco import COCO_KEYS, CocoScores, coco_scores
+from coord_eval.metrics.coco import COCO_KEYS, CocoScores, beyond_limit, coco_scores
 from coord_eval.metrics.coco_own import CocoParams
 from coord_eval.metrics.metric import point
-from coord_eval.metrics.metric_table import METRICS
+from coord_eval.metrics.metric_table import METRICS, figures
 from coord_eval.parse.answer import Answer
-from coord_eval.resampling.bootstrap import figures
 
 SCHEMA_VERSION = 1
 """Increased when a key of `evaluation.json` changes its meaning."""
@@ -197,3 +198,16 @@ def join_lines(evaluation: Figures) -> Iterator[str]:
         )
     if evaluation.join.unknown:
         yield f"{counted(evaluation.join.unknown, 'prediction')} about unknown images, left out"
+
+
+def counts_of(truth: GroundTruth, detections: Detections, join: JoinReport) -> dict[str, int]:
+    """Return `counts` of an `Evaluation`."""
+    return {
+        "images": len(truth),
+        "objects": int((~truth.crowd_N).sum()),
+        "crowd_regions": int(truth.crowd_N.sum()),
+        "detections": len(detections),
+        "unknown_label_detections": int((detections.category_D >= len(truth.categories)).sum()),
+        "beyond_coco_limit": beyond_limit(detections),
+        "images_without_answer": join.images - join.answered,
+    }
