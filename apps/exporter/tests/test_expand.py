@@ -149,6 +149,19 @@ def test_tied_head_stored_beside_the_embedding(tmp_path):
     assert torch.equal(after[EMBED], after[HEAD]) and len(after[HEAD]) == 1280
 
 
+def test_two_different_tables_are_not_tied_whatever_the_configuration_says(tmp_path):
+    from safetensors.torch import save_file
+
+    base = plain_base(tmp_path / "base", tied=True)
+    tensors = read_all(base)
+    head = 2 * tensors[EMBED]
+    save_file(tensors | {HEAD: head}, base / "model.safetensors", metadata={"format": "pt"})
+    expand_vocab(base, tmp_path / "out", quiet=True)
+    after = read_all(tmp_path / "out")
+    assert torch.equal(after[HEAD][:200], head[:200]) and torch.equal(after[EMBED][:200], tensors[EMBED][:200])
+    assert read_json(tmp_path / "out" / "config.json")["tie_word_embeddings"] is False
+
+
 def edit_tokenizer(folder, change):
     path = folder / "tokenizer.json"
     content = read_json(path)

@@ -154,6 +154,13 @@ def test_oriented_box_is_convex_and_starts_at_the_top():
         GEOMETRIES["oriented"].arrange((0.1, 0.1, 0.9, 0.1, 0.3, 0.3, 0.1, 0.9))
 
 
+@pytest.mark.parametrize("point", [(0.0, 0.5), (0.5, 0.0), (0.0, 0.0001), (0.0001, 0.0)])
+def test_keypoint_on_the_left_or_upper_edge_is_labelled_and_written_so(point):
+    kind = GEOMETRIES["keypoints"]
+    assert kind.is_placed(point)
+    assert any(map(GRID.quantize, kind.written(point, GRID)))
+
+
 def test_keypoints_without_a_label_are_bin_zero_and_no_others():
     names = ["left_eye", "right_eye", "nose"]
     shape = read_shape(

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from coord_data.inspection.duplicates import duplicate_images, leakage
-from coord_data.looking.alike import alike_images
+from coord_data.looking.alike import alike_images, are_copies
 from coord_data.looking.look import look_at_images
 from coord_data.sources.raw_boxes import RawBoxes
 
@@ -63,3 +63,11 @@ def test_held_out_image_that_only_looks_like_one_is_named_beside_another_that_is
     assert [(f.severity, f.count, f.pairs) for f in found] == [("error", 2, (("0.png", "b"), ("1.png", "a")))]
     found = leakage(raw(1).files, files[:1], ("a", "b"), files.take(np.array([1, 2])))
     assert [(f.severity, f.pairs) for f in found] == [("error", (("0.png", "b"),)), ("warning", (("0.png", "a"),))]
+    found = leakage(raw(2).files, files.take(np.array([0, 2])), ("a", "b"), files.take(np.array([1, 3])))
+    of_b, of_a = ((("0.png", name), ("1.png", name)) for name in "ba")
+    assert [(f.severity, f.pairs) for f in found] == [("error", of_b), ("warning", of_a)]
+
+
+def test_copies_are_told_however_many_pairs_there_are(files):
+    is_copy_P = are_copies(files, files, np.array([(0, 1)] * 1100 + [(0, 2)]))
+    assert is_copy_P.tolist() == [False] * 1100 + [True]
