@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from peft.utils.other import get_pattern_key
 from safetensors.torch import save_file
 from tiny_checkpoint import ADAPTER_WEIGHTS, edit_json, edit_tensors, merge_quietly, offset_key, read_all, refused
+from torch import nn
 
+from coord_exporter import plan
 from coord_exporter.adapter import LoraSettings
 
 
@@ -102,6 +104,23 @@ def test_merge_copies_layers_that_transformers_does_not_load(files):
     merge_quietly(files / "base", files / "adapter", files.parent / "out")
     (name, value) = extra.popitem()
     assert torch.equal(read_all(files.parent / "out")[name], value)
+
+
+def test_merge_takes_adapters_of_ms_swift_without_the_output_layer_of_multihead_attention(files, monkeypatch):
+    class WithAttention(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(64, 2)
+
+    name = "model.visual.attention.out_proj"
+    extra = {f"{name}.weight": torch.randn(64, 64)}
+    save_file(read_all(files / "base") | extra, files / "base" / "model.safetensors", {"format": "pt"})
+    edit_json(files / "adapter" / "adapter_config.json", target_modules=["q_proj", "out_proj"])
+    model = nn.ModuleDict({"model": nn.ModuleDict({"visual": WithAttention()})})
+    monkeypatch.setattr(plan, "empty_model", lambda base: model)
+    merge_quietly(files / "base", files / "adapter", files.parent / "out")
+    model["model"]["visual"].attention.out_proj = nn.Linear(64, 64)
+    refused(files, f"found none of 1, first {name}", out=files.parent / "again")
 
 
 SETTINGS = [

@@ -149,8 +149,8 @@ def _lost_factors(base: StoredCheckpoint, adapter: Adapter) -> list[str]:
     there |= {name.rpartition(".")[0] for name in adapter.saved}
     lost = {module for module in layers - there if adapter.config.targets(module)}
     if lost:
-        # transformers does not load all that a checkpoint stores, such as `mtp.*`, and PEFT does not always adapt the
-        # output layer of torch's MultiheadAttention, as in SigLIP's head, which computes with its weight alone.
+        # transformers does not load all that a checkpoint stores, such as `mtp.*`. PEFT adapts the output layer of
+        # torch's MultiheadAttention, as in SigLIP's head; ms-swift, once it is imported, keeps PEFT from it.
         kinds = {name: type(module).__name__ for name, module in empty_model(base).named_modules()}
         lost &= {name for name, kind in kinds.items() if kind != "NonDynamicallyQuantizableLinear"}
     return sorted(lost)

@@ -16,7 +16,7 @@ from coord_adapter.peft import (
     embedding_scale,
     has_adapters,
     is_wrapped,
-    refuse_hotswap_of_offsets,
+    refuse_partial_loads,
 )
 from coord_adapter.tables import CoordOffsetAdapter, moved_rows
 
@@ -80,7 +80,7 @@ def install_coord_offset_adapter(
     model._modules.clear()
     model._modules.update(modules)
     attach_hooks(model)
-    refuse_hotswap_of_offsets()
+    refuse_partial_loads()
     return adapter
 
 

@@ -28,6 +28,9 @@ No other file of the package uses a private name of the two libraries:
 | `peft.utils.hotswap`                    |                                     |                                   |
 | - `hotswap_adapter_from_state_dict`     | replaced by `_swap_lora_alone`      | a bare `KeyError`, or old offsets |
 |                                         |                                     | beside the new LoRA in silence    |
+| `transformers.integrations.peft`        |                                     |                                   |
+| - `PeftAdapterMixin.load_adapter`       | replaced by `_load_lora_alone`      | transformers before 5.18 would    |
+|                                         |                                     | leave offsets out with a report   |
 | `embed_scale` of an embedding           | factor of its rows in Gemma         | offsets would be added unscaled   |
 | `transformers.integrations.deepspeed`   |                                     |                                   |
 | - `deepspeed_config`                    | tells whether DeepSpeed keeps a     | `dtype="auto"` would always mean  |
@@ -42,12 +45,14 @@ from functools import wraps
 from typing import Any, cast
 
 import torch
+import transformers
 from peft import PeftConfig, PeftModel
 from peft.helpers import disable_input_dtype_casting
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils import ModulesToSaveWrapper, hotswap
 from peft.utils.other import AuxiliaryTrainingWrapper, TrainableTokensWrapper
 from torch import nn
+from transformers.integrations.peft import PeftAdapterMixin
 
 from coord_adapter.format import GUARD_NAME, MODULE_NAME, offset_part
 from coord_codec import InputError
@@ -354,9 +359,28 @@ def _swap_lora_alone(model: Any, state_dict: Mapping[str, Any], adapter_name: st
     _HOTSWAP_OF_PEFT(model, state_dict, adapter_name, *rest, **named)
 
 
-def refuse_hotswap_of_offsets() -> None:
-    """Put the check around PEFT's function, which calls nothing of ours; a second call changes nothing."""
+_LOAD_OF_TRANSFORMERS = PeftAdapterMixin.load_adapter
+
+
+@wraps(_LOAD_OF_TRANSFORMERS)
+def _load_lora_alone(model: Any, *args: Any, **named: Any) -> Any:
+    before = {*getattr(model, "peft_config", ())}
+    loaded = _LOAD_OF_TRANSFORMERS(model, *args, **named)
+    for name in model.peft_config.keys() - before:
+        if MODULE_NAME in (model.peft_config[name].modules_to_save or ()):
+            raise InputError(
+                f"model.load_adapter of transformers {transformers.__version__} loads LoRA alone, and the adapter has "
+                "coordinate offsets: use coord_adapter.load_adapter(BASE, FOLDER), or transformers >= 5.18"
+            )
+    return loaded
+
+
+def refuse_partial_loads() -> None:
+    """Put checks around functions that call nothing of ours; a second call changes nothing."""
     hotswap.hotswap_adapter_from_state_dict = _swap_lora_alone
+    major, minor = transformers.__version__.split(".")[:2]
+    if (int(major), int(minor)) < (5, 18):  # later ones load `modules_to_save` too
+        PeftAdapterMixin.load_adapter = _load_lora_alone
 
 
 def _with_name(modules: Iterable[str] | None) -> list[str]:

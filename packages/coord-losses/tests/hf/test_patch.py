@@ -13,6 +13,7 @@ from coord_losses import CoordObjective, ObjectiveConfig, supervised_rows
 from coord_losses.hf import patch, unpatch
 
 transformers = pytest.importorskip("transformers", reason="models to patch")
+RELEASE = tuple(map(int, transformers.__version__.split(".")[:2]))
 
 CHANGES = {
     "Gemma2": {"head_dim": 8, "final_logit_softcapping": 3.0},
@@ -65,7 +66,7 @@ def test_patched_model_computes_the_objective(name, fused, fused_calls):
     found = loss_and_gradients(model, fused, denominators=DENOMINATORS)
     assert_same(found, expected)
     # PaliGemma's text model announces a cap, which PaliGemma applies from 5.23 on: seen in its first forward pass.
-    capped = tuple(map(int, transformers.__version__.split(".")[:2])) >= (5, 23)
+    capped = RELEASE >= (5, 23)
     changed = {
         "Phi": {"bias_V": model.get_output_embeddings().bias},
         "Gemma2": {"softcap": 3.0},
@@ -134,6 +135,10 @@ def test_router_loss_of_a_mixture_is_added_where_it_is_asked_for(name, how):
     if how == "configuration":
         model.config.output_router_logits = text.output_router_logits = True
         asked = {}
+        if name == "Qwen3VLMoe" and RELEASE < (5, 18):  # it reads its configuration from then on
+            with pytest.raises(ValueError, match="returns no aux_loss"):
+                model(**batch)
+            return
     outputs = model(**batch, **asked)
     assert outputs.aux_loss > 0.1
     torch.testing.assert_close(outputs.loss, plain + 0.5 * outputs.aux_loss)

@@ -98,7 +98,7 @@ class Sets(NamedTuple):
         """Return those of rows with a target, followed by rows of the gate."""
         targets_R = torch.cat([targets_T, apart.ids_A[:1].expand(num_gates)])
         place_R = apart.place_V[targets_R]
-        place_R[len(targets_T) :] = -2
+        place_R[len(targets_T) :].fill_(-2)
         return cls(targets_R[:, None], place_R[:, None])
 
     def part(self, rows: slice) -> "Sets":
