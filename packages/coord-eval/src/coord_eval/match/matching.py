@@ -182,20 +182,20 @@ def ranked_matches_by_area(
         ranking = rank(truth, detections, pairs.take(pairs.iou_P >= min(lowered)))
     place_D = ranking.place_D
     pairs, alone = (part.take(place_D[part.det_P] < limit) for part in (ranking.pairs, ranking.alone))
-    alone_T = [alone.take(alone.iou_P >= threshold) for threshold in lowered]
     area_D = detections.boxes_D4[:, 2] * detections.boxes_D4[:, 3]
     results = []
     for low, high in areas:
         counted_N = ~truth.crowd_N & (truth.area_N >= low) & (truth.area_N <= high)
         outside_D = (area_D < low) | (area_D > high)
-        preferred = _counted_first(pairs, counted_N)
         object_TD = np.full((len(thresholds), total), -1, np.int32)
         hit_TD = np.zeros(object_TD.shape, bool)
         ignored_TD = np.repeat((outside_D | (place_D >= limit))[None], len(thresholds), axis=0)
-        near = preferred
+        near = _counted_first(pairs, counted_N)
+        # A detection outside the range is ignored, whichever object outside the range it matches.
+        single = alone.take(counted_N[alone.object_P] | ~outside_D[alone.det_P])
         for t in sorted(range(len(lowered)), key=lowered.__getitem__):  # each leaves fewer pairs for the next
-            near = near.take(near.iou_P >= lowered[t])
-            for matched in (near.take(_choose(near, truth.crowd_N, total)), alone_T[t]):
+            near, single = (part.take(part.iou_P >= lowered[t]) for part in (near, single))
+            for matched in (near.take(_choose(near, truth.crowd_N, total)), single):
                 is_hit_P = counted_N[matched.object_P]
                 hit_TD[t, matched.det_P], ignored_TD[t, matched.det_P] = is_hit_P, ~is_hit_P
                 object_TD[t, matched.det_P] = np.where(is_hit_P, matched.object_P, -1)

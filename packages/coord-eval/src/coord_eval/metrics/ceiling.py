@@ -6,6 +6,7 @@ back. No model can recover what these steps lose.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +23,9 @@ from coord_eval.intake.ground_truth import GroundTruthSource, load_ground_truth
 from coord_eval.intake.joining import LabelMatcher
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.coco import coco_scores
+
+_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9]*(?: [A-Za-z0-9]+)*")
+"""A label that is read as it is written between the markers of each family."""
 
 
 @dataclass(frozen=True)
@@ -187,13 +191,16 @@ class _Place(NamedTuple):
 
 def _categories_read(ground_truth: GroundTruth, settings: CeilingSettings, grid: CoordGrid) -> np.ndarray:
     """Return the category as which the label of each category is read from a text, -1 for one that is not read."""
-    from coord_eval.parse.parser import parse_answer
-
     matcher = LabelMatcher(ground_truth.categories)
     read = np.full(len(ground_truth.categories), -1)
     for k, name in enumerate(ground_truth.categories):
-        text = encode_target(_Alone(name), markers=settings.markers, grid=grid)  # type: ignore[arg-type]
-        answer = parse_answer(text, settings.markers, grid=grid)
-        category = matcher.match(answer.objects[0].desc)[0] if len(answer) == 1 else None
+        desc: str | None = name
+        if not (isinstance(settings.markers, str) and _WORDS.fullmatch(name)):
+            from coord_eval.parse.parser import parse_answer  # slow to import
+
+            text = encode_target(_Alone(name), markers=settings.markers, grid=grid)  # type: ignore[arg-type]
+            answer = parse_answer(text, settings.markers, grid=grid)
+            desc = answer.objects[0].desc if len(answer) == 1 else None
+        category = None if desc is None else matcher.match(desc)[0]
         read[k] = -1 if category is None else category
     return read

@@ -131,21 +131,23 @@ def precision_recall(
     best_TKR = np.zeros((thresholds, names, len(RECALL_POINTS)))
     recall_LTK = np.full((len(limits), thresholds, names), -1.0)
     needed_KR = _hits_needed(np.maximum(objects_K, 1))
-    before_t: np.ndarray | None = None
-    order = matches.order_D[detections.category_D[matches.order_D] < names]
+    # Detections that are ignored at every threshold do not change the result.
+    is_scored_D = (detections.category_D < names) & ~matches.ignored_TD.all(axis=0)
+    order = matches.order_D[is_scored_D[matches.order_D]]
     order = order[stable_order(detections.category_D[order])]
     label_d, place_d = detections.category_D[order], matches.place_D[order]
+    hit_Td, ignored_Td = matches.hit_TD[:, order], matches.ignored_TD[:, order]
+    start_K = np.searchsorted(label_d, np.arange(names))
     for t in range(thresholds):
-        ignored_D = matches.ignored_TD[t]
-        if before_t is None or not np.array_equal(ignored_D, before_t):
-            boxes_d, before_t = np.cumsum(~ignored_D[order]), ignored_D
-        at = np.flatnonzero(matches.hit_TD[t, order])
+        if not t or not np.array_equal(ignored_Td[t], ignored_Td[t - 1]):
+            boxes_d1 = np.append(0, np.cumsum(~ignored_Td[t]))
+        at = np.flatnonzero(hit_Td[t])
         label_h = label_d[at]
         first_K = np.searchsorted(label_h, np.arange(names + 1))
         hits_K = np.diff(first_K)
-        before_K = np.append(0, boxes_d)[np.searchsorted(label_d, np.arange(names))]
+        before_K = boxes_d1[start_K]
         hits_h = np.arange(len(at)) - first_K[label_h] + 1
-        boxes_h = (boxes_d[at] - before_K[label_h]).astype(np.float64)
+        boxes_h = (boxes_d1[at + 1] - before_K[label_h]).astype(np.float64)
         precision_h = hits_h / (boxes_h + np.spacing(1))  # as pycocotools does
         begins = (first_K[:-1, None] + np.minimum(needed_KR - 1, hits_K[:, None])).ravel()
         is_empty = begins >= np.append(begins[1:], len(at))

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from coord_codec import InputError
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.match.matching import Scored
 from coord_eval.metrics.detection import ScoreCurve
 from coord_eval.metrics.draws import draw_weights, interval
@@ -215,7 +216,7 @@ def threshold_curve(scored: Scored, resamples: int = 200, seed: int = 0) -> Thre
         return np.stack([values[rate][:, 1:][:, shown] for rate in _RATES])
 
     point_3P = rates(np.ones((1, images), np.int32))[:, 0]
-    draws = [rates(weights_BI) for weights_BI in draw_weights(images, resamples, seed)]
+    draws = [rates(weights_BI) for weights_BI in draw_weights(images, resamples, seed)] if resamples else []
     bounds: list[Any] = [] if draws else [tuple(row) for row in np.repeat(point_3P.T, 2, axis=1).tolist()]
     draws_3BP = np.concatenate(draws, axis=1) if draws else point_3P[:, None]
     for p in range(len(shown) if draws else 0):
@@ -236,17 +237,17 @@ def threshold_table(scored: Scored) -> dict[str, Any]:
 def _by_class(scored: Scored, thresholds_P: np.ndarray) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the counts of each category that has objects or boxes; unknown labels are part of the totals alone."""
     truth, detections, ranked = scored.truth, scored.detections, scored.ranked
-    counted_D = ~ranked.ignored_TD[0]
+    objects_K = np.bincount(truth.category_N[~truth.crowd_N], minlength=len(truth.categories)).tolist()
+    rows_d = np.flatnonzero(~ranked.ignored_TD[0])
+    rows_d = rows_d[stable_order(detections.category_D[rows_d], detections.scores_D[rows_d])]
+    first_K1 = np.searchsorted(detections.category_D[rows_d], np.arange(len(truth.categories) + 1)).tolist()
     for k, label in enumerate(truth.categories):
-        own_D = counted_D & (detections.category_D == k)
-        objects = int((~truth.crowd_N & (truth.category_N == k)).sum())
-        if objects or own_D.any():
-            scores = {
-                "boxes": np.sort(detections.scores_D[own_D]),
-                "hits": np.sort(detections.scores_D[own_D & ranked.hit_TD[0]]),
-            }
+        own_d = rows_d[first_K1[k] : first_K1[k + 1]]
+        if objects_K[k] or len(own_d):
+            hit_d = own_d[ranked.hit_TD[0][own_d]]
+            scores = {"boxes": detections.scores_D[own_d], "hits": detections.scores_D[hit_d]}
             counts = {key: (len(s) - np.searchsorted(s, thresholds_P, "left")).tolist() for key, s in scores.items()}
-            yield label, {"objects": objects, **counts}
+            yield label, {"objects": objects_K[k], **counts}
 
 
 def _class_rates(row: Mapping[str, Any], i: int) -> ClassRates:

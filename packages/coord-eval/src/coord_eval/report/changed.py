@@ -10,7 +10,7 @@ import numpy as np
 from coord_codec.pages import Gallery, figure, notes
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.images import f1_of_images
-from coord_eval.report.overlay import draw, label_colours, shown_name
+from coord_eval.report.overlay import Overlays, label_colours, shown_name
 
 if TYPE_CHECKING:
     from coord_eval.metrics.figures import Figures
@@ -35,12 +35,13 @@ def changed_images(runs: Mapping[str, Figures], root: ImageRoot | None, most: in
     if not any(kinds.values()):
         return ""
     shown, parts = Gallery(expected=4 * most), []
+    overlays = {name: Overlays(evaluation, root, shown) for name, evaluation in runs.items()}
     for title, images in kinds.items():
         parts.append(f"<h3>{title}: {len(images):,}</h3>")
         for image in images[:most]:
             cells = []
             for name, evaluation in runs.items():
-                svg = draw(evaluation, image, root, shown)
+                svg = overlays[name].draw(image)
                 cells.append(figure(svg, f"{shown_name(evaluation.truth, image)}, {name}: F1 {f1[name][image]:.2f}"))
             parts.append(f'<div class="row">{"".join(cells)}</div>')
     return notes(shown.notes) + label_colours(*runs.values()) + "".join(parts)

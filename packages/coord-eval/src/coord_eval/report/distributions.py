@@ -46,10 +46,9 @@ def _coordinates(evaluation: Figures) -> str:
 
 def _stairs(alt: str, values: Mapping[str, np.ndarray], bins: int, x: str, y: str) -> str:
     """Draw the shares of values in [0, 1] that lie in each of equal intervals."""
-    edges = np.linspace(0, 1, bins + 1)
     with chart(alt, height=_HEIGHT) as drawn:
         for name, of_group in values.items():
-            counts = np.histogram(of_group[np.isfinite(of_group)], edges)[0]
+            counts, edges = np.histogram(of_group[np.isfinite(of_group)], bins, (0, 1))
             drawn.axes.stairs(
                 counts / max(counts.sum(), 1),
                 edges,

@@ -15,7 +15,7 @@ from coord_eval.metrics.errors import ERROR_KINDS, ErrorKinds
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.answers import answer_key, coloured_answer
 from coord_eval.report.findings import CostlyError
-from coord_eval.report.overlay import draw, label_colours, shown_name
+from coord_eval.report.overlay import Overlays, RowsOfImages, label_colours, shown_name
 from coord_eval.report.photograph import link_to
 
 if TYPE_CHECKING:
@@ -75,12 +75,13 @@ def images_html(
 
     They link to their files, relative to the `folder` of the page.
     """
-    images = Gallery([*evaluation.truth.categories, *evaluation.detections.unknown], len(chosen))
+    images = Gallery(evaluation.detections.table.labels, len(chosen))
+    overlays = Overlays(evaluation, root, images)
     objects = _ObjectTokens(evaluation, kinds)
     for image in chosen:
         if images.is_full:
             break
-        svg = draw(evaluation, image, root, images)
+        svg = overlays.draw(image)
         name = shown_name(evaluation.truth, image)
         tokens, errors, confident, smallest = objects.of(image)
         f1 = float(f1_I[image])
@@ -117,8 +118,8 @@ class _ObjectTokens:
         self._kind_D = names[np.where(hit_D, len(ERROR_KINDS), np.where(kinds.kind_D < 0, -1, kinds.kind_D))]
         self._target_D, self._missed_N = kinds.target_D, kinds.missed_N
         truth, detections = evaluation.truth, evaluation.detections
-        self._rows_d = _rows_by_image(detections.image_D, np.nonzero(self._kind_D != "")[0], len(truth))
-        self._objects_n = _rows_by_image(truth.image_N, np.arange(len(truth.image_N)), len(truth))
+        self._rows_d = RowsOfImages(detections.image_D, np.nonzero(self._kind_D != "")[0])
+        self._objects_n = RowsOfImages(truth.image_N)
 
     def of(self, image: int) -> tuple[list[tuple[str, int, str]], int, float, float]:
         """Return the tokens of an image, its number of errors, their highest score, and the smallest area."""
@@ -138,12 +139,6 @@ class _ObjectTokens:
         tokens += [("missed", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in missed]
         present = [("", int(truth.category_N[n]), _size_name(float(truth.area_N[n]))) for n in objects_n]
         return [*tokens, *present], len(scores) + len(missed), max(scores, default=-1.0), min(areas, default=1e12)
-
-
-def _rows_by_image(image_X: np.ndarray, rows_x: np.ndarray, images: int) -> list[np.ndarray]:
-    """Return the chosen rows of each image, in their order."""
-    sorted_x = rows_x[np.argsort(image_X[rows_x], kind="stable")]
-    return np.split(sorted_x, np.searchsorted(image_X[sorted_x], np.arange(1, images)))
 
 
 def _size_name(area: float) -> str:

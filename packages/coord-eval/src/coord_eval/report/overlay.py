@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from coord_codec import geometry_of
 from coord_codec.pages import Drawn, Gallery, image_svg, label_key, label_slots
 from coord_codec.pages.boxes import Fate
 from coord_eval.boxes.ground_truth import GroundTruth
+from coord_eval.boxes.sorting import stable_order
 from coord_eval.match.matching import Scored
 from coord_eval.page_options import ImageRoot
 from coord_eval.report.photograph import photograph
@@ -29,7 +31,7 @@ def overlay(evaluation: Scored, image: int, root: ImageRoot | None = None) -> tu
         The SVG, and the reason why it does not contain the image, None if it does.
     """
     images = Gallery()
-    svg = draw(evaluation, image, root, images)
+    svg = Overlays(evaluation, root, images).draw(image)
     return svg, next(iter(images.notes), None)
 
 
@@ -41,35 +43,60 @@ def shown_name(truth: GroundTruth, image: int) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME // 2]}…{name[-_LONGEST_NAME // 2 :]}"
 
 
-def draw(evaluation: Scored, image: int, root: ImageRoot | None, images: Gallery) -> str:
-    """Draw like `overlay`.
+class Overlays:
+    """Draws images of one evaluation like `overlay`.
 
     Args:
         evaluation: the scored answers
-        image: index of the image in the ground truth
         root: see `overlay`
         images: the images of the page
     """
-    truth, detections = evaluation.truth, evaluation.detections
-    objects_n, rows_d = np.nonzero(truth.image_N == image)[0], np.nonzero(detections.image_D == image)[0]
-    boxes_K4 = np.concatenate([truth.boxes_N4[objects_n], detections.boxes_D4[rows_d]])
-    size = drawn_size(truth, image, boxes_K4[:, :2] + boxes_K4[:, 2:])
-    name = shown_name(truth, image)
-    read = images.read(name, partial(photograph, root, truth.file_names[image]))
-    boxes = [*_objects(evaluation, objects_n, size), *_answers(evaluation, rows_d, size)]
-    return image_svg(name, size, boxes, None if read is None else images.embed(read))
+
+    def __init__(self, evaluation: Scored, root: ImageRoot | None, images: Gallery) -> None:
+        truth, detections = evaluation.truth, evaluation.detections
+        self._evaluation, self._root, self._images = evaluation, root, images
+        self._slots = slots_of(evaluation)
+        self._objects, self._answers = RowsOfImages(truth.image_N), RowsOfImages(detections.image_D)
+
+    def draw(self, image: int) -> str:
+        """Return the SVG of an image."""
+        truth, detections = self._evaluation.truth, self._evaluation.detections
+        objects_n, rows_d = self._objects[image], self._answers[image]
+        boxes_K4 = np.concatenate([truth.boxes_N4[objects_n], detections.boxes_D4[rows_d]])
+        size = drawn_size(truth, image, boxes_K4[:, :2] + boxes_K4[:, 2:])
+        name = shown_name(truth, image)
+        read = self._images.read(name, partial(photograph, self._root, truth.file_names[image]))
+        boxes = [
+            *_objects(self._evaluation, objects_n, size, self._slots),
+            *_answers(self._evaluation, rows_d, size, self._slots),
+        ]
+        return image_svg(name, size, boxes, None if read is None else self._images.embed(read))
+
+
+class RowsOfImages:
+    """The rows of each image, in their order.
+
+    Args:
+        image_X: image of each row
+        rows_x: the rows that count; None for all
+    """
+
+    def __init__(self, image_X: np.ndarray, rows_x: np.ndarray | None = None) -> None:
+        rows_x = np.arange(len(image_X)) if rows_x is None else rows_x
+        self._rows_x = rows_x[stable_order(image_X[rows_x])]
+        self._image_x = image_X[self._rows_x]
+
+    def __getitem__(self, image: int) -> np.ndarray:
+        first, end = np.searchsorted(self._image_x, [image, image + 1])
+        rows: np.ndarray = self._rows_x[first:end]
+        return rows
 
 
 def slots_of(evaluation: Scored) -> tuple[int, ...]:
     """Return the place of the colour of each label: those of the categories, then those of unknown labels."""
     counts = np.bincount(evaluation.truth.category_N, minlength=len(evaluation.truth.categories))
-    frequent = np.argsort(-counts, kind="stable").tolist()
-    return _slots((*evaluation.truth.categories, *evaluation.detections.unknown), tuple(frequent))
-
-
-@lru_cache(maxsize=8)
-def _slots(names: tuple[str, ...], first: tuple[int, ...]) -> tuple[int, ...]:
-    slots = label_slots([*(names[k] for k in first), *names])
+    names = evaluation.detections.table.labels
+    slots = label_slots([*(names[k] for k in np.argsort(-counts, kind="stable").tolist()), *names])
     return tuple(slots[name] for name in names)
 
 
@@ -78,7 +105,7 @@ def label_colours(evaluation: Scored, *others: Scored) -> str:
 
     Of several evaluations of the same images it names those of the ground truth, whose colours are the same in all.
     """
-    names, slots = (*evaluation.truth.categories, *evaluation.detections.unknown), slots_of(evaluation)
+    names, slots = evaluation.detections.table.labels, slots_of(evaluation)
     used = {*evaluation.truth.category_N.tolist(), *evaluation.detections.category_D.tolist()}
     for other in others:
         both = used.union(other.detections.category_D.tolist())
@@ -86,8 +113,8 @@ def label_colours(evaluation: Scored, *others: Scored) -> str:
     return label_key({names[k]: slots[k] for k in sorted(used, key=slots.__getitem__)})
 
 
-def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float]) -> list[Drawn]:
-    truth, pairs, slots = evaluation.truth, evaluation.shape_pairs, slots_of(evaluation)
+def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float], slots: Sequence[int]) -> list[Drawn]:
+    truth, pairs = evaluation.truth, evaluation.shape_pairs
     # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
     hit_N = evaluation.matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
     drawn = []
@@ -104,17 +131,15 @@ def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float
     return drawn
 
 
-def _answers(evaluation: Scored, rows_d: np.ndarray, size: tuple[float, float]) -> list[Drawn]:
+def _answers(evaluation: Scored, rows_d: np.ndarray, size: tuple[float, float], slots: Sequence[int]) -> list[Drawn]:
     truth, detections, pairs = evaluation.truth, evaluation.detections, evaluation.shape_pairs
-    slots = slots_of(evaluation)
     fit_D = evaluation.matches.iou_D if pairs is None else pairs.similarity_D
     least = 0.5 if pairs is None else np.nextafter(0, 1)
     measure = "IoU" if pairs is None else "similarity"
-    names = [*truth.categories, *detections.unknown]
     kind = next((geometry_of(shape.type) for shape in truth.shapes or () if shape is not None), None)
     drawn = []
     for d in rows_d.tolist():
-        name = names[detections.category_D[d]]
+        name = detections.table.labels[detections.category_D[d]]
         tip = f"answer: {name}, {measure} {fit_D[d]:.2f}, score {detections.scores_D[d]:.3g}"
         points = [(x / size[0], y / size[1]) for x, y in detections.shapes[d]] if detections.shapes else []
         fate: Fate = "hit" if fit_D[d] >= least else "false"
