@@ -32,6 +32,22 @@ def test_outputs_and_gradients_are_the_convolutions(bias):
     assert list(whole.state_dict()) == ["0.weight", "0.bias"][: 1 + bias]
 
 
+def test_equal_frames_are_multiplied_once_and_both_halves_of_the_kernel_learn(monkeypatch):
+    torch.manual_seed(0)
+    module = nn.Conv3d(3, 8, PATCH, PATCH)
+    multiply_patches(module)
+    frame = torch.randn(5, 3, 1, *PATCH[1:])
+    still, moving = frame.repeat(1, 1, 2, 1, 1), torch.cat([frame, frame + 1], dim=2)
+    widths, linear = [], nn.functional.linear
+    monkeypatch.setattr(nn.functional, "linear", lambda x, *rest: widths.append(x.shape[1]) or linear(x, *rest))
+    for patches in (still, moving):
+        outputs = [module(patches), nn.Conv3d.forward(module, patches)]
+        torch.testing.assert_close(*outputs)
+        gradients = [torch.autograd.grad(out.square().sum(), module.weight)[0] for out in outputs]
+        torch.testing.assert_close(*gradients)
+    assert widths == [3 * 4 * 4, 2 * 3 * 4 * 4]
+
+
 def test_it_multiplies(monkeypatch):
     module = nn.Conv3d(3, 8, PATCH, PATCH)
     multiply_patches(module)

@@ -27,8 +27,8 @@ Pipeline and arguments:
         replaced: passes objective and callbacks to our trainer | the trainer has no objective
     swift.pipelines.train.sft:SwiftSft.prepare_model(args, model, template)
         puts LoRA or DoRA on the model for the dry run | `train --dry-run` shows wrong parameters
-    swift.pipelines.train.sft:SwiftSft._save_trainer_state{"last_model_checkpoint", "global_step"}
-        the result of `main` | the checkpoint to generate answers with is unknown
+    swift.pipelines.train.sft:SwiftSft._save_trainer_state{"last_model_checkpoint", "global_step", "tensorboard"}
+        the result of `main`; extended: draws no plots | the checkpoint to generate answers with is unknown
     swift.trainers:TrainerFactory.TRAINER_MAPPING["causal_lm"]
         replaced: our trainer | swift trains its own cross-entropy
     swift.optimizers:optimizers_map["multimodal"]

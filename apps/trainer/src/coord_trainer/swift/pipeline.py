@@ -75,6 +75,11 @@ class CoordSft(SwiftSft):
     def _get_trainer_kwargs(self):
         return {"coord_parts": self.parts}
 
+    def _save_trainer_state(self, trainer):
+        """Save it without swift's plots, which import matplotlib to look for losses in a folder that has none."""
+        trainer.args.report_to = []
+        return super()._save_trainer_state(trainer)
+
 
 class _SftWithoutWeights(CoordSft):
     """The pipeline with a model without weights."""
