@@ -62,6 +62,21 @@ def test_taken_and_joined_tables_have_the_rows_of_plain_lists(shapes):
         assert rows(joined.take(mask)) == [row for row in rows(joined) if row[4] > 0.5]
 
 
+def test_columns_that_are_not_stated_are_derived_and_stay_those_of_their_rows():
+    boxes = [[1, 2, 4, 9], [0, 0, 5, 5], [3, 3, 4, 5]]
+    table = BoxTable.of([0, 0, 0], [0, 0, 0], boxes, image_ids=(7,), labels=("cat",))
+    for taken in (table.take([2, -3]), table.take([False, True, True]).take([1])):
+        assert taken.sides_N2.tolist()[0] == [1, 2] and taken.area_N.tolist()[0] == 2
+        assert taken.row_N.tolist()[0] == taken.order_N.tolist()[0] == 2
+        assert np.isnan(taken.score_N).all() and len(taken.score_N) == len(taken)
+    assert table.take([2, -3]).row_N.tolist() == [2, 0]
+    assert table.area_N.tolist() == [21, 25, 2]  # is known from now on
+    moved = table.changed(boxes_N4=np.array(boxes, float) * 2)
+    assert moved.sides_N2[0].tolist() == [6, 14] and moved.area_N.tolist() == [84, 100, 8]
+    stated = BoxTable.of([0], [0], boxes[:1], image_ids=(7,), labels=("cat",), area_N=[3], score_N=[0.5])
+    assert (stated.take([0]).area_N.tolist(), stated.take([0]).score_N.tolist()) == ([3], [0.5])
+
+
 def test_the_first_table_that_has_an_image_names_it():
     first = BoxTable.of([], [], [], image_ids=[7], names=["a.jpg"], sizes_I2=[[4, 3]], labels=[])
     second = BoxTable.of([0], [0], [[0, 0, 1, 1]], image_ids=[7], names=["b.jpg"], labels=["cat"])

@@ -9,8 +9,8 @@ Shapes: N boxes, I images, V vertices of all shapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from enum import IntFlag
 from typing import Any
 
@@ -71,6 +71,8 @@ class BoxFlag(IntFlag):
 class BoxTable:
     """Boxes of a set of images, in pixels as they are written.
 
+    The columns of `DERIVED` may be None, and are then computed when they are first asked for.
+
     Attributes:
         image_N: int64, index of the image of each box in `image_ids`
         label_N: int64, index of the description of each box in `labels`
@@ -120,8 +122,9 @@ class BoxTable:
         }
         shapes |= {name: (len(self),) for name in _ROWS if name.endswith("_N")}
         for name, shape in shapes.items():
-            if getattr(self, name).shape != shape:
-                raise ValueError(f"{name}: expected the shape {shape}, found {getattr(self, name).shape}")
+            column = vars(self)[name]
+            if column is not None and column.shape != shape:
+                raise ValueError(f"{name}: expected the shape {shape}, found {column.shape}")
 
     def __len__(self) -> int:
         return len(self.image_N)
@@ -160,34 +163,31 @@ class BoxTable:
         vertices_V2: Any = None,
         starts_N1: Any = None,
     ) -> BoxTable:
-        """Return a table of lists or arrays; columns that are None are derived.
+        """Return a table of lists or arrays; columns that are None are derived, see `DERIVED`.
 
-        Sides are those of the corners, areas those of the sides, `order_N` and `row_N` count the boxes, scores and
-        sizes are NaN, and flags 0.
+        Sizes that are None are NaN, and flags 0.
 
         Raises:
             ValueError: if columns differ in length
         """
         corners_N4 = np.asarray(boxes_N4, np.float64).reshape(-1, 4)
         count, images = len(corners_N4), len(image_ids)
-        sides = corners_N4[:, 2:] - corners_N4[:, :2] if sides_N2 is None else _column(sides_N2, (-1, 2))
-        rows_N = np.arange(count)
         return cls(
             image_N=_column(image_N, -1, np.int64),
             label_N=_column(label_N, -1, np.int64),
             boxes_N4=corners_N4,
-            sides_N2=sides,
-            area_N=sides[:, 0] * sides[:, 1] if area_N is None else _column(area_N, -1),
-            score_N=np.full(count, np.nan) if score_N is None else _column(score_N, -1),
-            order_N=rows_N if order_N is None else _column(order_N, -1, np.int64),
+            sides_N2=_column(sides_N2, (-1, 2)),
+            area_N=_column(area_N, -1),
+            score_N=_column(score_N, -1),
+            order_N=_column(order_N, -1, np.int64),
             flags_N=np.zeros(count, np.uint8) if flags_N is None else _column(flags_N, -1, np.uint8),
-            row_N=rows_N if row_N is None else _column(row_N, -1, np.int64),
+            row_N=_column(row_N, -1, np.int64),
             image_ids=image_ids,
             names=names or ("",) * images,
             sizes_I2=np.full((images, 2), np.nan) if sizes_I2 is None else _column(sizes_I2, (-1, 2)),
             labels=labels,
-            vertices_V2=None if vertices_V2 is None else _column(vertices_V2, (-1, 2)),
-            starts_N1=None if starts_N1 is None else _column(starts_N1, -1, np.int64),
+            vertices_V2=_column(vertices_V2, (-1, 2)),
+            starts_N1=_column(starts_N1, -1, np.int64),
         )
 
     def has(self, flag: BoxFlag | int) -> np.ndarray:
@@ -202,19 +202,28 @@ class BoxTable:
             rows: mask [N] of bool, or indices of boxes in the order that is wanted
         """
         rows_n = np.asarray(rows)
+        if rows_n.dtype == bool and rows_n.all() and len(rows_n) == len(self):
+            return self
         rows_n = np.flatnonzero(rows_n) if rows_n.dtype == bool else rows_n.astype(np.int64)
-        changes: dict[str, Any] = {name: getattr(self, name)[rows_n] for name in _ROWS}
+        stated = {name: column for name in _ROWS if (column := vars(self)[name]) is not None}
+        changes: dict[str, Any] = {name: column[rows_n] for name, column in stated.items()}
+        changes |= {name: rows_n % len(self) for name in _COUNTED if name not in stated}
         if self.vertices_V2 is not None and self.starts_N1 is not None:
             counts_n = np.diff(self.starts_N1)[rows_n]
             starts_n1 = np.concatenate([[0], np.cumsum(counts_n)])
             shifts_n = self.starts_N1[:-1][rows_n] - starts_n1[:-1]
             chosen_v = np.repeat(shifts_n, counts_n) + np.arange(starts_n1[-1])
             changes |= {"vertices_V2": self.vertices_V2[chosen_v], "starts_N1": starts_n1}
-        return replace(self, **changes)
+        return self.changed(**changes)
 
     def with_flags(self, flags_N: Any) -> BoxTable:
         """Return the table with other flags."""
-        return replace(self, flags_N=np.asarray(flags_N).astype(np.uint8))
+        return self.changed(flags_N=np.asarray(flags_N).astype(np.uint8))
+
+    def changed(self, **columns: Any) -> BoxTable:
+        """Return the table with other columns; those that are not stated are derived anew."""
+        stated = {field.name: vars(self)[field.name] for field in fields(self)}
+        return BoxTable(**(stated | columns))
 
     def of_images(self, images: Any) -> BoxTable:
         """Return the table with some of its images and their boxes; labels stay as they are.
@@ -230,8 +239,7 @@ class BoxTable:
         kept_I = np.asarray(images, bool)
         kept = np.flatnonzero(kept_I).tolist()
         chosen = self.take(kept_I[self.image_N])
-        return replace(
-            chosen,
+        return chosen.changed(
             image_N=(np.cumsum(kept_I) - 1)[chosen.image_N],
             image_ids=tuple(self.image_ids[n] for n in kept),
             names=tuple(self.names[n] for n in kept),
@@ -286,7 +294,39 @@ class BoxTable:
 
 _ROWS = tuple(field.name for field in fields(BoxTable) if field.name.endswith(("_N", "_N4", "_N2")))
 """Names of the columns that have a row a box."""
+_COUNTED = ("order_N", "row_N")
+
+DERIVED: dict[str, Callable[[BoxTable], np.ndarray]] = {
+    "sides_N2": lambda table: table.boxes_N4[:, 2:] - table.boxes_N4[:, :2],
+    "area_N": lambda table: table.sides_N2[:, 0] * table.sides_N2[:, 1],
+    "score_N": lambda table: np.full(len(table), np.nan),
+    "order_N": lambda table: np.arange(len(table)),
+    "row_N": lambda table: np.arange(len(table)),
+}
+"""How columns are computed that are not stated: sides of the corners, areas of the sides, no scores, counts of rows."""
 
 
-def _column(values: Any, shape: int | tuple[int, int], dtype: Any = np.float64) -> np.ndarray:
-    return np.asarray(values, dtype).reshape(shape)
+@dataclass(frozen=True)
+class _DerivedColumn:
+    """A column that is computed when it is first asked for, unless the table states it."""
+
+    name: str
+
+    def __get__(self, table: BoxTable, owner: type) -> np.ndarray:
+        columns, kept = vars(table), f"derived {self.name}"
+        if columns[self.name] is None and kept not in columns:
+            with np.errstate(over="ignore", invalid="ignore"):  # numbers near the largest one
+                columns[kept] = DERIVED[self.name](table)
+        column: np.ndarray = columns[self.name if columns[self.name] is not None else kept]
+        return column
+
+    def __set__(self, table: BoxTable, column: np.ndarray | None) -> None:
+        vars(table)[self.name] = column
+
+
+for _name in DERIVED:
+    setattr(BoxTable, _name, _DerivedColumn(_name))
+
+
+def _column(values: Any, shape: int | tuple[int, int], dtype: Any = np.float64) -> Any:
+    return None if values is None else np.asarray(values, dtype).reshape(shape)

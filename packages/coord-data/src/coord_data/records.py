@@ -159,6 +159,13 @@ class Records(Sequence[Instance]):
         return cls(pa.Table.from_batches(batches, _SCHEMA))
 
     @classmethod
+    def in_one_piece(cls, batches: Iterable[pa.RecordBatch]) -> Records:
+        """Return batches as a table in memory whose numbers are read without a copy."""
+        table = pa.Table.from_batches(batches, _SCHEMA).combine_chunks()
+        pa.default_memory_pool().release_unused()  # what the batches took
+        return cls(table)
+
+    @classmethod
     def of(cls, instances: Sequence[Instance]) -> Records:
         """Return instances as a table; what is one already is returned as it is."""
         if isinstance(instances, Records):
@@ -279,13 +286,17 @@ class Records(Sequence[Instance]):
         return frozenset(self._flat("desc").filter(pa.compute.invert(self._flat("crowd"))).unique().to_pylist())
 
     @property
-    def boxes(self) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-        """The index of the image, the four corners and the description of each target."""
+    def boxes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, tuple[str, ...]]:
+        """The index of the image, the four corners and the index of the description of each target; descriptions."""
         image_N = np.repeat(np.arange(len(self)), pa.compute.list_value_length(self._table["crowd"]).to_numpy())
+        corners_N4, descs = self._flat("bbox").to_numpy().reshape(-1, 4), self._flat("desc")
         is_target = pa.compute.invert(self._flat("crowd"))
         target_N = is_target.to_numpy()
-        corners_N4 = self._flat("bbox").to_numpy().reshape(-1, 4)
-        return image_N[target_N], corners_N4[target_N], tuple(self._flat("desc").filter(is_target).to_pylist())
+        if not target_N.all():
+            image_N, corners_N4, descs = image_N[target_N], corners_N4[target_N], descs.filter(is_target)
+        chunks = descs.dictionary_encode().unify_dictionaries().chunks
+        label_N = np.concatenate([np.zeros(0, np.int64), *(chunk.indices.to_numpy() for chunk in chunks)])
+        return image_N, corners_N4, label_N, tuple(chunks[0].dictionary.to_pylist() if chunks else ())
 
     def _flat(self, name: str) -> pa.ChunkedArray:
         values = [chunk.flatten() for chunk in self._table[name].chunks]

@@ -39,7 +39,7 @@ def load(source: Source, rules: ObjectRules, image_row: Callable[[Any], Any] | N
 
     folder = ImageFolder(rules.images or source.path.parent, decode=not has_many(source))
     found = records_of(source, rules, folder, image_row)
-    records = Records.of_batches(found.batches(_BATCH))
+    records = Records.in_one_piece(found.batches(_BATCH))
     table = None if found.table is None else used_in_training(found.table, records.image_ids)
     facts = tuple(found.problems), found.categories, dict(+found.notes), folder.root, table
     annotations = AnnotationSet(records, *facts)

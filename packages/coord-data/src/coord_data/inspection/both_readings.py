@@ -54,7 +54,7 @@ def _side_by_side(examination: Examination, reading: ReadAs) -> str:
         for read_as, slot in ((ReadAs(), _AS_STATED), (reading, _AS_PROPOSED)):
             of_image = read_as.of_image(int(files.orientations[image]))
             boxes_N4 = of_image.of_format(raw.layout, unit).corners(raw.numbers_N4[rows_N], size_N2, stated_N2)
-            drawn = _drawn(boxes_N4, [raw.labels[row] for row in rows_N.tolist()], slot)
+            drawn = _drawn(boxes_N4, [raw.label(row) for row in rows_N.tolist()], slot)
             pictures.append(image_svg(raw.files[image], pixels.size, drawn, data))
         figures.append(figure(" ".join(pictures), raw.files[image]))
     return "".join(figures)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 
 from coord_codec.counts import counted
@@ -19,7 +19,7 @@ _LISTED = 10
 
 def class_names(raw: RawBoxes) -> list[Finding]:
     """Report names that differ only in case, spaces or punctuation, typing errors, and classes that occur once."""
-    counts = Counter(raw.labels)
+    counts = raw.class_counts
     groups: dict[str, list[str]] = defaultdict(list)
     for name in counts:
         groups[normalize_label(name)].append(name)

@@ -107,7 +107,7 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
     distributions = (
         histogram("Shorter side of the boxes", sides, f"bins of {scale}"),
         histogram("Objects per image", counts, "objects"),
-        _classes(raw.labels),
+        _classes(raw.class_counts),
     )
     cells = [
         ("Images", len(raw.files), f"{usable} usable"),
@@ -206,8 +206,8 @@ def _thumbnail(images: Gallery, root: Path, name: str, drawn: Sequence[Drawn]) -
     return "" if image is None else image_svg(name, image.size, drawn, images.embed(image, _SMALL)) + " "
 
 
-def _classes(labels: Sequence[str]) -> str:
-    counts = Counter(labels).most_common()
+def _classes(classes: Counter[str]) -> str:
+    counts = classes.most_common()
     further = counted(len(counts) - _CLASSES, "further class", "further classes")
     listed = table(("class", "boxes"), counts[:_CLASSES]) + (f"<p>{further}.</p>" if len(counts) > _CLASSES else "")
     return f"<details><summary>{counted(len(counts), 'class', 'classes')}</summary>{listed}</details>"

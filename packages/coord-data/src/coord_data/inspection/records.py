@@ -135,9 +135,11 @@ def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     code_L = np.array([codes.setdefault(label, len(codes)) for label in raw.table.labels], np.int64)
     label_N = code_L[raw.table.label_N]
     numbers_N4 = raw.numbers_N4
-    rounded_N4, is_small = numbers_N4.copy(), np.abs(numbers_N4) < 1e11  # rounding 1e308 overflows
-    rounded_N4[is_small] = np.round(numbers_N4[is_small], 4)
-    columns = (*rounded_N4.T[::-1], label_N, raw.image_N)
+    rounded_4N = numbers_N4.T.copy()
+    for column_N in rounded_4N:
+        is_small_N = np.abs(column_N) < 1e11  # rounding 1e308 overflows
+        column_N[is_small_N] = np.round(column_N[is_small_N], 4)
+    columns = (*rounded_4N[::-1], label_N, raw.image_N)
     order_N = np.lexsort(columns)
     differs_N = np.any([column[order_N[1:]] != column[order_N[:-1]] for column in columns], axis=0)
     group_N = np.cumsum(np.concatenate([[False], differs_N])) if len(raw) else np.zeros(0, np.int64)
@@ -148,7 +150,7 @@ def duplicate_boxes(raw: RawBoxes) -> list[Finding]:
     row = int(first_of_group[counts > 1].min())
     times = int(counts[group_N[np.flatnonzero(order_N == row)[0]]])
     box = [round(value, 4) for value in numbers_N4[row].tolist()]
-    evidence = f"the first: {raw.labels[row]!r} at {box} occurs {times} times in {raw.files[raw.image_N[row]]}"
+    evidence = f"the first: {raw.label(row)!r} at {box} occurs {times} times in {raw.files[raw.image_N[row]]}"
     message = f"{extra} of {counted(len(raw), 'box repeats', 'boxes repeat')} another box and its description; the "
     message += "model learns to repeat itself"
     return [Finding("duplicates", by_share(extra, len(raw)), message, evidence, extra, "keep one of each")]

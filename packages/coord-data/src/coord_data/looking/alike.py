@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, overload
 
 import numpy as np
-import pyarrow as pa
 
 from coord_codec import Instance, Object
 from coord_data.looking.hashes import FIELDS, neighbour_range
@@ -49,20 +48,18 @@ class Targets:
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         records = Records.of(instances)
-        record_N, boxes_N4, labels = records.boxes
+        record_N, self._boxes_N4, label_N, labels = records.boxes
         self._place: dict[str, int] = {}
         place_R = np.array([self._place.setdefault(name, len(self._place)) for name in records.names], np.int64)
-        coded_N = pa.array(labels, pa.string()).dictionary_encode()
-        self._labels, rank_L = np.unique(np.array(coded_N.dictionary.to_pylist(), str), return_inverse=True)
-        image_N, label_N = place_R[record_N], rank_L[coded_N.indices.to_numpy()]
-        order_N = np.lexsort((label_N, image_N))
-        self._label_N, self._boxes_N4 = label_N[order_N], boxes_N4[order_N]
-        self._ends_I = np.searchsorted(image_N[order_N], np.arange(len(self._place) + 1))
+        self._labels, rank_L = np.unique(np.array(labels, str), return_inverse=True)
+        image_N, self._label_N = place_R[record_N], rank_L[label_N]
+        self._order_N = np.lexsort((self._label_N, image_N))
+        self._ends_I = np.searchsorted(image_N[self._order_N], np.arange(len(self._place) + 1))
 
     def of(self, name: str) -> Boxes:
         """Return the targets of an image; none of one without a record."""
         place = self._place.get(name)
-        rows = slice(0, 0) if place is None else slice(self._ends_I[place], self._ends_I[place + 1])
+        rows = self._order_N[slice(0, 0) if place is None else slice(self._ends_I[place], self._ends_I[place + 1])]
         return self._labels[self._label_N[rows]], self._boxes_N4[rows]
 
     def are_the_same(self, one: str, other: str) -> bool:

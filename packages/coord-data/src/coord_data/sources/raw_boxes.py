@@ -94,17 +94,16 @@ class RawBoxes:
         label_of: dict[str, int] = {}
         label_N = [label_of.setdefault(label, len(label_of)) for label in labels]
         corners_N4, sides_N2 = _corners_and_sides(np.asarray(numbers_N4, np.float64).reshape(-1, 4), layout)
-        with np.errstate(over="ignore", invalid="ignore"):  # areas of numbers near the largest one
-            table = BoxTable.of(
-                image_N,
-                label_N,
-                corners_N4,
-                sides_N2=sides_N2,
-                sizes_I2=stated_I2,
-                image_ids=range(len(files)),
-                names=tuple(files),
-                labels=tuple(label_of),
-            )
+        table = BoxTable.of(
+            image_N,
+            label_N,
+            corners_N4,
+            sides_N2=sides_N2,
+            sizes_I2=stated_I2,
+            image_ids=range(len(files)),
+            names=tuple(files),
+            labels=tuple(label_of),
+        )
         return cls(table, layout, unit)
 
     def __len__(self) -> int:
@@ -134,10 +133,22 @@ class RawBoxes:
             return as_centres(self.table.boxes_N4)
         return np.concatenate([self.table.boxes_N4[:, :2], self.table.sides_N2], axis=1)
 
-    @cached_property
-    def labels(self) -> tuple[str, ...]:
-        """Description of each box."""
-        return tuple(self.table.labels[label] for label in self.table.label_N.tolist())
+    def label(self, row: int) -> str:
+        """Return the description of a box."""
+        desc: str = self.table.labels[self.table.label_N[row]]
+        return desc
+
+    @property
+    def class_counts(self) -> Counter[str]:
+        """Number of boxes of each description, in the order in which they occur."""
+        label_N, labels = self.table.label_N, self.table.labels
+        first_L = np.full(len(labels), len(self))
+        first_L[label_N[::-1]] = np.arange(len(self))[::-1]  # the last of equal indices counts
+        count_L = np.bincount(label_N, minlength=len(labels))
+        counts = Counter[str]()
+        for label in np.argsort(first_L, kind="stable")[: np.count_nonzero(count_L)].tolist():
+            counts[labels[label]] += int(count_L[label])
+        return counts
 
     def of_boxes(self, rows_n: np.ndarray) -> RawBoxes:
         """Return the set with some of its boxes."""
@@ -145,12 +156,12 @@ class RawBoxes:
 
     def in_images(self, image_N: np.ndarray) -> RawBoxes:
         """Return the boxes as those of other images."""
-        return replace(self, table=replace(self.table, image_N=image_N))
+        return replace(self, table=self.table.changed(image_N=image_N))
 
     def with_numbers(self, numbers_N4: np.ndarray) -> RawBoxes:
         """Return the boxes with other numbers."""
         corners_N4, sides_N2 = _corners_and_sides(numbers_N4, self.layout)
-        return replace(self, table=replace(self.table, boxes_N4=corners_N4, sides_N2=sides_N2))
+        return replace(self, table=self.table.changed(boxes_N4=corners_N4, sides_N2=sides_N2))
 
     def compared_images(self) -> list[int]:
         """Return which images are compared with their boxes: evenly spaced ones with boxes, and consecutive ones."""
@@ -185,10 +196,17 @@ def raw_of_records(annotations: AnnotationSet, source: Source) -> RawBoxes:
     whole = 1000 if unit == "norm1000" else 1
     if not annotations.problems:
         table = Records.of(annotations.instances)
-        image_N, corners_N4, labels = table.boxes
-        sizes_I2 = np.where(table.image_sizes > 0, table.image_sizes, np.nan)
-        raw = RawBoxes.of(table.names, sizes_I2, image_N, corners_N4 * whole, labels, unit=unit)
-        return replace(raw, format=source.format)
+        image_N, corners_N4, label_N, labels = table.boxes
+        boxes = BoxTable.of(
+            image_N,
+            label_N,
+            corners_N4 if whole == 1 else corners_N4 * whole,
+            sizes_I2=np.where(table.image_sizes > 0, table.image_sizes, np.nan),
+            image_ids=range(len(table)),
+            names=tuple(table.names),
+            labels=labels,
+        )
+        return RawBoxes(boxes, "xyxy", unit, source.format)
     files: list[str] = []
     sizes: list[tuple[Any, Any]] = []
     owners: list[int] = []
@@ -253,12 +271,12 @@ def as_centres(corners_N4: np.ndarray) -> np.ndarray:
     return np.concatenate([(low_N2 + high_N2) / 2, high_N2 - low_N2], axis=1)
 
 
-def _corners_and_sides(numbers_N4: np.ndarray, layout: Layout) -> tuple[np.ndarray, np.ndarray]:
+def _corners_and_sides(numbers_N4: np.ndarray, layout: Layout) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the corners of boxes, and their sides as written where the layout states them."""
     low_N2, high_N2 = numbers_N4[:, :2], numbers_N4[:, 2:]
     with np.errstate(over="ignore", invalid="ignore"):
         if layout == "xyxy":
-            return numbers_N4, high_N2 - low_N2
+            return numbers_N4, None
         start_N2 = low_N2 if layout == "xywh" else low_N2 - high_N2 / 2
         return np.concatenate([start_N2, start_N2 + high_N2], axis=1), high_N2
 

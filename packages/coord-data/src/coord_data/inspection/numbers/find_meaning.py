@@ -64,7 +64,9 @@ def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Mea
     """Return the meaning that the numbers have according to their format."""
     units = _units(raw, sizes_I2)
     unit = "stated" if raw.unit == "pixels" and "stated" in units else raw.unit
-    boxes_N4 = read_corners(raw, raw.layout, units[unit])  # kept, since they are compared with all others
+    is_as_written = (raw.layout, unit) == ("xyxy", "unit")
+    # Kept, since they are compared with all others.
+    boxes_N4 = raw.numbers_N4 if is_as_written else read_corners(raw, raw.layout, units[unit])
     return read_as(sample, raw.layout, unit, lambda: boxes_N4)
 
 

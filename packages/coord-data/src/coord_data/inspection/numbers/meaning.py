@@ -143,13 +143,15 @@ def turned(meaning: Meaning, turn: int, sample: Sample) -> Meaning:
 def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,)) -> Meaning:
     """Return the meaning with its boxes fitted, by their size alone unless told; a wrong size gives little evidence."""
     boxes_N4 = meaning.boxes_N4
-    offset = find_offset(boxes_N4[sample.rows_n], sample.alone, kinds)
+    own_n4 = boxes_N4[sample.rows_n]
+    offset = find_offset(own_n4, sample.alone, kinds)
     if offset is None:
         return meaning
-    moved_N4 = offset.move(boxes_N4)
-    if (inside := float(is_inside(moved_N4).mean())) < PLAUSIBLE:
+    starts = range(0, len(boxes_N4), _AT_ONCE)
+    count = sum(int(is_inside(offset.move(boxes_N4[start : start + _AT_ONCE])).sum()) for start in starts)
+    if (inside := count / len(boxes_N4)) < PLAUSIBLE:
         return meaning
-    evidence_I = sample.evidence(moved_N4)
+    evidence_I = sample.alone.evidence(offset.move(own_n4))
     return replace(meaning, lay_out=lambda: offset.move(meaning.boxes_N4), inside=inside, evidence_I=evidence_I)
 
 

@@ -87,6 +87,8 @@ class Copies:
 def by_size(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, np.ndarray]:
     """Return the boxes as of one image of each size, and these sizes: copies depend on nothing else of an image."""
     distinct_U2, place_I = np.unique(sizes_I2, axis=0, return_inverse=True)
+    if len(distinct_U2) == 1:
+        return raw.in_images(np.broadcast_to(np.int64(0), len(raw))), distinct_U2
     return raw.in_images(place_I.reshape(-1)[raw.image_N]), distinct_U2
 
 
@@ -94,18 +96,22 @@ def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[Copies]:
     """Return the copies that `find_copy` tries: every kind, in every order of the numbers."""
     median = float(np.median(sizes_I2))
     raw, sizes_U2 = by_size(raw, sizes_I2)
+    return [tried for layout in LAYOUTS for tried in _copies_in(layout, raw, sizes_U2, median)]
+
+
+def _copies_in(layout: str, raw: RawBoxes, sizes_U2: np.ndarray, median: float) -> list[Copies]:
+    """Return the copies of every kind in one order of the numbers, whose boxes are laid out here alone."""
+    corners_4N = laid_out(raw, layout)
+    far = float(np.quantile(corners_4N[2:], 0.995))
+    if far <= 0 or not has_area(corners_4N.T):
+        return []
     tried = []
-    for layout in LAYOUTS:
-        corners_4N = laid_out(raw, layout)
-        far = float(np.quantile(corners_4N[2:], 0.995))
-        if far <= 0 or not has_area(corners_4N.T):
-            continue
-        for kind in KINDS[: OF_ONE_SIZE if len(sizes_U2) == 1 else None]:
-            base = far / median if kind == "times" else far
-            values = (base * np.geomspace(0.7, 2.5, 60)).tolist()
-            copies = [Copy(kind, value) for value in values]
-            is_possible = [not is_impossible_along(_of_copy(raw, corners_4N, copy, sizes_U2)) for copy in copies]
-            tried.append(Copies(layout, kind, values, is_possible))
+    for kind in KINDS[: OF_ONE_SIZE if len(sizes_U2) == 1 else None]:
+        base = far / median if kind == "times" else far
+        values = (base * np.geomspace(0.7, 2.5, 60)).tolist()
+        copies = [Copy(kind, value) for value in values]
+        is_possible = [not is_impossible_along(_of_copy(raw, corners_4N, copy, sizes_U2)) for copy in copies]
+        tried.append(Copies(layout, kind, values, is_possible))
     return tried
 
 
@@ -193,7 +199,7 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
     size_N2 = sizes_I2[:1] if one_size else sizes_I2.T[:, image_N].T
     size_n2 = size_N2 if one_size else size_N2[subsample.rows_n]
     own_n4, subsample = own_N4[subsample.rows_n], subsample.alone
-    own_4N, candidates = np.ascontiguousarray(own_N4.T), list[Meaning]()
+    own_4N, candidates = np.ascontiguousarray(own_N4.T), list[tuple[float, Meaning]]()
     for in_pixels in (True,) if one_size else (True, False):
         unit_N2 = size_N2 if in_pixels else np.ones((1, 2))
 
@@ -231,8 +237,9 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         lay_out = partial(shift_boxes, own_N4, best, size_N2)
         boxes_N4 = lay_out()
         inside, evidence_I = float(is_inside(boxes_N4).mean()), sample.evidence(boxes_N4)
-        candidates.append(replace(own, lay_out=lay_out, inside=inside, evidence_I=evidence_I, shift=best))
-    return max(candidates, key=lambda meaning: best_onset(meaning.boxes_N4, sample), default=None)
+        shifted = replace(own, lay_out=lay_out, inside=inside, evidence_I=evidence_I, shift=best)
+        candidates.append((best_onset(boxes_N4, sample), shifted))
+    return max(candidates, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def _kept_inside(step: np.ndarray, boxes_N4: np.ndarray, unit_N2: np.ndarray, side: np.ndarray) -> np.ndarray:
