@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -135,19 +136,13 @@ def review(
     found = probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, surprise is not None, goes_on_d)
     planted = 0
     if records is None and len(detections):
-
-        def log_odds_of(labels: GroundTruth) -> np.ndarray:
-            beside = compare(labels, detections, calibration is not None)
-            return log_odds_without_likelihoods(gather(labels, detections, beside, spread_D4, None).figures_NF)
-
+        log_odds_of = partial(_log_odds, detections=detections, calibrated=calibration is not None, spread_D4=spread_D4)
         own_N = log_odds_without_likelihoods(evidence.figures_NF)
         if calibrated := calibrated_on_planted_faults(truth, own_N, log_odds_of):
             wrong_N, planted = calibrated
             found = with_probability(found, wrong_N, judged_N)
-    builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
-    judged, findings = builder.judged(), builder.findings(least)
-    if records is None and len(detections):
         notes.append(_by_answers_alone(compared, found, judged_N, planted))
+    builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
     if crowds := int(truth.crowd_N.sum()):
         notes.append(f"{counted(crowds, 'crowd region is', 'crowd regions are')} not judged")
     rests_on: dict[str, Any] = {
@@ -162,7 +157,17 @@ def review(
         "least": float(least),
         "rates": found.rates,
     }
-    return Review(tuple(findings), tuple(judged), tuple(notes), rests_on, truth, collected.detections)
+    return Review(
+        tuple(builder.findings(least)), tuple(builder.judged()), tuple(notes), rests_on, truth, collected.detections
+    )
+
+
+def _log_odds(
+    labels: GroundTruth, detections: Detections, calibrated: bool, spread_D4: np.ndarray | None
+) -> np.ndarray:
+    """Return the log-odds that labels are wrong by answers alone."""
+    evidence = gather(labels, detections, compare(labels, detections, calibrated), spread_D4, None)
+    return log_odds_without_likelihoods(evidence.figures_NF)
 
 
 def _on_answers(truth: GroundTruth, detections: Detections) -> list[str]:
