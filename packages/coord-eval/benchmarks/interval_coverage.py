@@ -12,7 +12,7 @@ import typer
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.comparison.compare import paired_differences
-from coord_eval.match.matching import Scored, match
+from coord_eval.match.matching import Scored
 from coord_eval.metrics.draws import interval
 from coord_eval.metrics.metric_table import HEADLINE, figures
 from coord_eval.resampling.bootstrap import resample
@@ -56,24 +56,15 @@ def simulate(draw: np.random.Generator, labels: int, zipf: float, images: int, r
         near = boxes_N4[hit] + draw.normal(0, 0.08, (hit.sum(), 4)) * boxes_N4[hit][:, [2, 3, 2, 3]]
         far = np.concatenate([draw.uniform(0, 400, (false.sum(), 2)), draw.uniform(30, 200, (false.sum(), 2))], 1)
         image_D = np.concatenate([image_N[hit], np.repeat(np.arange(images), false)])
-        detections = Detections(
+        detections = Detections.of(
+            truth,
             image_D=image_D,
             category_D=np.concatenate([label_N[hit], draw.choice(labels, false.sum(), p=share_K / share_K.sum())]),
             boxes_D4=np.maximum(np.concatenate([near, far]), 1.0),
             scores_D=np.concatenate([draw.beta(4, 2, hit.sum()), draw.beta(2, 4, false.sum())]),
             rank_D=np.zeros(len(image_D), int),
         )
-        matches, any_label = (match(truth, detections, use) for use in (True, False))
-        result.append(
-            Scored(
-                truth=truth,
-                detections=detections,
-                matches=matches,
-                matches_any_label=any_label,
-                score_source="results",
-                bins=1000,
-            )
-        )
+        result.append(Scored(truth=truth, detections=detections, score_source="results", bins=1000))
     return result
 
 
@@ -117,7 +108,7 @@ def adjusted_false_alarms(labels: int, zipf: float, images: int, sets: int, perm
     for s in range(sets):
         runs = simulate(draw, labels, zipf, images, runs=2)
         drawn = {str(i): resample(run, 2, s, metrics=HEADLINE) for i, run in enumerate(runs)}
-        p_values = {"1": exchange_p_values(*runs, permutations, s, HEADLINE)}
+        p_values = {"1": exchange_p_values(runs[:1], runs[1:], permutations, s, HEADLINE)}
         found += any(row.differs for row in paired_differences(drawn, p_values)["1"].values())
     return found / sets
 

@@ -1,10 +1,18 @@
 """The generated shapes: seeded, drawn where their boxes are, on every bin."""
 
+import os
+import signal
+import sys
+
 import numpy as np
 import pytest
 
+from coord_codec import RunError
+from coord_trainer.config.run_config import check_run_config
 from coord_trainer.config.sections import ShapesConfig
-from coord_trainer.data.shapes import CATEGORIES, COLOURS, draw_shapes, make_shapes
+from coord_trainer.data import shapes
+from coord_trainer.data.ahead import drawing_ahead
+from coord_trainer.data.shapes import CATEGORIES, COLOURS, begun, draw_sets, draw_shapes, make_shapes
 
 
 def test_shapes_are_seeded_and_their_boxes_are_where_the_paint_is(tmp_path):
@@ -39,8 +47,6 @@ def test_shape_boxes_use_the_whole_grid_of_bins():
 def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
     from coord_data.reading.image_set import load_annotated
     from coord_data.reading.rules import ReadingRules
-    from coord_trainer.config.run_config import check_run_config
-    from coord_trainer.data.shapes import draw_sets
 
     values = {"data": {"shapes": {"train": 3, "heldout": 2}}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
     train, heldout = draw_sets(check_run_config(values, "test"), tmp_path / "data")
@@ -48,3 +54,30 @@ def test_ground_truth_of_the_shapes_stands_in_the_run_folder(tmp_path):
     assert read.instances == heldout.instances
     assert read.image(1).tobytes() == heldout.image(1).tobytes()
     assert len((tmp_path / "data" / "train.jsonl").read_text().splitlines()) == len(train) == 3
+
+
+@pytest.fixture
+def config(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # as at the start of a command
+    values = {"data": {"shapes": {"train": 205, "heldout": 3}}, "custom": {"coord_soft_ce_w1": {"enabled": True}}}
+    return check_run_config(values, "test")
+
+
+def test_shapes_drawn_in_another_process_are_the_same(config, tmp_path, monkeypatch, capsys):
+    expected = draw_sets(config, tmp_path / "here")
+    capsys.readouterr()
+    with drawing_ahead(config):
+        monkeypatch.setattr(shapes, "draw_shapes", None)  # nothing is drawn here
+        found = draw_sets(config, tmp_path / "ahead")
+    assert [one.digest for one in found] == [one.digest for one in expected]
+    assert "205/205" in capsys.readouterr().err and not begun
+
+
+def test_faults_of_the_drawing_process_are_those_of_drawing_here(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(shapes, "_free_box", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError), drawing_ahead(config):
+        draw_sets(config, tmp_path)
+    monkeypatch.setattr(shapes, "_free_box", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(RunError, match="killed from outside"), drawing_ahead(config):
+        draw_sets(config, tmp_path)
+    assert not begun

@@ -146,11 +146,13 @@ def compare(
 
 def _train(resolved: RunConfig, name: str) -> None:
     from coord_trainer.console import leave_process_group
+    from coord_trainer.data.ahead import drawing_ahead
 
-    load_libraries()
-    from coord_trainer.run import train_and_score
+    with drawing_ahead(resolved):
+        load_libraries()
+        from coord_trainer.run import train_and_score
 
-    result = train_and_score(resolved, resolved.run.dir or Path("runs") / name)
+        result = train_and_score(resolved, resolved.run.dir or Path("runs") / name)
     leave_process_group()
     if result.evaluation is not None:
         print_scores(result.evaluation, result.folder)

@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
-from itertools import islice
+from functools import cache, partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -139,75 +139,51 @@ def read(source: Source, images: Path | None) -> Reading:
         InputError: a column is missing.
     """
     head = _head(source)
-    columns = head.columns
-    corners = _group(columns, _CORNERS)
-    sized = _group(columns, _SIZED)
-    group = corners or sized or _group(columns, _CENTRED) or ()
-    image, label = _pick(columns, _IMAGE), _pick(columns, _LABEL)
-    size = _group(columns, _SIZES if corners else _SIZES[:2]) or ()
-    used = {image, label, *group, *size, *_LABEL, *PHRASE_KEYS}
-    others = {name: column for name, column in columns.items() if name not in used and name}
-    empty = set[str]()
-    rows: dict[str, list[_Row]] = {}
-    for line_number, cells in islice(csv_rows(source.table, source.path, head.delimiter), head.rows, None):
-        numbers = _values(cells, columns, group, head.delimiter)
-        if any(map(str.strip, cells[head.width :])):
-            numbers = f"expected {head.width} cells as in the first row, found {len(cells)}"
-        empty.update(text for name in group if (text := _text(cells, columns[name])) in _EMPTY)
-        fields = {name: text for name, column in others.items() if (text := _cell(cells, column))}
-        row = _Row(f"{source.path}:{line_number}", cells, numbers, fields, _text(cells, columns[label or ""]))
-        rows.setdefault(_cell(cells, columns[image or ""]), []).append(row)
-    all_rows = [row for of_image in rows.values() for row in of_image]
-    fractions = _are_fractions(all_rows, source.path)
-    unit: Unit = "fractions" if fractions else "pixels"
-    order: Order = "xyxy" if corners else "xywh" if sized else "cxcywh"
-    largest_angle = cache(lambda: largest_turn(row.fields for row in all_rows))
+    used = _used(head.columns)
+    rows_by_name = _read_rows(source, head, used)
+    rows = list(chain.from_iterable(rows_by_name.values()))
+    unit: Unit = "fractions" if _are_fractions(rows, source.path) else "pixels"
+    largest_angle = cache(lambda: largest_turn(row.fields for row in rows))
     folder = source.path.parent
     root = find_root(images, folder / "images", folder)
-
-    image_files = ImageIndex(root).find_all((name,) for name in rows)
     rows_by_image: dict[Found, list[_Row]] = {}
-    for image_file, of_image in zip(image_files, rows.values(), strict=True):
+    image_files = ImageIndex(root).find_all((name,) for name in rows_by_name)
+    for image_file, of_image in zip(image_files, rows_by_name.values(), strict=True):
         rows_by_image.setdefault(image_file, []).extend(of_image)  # a.jpg and ./a.jpg are one image
+    box = partial(_box, order=used.order, unit=unit, largest_angle=largest_angle)
+    sizes = [head.columns[name] for name in used.size]
+    raw_images = (_raw_image(*of_image, box, sizes) for of_image in rows_by_image.items())
+    return Reading(raw_images, root, _notes(source.path, head.columns, used, unit))
 
-    def raw_image(image_file: Found, of_image: list[_Row]) -> RawImage:
-        where = of_image[0].where
-        if image_file.fault:
-            return RawImage(image_file.name, where, fault=image_file.fault)
-        rows = [row for row in of_image if row.numbers]
-        present = [row for row in rows if not is_deleted(row.fields)]
-        try:
-            check_places(row.fields for row in rows)
-        except InputError as error:
-            return RawImage(image_file.name, where, fault=str(error))
-        present = [row._replace(label="") if row.label in empty else row for row in present]
-        boxes = [_box(row, order, unit, largest_angle) for row in present]
-        texts = [_cell(of_image[0].cells, columns[name]) for name in size]
-        stated = image_size(*texts) if any(texts) else None
-        notes = image_file.notes + (BAD_SIZE,) * (any(texts) and stated is None)
-        notes += (DELETED,) * (len(rows) - len(present))
-        return RawImage(image_file.name, where, boxes, stated, notes=notes)
 
-    notes = [f"{source.path}: numbers are read as {'fractions of the image' if fractions else 'pixels'}"]
-    if other_labels := [name for name in _LABEL if name in columns and name not in (label, image)]:
-        listed = ", ".join(other_labels)
-        notes.append(f"{source.path}: descriptions are read from the column {label}, not from {listed}")
-    if unread := [name for name in others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]:
-        notes.append(f"{source.path}: columns that are not read: {', '.join(unread)}")
-    if phrases := sorted(PHRASE_KEYS & columns.keys()):
-        notes.append(f"{source.path}: {', '.join(phrases)}: not read; records of JSON lines may have a `query`")
-    return Reading((raw_image(*of_image) for of_image in rows_by_image.items()), root, tuple(notes))
+class _Used(NamedTuple):
+    """Names of the columns that are read: of the image, the label, the numbers of a box and the size of the image.
+
+    `others` are the indices of further columns by name.
+    """
+
+    image: str
+    label: str
+    box: tuple[str, ...]
+    order: Order
+    size: tuple[str, ...]
+    others: dict[str, int]
+
+
+def _used(columns: dict[str, int]) -> _Used:
+    corners, sized = _group(columns, _CORNERS), _group(columns, _SIZED)
+    box = corners or sized or _group(columns, _CENTRED) or ()
+    image, label = _pick(columns, _IMAGE) or "", _pick(columns, _LABEL) or ""
+    size = _group(columns, _SIZES if corners else _SIZES[:2]) or ()
+    known = {"", image, label, *box, *size, *_LABEL, *PHRASE_KEYS}
+    others = {name: column for name, column in columns.items() if name not in known}
+    return _Used(image, label, box, "xyxy" if corners else "xywh" if sized else "cxcywh", size, others)
 
 
 class _Row(NamedTuple):
-    """A row of the table.
+    """A row of the table: file and line, cells, the numbers of its box, further cells by name, and the label.
 
-    Attributes:
-        where: file and line
-        cells: its cells as written
-        numbers: those of its box; empty for an image without objects; an error message if they are invalid
-        fields: text of the cells of columns that are not read, by name
-        label: description as written
+    An image without objects has no numbers; an error message stands in place of invalid ones.
     """
 
     where: str
@@ -215,6 +191,54 @@ class _Row(NamedTuple):
     numbers: list[float] | str
     fields: dict[str, str]
     label: str
+
+
+def _read_rows(source: Source, head: _Head, used: _Used) -> dict[str, list[_Row]]:
+    """Return the rows by the name of their image; a label that is an empty cell among the numbers is one here too."""
+    columns = head.columns
+    rows: dict[str, list[_Row]] = {}
+    empty = set[str]()
+    for line_number, cells in islice(csv_rows(source.table, source.path, head.delimiter), head.rows, None):
+        numbers = _values(cells, columns, used.box, head.delimiter)
+        if any(map(str.strip, cells[head.width :])):
+            numbers = f"expected {head.width} cells as in the first row, found {len(cells)}"
+        empty.update({_text(cells, columns[name]) for name in used.box}.intersection(_EMPTY))
+        texts = {name: _cell(cells, column) for name, column in used.others.items()}
+        fields = {name: text for name, text in texts.items() if text}
+        row = _Row(f"{source.path}:{line_number}", cells, numbers, fields, _text(cells, columns[used.label]))
+        rows.setdefault(_cell(cells, columns[used.image]), []).append(row)
+    for of_image in rows.values():
+        of_image[:] = [row._replace(label="") if row.label in empty else row for row in of_image]
+    return rows
+
+
+def _raw_image(found: Found, of_image: list[_Row], box: Callable[[_Row], RawObject], sizes: list[int]) -> RawImage:
+    where = of_image[0].where
+    if found.fault:
+        return RawImage(found.name, where, fault=found.fault)
+    rows = [row for row in of_image if row.numbers]
+    present = [row for row in rows if not is_deleted(row.fields)]
+    try:
+        check_places(row.fields for row in rows)
+    except InputError as error:
+        return RawImage(found.name, where, fault=str(error))
+    texts = [_cell(of_image[0].cells, column) for column in sizes]
+    stated = image_size(*texts) if any(texts) else None
+    notes = found.notes + (BAD_SIZE,) * (any(texts) and stated is None)
+    notes += (DELETED,) * (len(rows) - len(present))
+    return RawImage(found.name, where, list(map(box, present)), stated, notes=notes)
+
+
+def _notes(path: Path, columns: dict[str, int], used: _Used, unit: Unit) -> tuple[str, ...]:
+    """Return notes on the unit of the numbers and on columns that are not read."""
+    notes = [f"numbers are read as {'fractions of the image' if unit == 'fractions' else 'pixels'}"]
+    if labels := [name for name in _LABEL if name in columns and name not in (used.label, used.image)]:
+        notes.append(f"descriptions are read from the column {used.label}, not from {', '.join(labels)}")
+    if unread := [name for name in used.others if meaning_of(name) not in ("turn", "shape", "unit", "deleted")]:
+        notes.append(f"columns that are not read: {', '.join(unread)}")
+    if phrases := sorted(PHRASE_KEYS & columns.keys()):
+        notes.append(f"{', '.join(phrases)}: not read; records of JSON lines may have a `query`")
+    return tuple(f"{path}: {note}" for note in notes)
 
 
 def _unit(numbers: list[float] | str) -> str:

@@ -50,11 +50,11 @@ def in_processes(
         yield from ((job, work(job)) for job in chain(first, rest))
         return
     waiting: deque[Any] = deque()
-    pool = ProcessPoolExecutor(cores, multiprocessing.get_context("fork"), initializer=_begin, initargs=(work,))
+    pool = ProcessPoolExecutor(cores, multiprocessing.get_context("fork"), initializer=begin_worker, initargs=(work,))
     try:
         for job in chain(first, rest):
             with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # "other threads exist"
-                waiting.append((job, pool.submit(_run_job, job)))
+                waiting.append((job, pool.submit(run_job, job)))
             if len(waiting) > 4 * cores:
                 done, future = waiting.popleft()
                 yield done, future.result()
@@ -65,11 +65,12 @@ def in_processes(
         pool.shutdown(cancel_futures=True)
 
 
-def _run_job(job: Any) -> Any:
+def run_job(job: Any) -> Any:
+    """Return the result of a job, in a process that `begin_worker` has begun."""
     return _work_stack[-1](job)
 
 
-def _begin(work: Callable[[Any], Any]) -> None:
+def begin_worker(work: Callable[[Any], Any]) -> None:
     """Keep the work, ignore Ctrl-C, which the parent handles, and end by SIGTERM when the parent has ended."""
     _work_stack.append(work)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

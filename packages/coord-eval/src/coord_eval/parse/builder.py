@@ -220,26 +220,7 @@ class AnswerBuilder:
         if unit and first_coord_index is not None and not turn:
             self.add(stated, tuple(numbers), corners(order, unit), first_coord_index, geometry, order)
             return
-        scale = _PERCENT if unit else self.scale
-        if scale.assumed:
-            if max(numbers) <= 1 + OVERSHOOT and own_scale != 100 and (self.fractions or any(n % 1 for n in numbers)):
-                scale, self.fractions = _FRACTIONS, True
-            else:
-                self.ones |= max(numbers) <= 1
-                if own_scale is not None:
-                    scale = UnitScale(own_scale, own_scale)
-        elif (
-            not unit
-            and numbers[-1] <= 1 < scale.x
-            and kind.is_box
-            and max(numbers) <= 1
-            and any(n % 1 for n in numbers)
-        ):
-            self.fractions = True
-        if scale is self.scale:
-            self.numbers_read = True
-        self.read_scale = scale
-        sx, sy = scale.x, scale.y
+        sx, sy = self._divisors(numbers, kind.is_box, own_scale, bool(unit))
         if unit and first_coord_index is not None:
             unit = corners(order, unit)
         elif order == "xyxy" and count == 4:
@@ -264,6 +245,24 @@ class AnswerBuilder:
             unit = [min(max(u, 0.0), 1.0) for u in unit]
             stated = stated.repaired("clipped")
         self.add(stated, tuple(numbers), unit, None, geometry, order, (sx, sy))
+
+    def _divisors(
+        self, numbers: Sequence[float], is_box: bool, own_scale: float | None, percent: bool
+    ) -> tuple[float, float]:
+        """Return what numbers are divided by along x and y, and note what they tell of the text's scale."""
+        scale = _PERCENT if percent else self.scale
+        largest = max(numbers)
+        is_small = largest <= 1 + OVERSHOOT
+        if scale.assumed and is_small and own_scale != 100 and (self.fractions or any(n % 1 for n in numbers)):
+            scale, self.fractions = _FRACTIONS, True
+        elif scale.assumed:
+            self.ones |= largest <= 1
+            scale = scale if own_scale is None else UnitScale(own_scale, own_scale)
+        elif not percent and is_box and largest <= 1 < scale.x and any(n % 1 for n in numbers):
+            self.fractions = True
+        self.numbers_read |= scale is self.scale
+        self.read_scale = scale
+        return scale.x, scale.y
 
     def _turned(self, unit: Sequence[float], degrees: float) -> list[float] | None:
         """Return the corners of a turned box, clipped to the image; None if they cannot be known."""

@@ -5,8 +5,10 @@ Shapes: I answers, N objects, D boxes, T IoU thresholds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, repeat
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +17,7 @@ from coord_codec import BoxFlag, BoxTable, CoordGrid, InputError, Instance, Mark
 from coord_codec.arguments import plain
 from coord_codec.box_table import to_pixels
 from coord_codec.counts import counted
+from coord_codec.layouts import LAYOUTS
 from coord_codec.records import validated
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
@@ -27,6 +30,8 @@ from coord_eval.parse.parser import parse_answer
 Truth = str | Instance | Sequence[Object | Mapping[str, Any]]
 """The objects of one image: a target text in the format of the answers, a record, or its objects with `desc` and `bbox`
 in [0, 1]."""
+_Row = tuple[str, Sequence[float], bool]
+"""An object of a ground truth: its label, `x, y, width, height`, and whether it is a crowd region."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +73,7 @@ def judge(
 ) -> JudgedAnswers:
     """Parse answers and match their boxes; no answer affects another, unlike in `coord_eval.score`.
 
-    Args:
-        answers: the texts
-        truths: the objects of the image of each answer
-        format: format of the answers, see `coord_eval.parse_answer`
-        scale: divisor of plain numbers, see there
-        image_sizes: width and height of the model's input for each answer, for `scale="pixels"`
-        grid: grid of the coordinate tokens
-        labels: how labels are matched
+    The arguments are those of `coord_eval.rewards.box_reward`.
 
     Raises:
         InputError: if there are more answers than truths or the reverse, an answer is no text, or a truth is faulty
@@ -85,79 +83,20 @@ def judge(
         raise InputError(f"rewards: expected one truth for each answer, found {counted(len(answers), 'answer')}, "
                          f"{counted(len(truths), 'truth')}{sizes}")  # fmt: skip
     shapes = [None] * len(answers) if image_sizes is None else [plain(size) for size in image_sizes]
-
-    def parse(text: Any, place: str, size: Any) -> Answer:
-        if not isinstance(text, str):
-            raise InputError(f"{place}: expected text, found {type(text).__name__}")
-        return without_other_images(parse_answer(text, format, scale=scale, image_size=size, grid=grid))
-
-    # Ground truth: the answers of one group share theirs, which is then read once
-    known: dict[Any, _Objects] = {}
-    objects: list[_Objects] = []
-    for i, (truth, size) in enumerate(zip(truths, shapes, strict=True)):
-        key = (truth if isinstance(truth, str) else id(truth), size and tuple(size))
-        if key not in known:
-            place = f"truths[{i}]"
-            unit = size or (grid.scale, grid.scale)
-            read = _of_text(parse(truth, place, size), place, unit) if isinstance(truth, str) else None
-            rows = _of_records(truth, place, unit) if read is None else read
-            known[key] = _Objects(rows, labels, sum(len(other.names) for other in known.values()))
-        objects.append(known[key])
-    names = tuple(f"{k}" for k in range(sum(len(other.names) for other in known.values())))
-    rows_N8 = np.array([(i, *row) for i, own in enumerate(objects) for row in own.rows], np.float64).reshape(-1, 8)
-    low_N2, sides_N2 = rows_N8[:, 2:4], rows_N8[:, 4:6]
-    table = BoxTable.of(
-        rows_N8[:, 0],
-        rows_N8[:, 1],
-        np.concatenate([low_N2, low_N2 + sides_N2], axis=1),
-        sides_N2=sides_N2,
-        area_N=rows_N8[:, 6],
-        flags_N=rows_N8[:, 7] * BoxFlag.CROWD,
-        image_ids=tuple(range(len(answers))),
-        sizes_I2=np.ones((len(answers), 2)),
-        labels=names,
-    )
-
-    # Answers
+    units = [size or (grid.scale, grid.scale) for size in shapes]
+    parse = partial(_parsed, format=format, scale=scale, grid=grid)
+    objects = _read_truths(truths, shapes, units, parse, labels)
     sized = enumerate(zip(answers, shapes, strict=True))
-    parsed = tuple(parse(text, f"answers[{i}]", size) for i, (text, size) in sized)
-    repeated: list[bool] = []
-    labels_D: list[int] = []
-    for answer, own in zip(parsed, objects, strict=True):
-        seen: set[Any] = set()
-        for item in answer.objects:
-            labels_D.append(own.category(item.desc, len(names)))
-            key = (item.desc, item.bins)
-            repeated.append(key in seen)
-            seen.add(key)
-    counts_I = [len(answer) for answer in parsed]
-    units_I2 = np.array([size or (grid.scale, grid.scale) for size in shapes], np.float64).reshape(-1, 2)
-    boxes_D4 = boxes_in_pixels([item for answer in parsed for item in answer], np.repeat(units_I2, counts_I, axis=0))
-    known_objects = GroundTruth.of(table, range(len(names)), sizes_known=False)
-    scored = Scored(
-        truth=known_objects,
-        detections=Detections.of(
-            known_objects,
-            image_D=np.repeat(np.arange(len(parsed)), counts_I),
-            category_D=np.array(labels_D, np.int64),
-            boxes_D4=boxes_D4,
-            scores_D=np.ones(len(boxes_D4)),
-            rank_D=np.concatenate([np.zeros(0, np.int64), *map(np.arange, counts_I)]),
-            unknown=("(unknown)",),
-        ),
-        score_source="constant",
-        bins=grid.scale,
-    )
-
-    # Counts
+    parsed = tuple(parse(text, f"answers[{i}]", image_size=size) for i, (text, size) in sized)
+    scored = _matched(parsed, objects, units, grid)
     dropped_I = np.array([len(answer.dropped) for answer in parsed], np.int64)
-    by_threshold = [[scored.sum_detections(chosen_D) for chosen_D in scored.matches.at(t)] for t in IOU_THRESHOLDS]
-    hits_IT, counted_IT = np.array(by_threshold, np.int64).transpose(1, 2, 0)
+    sums = [list(map(scored.sum_detections, scored.matches.at(threshold))) for threshold in IOU_THRESHOLDS]
+    hits_IT, counted_IT = np.array(sums, np.int64).transpose(1, 2, 0)
     return JudgedAnswers(
         texts=tuple(answers),
         answers=parsed,
         scored=scored,
-        repeated_D=np.array(repeated, bool),
+        repeated_D=_repeated(parsed),
         objects_I=scored.objects_per_image,
         dropped_I=dropped_I,
         hits_IT=hits_IT,
@@ -165,18 +104,23 @@ def judge(
     )
 
 
-class _Objects:
-    """The objects of one image, with labels as categories from `first` on."""
+def _parsed(text: Any, place: str, **settings: Any) -> Answer:
+    if not isinstance(text, str):
+        raise InputError(f"{place}: expected text, found {type(text).__name__}")
+    return without_other_images(parse_answer(text, **settings))
 
-    def __init__(self, rows: Iterable[tuple[str, Sequence[float], bool]], labels: LabelSettings, first: int) -> None:
-        listed = list(rows)
+
+class _Objects:
+    """The objects of one image, with labels as categories from `first` on; rows are category, box and crowd."""
+
+    def __init__(self, listed: Sequence[_Row], labels: LabelSettings, first: int) -> None:
         self.names = tuple(dict.fromkeys(desc for desc, _, _ in listed))
         self._first = first
         # Synonyms of categories that this image does not have play no part in it.
         synonyms = {name: other for name, other in (labels.synonyms or {}).items() if name in self.names}
         self._matcher = LabelMatcher(self.names, replace(labels, synonyms=synonyms))
         index = {name: first + k for k, name in enumerate(self.names)}
-        self.rows = [(index[desc], *box, box[2] * box[3], crowd) for desc, box, crowd in listed]
+        self.rows = [(index[desc], *box, crowd) for desc, box, crowd in listed]
 
     def category(self, label: str, unknown: int) -> int:
         """Return the category of a label, or `unknown`."""
@@ -184,8 +128,73 @@ class _Objects:
         return unknown if found is None else self._first + found
 
 
-def _of_text(answer: Answer, place: str, unit: Sequence[float]) -> list[tuple[str, Sequence[float], bool]]:
-    """Return label, `x, y, width, height` and crowd of the objects of a target text, which has to be read whole."""
+def _read_truths(
+    truths: Sequence[Truth], shapes: list[Any], units: list[Any], parse: Any, labels: LabelSettings
+) -> list[_Objects]:
+    """Return the objects of each answer's image; those that a group of answers shares are read once."""
+    known: dict[Any, _Objects] = {}
+    objects: list[_Objects] = []
+    categories = 0
+    for i, (truth, size, unit) in enumerate(zip(truths, shapes, units, strict=True)):
+        key = (truth if isinstance(truth, str) else id(truth), size and tuple(size))
+        if key not in known:
+            place = f"truths[{i}]"
+            whole = parse(truth, place, image_size=size) if isinstance(truth, str) else None
+            rows = _of_records(truth, place, unit) if whole is None else _of_text(whole, place, unit)
+            known[key] = _Objects(rows, labels, categories)
+            categories += len(known[key].names)
+        objects.append(known[key])
+    return objects
+
+
+def _ground_truth(objects: Sequence[_Objects]) -> GroundTruth:
+    """Return the objects of all answers, each answer an image of its own."""
+    labels = tuple(map(str, range(sum(len(own.names) for own in dict.fromkeys(objects)))))
+    rows_N6 = np.array(list(chain.from_iterable(own.rows for own in objects)), np.float64).reshape(-1, 6)
+    table = BoxTable.of(
+        np.repeat(np.arange(len(objects)), [len(own.rows) for own in objects]),
+        rows_N6[:, 0],
+        LAYOUTS["xywh"](rows_N6[:, 1:5]),
+        sides_N2=rows_N6[:, 3:5],
+        flags_N=rows_N6[:, 5] * BoxFlag.CROWD,
+        image_ids=range(len(objects)),
+        sizes_I2=np.ones((len(objects), 2)),
+        labels=labels,
+    )
+    return GroundTruth.of(table, range(len(labels)), sizes_known=False)
+
+
+def _matched(
+    answers: Sequence[Answer], objects: Sequence[_Objects], units: Sequence[Sequence[float]], grid: CoordGrid
+) -> Scored:
+    """Return the boxes of all answers beside their objects, placed in images of the sizes `units`."""
+    truth = _ground_truth(objects)
+    counts_I = [len(answer) for answer in answers]
+    units_D2 = np.repeat(np.array(units, np.float64).reshape(-1, 2), counts_I, axis=0)
+    items = list(chain.from_iterable(answers))
+    unknown = len(truth.categories)
+    owners = chain.from_iterable(map(repeat, objects, counts_I))
+    detections = Detections.of(
+        truth,
+        image_D=np.repeat(np.arange(len(answers)), counts_I),
+        category_D=[own.category(item.desc, unknown) for own, item in zip(owners, items, strict=True)],
+        boxes_D4=boxes_in_pixels(items, units_D2),
+        scores_D=np.ones(len(items)),
+        rank_D=list(chain.from_iterable(map(range, counts_I))),
+        unknown=("(unknown)",),
+    )
+    return Scored(truth=truth, detections=detections, score_source="constant", bins=grid.scale)
+
+
+def _repeated(answers: Sequence[Answer]) -> np.ndarray:
+    """Return a mask [D] of the boxes that repeat label and numbers of an earlier one of their answer."""
+    first: dict[Any, int] = {}
+    keys = [(i, item.desc, item.bins) for i, answer in enumerate(answers) for item in answer]
+    return np.array([first.setdefault(key, d) < d for d, key in enumerate(keys)], bool)
+
+
+def _of_text(answer: Answer, place: str, unit: Sequence[float]) -> list[_Row]:
+    """Return the objects of a target text, which has to be read whole."""
     if answer.dropped or answer.status == "failed" or answer.truncated:
         reasons = ", ".join(sorted({drop.reason for drop in answer.dropped})) or answer.status
         raise InputError(
@@ -196,7 +205,7 @@ def _of_text(answer: Answer, place: str, unit: Sequence[float]) -> list[tuple[st
     return [(item.desc, box, False) for item, box in zip(answer.objects, boxes, strict=True)]
 
 
-def _of_records(truth: Any, place: str, unit: Sequence[float]) -> list[tuple[str, Sequence[float], bool]]:
+def _of_records(truth: Any, place: str, unit: Sequence[float]) -> list[_Row]:
     """Return the same of a record, or of a list of objects, in which a table may have filled gaps with None."""
     if isinstance(truth, Instance):
         objects: Any = truth.objects
@@ -205,11 +214,13 @@ def _of_records(truth: Any, place: str, unit: Sequence[float]) -> list[tuple[str
     if not isinstance(objects, Sequence):
         found = type(truth).__name__
         raise InputError(f"{place}: expected a target text, a record or a list of objects, found {found}")
-    known = [
-        {key: plain(value) for key, value in item.items() if value is not None} if isinstance(item, Mapping) else item
-        for item in objects
-    ]
-    read = validated(tuple[Object, ...], known, place)
-    corners_N4 = to_pixels(np.array([item.bbox for item in read], np.float64).reshape(-1, 4), np.tile(unit, 2), 1)
-    boxes = from_corners(corners_N4).tolist()
+    read = validated(tuple[Object, ...], [_without_gaps(item) for item in objects], place)
+    shares_N4 = np.array([item.bbox for item in read], np.float64).reshape(-1, 4)
+    boxes = from_corners(to_pixels(shares_N4, np.tile(unit, 2), 1)).tolist()
     return [(item.desc, box, item.iscrowd) for item, box in zip(read, boxes, strict=True)]
+
+
+def _without_gaps(item: Any) -> Any:
+    if not isinstance(item, Mapping):
+        return item
+    return {key: plain(value) for key, value in item.items() if value is not None}
