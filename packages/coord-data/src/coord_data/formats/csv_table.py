@@ -157,10 +157,7 @@ def read(source: Source, images: Path | None) -> Reading:
 
 
 class _Used(NamedTuple):
-    """Names of the columns that are read: of the image, the label, the numbers of a box and the size of the image.
-
-    `others` are the indices of further columns by name.
-    """
+    """Names of the columns that are read, and the index of each of the others."""
 
     image: str
     label: str

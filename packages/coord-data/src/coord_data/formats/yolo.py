@@ -84,30 +84,35 @@ def read(source: Source, images: Path | None) -> Reading:
     Raises:
         InputError: there are no images, no labels or no class names.
     """
-    if source.is_dir:
-        classes, names = find_classes(source)
-        top, paths, notes = _folder_images(source, images)
-        notes = (f"{source.path}: class names are read from {names}", *notes) if names.parent != source.path else notes
-    else:
-        values = read_data_file(source) if source.path.suffix in DATA_FILES else {}
-        if "names" not in values:
-            raise InputError(
-                f"{source.path}: expected the data.yaml of YOLO labels, with names, found none; name that file, or the "
-                "folder with images and labels"
-            )
-        classes = classes_of(values, source.path)
-        top, paths, notes = _images_of(source.path, values)
+    classes, told = _classes(source)
+    top, paths, notes = (
+        _folder_images(source, images) if source.is_dir else _images_of(source.path, read_data_file(source))
+    )
     if not paths:
         raise InputError(f"{source.path}: YOLO labels, but no images found there; {_where_images_are(source, images)}")
     root = images or top
     labelled = find_labels(paths, source.path, images) if source.is_dir and images else find_labels(paths, top)
-    notes += _notes_on_files(labelled, source.path)
+    notes = (*told, *notes, *_notes_on_files(labelled, source.path))
     images_read = [_image(pair, root, classes) for pair in labelled]
     if not classes.kpt_shape:
         images_read = _without_angles(images_read)
         images_read = _without_tracks(images_read, source.path)
         _refuse_poses(images_read, source.path)
     return Reading(images_read, root, notes, classes.names, layout="cxcywh")
+
+
+def _classes(source: Source) -> tuple[ClassList, tuple[str, ...]]:
+    """Return the classes of a folder or a data.yaml, and a note where another folder names them."""
+    if source.is_dir:
+        classes, names = find_classes(source)
+        return classes, (f"{source.path}: class names are read from {names}",) * (names.parent != source.path)
+    values = read_data_file(source) if source.path.suffix in DATA_FILES else {}
+    if "names" not in values:
+        raise InputError(
+            f"{source.path}: expected the data.yaml of YOLO labels, with names, found none; name that file, or the "
+            "folder with images and labels"
+        )
+    return classes_of(values, source.path), ()
 
 
 def _where_images_are(source: Source, images: Path | None) -> str:
@@ -345,13 +350,14 @@ def _without_angles(images: Sequence[RawImage]) -> list[RawImage]:
     if all(0 <= value <= 1 or value.is_integer() for value in sixth):
         return list(images)
     fault = (
-        f"expected a confidence or a track id as the sixth number, of which the set has others, up to {max(sixth):g}"
+        "expected a confidence or a track id as the sixth number, of which the set has others, up to "
+        f"{max(sixth):g}: write rotated boxes by their four corners (YOLO OBB), or keep the first five numbers"
     )
-    fault += ": write rotated boxes by their four corners (YOLO OBB), or keep the first five numbers"
-    return [
-        image._replace(objects=[o._replace(fault=o.fault or fault) if _SIXTH in o.notes else o for o in image.objects])
-        for image in images
-    ]
+
+    def refused(stated: RawObject) -> RawObject:
+        return stated._replace(fault=stated.fault or fault) if _SIXTH in stated.notes else stated
+
+    return [image._replace(objects=list(map(refused, image.objects))) for image in images]
 
 
 def _without_tracks(images: Sequence[RawImage], path: Path) -> list[RawImage]:

@@ -108,14 +108,9 @@ def gather(
     rival_at_N = np.where(compared.rival_iou_N >= SURE_IOU, rival_N_, NO_ANSWER)
     rival_beside_N = np.where(compared.rival_iou_N < SURE_IOU, rival_N_, NO_ANSWER)
 
-    # Deviations of the answer that lies there, against what is usual for confident pairs of similar size
     near_N = np.where(partner_N >= 0, partner_N, rival_N)
-    off_N = _deviation(truth, detections, near_N, spread_D4)
-    usual_N = _by_size(off_N, size_N, regular_N & (partner_N >= 0) & (compared.partner_iou_N >= SURE_IOU), median=True)
-    deviation_N = np.log(np.maximum(off_N, 1e-6) / np.maximum(usual_N, LEAST_DEVIATION))
-    deviation_N = np.where(near_N >= 0, np.clip(deviation_N, -1, 4), 0.0)
+    deviation_N = _unusual(_deviation(truth, detections, near_N, spread_D4), size_N, near_N, compared, regular_N)
     near_confidence_N = np.append(confidence_D, 0.0)[near_N]  # -1 is the appended one
-
     supported_N = compared.partner_iou_N >= SURE_IOU
     miss_N = 1 - _by_size(supported_N.astype(np.float64), size_N, regular_N)
     missed_N = np.where(near_N < 0, -np.log(np.clip(miss_N, 0.005, 1)), 0.0)
@@ -147,21 +142,27 @@ def gather(
         "name_surprise": unknown if likelihoods is None else name_N,
         "box_surprise": unknown if likelihoods is None else box_N,
     }
-
-    # Answers without a label
-    repeat_D = _repeats(detections, compared)
-    alone_D = (compared.partner_D < 0) & (compared.crowd_D < SURE_IOU)
-    answers_d = np.nonzero(alone_D)[0]
-    figures_dF = np.stack(
-        [
-            log_odds(confidence_D[answers_d]),
-            np.full(len(answers_d), np.log(compared.unmatched)),
-            log_odds(repeat_D[answers_d]),
-            log_odds(compared.beside_D[answers_d]),
-        ],
-        axis=1,
-    )
+    answers_d = np.nonzero((compared.partner_D < 0) & (compared.crowd_D < SURE_IOU))[0]
+    figures_dF = _answer_figures(answers_d, detections, compared)
     return LabelEvidence(figures_NF, named, answers_d, figures_dF, twin_N)
+
+
+def _answer_figures(answers_d: np.ndarray, detections: Detections, compared: Compared) -> np.ndarray:
+    """Return the figures of answers without a label, in the order of `ANSWER_FIGURES`."""
+    unmatched_d = np.full(len(answers_d), np.log(compared.unmatched))
+    repeat_d = _repeats(detections, compared)[answers_d]
+    confidence_d, beside_d = compared.confidence_D[answers_d], compared.beside_D[answers_d]
+    return np.stack([log_odds(confidence_d), unmatched_d, log_odds(repeat_d), log_odds(beside_d)], axis=1)
+
+
+def _unusual(
+    off_N: np.ndarray, size_N: np.ndarray, near_N: np.ndarray, compared: Compared, regular_N: np.ndarray
+) -> np.ndarray:
+    """Return the logarithm of deviations in units of what is usual for confident pairs of similar size."""
+    pair_N = regular_N & (compared.partner_N >= 0) & (compared.partner_iou_N >= SURE_IOU)
+    usual_N = _by_size(off_N, size_N, pair_N, median=True)
+    deviation_N = np.log(np.maximum(off_N, 1e-6) / np.maximum(usual_N, LEAST_DEVIATION))
+    return np.where(near_N >= 0, np.clip(deviation_N, -1, 4), 0.0)
 
 
 def _contradicted(compared: Compared, regular_N: np.ndarray) -> float:
@@ -194,9 +195,8 @@ def _twins(truth: GroundTruth, compared: Compared) -> tuple[np.ndarray, np.ndarr
     pairs = pairs_within(truth.image_N, truth.category_N, truth.boxes_N4)
     keep = (pairs.iou_P >= SURE_IOU) & ~truth.crowd_N[pairs.object_P] & ~truth.crowd_N[pairs.det_P]
     value_N = compared.partner_iou_N
-    for a, b, iou in zip(
-        pairs.det_P[keep].tolist(), pairs.object_P[keep].tolist(), pairs.iou_P[keep].tolist(), strict=True
-    ):
+    kept = (column_P[keep].tolist() for column_P in (pairs.det_P, pairs.object_P, pairs.iou_P))
+    for a, b, iou in zip(*kept, strict=True):
         # Of two alike the later one is the second.
         is_second = a != b and ((value_N[a], -a) < (value_N[b], -b))
         if is_second and iou > iou_N[a]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -117,14 +118,7 @@ def review(
         notes.append(note)
     if truth.drawn:
         notes.append(f"labels are drawn as {', '.join(truth.drawn)}, and judged by their bounding boxes")
-    if not len(detections):
-        notes.append("no answer has a box: every label is judged by its absence alone")
-    elif (detections.category_D >= len(truth.categories)).all():
-        answered, labelled = (", ".join(names[:3]) for names in (list(detections.unknown), list(truth.categories)))
-        notes.append(
-            f"no answer has the name of a label: answers say {answered}, labels {labelled}; the model was trained on "
-            "others, and these suspicions mean nothing"
-        )
+    notes += _on_answers(truth, detections)
     index_N = places_in_images(truth.image_N)
     records = read_likelihoods(likelihoods) if isinstance(likelihoods, (str, Path)) else likelihoods
     surprise = None
@@ -132,34 +126,23 @@ def review(
         surprise, told = surprises(truth, index_N, records)
         notes += told
 
-    # LabelEvidence and probabilities
+    # Evidence and probabilities
+    judged_N = ~truth.crowd_N
     compared = compare(truth, detections, calibration is not None)
-    agreed = (compared.partner_iou_N >= SURE_IOU)[~truth.crowd_N]
-    if len(detections) and len(agreed) and agreed.mean() < LEAST_AGREEMENT:
-        notes.append(
-            f"the answers agree with {agreed.sum():,} of {counted(len(agreed), 'label')} (same name, IoU .5): "
-            "either most labels are wrong or, more likely, the model does not know the task, and then these "
-            "probabilities mean little; look at its scores first"
-        )
+    notes += _on_agreement((compared.partner_iou_N >= SURE_IOU)[judged_N]) if len(detections) else []
     spread_D4 = collected.spread_D4
     evidence = gather(truth, detections, compared, spread_D4, surprise)
     goes_on_d = None if records is None else goes_on(truth, records)[detections.image_D[evidence.answers_d]]
-    found = probabilities(evidence.figures_NF, evidence.figures_dF, ~truth.crowd_N, surprise is not None, goes_on_d)
+    found = probabilities(evidence.figures_NF, evidence.figures_dF, judged_N, surprise is not None, goes_on_d)
     planted = 0
     if records is None and len(detections):
-
-        def log_odds_of(labels: GroundTruth) -> np.ndarray:
-            beside = compare(labels, detections, calibration is not None)
-            return log_odds_without_likelihoods(gather(labels, detections, beside, spread_D4, None).figures_NF)
-
+        log_odds_of = partial(_log_odds, detections=detections, calibrated=calibration is not None, spread_D4=spread_D4)
         own_N = log_odds_without_likelihoods(evidence.figures_NF)
         if calibrated := calibrated_on_planted_faults(truth, own_N, log_odds_of):
             wrong_N, planted = calibrated
-            found = with_probability(found, wrong_N, ~truth.crowd_N)
+            found = with_probability(found, wrong_N, judged_N)
+        notes.append(_by_answers_alone(compared, found, judged_N, planted))
     builder = _Builder(truth, collected.detections, compared, evidence, found, index_N)
-    judged, findings = builder.judged(), builder.findings(least)
-    if records is None and len(detections):
-        notes.append(_by_answers_alone(compared, found, ~truth.crowd_N, planted))
     if crowds := int(truth.crowd_N.sum()):
         notes.append(f"{counted(crowds, 'crowd region is', 'crowd regions are')} not judged")
     rests_on: dict[str, Any] = {
@@ -174,7 +157,41 @@ def review(
         "least": float(least),
         "rates": found.rates,
     }
-    return Review(tuple(findings), tuple(judged), tuple(notes), rests_on, truth, collected.detections)
+    return Review(
+        tuple(builder.findings(least)), tuple(builder.judged()), tuple(notes), rests_on, truth, collected.detections
+    )
+
+
+def _log_odds(
+    labels: GroundTruth, detections: Detections, calibrated: bool, spread_D4: np.ndarray | None
+) -> np.ndarray:
+    """Return the log-odds that labels are wrong by answers alone."""
+    evidence = gather(labels, detections, compare(labels, detections, calibrated), spread_D4, None)
+    return log_odds_without_likelihoods(evidence.figures_NF)
+
+
+def _on_answers(truth: GroundTruth, detections: Detections) -> list[str]:
+    """Return a note where no answer has a box, or none the name of a label."""
+    if not len(detections):
+        return ["no answer has a box: every label is judged by its absence alone"]
+    if (detections.category_D < len(truth.categories)).any():
+        return []
+    answered, labelled = ", ".join(detections.unknown[:3]), ", ".join(truth.categories[:3])
+    return [
+        f"no answer has the name of a label: answers say {answered}, labels {labelled}; the model was trained on "
+        "others, and these suspicions mean nothing"
+    ]
+
+
+def _on_agreement(agreed_N: np.ndarray) -> list[str]:
+    """Return a note where the answers agree with few of the labels."""
+    if not len(agreed_N) or agreed_N.mean() >= LEAST_AGREEMENT:
+        return []
+    return [
+        f"the answers agree with {agreed_N.sum():,} of {counted(len(agreed_N), 'label')} (same name, IoU .5): "
+        "either most labels are wrong or, more likely, the model does not know the task, and then these "
+        "probabilities mean little; look at its scores first"
+    ]
 
 
 def _by_answers_alone(compared: Compared, found: Probabilities, judged_N: np.ndarray, planted: int) -> str:

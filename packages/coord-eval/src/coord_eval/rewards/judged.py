@@ -214,13 +214,13 @@ def _of_records(truth: Any, place: str, unit: Sequence[float]) -> list[_Row]:
     if not isinstance(objects, Sequence):
         found = type(truth).__name__
         raise InputError(f"{place}: expected a target text, a record or a list of objects, found {found}")
-    read = validated(tuple[Object, ...], [_without_gaps(item) for item in objects], place)
+
+    def without_gaps(item: Any) -> Any:
+        if not isinstance(item, Mapping):
+            return item
+        return {key: plain(value) for key, value in item.items() if value is not None}
+
+    read = validated(tuple[Object, ...], list(map(without_gaps, objects)), place)
     shares_N4 = np.array([item.bbox for item in read], np.float64).reshape(-1, 4)
     boxes = from_corners(to_pixels(shares_N4, np.tile(unit, 2), 1)).tolist()
     return [(item.desc, box, item.iscrowd) for item, box in zip(read, boxes, strict=True)]
-
-
-def _without_gaps(item: Any) -> Any:
-    if not isinstance(item, Mapping):
-        return item
-    return {key: plain(value) for key, value in item.items() if value is not None}

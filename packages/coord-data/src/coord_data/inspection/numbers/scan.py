@@ -177,6 +177,7 @@ def _close_values(
         if not is_impossible_along(axes):
             inside_x, inside_y = (is_inside_along(low_N, high_N, _ROUNDED) for low_N, high_N in axes)
             close[value] = int(np.count_nonzero(inside_x & inside_y))
+        del axes  # before those of the next value
     return close
 
 
