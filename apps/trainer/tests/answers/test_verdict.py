@@ -11,15 +11,17 @@ from coord_trainer.config.run_config import check_run_config
 CONFLICT = {"code": "conflicting_boxes", "message": "1 pair", "evidence": "a.png and b.png", "fix": "keep one"}
 
 
-def verdict(folder, ap=0.5, *, ceiling=0.98, truncated=0, beyond=0, findings=(), loss=0.001, **data):
+def verdict(folder, ap=0.5, *, ap50=0.6, ceiling=0.98, truncated=0, beyond=0, findings=(), loss=0.001, **data):
     (folder / "findings.json").write_text(json.dumps(list(findings)))
     lines = [{"step": 1, "train_text_loss": 4.0}, {"step": 40, "train_text_loss": loss}, {"step": 40, "eval_AP": ap}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     facts = {"steps": 40, "samples_seen": {"train": 240}, "data": {"train": {"images": 6}}}
     (folder / "manifest.json").write_text(json.dumps(facts))
     config = check_run_config({"custom": {"coord_objective": {"use_coord_ce": True}}, "data": data}, "test")
-    ceilings = {} if ceiling is None else {"AP": ceiling}
-    scored = SimpleNamespace(shapes={}, coco={"AP": ap}, ceiling=ceilings, format={"truncated": truncated})
+    ceilings = {} if ceiling is None else {"AP": ceiling, "AP50": 1.0}
+    scored = SimpleNamespace(
+        shapes={}, coco={"AP": ap, "AP50": ap50}, ceiling=ceilings, format={"truncated": truncated}
+    )
     return memorising_verdict(config, scored, folder, beyond)
 
 
@@ -38,6 +40,7 @@ def test_ceiling_is_reached_within_the_tolerance(tmp_path):
         ({"truncated": 2}, "evaluation.max_new_tokens"),
         ({"loss": 0.431}, "0.43 per token"),
         ({"augment": {"flip": 0.5}}, "data.augment"),
+        ({"ap50": 0.995}, "every object is found (AP50 0.995)"),
     ],
 )
 def test_verdict_names_the_reason_alone(tmp_path, given, named):
