@@ -4,7 +4,7 @@ import json
 from threading import Barrier
 
 import pytest
-from fakes import SETTINGS, TEXT, BusyEngine, RuleEngine, answer, lines, make_images
+from fakes import SETTINGS, TEXT, BusyEngine, RuleEngine, answer, detector, lines, make_images
 
 from coord_trainer.answers import resumable_file
 from coord_trainer.answers.detect import session
@@ -183,3 +183,23 @@ def test_count_of_an_interrupt_is_that_of_the_answers(tmp_path, sources, monkeyp
     (tmp_path / "photos" / "0.png").write_text("no image")
     with pytest.raises(KeyboardInterrupt, match="interrupted: 3 images were answered"):
         answer(tmp_path / "out", find_sources([str(tmp_path / "photos")]), RuleEngine(stop_after=2))
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "model.dtype=bfloat16",
+        "data.prompt=Find all.",
+        "data.style=json",
+        "data.markers=obj",
+        "data.geometry=polygon",
+        "data.min_pixels=4096",
+        "data.max_pixels=65536",
+        "evaluation.decoding.boxes=best_iou",
+    ],
+)
+def test_each_setting_that_answers_depend_on_is_one_of_the_session(setting):
+    """Otherwise the answers of one setting would be continued under another."""
+    engine = RuleEngine()
+    engine.names, engine.max_new_tokens = ("cat",), 64
+    assert session.session_settings(detector(engine, setting)) != session.session_settings(detector(engine))
