@@ -134,7 +134,8 @@ def write_page(path: Path, examination: Examination, added: Page, shown: Sequenc
 
 
 def _images(shown: Sequence[Instance], examination: Examination) -> str:
-    rows = {name: row for row, name in enumerate(examination.raw.files)}
+    names = {instance.image for instance in shown}
+    rows = {name: row for row, name in enumerate(examination.raw.files) if name in names}
     images = Gallery(dict.fromkeys(target.desc for instance in shown for target in instance.targets), len(shown))
     for instance in shown:
         image = images.read(instance.image, examination.root / instance.image)

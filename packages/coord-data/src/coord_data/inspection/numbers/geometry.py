@@ -44,18 +44,20 @@ def examine_geometry(
     meaning, certain = find_meaning(own, raw, sizes_I2, sample)
     background = None
     if meaning is not own and own.inside >= PLAUSIBLE:  # the pixels alone speak against the stated numbers
-        background = gain_beside(own.boxes_N4, meaning.boxes_N4, sample)
+        background = gain_beside(own.lay_out(sample.rows_n), meaning.lay_out(sample.rows_n), sample)
         if background.explains:
             meaning, certain, background = own, own.z >= SIGNIFICANT, None
     reading = reading_of(raw, own, meaning)
     severity = _severity(background, sample.z_of_groups(meaning.evidence_I - own.evidence_I))
     of_meaning = _differences(raw, own, meaning, certain, background, severity) if meaning is not own else []
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
-    moved_N4 = meaning.boxes_N4
     offsets = []
-    for offset in find_offsets(moved_N4, sample, excluded) if certain or findings or of_meaning else []:
-        offsets.append(kept_inside(offset, moved_N4))
-        moved_N4 = offsets[-1].move(moved_N4)
+    if certain or findings or of_meaning:
+        offsets = find_offsets(meaning.lay_out(sample.rows_n), sample, excluded)
+    moved_N4 = meaning.boxes_N4 if offsets else np.zeros((0, 4))
+    for k, offset in enumerate(offsets):
+        offsets[k] = kept_inside(offset, moved_N4)
+        moved_N4 = offsets[k].move(moved_N4)
     of_offsets = [_offset_finding(offset, np.nanmedian(sizes_I2, axis=0), len(raw)) for offset in offsets]
     findings += _with_command(reading, of_meaning, of_offsets, partial(_tried, raw, own, sizes_I2, sample))
     if certain or offsets or not may_be_shuffled:

@@ -6,8 +6,9 @@ Shapes: I images, N boxes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,13 @@ _INSIDE = 0.98  # share of boxes that must lie inside their images under an alte
 _REACH, _TINY = 0.35, 0.05  # some box must reach this far into its image, otherwise the unit is too large
 _AT_ONCE = 1 << 16  # boxes that are laid out together: copies of all of them would take the most memory
 _TINY_SHARE = 0.99  # share of the ends of boxes that lie nearer
+
+Rows = slice | np.ndarray
+"""Some boxes of a set: a range, or indices."""
+LayOut = Callable[[Rows], np.ndarray]
+"""Returns the corners in [0, 1] of some boxes."""
+Axes = Iterable[tuple[np.ndarray, np.ndarray]]
+"""Where boxes begin and end along each axis."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ class Meaning:
     Attributes:
         layout: order of the four numbers, a key of `LAYOUTS`
         unit: `pixels` of the files, `stated` pixels, `unit`, `percent`, `norm1000`, or `copy`
-        lay_out: computes the boxes; those of many meanings at a time would fill the memory
+        lay_out: computes some of the boxes; all those of a meaning, or of several, would fill the memory
         inside: share of the boxes that have an area and lie inside their images; 0 if all are tiny
         evidence_I: evidence of each image of the sample, see `EdgeMaps.evidence`
         turn: orientation (numbered as in EXIF) by which the boxes are rotated against the images, 1 for none
@@ -80,7 +88,7 @@ class Meaning:
 
     layout: str
     unit: str
-    lay_out: Callable[[], np.ndarray]
+    lay_out: LayOut
     inside: float
     evidence_I: np.ndarray
     turn: int = 1
@@ -90,8 +98,8 @@ class Meaning:
 
     @property
     def boxes_N4(self) -> np.ndarray:  # noqa: N802
-        """Corners in [0, 1]."""
-        return self.lay_out()
+        """Corners in [0, 1] of all boxes."""
+        return self.lay_out(slice(None))
 
     @property
     def read_as(self) -> ReadAs:
@@ -122,82 +130,124 @@ class Meaning:
         return other.z < SIGNIFICANT or self.above(other) >= AS_GOOD
 
 
-def read_as(
-    sample: Sample, layout: str, unit: str, lay_out: Callable[[], np.ndarray], copy: Copy | None = None
-) -> Meaning:
-    """Return the meaning of corners, with their evidence."""
-    corners_N4 = lay_out()
-    inside = 0.0 if is_tiny(corners_N4[:, 2:], reach=_TINY) else float(is_inside(corners_N4).mean())
-    return Meaning(layout, unit, lay_out, inside, sample.evidence(corners_N4), copy=copy)
+def read_as(sample: Sample, layout: str, unit: str, lay_out: LayOut, count: int, copy: Copy | None = None) -> Meaning:
+    """Return the meaning of the corners of so many boxes, with their evidence."""
+    inside = float(is_inside_of(lay_out, count).mean())
+    if inside and is_tiny(partial(ends_of, lay_out, count), _TINY):
+        inside = 0.0
+    return Meaning(layout, unit, lay_out, inside, sample.evidence(lay_out(sample.rows_n)), copy=copy)
 
 
 def turned(meaning: Meaning, turn: int, sample: Sample) -> Meaning:
     """Return the meaning with rotated or mirrored boxes."""
 
-    def lay_out() -> np.ndarray:
-        return TURNS[turn](meaning.boxes_N4)
+    def lay_out(rows: Rows) -> np.ndarray:
+        return TURNS[turn](meaning.lay_out(rows))
 
-    return replace(meaning, turn=turn, lay_out=lay_out, evidence_I=sample.evidence(lay_out()))
+    return replace(meaning, turn=turn, lay_out=lay_out, evidence_I=sample.evidence(lay_out(sample.rows_n)))
 
 
-def fitted(meaning: Meaning, sample: Sample, kinds: Sequence[Kind] = (TIGHTNESS,)) -> Meaning:
+def fitted(meaning: Meaning, sample: Sample, count: int, kinds: Sequence[Kind] = (TIGHTNESS,)) -> Meaning:
     """Return the meaning with its boxes fitted, by their size alone unless told; a wrong size gives little evidence."""
-    boxes_N4 = meaning.boxes_N4
-    own_n4 = boxes_N4[sample.rows_n]
-    offset = find_offset(own_n4, sample.alone, kinds)
+    offset = find_offset(meaning.lay_out(sample.rows_n), sample, kinds)
     if offset is None:
         return meaning
-    starts = range(0, len(boxes_N4), _AT_ONCE)
-    count = sum(int(is_inside(offset.move(boxes_N4[start : start + _AT_ONCE])).sum()) for start in starts)
-    if (inside := count / len(boxes_N4)) < PLAUSIBLE:
+
+    def lay_out(rows: Rows) -> np.ndarray:
+        return offset.move(meaning.lay_out(rows))
+
+    inside = float(is_inside_of(lay_out, count).mean())
+    if inside < PLAUSIBLE:
         return meaning
-    evidence_I = sample.alone.evidence(offset.move(own_n4))
-    return replace(meaning, lay_out=lambda: offset.move(meaning.boxes_N4), inside=inside, evidence_I=evidence_I)
+    return replace(meaning, lay_out=lay_out, inside=inside, evidence_I=sample.evidence(lay_out(sample.rows_n)))
 
 
-def laid_out(raw: RawBoxes, layout: str) -> np.ndarray:
-    """Return columns of the corners, [4, N], of numbers in the order `layout`, in their unit."""
-    corners_4N = np.empty(raw.numbers_N4.T.shape)
-    for start in range(0, len(raw), _AT_ONCE):
-        rows = slice(start, start + _AT_ONCE)
-        corners_4N[:, rows] = LAYOUTS[layout](raw.numbers_N4[rows]).T
-    return corners_4N
+def blocks(count: int) -> Iterator[slice]:
+    """Yield ranges of boxes that are laid out together."""
+    return (slice(start, min(start + _AT_ONCE, count)) for start in range(0, count, _AT_ONCE))
 
 
-def read_corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray) -> np.ndarray:
+def is_inside_of(lay_out: LayOut, count: int, margin: float = 0.01) -> np.ndarray:
+    """Return which of so many boxes have a positive area and lie inside the image."""
+    return np.concatenate([np.zeros(0, bool), *(is_inside(lay_out(rows), margin) for rows in blocks(count))])
+
+
+def once(values_I2: np.ndarray) -> np.ndarray:
+    """Return values of images as one row if they are the same for all."""
+    return values_I2[:1] if (values_I2 == values_I2[:1]).all() else values_I2
+
+
+def of_boxes(values_I2: np.ndarray, image_N: np.ndarray, rows: Rows) -> np.ndarray:
+    """Return the values of the image of each box; one row if they are the same for all images."""
+    return values_I2 if len(values_I2) == 1 else values_I2[image_N[rows]]
+
+
+def laid_out(raw: RawBoxes, layout: str, rows: Rows) -> np.ndarray:
+    """Return corners of numbers in the order `layout`, in their unit."""
+    return LAYOUTS[layout](raw.numbers_N4[rows])
+
+
+def read_corners(raw: RawBoxes, layout: str, divisor_I2: np.ndarray, rows: Rows) -> np.ndarray:
     """Return corners in [0, 1] of numbers in the order `layout`, divided by the divisors of their image."""
-    corners_4N = laid_out(raw, layout)
-    for k in range(4):
-        corners_4N[k] /= divisor_I2[:, k % 2][raw.image_N]
-    return corners_4N.T
+    corners_n4: np.ndarray = laid_out(raw, layout, rows) / np.tile(of_boxes(divisor_I2, raw.image_N, rows), 2)
+    return corners_n4
 
 
-def is_impossible(corners_N4: np.ndarray) -> bool:
+def is_impossible(lay_out: LayOut, count: int) -> bool:
     """Return whether too many boxes leave their images, or all of them lie in one corner."""
-    return is_impossible_along((corners_N4[:, axis], corners_N4[:, axis + 2]) for axis in range(2))
+
+    def axes_of(rows: slice) -> Callable[[int], Axes]:
+        corners_4n = np.ascontiguousarray(lay_out(rows).T)
+        return lambda _: ((corners_4n[axis], corners_4n[axis + 2]) for axis in range(2))
+
+    return not are_possible(1, count, axes_of)[0]
 
 
-def is_impossible_along(axes: Iterable[tuple[np.ndarray, np.ndarray]]) -> bool:
-    """Return what `is_impossible` does, from where the boxes begin and end along each axis."""
-    inside: np.ndarray | bool = True
-    ends = []
-    for low_N, high_N in axes:
-        inside = inside & is_inside_along(low_N, high_N)
-        if is_mostly_outside(np.asarray(inside)):
-            return True
-        ends.append(high_N)
-    return is_tiny(*ends)
+def are_possible(candidates: int, count: int, lay_out: Callable[[slice], Callable[[int], Axes]]) -> list[bool]:
+    """Return under which candidates nearly all boxes lie inside their images, and not all in one corner.
+
+    Args:
+        candidates: their number
+        count: number of boxes
+        lay_out: returns, for a range of boxes, a function of where they begin and end along each axis under a candidate
+    """
+    inside_K, tiny_K = np.full(candidates, count), np.zeros(candidates, np.int64)
+    for rows in blocks(count):
+        axes_of = lay_out(rows)
+        for k in np.flatnonzero(~is_mostly_outside(inside_K, count)).tolist():
+            (left_n, right_n), (upper_n, lower_n) = axes_of(k)
+            inside_n = is_inside_along(left_n, right_n) & is_inside_along(upper_n, lower_n)
+            inside_K[k] -= len(inside_n) - np.count_nonzero(inside_n)
+            tiny_K[k] += count_tiny(right_n) + count_tiny(lower_n)
+    possible = list[bool]()
+    for k, mostly_outside in enumerate(is_mostly_outside(inside_K, count).tolist()):
+
+        def ends(k: int = k) -> Iterator[np.ndarray]:
+            return (high_n for rows in blocks(count) for _, high_n in lay_out(rows)(k))
+
+        possible.append(not mostly_outside and not is_tiny_share(int(tiny_K[k]), 2 * count, ends))
+    return possible
 
 
-def is_mostly_outside(inside_N: np.ndarray) -> bool:
-    """Return whether so many boxes leave their images that the reading is impossible."""
-    return float(inside_N.mean()) < _INSIDE
+def is_mostly_outside(inside_K: np.ndarray, count: int) -> np.ndarray:
+    """Return whether so few of all boxes lie inside their images under a candidate that it is impossible."""
+    outside_K: np.ndarray = inside_K / count < _INSIDE
+    return outside_K
 
 
-def is_tiny(*ends: np.ndarray, reach: float = _REACH) -> bool:
+def is_tiny(ends: Callable[[], Iterable[np.ndarray]], reach: float = _REACH) -> bool:
     """Return whether hardly any box, of those that end at these fractions of the image, extends beyond `reach`."""
-    surely = is_surely_tiny(sum(count_tiny(end, reach) for end in ends), sum(end.size for end in ends))
-    return float(np.quantile(np.concatenate(ends), _TINY_SHARE)) < reach if surely is None else surely
+    counts = [(count_tiny(end, reach), end.size) for end in ends()]
+    return is_tiny_share(sum(tiny for tiny, _ in counts), sum(size for _, size in counts), ends, reach)
+
+
+def is_tiny_share(tiny: int, count: int, ends: Callable[[], Iterable[np.ndarray]], reach: float = _REACH) -> bool:
+    """Return what `is_tiny` does if `tiny` of `count` ends lie before `reach`; few counts take the ends to tell."""
+    place = _TINY_SHARE * (count - 1)
+    if not math.floor(place) <= tiny <= math.ceil(place) + 1:
+        return tiny > place
+    ends_n = np.concatenate([end.ravel() for end in ends()])
+    return float(np.quantile(ends_n, _TINY_SHARE, overwrite_input=True)) < reach
 
 
 def count_tiny(ends: np.ndarray, reach: float = _REACH) -> int:
@@ -205,14 +255,17 @@ def count_tiny(ends: np.ndarray, reach: float = _REACH) -> int:
     return int(np.count_nonzero(ends < reach))
 
 
-def is_surely_tiny(tiny: int, count: int) -> bool | None:
-    """Return what `is_tiny` does if `tiny` of `count` ends lie before the bound; None if it takes the ends to tell."""
-    place = _TINY_SHARE * (count - 1)
-    if tiny > math.ceil(place) + 1:
-        return True
-    return False if tiny < math.floor(place) else None
-
-
-def has_area(corners_N4: np.ndarray) -> bool:
+def has_area(lay_out: LayOut, count: int) -> bool:
     """Return whether nearly all boxes have a positive area."""
-    return float((corners_N4[:, :2] < corners_N4[:, 2:]).all(axis=1).mean()) >= _INSIDE
+    corners = (lay_out(rows) for rows in blocks(count))
+    return sum(int((c_n4[:, :2] < c_n4[:, 2:]).all(axis=1).sum()) for c_n4 in corners) / count >= _INSIDE
+
+
+def ends_of(lay_out: LayOut, count: int) -> Iterator[np.ndarray]:
+    """Yield where boxes end."""
+    return (lay_out(rows)[:, 2:] for rows in blocks(count))
+
+
+def reach_of(lay_out: LayOut, count: int) -> float:
+    """Return up to where nearly all boxes reach."""
+    return float(np.quantile(np.concatenate([*ends_of(lay_out, count)]).ravel(), 0.995, overwrite_input=True))

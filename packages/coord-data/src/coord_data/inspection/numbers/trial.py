@@ -57,8 +57,8 @@ def objection_to(reading: ReadAs, raw: RawBoxes, own_N4: np.ndarray, sizes_I2: n
     lost = int((was_N & ~is_N).sum())
     if lost:
         return f"{counted(lost, 'box', 'boxes')} of {len(raw)} would leave their images by it"
-    sample = sample.subsample(_COMPARED)
-    (_, was_I), (_, is_I) = (in_best_size(corners_N4[sample.rows_n], sample.alone) for corners_N4 in (own_N4, boxes_N4))
+    sample = sample.take(sample.spread(_COMPARED))
+    (_, was_I), (_, is_I) = (in_best_size(corners_N4[sample.rows_n], sample) for corners_N4 in (own_N4, boxes_N4))
     z = z_value(is_I - was_I)
     return f"the boxes would fit the pixels worse by it (z {z:.1f})" if z <= -AS_GOOD else ""
 
