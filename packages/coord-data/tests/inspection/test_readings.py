@@ -8,10 +8,11 @@ import pytest
 from planted import COCO, SHARED_DATA, Draft, shapes, told_of_boxes, told_reading
 
 from coord_data.formats.registry import open_source
-from coord_data.inspection.numbers import geometry, meaning, offsets, scan
+from coord_data.inspection.numbers import geometry, laid_out, offsets, scan
 from coord_data.inspection.numbers.differences import shifted
 from coord_data.inspection.numbers.edges import EdgeMaps, Sample, is_inside
-from coord_data.inspection.numbers.meaning import Shift, is_impossible, is_tiny
+from coord_data.inspection.numbers.laid_out import LaidOut, is_tiny
+from coord_data.inspection.numbers.meaning import Shift
 from coord_data.inspection.numbers.offsets import KINDS, Offset
 from coord_data.reading.read import read_by
 from coord_data.reading.rules import ReadingRules
@@ -82,15 +83,16 @@ def is_possible(boxes_N4):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_shifts_along_both_axes_are_possible_as_their_boxes_are(seed, monkeypatch):
-    monkeypatch.setattr(meaning, "_AT_ONCE", 64)  # boxes are counted a range at a time
+    monkeypatch.setattr(laid_out, "_AT_ONCE", 64)  # boxes are counted a range at a time
     rng = np.random.default_rng(seed)
     boxes_N4, unit_N2 = random_corners(rng, 200), rng.uniform(50, 200, (200, 2))
     steps_x, steps_y = rng.uniform(-8, 8, 7).tolist(), rng.uniform(-8, 8, 5).tolist()
     shifts = [Shift(x, y, in_pixels=True) for x in steps_x for y in steps_y]
     wanted = [is_possible(scan.shift_boxes(boxes_N4, shift, unit_N2)) for shift in shifts]
-    assert scan._are_possible(boxes_N4.__getitem__, unit_N2.__getitem__, 200, steps_x, steps_y) == wanted
-    one_by_one = (scan.shift_boxes(boxes_N4, shift, unit_N2).__getitem__ for shift in shifts)
-    assert [not is_impossible(lay_out, 200) for lay_out in one_by_one] == wanted
+    own = LaidOut(boxes_N4.__getitem__, 200)
+    assert scan._are_possible(own, unit_N2.__getitem__, steps_x, steps_y) == wanted
+    moved = (LaidOut(scan.shift_boxes(boxes_N4, shift, unit_N2).__getitem__, 200) for shift in shifts)
+    assert [not boxes.is_impossible for boxes in moved] == wanted
 
 
 @pytest.mark.parametrize("count", [1, 2, 50, 99, 100, 101, 1000])
@@ -99,7 +101,7 @@ def test_short_cut_of_the_quantile_is_exact(count):
     for _ in range(40):
         ends_N = rng.uniform(0, 1, count) * rng.uniform(0.3, 0.5)
         ends = partial(np.array_split, ends_N, 3)
-        assert is_tiny(ends, 0.35) == (float(np.quantile(ends_N, 0.99)) < 0.35)
+        assert is_tiny(int((ends_N < 0.35).sum()), count, ends, 0.35) == (float(np.quantile(ends_N, 0.99)) < 0.35)
 
 
 @pytest.mark.slow

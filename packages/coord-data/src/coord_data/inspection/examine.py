@@ -164,7 +164,7 @@ def examination_of(
         sizes_I2[~np.isfinite(sizes_I2)] = np.nanmedian(sizes_I2) if np.isfinite(sizes_I2).any() else 1
         geometry_findings, meaning = examine_geometry(raw, sizes_I2, _suitable_sample(raw, sizes_I2, files, root))
         explained = any(f.severity == "error" and f.code != "unknown_numbers" for f in geometry_findings)
-        exif_findings, turned = examine_turned(raw, files, root, meaning.lay_out)
+        exif_findings, turned = examine_turned(raw, files, root, meaning.boxes)
         findings += [*geometry_findings, *exif_findings]
         unit, boxes_fit = meaning.unit, meaning.z >= SIGNIFICANT
     size_findings = records.stated_sizes(raw, files, turned, unit, boxes_fit)
@@ -219,13 +219,13 @@ def _suitable_sample(raw: RawBoxes, sizes_I2: np.ndarray, files: Looks, root: Pa
     if len(sample.maps) >= ENOUGH or (files.orientations == 1).all():
         return sample
     everything = _sample(raw, files, upright=False)
-    declared = declared_meaning(raw, sizes_I2, sample).lay_out
+    declared = declared_meaning(raw, sizes_I2, sample).boxes
     findings, _ = examine_turned(raw, files, root, declared)
     if all(finding.severity != "error" for finding in findings):
         return everything
     # A rotation also gains a little where the axes are swapped, which fits better; `rotated` fits as well as the tag.
     _, meaning = examine_geometry(raw, sizes_I2, everything)
-    findings, _ = examine_turned(raw, files, root, declared, meaning.lay_out)
+    findings, _ = examine_turned(raw, files, root, declared, meaning.boxes)
     return everything if all(finding.severity == "note" for finding in findings) else sample
 
 

@@ -15,7 +15,7 @@ from coord_codec.counts import counted, counted_note
 from coord_codec.images import LEAST_SPAN
 from coord_data.finding import Finding, Severity, by_share
 from coord_data.inspection.numbers.geometry import shuffled
-from coord_data.inspection.numbers.meaning import blocks
+from coord_data.inspection.numbers.laid_out import ranges
 from coord_data.looking.image_file import MISSING, where_it_is
 from coord_data.looking.looks import Looks
 from coord_data.records import Records
@@ -167,7 +167,7 @@ def _rounded(raw: RawBoxes, code_L: np.ndarray, rows: slice | np.ndarray) -> lis
 def _may_repeat(raw: RawBoxes, code_L: np.ndarray) -> np.ndarray:
     """Return the boxes with the hash of another one; hashes of all boxes take less memory than what they are of."""
     hash_N = np.zeros(len(raw), np.uint64)
-    for rows in blocks(len(raw)):
+    for rows in ranges(len(raw)):
         for column_n in _rounded(raw, code_L, rows):
             bits_n = (column_n + 0.0).view(np.uint64)  # -0 is 0
             hash_N[rows] = (hash_N[rows] ^ bits_n) * _MULTIPLIER

@@ -11,7 +11,7 @@ from coord_codec.layouts import INVERSE_TURN, TURNS
 from coord_data.finding import Finding
 from coord_data.inspection.numbers.differences import command
 from coord_data.inspection.numbers.edges import EdgeMaps, z_value
-from coord_data.inspection.numbers.meaning import LayOut
+from coord_data.inspection.numbers.laid_out import LaidOut
 from coord_data.looking.look import look_at
 from coord_data.looking.looks import Looks
 from coord_data.sources.raw_boxes import RawBoxes
@@ -22,7 +22,7 @@ _CLEAR = 2.0  # z over boxes from which the best of three orientations counts
 
 
 def examine_turned(
-    raw: RawBoxes, looks: Looks, root: Path, boxes: LayOut, rival: LayOut | None = None
+    raw: RawBoxes, looks: Looks, root: Path, boxes: LaidOut, rival: LaidOut | None = None
 ) -> tuple[list[Finding], set[int]]:
     """Return the finding, and the indices of images whose stated size is that of the stored pixels.
 
@@ -30,8 +30,8 @@ def examine_turned(
         raw: the boxes as the annotation file states them
         looks: what looks at the image files told
         root: folder of the images
-        boxes: returns corners in [0, 1]
-        rival: returns those of another reading of the numbers, which a rotation is compared with; `boxes` if None
+        boxes: corners in [0, 1]
+        rival: those of another reading of the numbers, which a rotation is compared with; `boxes` if None
     """
     sizes_I2 = looks.sizes
     is_rotated_I = (looks.orientations != 1) & sizes_I2.all(axis=1)
@@ -60,7 +60,7 @@ def examine_turned(
 
 
 def _compare(
-    raw: RawBoxes, looks: Looks, root: Path, boxes: LayOut, rival: LayOut, rotated: Sequence[int]
+    raw: RawBoxes, looks: Looks, root: Path, boxes: LaidOut, rival: LaidOut, rotated: Sequence[int]
 ) -> tuple[float, float, float, float]:
     """Return the edge contrast of the rival and of the boxes with the best rotation, and z of the difference.
 
@@ -72,10 +72,10 @@ def _compare(
     rows = np.flatnonzero(np.isin(raw.image_N, list(place)))
     if not len(rows):
         return 0.0, 0.0, 0.0, 0.0
-    boxes_n4, images = boxes(rows), raw.image_N[rows].tolist()
+    boxes_n4, images = boxes.of(rows), raw.image_N[rows].tolist()
     owner_n = np.array([place[image] for image in images])
     orientation_n = looks.orientations[images]
-    own_n = maps.contrast(rival(rows), owner_n)
+    own_n = maps.contrast(rival.of(rows), owner_n)
     contrasts = []
     for inverse in (False, True):
         moved_n4 = boxes_n4.copy()

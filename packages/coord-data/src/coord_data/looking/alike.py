@@ -142,11 +142,6 @@ class Pair:
     kind: Literal["equal", "copy", "alike"]
     how: str
 
-    @property
-    def same(self) -> bool:
-        """Whether both show the same image."""
-        return self.kind != "alike"
-
 
 _KINDS: tuple[Literal["equal", "copy", "alike"], ...] = ("equal", "copy", "alike")
 _EQUAL, _COPY, _ALIKE = range(3)

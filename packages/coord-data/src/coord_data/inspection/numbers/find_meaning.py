@@ -20,22 +20,8 @@ from tqdm import tqdm
 
 from coord_codec.layouts import COMMON_INPUTS, LAYOUTS
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
-from coord_data.inspection.numbers.meaning import (
-    AS_GOOD,
-    PLAUSIBLE,
-    LayOut,
-    Meaning,
-    ends_of,
-    fitted,
-    has_area,
-    is_impossible,
-    is_inside_of,
-    is_tiny,
-    reach_of,
-    read_as,
-    read_corners,
-    turned,
-)
+from coord_data.inspection.numbers.laid_out import LaidOut
+from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning, corners_as, fitted, read_as, turned
 from coord_data.inspection.numbers.offsets import KINDS
 from coord_data.inspection.numbers.scan import SCAN_SIGNIFICANT, copies_to_try, find_copy, find_shift, read_as_copy
 from coord_data.inspection.numbers.shuffle import Placement
@@ -61,7 +47,7 @@ def declared_meaning(raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Mea
     """Return the meaning that the numbers have according to their format."""
     units = _units(raw, sizes_I2)
     unit = "stated" if raw.unit == "pixels" and "stated" in units else raw.unit
-    return read_as(sample, raw.layout, unit, partial(read_corners, raw, raw.layout, units[unit]), len(raw))
+    return read_as(sample, raw.layout, unit, corners_as(raw, raw.layout, units[unit]))
 
 
 @dataclass(frozen=True)
@@ -88,32 +74,27 @@ class Search:
     @cached_property
     def own_fitted(self) -> Meaning:
         """The declared meaning with boxes fitted in size."""
-        return self.fitted(self.own)
-
-    def fitted(self, meaning: Meaning) -> Meaning:
-        """Return a meaning with boxes fitted in size."""
-        return fitted(meaning, self.sample, len(self.raw))
+        return fitted(self.own, self.sample)
 
     def fits(self, meanings: Sequence[Meaning]) -> list[Fit]:
         """Return meanings with boxes fitted in size, and as they are."""
-        return [(self.fitted(meaning), meaning) for meaning in meanings]
+        return [(fitted(meaning, self.sample), meaning) for meaning in meanings]
 
     @cached_property
     def own_moved(self) -> Meaning:
         """The declared meaning after the small move that fits best."""
-        return fitted(self.own, self.sample, len(self.raw), KINDS)
+        return fitted(self.own, self.sample, KINDS)
 
     @cached_property
     def alternatives(self) -> list[Meaning]:
         """The numbers in every other order and unit that is possible."""
         readings = [
-            (layout, unit, partial(read_corners, self.raw, layout, divisor_I2))
+            (layout, unit, corners_as(self.raw, layout, divisor_I2))
             for unit, divisor_I2 in self.units.items()
             for layout in LAYOUTS
             if (layout, unit) != (self.own.layout, self.own.unit)
         ]
-        count = len(self.raw)
-        return [read_as(self.sample, *reading, count) for reading in readings if not is_impossible(reading[2], count)]
+        return [read_as(self.sample, *reading) for reading in readings if not reading[2].is_impossible]
 
     @cached_property
     def padded(self) -> list[Meaning]:
@@ -122,7 +103,7 @@ class Search:
             return []
         square = Copy("padded", _SQUARES[self.raw.unit])
         meaning = read_as_copy(self.raw, self.raw.layout, square, self.sizes_I2, self.sample)
-        return [] if is_impossible(meaning.lay_out, len(self.raw)) else [meaning]
+        return [] if meaning.boxes.is_impossible else [meaning]
 
     @cached_property
     def turns(self) -> list[Meaning]:
@@ -147,7 +128,7 @@ class Search:
             if tuple(own) == limits and area_I.min() <= high < area_I.max()
         )
         read = (read_as_copy(self.raw, self.own.layout, copy, self.sizes_I2, self.sample) for copy in copies)
-        return [meaning for meaning in read if not is_impossible(meaning.lay_out, len(self.raw))]
+        return [meaning for meaning in read if not meaning.boxes.is_impossible]
 
     @property
     def known(self) -> list[Meaning]:
@@ -222,7 +203,7 @@ def _copy_or_shift(search: Search) -> Decision | None:
     if not copy or not shift:
         return _confirmed(copy or shift)
     # Where all images have one size, padding is the same for all of them, and shifts the boxes by one amount.
-    of_shift, of_copy = (sample.onset(fit.lay_out(sample.rows_n)) for fit, _ in (shift, copy))
+    of_shift, of_copy = (sample.onset(fit.boxes.of(sample.rows_n)) for fit, _ in (shift, copy))
     return _confirmed(shift if z_value(of_shift - of_copy) >= AS_GOOD else copy)
 
 
@@ -248,7 +229,7 @@ def _only_possible_range(search: Search) -> Decision | None:
 
     def rank(meaning: Meaning) -> tuple[int, float]:
         """Fewest changes of the declared meaning, then the tightest unit."""
-        return _changes(meaning, search.own), 1 - reach_of(meaning.lay_out, len(search.raw))
+        return _changes(meaning, search.own), 1 - meaning.boxes.far
 
     return min(search.alternatives, key=rank), False
 
@@ -286,7 +267,7 @@ def _first_that_fits(search: Search, *finders: Callable[[], Meaning | None]) -> 
     """Return the first meaning that fits the pixels clearly once its boxes are fitted in size."""
     for find in () if search.sample.says_nothing else finders:
         found = find()
-        if found is not None and (best := search.fitted(found)).beats(search.own, SCAN_SIGNIFICANT):
+        if found is not None and (best := fitted(found, search.sample)).beats(search.own, SCAN_SIGNIFICANT):
             return best, found
     return None
 
@@ -304,18 +285,18 @@ def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning, rows
 
     What all boxes of the set would be under a meaning decides whether it is possible; those of `rows_n` are returned.
     """
-    in_pixels, own_n4 = raw.unit == "pixels", own.lay_out(rows_n)
+    in_pixels, own_n4 = raw.unit == "pixels", own.boxes.of(rows_n)
     placements = [Placement(own_n4, in_pixels)]
     for unit, divisor_I2 in _units(raw, sizes_I2).items():
         for layout in LAYOUTS:
             if (layout, unit) == (own.layout, own.unit):
                 continue
-            lay_out = partial(read_corners, raw, layout, divisor_I2)
-            if not is_tiny(partial(ends_of, lay_out, len(raw))) and _is_likely(lay_out, len(raw)):
-                placements.append(Placement(lay_out(rows_n), unit in ("pixels", "stated")))
-    if not _is_likely(own.lay_out, len(raw)):
+            boxes = corners_as(raw, layout, divisor_I2)
+            if not boxes.are_tiny() and _is_likely(boxes):
+                placements.append(Placement(boxes.of(rows_n), unit in ("pixels", "stated")))
+    if not _is_likely(own.boxes):
         return placements
-    far = reach_of(own.lay_out, len(raw))
+    far = own.boxes.far
     placements += [Placement(own_n4, in_pixels, turn) for turn in (2, 4)]
     moved_boxes = [own_n4 / (far * value) for value in np.geomspace(0.45, 2.5, 80)] if far > 0 else []
     for kind in KINDS[1:]:
@@ -324,9 +305,9 @@ def candidate_placements(raw: RawBoxes, sizes_I2: np.ndarray, own: Meaning, rows
     return placements + [Placement(boxes_n4, in_pixels) for boxes_n4 in moved_boxes]
 
 
-def _is_likely(lay_out: LayOut, count: int) -> bool:
+def _is_likely(boxes: LaidOut) -> bool:
     """Return whether nearly all boxes have an area, and half of them lie inside the image they are assigned to."""
-    return has_area(lay_out, count) and float(is_inside_of(lay_out, count).mean()) >= _HALF
+    return boxes.have_area and boxes.inside >= _HALF
 
 
 def boxes_as(meaning: Meaning, raw: RawBoxes, sizes_I2: np.ndarray) -> np.ndarray:

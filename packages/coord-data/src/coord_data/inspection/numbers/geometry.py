@@ -44,7 +44,7 @@ def examine_geometry(
     meaning, certain = find_meaning(own, raw, sizes_I2, sample)
     background = None
     if meaning is not own and own.inside >= PLAUSIBLE:  # the pixels alone speak against the stated numbers
-        background = gain_beside(own.lay_out(sample.rows_n), meaning.lay_out(sample.rows_n), sample)
+        background = gain_beside(own.boxes.of(sample.rows_n), meaning.boxes.of(sample.rows_n), sample)
         if background.explains:
             meaning, certain, background = own, own.z >= SIGNIFICANT, None
     reading = reading_of(raw, own, meaning)
@@ -53,8 +53,8 @@ def examine_geometry(
     excluded = ("resized",) * (meaning.copy is not None) + ("shifted",) * (meaning.shift is not None)
     offsets = []
     if certain or findings or of_meaning:
-        offsets = find_offsets(meaning.lay_out(sample.rows_n), sample, excluded)
-    moved_N4 = meaning.boxes_N4 if offsets else np.zeros((0, 4))
+        offsets = find_offsets(meaning.boxes.of(sample.rows_n), sample, excluded)
+    moved_N4 = meaning.boxes.of(slice(None if offsets else 0))
     for k, offset in enumerate(offsets):
         offsets[k] = kept_inside(offset, moved_N4)
         moved_N4 = offsets[k].move(moved_N4)
@@ -98,7 +98,9 @@ def _with_command(
 
 def _tried(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sample, reading: ReadAs) -> str:
     """Return the command of a reading, if it holds for boxes that lie in their images as stated."""
-    objection = objection_to(reading, raw, own.boxes_N4, sizes_I2, sample) if own.inside >= PLAUSIBLE else ""
+    objection = (
+        objection_to(reading, raw, own.boxes.of(slice(None)), sizes_I2, sample) if own.inside >= PLAUSIBLE else ""
+    )
     return f"look at the page; no command, since {objection} ({reading})" if objection else command(reading)
 
 

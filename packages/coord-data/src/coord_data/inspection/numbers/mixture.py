@@ -14,7 +14,8 @@ from coord_data.finding import SPOILS, Finding, by_share
 from coord_data.inspection.numbers.differences import command, differences, reading_of
 from coord_data.inspection.numbers.edges import SIGNIFICANT, Sample, z_value
 from coord_data.inspection.numbers.find_meaning import boxes_as, declared_meaning, find_meaning
-from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning, blocks, is_inside_of
+from coord_data.inspection.numbers.laid_out import ranges
+from coord_data.inspection.numbers.meaning import AS_GOOD, PLAUSIBLE, Meaning
 from coord_data.sources.raw_boxes import RawBoxes, as_centres
 from coord_data.sources.read_as import ReadAs
 
@@ -33,7 +34,7 @@ def in_one_unit(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, list[Fin
         sizes_I2: width and height of the images
     """
     largest_I, fractional_I = np.zeros(len(raw.files)), np.zeros(len(raw.files), bool)
-    for rows in blocks(len(raw)):
+    for rows in ranges(len(raw)):
         image_n, numbers_n4 = raw.image_N[rows], raw.numbers_N4[rows]
         np.maximum.at(largest_I, image_n, np.abs(numbers_n4).max(axis=1))
         fractional_I[image_n[(numbers_n4 % 1 != 0).any(axis=1)]] = True
@@ -77,7 +78,7 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
         return raw, []
     has_boxes_I, leaves_I = (
         np.bincount(image_N, minlength=len(raw.files)) > 0
-        for image_N in (raw.image_N, raw.image_N[~is_inside_of(own.lay_out, len(raw))])
+        for image_N in (raw.image_N, raw.image_N[~own.boxes.are_inside()])
     )
     count, total = int(leaves_I.sum()), int(has_boxes_I.sum())
     stays_i = np.ones(len(sample.maps), bool)

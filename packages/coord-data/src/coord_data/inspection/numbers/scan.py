@@ -15,27 +15,26 @@ import numpy as np
 from coord_codec.layouts import LAYOUTS, TURNS
 from coord_data.inspection.numbers.best_size import best_onset, finite_mean, in_best_size
 from coord_data.inspection.numbers.edges import Sample, is_inside, is_inside_along, z_value
+from coord_data.inspection.numbers.laid_out import (
+    Axes,
+    LaidOut,
+    Rows,
+    are_mostly_outside,
+    are_possible,
+    count_tiny,
+    is_tiny,
+    ranges,
+)
 from coord_data.inspection.numbers.meaning import (
     AS_GOOD,
-    Axes,
-    LayOut,
     Meaning,
-    Rows,
     Shift,
-    are_possible,
-    blocks,
-    count_tiny,
+    corners_as,
     fitted,
-    has_area,
-    is_inside_of,
-    is_mostly_outside,
-    is_tiny_share,
-    laid_out,
+    numbers_as,
     of_boxes,
     once,
-    reach_of,
     read_as,
-    read_corners,
     turned,
 )
 from coord_data.looking.engines import execution
@@ -66,12 +65,13 @@ def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, s
     sizes_I2 = once(sizes_I2)
     divisor_I2, margin_I2 = copy.sizes(sizes_I2), copy.margins(sizes_I2)
 
-    def lay_out(rows: Rows) -> np.ndarray:
-        margin_n2 = of_boxes(margin_I2, raw.image_N, rows)
-        corners_n4: np.ndarray = read_corners(raw, layout, divisor_I2, rows) - np.tile(margin_n2, 2)
+    padded = corners_as(raw, layout, divisor_I2)
+
+    def of(rows: Rows) -> np.ndarray:
+        corners_n4: np.ndarray = padded.of(rows) - np.tile(of_boxes(margin_I2, raw.image_N, rows), 2)
         return corners_n4
 
-    return read_as(sample, layout, "copy", lay_out, len(raw), copy)
+    return read_as(sample, layout, "copy", LaidOut(of, len(raw)), copy)
 
 
 def _fits(
@@ -100,9 +100,9 @@ def copies_to_try(raw: RawBoxes, sizes_I2: np.ndarray) -> list[tuple[str, Copy]]
     sizes_I2 = once(sizes_I2)
     tried = []
     for layout in LAYOUTS:
-        lay_out = partial(laid_out, raw, layout)
-        far = reach_of(lay_out, len(raw))
-        if far <= 0 or not has_area(lay_out, len(raw)):
+        numbers = numbers_as(raw, layout)
+        far = numbers.far
+        if far <= 0 or not numbers.have_area:
             continue
         kinds = KINDS[: OF_ONE_SIZE if len(sizes_I2) == 1 else None]
         bases = {kind: (far / median if kind == "times" else far) for kind in kinds}
@@ -130,7 +130,7 @@ def find_copy(
 
     def boxes_of(layout: str, copy: Copy) -> np.ndarray:
         """Return the boxes of the sample as they are compared with the pixels of a copy."""
-        corners_n4 = laid_out(raw, layout, subsample.rows_n) / np.tile(copy.sizes(sizes_n2), 2)
+        corners_n4 = numbers_as(raw, layout).of(subsample.rows_n) / np.tile(copy.sizes(sizes_n2), 2)
         return TURNS[turn](corners_n4 - np.tile(copy.margins(sizes_n2), 2))
 
     fits = _fits(copies, lambda candidate: inflate(boxes_of(*candidate), tightness), subsample)
@@ -157,7 +157,7 @@ def find_copy(
     most_inside = max(close[v] for v in as_good)
     usual = [v for v in as_good if v in _usual_values(kind) and close[v] == most_inside]
     for rounded in map(on_all_boxes, sorted(usual, key=lambda v: (_rank(kind, v), abs(v / value - 1)))[:1]):
-        if best.above(fitted(rounded, sample, len(raw))) < AS_GOOD:
+        if best.above(fitted(rounded, sample)) < AS_GOOD:
             return rounded if len(usual) == 1 else replace(rounded, as_good=(min(usual), max(usual)))
     all_inside = min((v for v in as_good if close[v] == most_inside), key=lambda v: abs(v / value - 1))
     best = best if all_inside == value else on_all_boxes(all_inside)
@@ -170,7 +170,7 @@ def _close_values(
     """Return the values of a copy that are possible, each with the number of boxes that lie inside their images."""
     axes_of = partial(_of_copies, raw, layout, [Copy(kind, value) for value in values], sizes_I2)
     close = {k: 0 for k, is_possible in enumerate(are_possible(len(values), len(raw), axes_of)) if is_possible}
-    for rows in blocks(len(raw)) if close else ():
+    for rows in ranges(len(raw)) if close else ():
         axes_of_block = axes_of(rows)
         for k in close:
             inside_x, inside_y = (is_inside_along(low_n, high_n, _ROUNDED) for low_n, high_n in axes_of_block(k))
@@ -191,13 +191,13 @@ def _rank(kind: Kind, value: float) -> bool:
 
 def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: Sample) -> Meaning | None:
     """Return the meaning with the shift that fits best, of those that keep nearly all boxes inside their images."""
-    subsample, count = sample.take(sample.spread(_SCANNED)), len(image_N)
-    own_n4, sizes_I2 = own.lay_out(subsample.rows_n), once(sizes_I2)
+    subsample = sample.take(sample.spread(_SCANNED))
+    own_n4, sizes_I2 = own.boxes.of(subsample.rows_n), once(sizes_I2)
     candidates = list[tuple[float, Meaning]]()
     for in_pixels in (True,) if len(sizes_I2) == 1 else (True, False):
         unit_I2 = sizes_I2 if in_pixels else np.ones((1, 2))
         unit_of = partial(of_boxes, unit_I2, image_N)
-        room = _room(own, unit_of, count)
+        room = _room(own.boxes, unit_of)
         low, high = -room[:2], room[2:]
         if (low > high).any():
             continue
@@ -205,7 +205,7 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
         step = np.maximum(_STEP * side, (high - low) / _STEPS)
         steps_x, steps_y = (np.arange(low[k], high[k] + step[k], step[k]).tolist() for k in range(2))
         shifts = [Shift(x, y, in_pixels) for x in steps_x for y in steps_y]
-        are_possible_steps = partial(_are_possible, own.lay_out, unit_of, count)
+        are_possible_steps = partial(_are_possible, own.boxes, unit_of)
         moved = partial(shift_boxes, own_n4, unit_n2=unit_of(subsample.rows_n))
         is_possible = are_possible_steps(steps_x, steps_y)
         possible = [shift for shift, is_one in zip(shifts, is_possible, strict=True) if is_one] or shifts[:1]
@@ -216,43 +216,42 @@ def find_shift(own: Meaning, sizes_I2: np.ndarray, image_N: np.ndarray, sample: 
             is_possible = are_possible_steps(values, [best.y]) if axis == "x" else are_possible_steps([best.x], values)
             onsets = [best_onset(moved(near[k]), subsample) if is_possible[k] else -np.inf for k in range(len(near))]
             best = near[int(np.argmax(onsets))]
-        step = _kept_inside(np.array([best.x, best.y]), own, unit_of, count, side)
+        step = _kept_inside(np.array([best.x, best.y]), own.boxes, unit_of, side)
         x, y = (float(v) if abs(v) >= _LEAST_SHIFT * s else 0.0 for v, s in zip(step, side, strict=True))
         if not x and not y:
             continue
         best = Shift(x, y, in_pixels)
-        lay_out = partial(_lay_out_shifted, own.lay_out, best, unit_of)
-        boxes_n4, inside = lay_out(sample.rows_n), float(is_inside_of(lay_out, count).mean())
-        shifted = replace(own, lay_out=lay_out, inside=inside, evidence_I=sample.evidence(boxes_n4), shift=best)
+        boxes = LaidOut(partial(_of_shifted, own.boxes, best, unit_of), own.boxes.count)
+        boxes_n4 = boxes.of(sample.rows_n)
+        shifted = replace(own, boxes=boxes, inside=boxes.inside, evidence_I=sample.evidence(boxes_n4), shift=best)
         candidates.append((best_onset(boxes_n4, sample), shifted))
     return max(candidates, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
-def _room(own: Meaning, unit_of: LayOut, count: int) -> np.ndarray:
+def _room(own: LaidOut, unit_of: Callable[[Rows], np.ndarray]) -> np.ndarray:
     """Return by how much nearly all boxes can move left, up, right and down, [4], in a unit of each box."""
     room = []
     for side in range(4):  # one at a time: those of all boxes are many
         parts = list[np.ndarray]()
-        for rows in blocks(count):
-            place_n = own.lay_out(rows)[:, side]
+        for rows in ranges(own.count):
+            place_n = own.of(rows)[:, side]
             parts.append(((place_n if side < 2 else 1 - place_n) + _STRAY) * unit_of(rows)[:, side % 2])
         room.append(np.quantile(np.concatenate(parts), 2 * _STRAY, overwrite_input=True))
     return np.array(room)
 
 
-def _kept_inside(step: np.ndarray, own: Meaning, unit_of: LayOut, count: int, side: np.ndarray) -> np.ndarray:
+def _kept_inside(step: np.ndarray, own: LaidOut, unit_of: Callable[[Rows], np.ndarray], side: np.ndarray) -> np.ndarray:
     """Return the step nearest to one that leaves boxes inside their images, if it differs by less than is measured.
 
     Args:
         step: shift of x and y
         own: the boxes, of which those count that are inside
         unit_of: returns what the shifts are fractions of in the image of each box
-        count: number of boxes
         side: width and height of a typical image in the unit of the step
     """
     low, high = np.full(2, -np.inf), np.full(2, np.inf)
-    for rows in blocks(count):
-        corners_n4, unit_n2 = own.lay_out(rows), unit_of(rows)
+    for rows in ranges(own.count):
+        corners_n4, unit_n2 = own.of(rows), unit_of(rows)
         inside_n = is_inside(corners_n4, 0.0)
         before_n2, behind_n2 = -corners_n4[:, :2] * unit_n2, (1 - corners_n4[:, 2:]) * unit_n2
         low = np.maximum(low, before_n2[inside_n].max(axis=0, initial=-np.inf))
@@ -270,21 +269,20 @@ def _shifted(corners_4n: np.ndarray, unit_2n: np.ndarray, axis: int, step: float
 
 
 def _are_possible(
-    lay_out: LayOut, unit_of: LayOut, count: int, steps_x: Sequence[float], steps_y: Sequence[float]
+    own: LaidOut, unit_of: Callable[[Rows], np.ndarray], steps_x: Sequence[float], steps_y: Sequence[float]
 ) -> list[bool]:
     """Return what `is_impossible` denies of each step of x with each of y; boxes are inside if they are along both.
 
     Args:
-        lay_out: returns the boxes
+        own: the boxes
         unit_of: returns what the shifts are fractions of in the image of each box
-        count: number of boxes
         steps_x: shifts of x
         steps_y: shifts of y
     """
     inside_XY, both = np.zeros((len(steps_x), len(steps_y)), np.int64), (steps_x, steps_y)
     tiny = [np.zeros(len(steps), np.int64) for steps in both]
-    for rows in blocks(count):
-        corners_4n, unit_2n = np.ascontiguousarray(lay_out(rows).T), unit_of(rows).T
+    for rows in ranges(own.count):
+        corners_4n, unit_2n = np.ascontiguousarray(own.of(rows).T), unit_of(rows).T
         inside = [np.empty((len(steps), corners_4n.shape[1]), np.float32) for steps in both]
         for axis, steps in enumerate(both):
             for k, step in enumerate(steps):
@@ -292,15 +290,15 @@ def _are_possible(
                 inside[axis][k] = is_inside_along(low_n, high_n)
                 tiny[axis][k] += count_tiny(high_n)
         inside_XY += (inside[0] @ inside[1].T).astype(np.int64)  # counts, which are exact
-    possible_XY = ~is_mostly_outside(inside_XY, count)
+    possible_XY = ~are_mostly_outside(inside_XY, own.count)
     for x, y in np.argwhere(possible_XY).tolist():
 
         def ends(steps: tuple[float, float] = (steps_x[x], steps_y[y])) -> Iterator[np.ndarray]:
-            for rows in blocks(count):
-                corners_4n, unit_2n = lay_out(rows).T, unit_of(rows).T
+            for rows in ranges(own.count):
+                corners_4n, unit_2n = own.of(rows).T, unit_of(rows).T
                 yield from (_shifted(corners_4n, unit_2n, axis, step)[1] for axis, step in enumerate(steps))
 
-        possible_XY[x, y] = not is_tiny_share(int(tiny[0][x] + tiny[1][y]), 2 * count, ends)
+        possible_XY[x, y] = not is_tiny(int(tiny[0][x] + tiny[1][y]), 2 * own.count, ends)
     possible: list[bool] = possible_XY.ravel().tolist()
     return possible
 
@@ -309,7 +307,7 @@ def _of_copies(
     raw: RawBoxes, layout: str, copies: Sequence[Copy], sizes_I2: np.ndarray, rows: slice
 ) -> Callable[[int], Axes]:
     """Return a function of where boxes begin and end along each axis in a copy, as `read_as_copy` has them."""
-    corners_4n = np.ascontiguousarray(laid_out(raw, layout, rows).T)
+    corners_4n = np.ascontiguousarray(numbers_as(raw, layout).of(rows).T)
     sizes_n2 = of_boxes(sizes_I2, raw.image_N, rows)
 
     def axes_of(k: int) -> Axes:
@@ -327,5 +325,5 @@ def shift_boxes(boxes_n4: np.ndarray, shift: Shift, unit_n2: np.ndarray) -> np.n
     return shifted_n4
 
 
-def _lay_out_shifted(lay_out: LayOut, shift: Shift, unit_of: LayOut, rows: Rows) -> np.ndarray:
-    return shift_boxes(lay_out(rows), shift, unit_of(rows))
+def _of_shifted(own: LaidOut, shift: Shift, unit_of: Callable[[Rows], np.ndarray], rows: Rows) -> np.ndarray:
+    return shift_boxes(own.of(rows), shift, unit_of(rows))
