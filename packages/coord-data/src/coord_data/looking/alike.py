@@ -34,6 +34,8 @@ _AT_ONCE = 1 << 20
 """Number of pairs whose bits are counted together."""
 _GREYS_AT_ONCE = 1024
 """Number of pairs whose grey values are compared together."""
+_BOXES_AT_ONCE = 4096
+"""Number of pairs whose boxes are compared together."""
 _MOST = 1_000_000
 """Number of pairs that are compared; images of a still camera have more."""
 _SAME_BOX = 0.02
@@ -52,8 +54,9 @@ class Targets:
     """
 
     def __init__(self, instances: Sequence[Instance], names: Collection[str]) -> None:
-        everything = Records.of(instances if names else ())
-        records = everything.take(everything.rows_of(names))
+        records = Records.of(instances if names else ())
+        if len(rows := records.rows_of(names)) < len(records):
+            records = records.take(rows)
         record_N, boxes_N4, label_N, labels = records.boxes
         self._place: dict[str, int] = {}
         place_R = np.array([self._place.setdefault(name, len(self._place)) for name in records.names], np.int64)
@@ -83,13 +86,17 @@ class Targets:
         image_U, at_P2 = np.unique(pairs_P2, return_inverse=True)
         rows_U2 = np.array([self._rows(names[i]) for i in image_U.tolist()], np.int64).reshape(-1, 2)
         found = np.zeros(len(pairs_P2), bool)
-        for start in range(0, len(pairs_P2), _AT_ONCE):
-            pairs = slice(start, start + _AT_ONCE)
+        for start in range(0, len(pairs_P2), _BOXES_AT_ONCE):
+            pairs = slice(start, start + _BOXES_AT_ONCE)
             found[pairs] = self._have_same_boxes(rows_U2[at_P2.reshape(-1, 2)[pairs]])
         return found
 
     def _have_same_boxes(self, rows_P22: np.ndarray) -> np.ndarray:
-        """Return whether two ranges of targets are the same; those of copies mostly are in the same order."""
+        """Return whether both ranges of targets are the same, of which those of copies mostly have one order.
+
+        Args:
+            rows_P22: where the targets of the first and of the second image of each pair begin and end
+        """
         counts_P2 = rows_P22[:, :, 1] - rows_P22[:, :, 0]
         same_P: np.ndarray = counts_P2[:, 0] == counts_P2[:, 1]
         count_P = counts_P2[:, 0] * same_P
