@@ -28,10 +28,7 @@ _LISTED = 10_000
 def duplicate_images(names: Sequence[str], looks: Looks, instances: Sequence[Instance]) -> list[Finding]:
     """Report images that occur twice, those of them that have different boxes, and images that look alike.
 
-    Args:
-        names: paths of the images; one that occurs again has another record
-        looks: what a look at each told
-        instances: the records
+    An image whose name occurs again has a further record.
     """
     pairs, targets = duplicates_in(names, looks, instances)
     same, alike = pairs[pairs.is_same], pairs[~pairs.is_same]
@@ -76,14 +73,7 @@ def duplicate_images(names: Sequence[str], looks: Looks, instances: Sequence[Ins
 
 
 def leakage(names: Sequence[str], looks: Looks, held_names: Sequence[str], held_looks: Looks) -> list[Finding]:
-    """Report held-out images that are also in the training set, and those that look like a training image.
-
-    Args:
-        names: paths of the training images
-        looks: what looks at their files told
-        held_names: paths of the held-out images
-        held_looks: what looks at their files told
-    """
+    """Report held-out images that are also in the training set, and those that look like a training image."""
     findings, leaked = [], np.zeros(0, np.int64)
     pairs = alike_images(looks, held_looks)
     for same in (True, False):

@@ -26,12 +26,7 @@ def examine_turned(
 ) -> tuple[list[Finding], set[int]]:
     """Return the finding, and the indices of images whose stated size is that of the stored pixels.
 
-    Args:
-        raw: the boxes as the annotation file states them
-        looks: what looks at the image files told
-        root: folder of the images
-        boxes: corners in [0, 1]
-        rival: those of another reading of the numbers, which a rotation is compared with; `boxes` if None
+    A rotation of the boxes is compared with them, or with a rival reading of the numbers.
     """
     sizes_I2 = looks.sizes
     is_rotated_I = (looks.orientations != 1) & sizes_I2.all(axis=1)

@@ -46,12 +46,7 @@ Boxes = tuple[np.ndarray, np.ndarray]
 
 
 class Targets:
-    """The targets of some images of a set, those of all records of an image together, in columns.
-
-    Args:
-        instances: the records of the set
-        names: paths of the images
-    """
+    """The targets of some images of a set, those of all records of an image together, in columns."""
 
     def __init__(self, instances: Sequence[Instance], names: Collection[str]) -> None:
         records = Records.of(instances if names else ())
@@ -77,12 +72,7 @@ class Targets:
         return self._labels[self._label_N[rows]], self._boxes_N4[rows]
 
     def are_the_same(self, names: Sequence[str], pairs_P2: np.ndarray) -> np.ndarray:
-        """Return which pairs of images have the same objects at the same places.
-
-        Args:
-            names: paths of all images
-            pairs_P2: indices of the images of each pair
-        """
+        """Return which pairs of images have the same objects at the same places."""
         image_U, at_P2 = np.unique(pairs_P2, return_inverse=True)
         rows_U2 = np.array([self._rows(names[i]) for i in image_U.tolist()], np.int64).reshape(-1, 2)
         found = np.zeros(len(pairs_P2), bool)
@@ -92,11 +82,7 @@ class Targets:
         return found
 
     def _have_same_boxes(self, rows_P22: np.ndarray) -> np.ndarray:
-        """Return whether both ranges of targets are the same, of which those of copies mostly have one order.
-
-        Args:
-            rows_P22: where the targets of the first and of the second image of each pair begin and end
-        """
+        """Return whether both ranges of targets are the same, of which those of copies mostly have one order."""
         counts_P2 = rows_P22[:, :, 1] - rows_P22[:, :, 0]
         same_P: np.ndarray = counts_P2[:, 0] == counts_P2[:, 1]
         count_P = counts_P2[:, 0] * same_P
@@ -247,11 +233,6 @@ def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instan
 
     Inspection reports the pairs, and preparation drops them. Frames of one video, in which too little has moved to be
     seen in the pixels, are told from copies by their boxes.
-
-    Args:
-        names: paths of the images; one that occurs again has a further record
-        looks: what a look at each told
-        instances: the records
     """
     pairs = alike_images(looks, looks, within=True)
     targets = Targets(instances, {names[i] for i in np.unique(pairs.pairs_P2[pairs.is_same]).tolist()})
@@ -265,12 +246,8 @@ def duplicates_in(names: Sequence[str], looks: Looks, instances: Sequence[Instan
 def are_copies(first: Looks, second: Looks, pairs_P2: np.ndarray) -> np.ndarray:
     """Return which pairs of images are copies of each other, at any size and quality, by their grey values.
 
-    Frames of one video, in which something has moved, are not: they differ where each of them is smooth.
-
-    Args:
-        first: what looks at images told
-        second: what looks at other images told
-        pairs_P2: index in the first set and in the second set of decoded images
+    Frames of one video, in which something has moved, are not: they differ where each of them is smooth. All images
+    were decoded.
     """
     parts = [np.zeros(0, bool)]
     for start in range(0, len(pairs_P2), _GREYS_AT_ONCE):
@@ -302,11 +279,7 @@ def near_duplicates(
 
 
 def groups_of_alike(hash_N: np.ndarray) -> np.ndarray:
-    """Return the group [N] of each image: those that look alike, mirrored or not, directly or by way of others.
-
-    Args:
-        hash_N: perceptual hashes of the images
-    """
+    """Return the group [N] of each image: those that look alike, mirrored or not, directly or by way of others."""
     others = (hash_N, hash_N ^ _MIRRORED)
     pairs_P2 = np.concatenate([near_duplicates(hash_N, other_N)[:, :2] for other_N in others])
     first, second = pairs_P2.T

@@ -62,13 +62,7 @@ def gain_beside(
 ) -> Background:
     """Return the gain in onset of corrected boxes, and that of boxes beside the objects.
 
-    All are compared in the size that fits them best, unless it is their size that is corrected.
-
-    Args:
-        stated_n4: corners in [0, 1] of the boxes as stated
-        corrected_n4: the same boxes after the correction
-        sample: these boxes
-        in_stated_size: compare the boxes as they are
+    All are compared in the size that fits them best, or `in_stated_size` where it is their size that is corrected.
     """
     kept = sample.spread(_COMPARED)
     sample, both = sample.take(kept), (stated_n4[kept], corrected_n4[kept])

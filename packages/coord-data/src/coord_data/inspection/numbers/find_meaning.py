@@ -246,13 +246,9 @@ TRIES: tuple[Callable[[Search], Decision | None], ...] = (
 
 
 def find_meaning(own: Meaning, raw: RawBoxes, sizes_I2: np.ndarray, sample: Sample) -> Decision:
-    """Return the most likely meaning of the numbers, and whether the pixels confirm it.
+    """Return the most likely meaning of the numbers, the declared one itself unless another fits better.
 
-    Args:
-        own: the declared meaning, which is returned itself unless another one fits better
-        raw: the boxes as the annotation file states them
-        sizes_I2: width and height of the image files, NaN where unknown
-        sample: boxes to compare with pixels
+    With it comes whether the pixels confirm it.
     """
     search = Search(own, raw, sizes_I2, sample)
     tries: Iterable[Callable[[Search], Decision | None]] = TRIES

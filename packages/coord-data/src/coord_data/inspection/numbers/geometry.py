@@ -75,12 +75,6 @@ def _with_command(
     """Return the findings with the command that corrects all of them at once.
 
     Of what is only a note, such as a margin that annotators left, the command of that note alone takes care.
-
-    Args:
-        reading: the reading of the meaning
-        of_meaning: findings about order and unit
-        of_offsets: findings about small errors, with what has been done to the boxes
-        tried: returns the command of a reading, if it holds
     """
 
     def proposed(finding: Finding, reading: ReadAs, besides: str = "") -> Finding:
@@ -123,13 +117,7 @@ def _unexplained(own: Meaning, sample: Sample, count: int) -> list[Finding]:
 
 
 def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Finding, tuple[Change, ...]]:
-    """Return the finding of a small error of all boxes, without the command, and what has been done to the boxes.
-
-    Args:
-        offset: the move that corrects the boxes
-        size: typical width and height of the images, for messages
-        count: number of boxes
-    """
+    """Return the finding of a small error of all boxes, without the command, and what has been done to the boxes."""
     severity: Severity = "error"
     changes: tuple[Change, ...]
     if offset.code == "shifted":
@@ -160,11 +148,8 @@ def _offset_finding(offset: Offset, size: np.ndarray, count: int) -> tuple[Findi
 def _severity(background: Background | None, z: float) -> Severity:
     """Return `warning` for boxes inside their images that fit better corrected, unless that surely holds.
 
-    It does if boxes beside the objects gain less, and the gain is far beyond what the best of many readings has.
-
-    Args:
-        background: what boxes beside them gain; None for boxes outside their images, which are wrong in any case
-        z: significance of the gain, with each group of look-alikes counted once
+    It does if boxes beside the objects gain less, and the gain is far beyond what the best of many readings has (`z`,
+    with each group of look-alikes counted once). Boxes outside their images, without a background, are always wrong.
     """
     return "error" if background is None or (background.is_ruled_out and z >= _SURE) else "warning"
 

@@ -126,13 +126,9 @@ def count_tiny(ends_n: np.ndarray, reach: float = _REACH) -> int:
 
 
 def is_tiny(tiny: int, count: int, ends: Callable[[], Iterable[np.ndarray]], reach: float = _REACH) -> bool:
-    """Return whether nearly all ends of boxes lie before `reach`: their quantile, which mostly takes only their count.
+    """Return whether nearly all of `count` ends of boxes, of which `tiny` do, lie before `reach`.
 
-    Args:
-        tiny: number of ends that do
-        count: number of ends
-        ends: returns all of them
-        reach: fraction of the image
+    Only where that is close it takes the ends themselves, to interpolate between them.
     """
     place = _TINY_SHARE * (count - 1)
     if not math.floor(place) <= tiny <= math.ceil(place) + 1:

@@ -27,12 +27,7 @@ _PIXELS = 10
 
 
 def in_one_unit(raw: RawBoxes, sizes_I2: np.ndarray) -> tuple[RawBoxes, list[Finding]]:
-    """Return the boxes with all numbers in the declared unit, and the finding about images in another unit.
-
-    Args:
-        raw: the boxes as the annotation file states them
-        sizes_I2: width and height of the images
-    """
+    """Return the boxes with all numbers in the declared unit, and the finding about images in another unit."""
     largest_I, fractional_I = np.zeros(len(raw.files)), np.zeros(len(raw.files), bool)
     for rows in ranges(len(raw)):
         image_n, numbers_n4 = raw.image_N[rows], raw.numbers_N4[rows]
@@ -67,12 +62,6 @@ def in_one_meaning(raw: RawBoxes, own: Meaning, sizes_I2: np.ndarray, sample: Sa
 
     Images whose boxes leave them are candidates. Their boxes must fit the pixels under another meaning, and the boxes
     of the other images must fit under the declared meaning, and better than under the other one.
-
-    Args:
-        raw: the boxes as the annotation file states them
-        own: the declared meaning
-        sizes_I2: width and height of the images
-        sample: boxes to compare with pixels
     """
     if own.inside >= PLAUSIBLE:
         return raw, []

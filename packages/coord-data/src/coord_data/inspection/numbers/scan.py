@@ -77,13 +77,7 @@ def read_as_copy(raw: RawBoxes, layout: str, copy: Copy, sizes_I2: np.ndarray, s
 def _fits(
     candidates: Sequence[_Candidate], boxes_of: Callable[[_Candidate], np.ndarray], sample: Sample
 ) -> list[float]:
-    """Return how clearly the boxes of each candidate fit; many are tried by all workers.
-
-    Args:
-        candidates: the candidates
-        boxes_of: returns the boxes of the sample under a candidate
-        sample: these boxes
-    """
+    """Return how clearly the boxes of each candidate fit; many are tried by all workers."""
 
     def of_part(part: range) -> list[float]:
         contrasts = sample.several([candidates[k] for k in part], boxes_of, sample.contrast)
@@ -241,14 +235,7 @@ def _room(own: LaidOut, unit_of: Callable[[Rows], np.ndarray]) -> np.ndarray:
 
 
 def _kept_inside(step: np.ndarray, own: LaidOut, unit_of: Callable[[Rows], np.ndarray], side: np.ndarray) -> np.ndarray:
-    """Return the step nearest to one that leaves boxes inside their images, if it differs by less than is measured.
-
-    Args:
-        step: shift of x and y
-        own: the boxes, of which those count that are inside
-        unit_of: returns what the shifts are fractions of in the image of each box
-        side: width and height of a typical image in the unit of the step
-    """
+    """Return the step nearest to one that leaves boxes inside their images, if it differs by less than is measured."""
     low, high = np.full(2, -np.inf), np.full(2, np.inf)
     for rows in ranges(own.count):
         corners_n4, unit_n2 = own.of(rows), unit_of(rows)
@@ -273,11 +260,7 @@ def _are_possible(
 ) -> list[bool]:
     """Return what `is_impossible` denies of each step of x with each of y; boxes are inside if they are along both.
 
-    Args:
-        own: the boxes
-        unit_of: returns what the shifts are fractions of in the image of each box
-        steps_x: shifts of x
-        steps_y: shifts of y
+    The steps are in a unit of the image of each box.
     """
     inside_XY, both = np.zeros((len(steps_x), len(steps_y)), np.int64), (steps_x, steps_y)
     tiny = [np.zeros(len(steps), np.int64) for steps in both]
