@@ -15,20 +15,10 @@ from itertools import pairwise
 
 from coord_codec.fields import meaning_of, pattern_of
 from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.keys import ACTIONS, KEYS, SIDES, Keys
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, is_quad, proper_boxes, read_groups
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
-from coord_eval.parse.record import (
-    ACTIONS,
-    SCORE_KEYS,
-    SIDES,
-    Field,
-    FieldRecord,
-    Keys,
-    add_record,
-    box_of_sides,
-    sides_of,
-    stated_units,
-)
+from coord_eval.parse.record import Field, FieldRecord, add_record, box_of_sides, sides_of, stated_units
 from coord_eval.parse.words import NO_LABEL, REFUSED, Label, as_written, read_label, without_instance_numbers
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
@@ -97,7 +87,7 @@ _SEGMENT = re.compile(r"[^,;|(\u2013\u2014]+")
 _PIECE = re.compile(r"[,;|(\u2013\u2014]?[^,;|(\u2013\u2014]*")
 _MARKER = re.compile(r"\s*(?:[-*\u2022\u30fb+]\s*(?<=[\s\u30fb])|\(?[0-9]{1,3}[.)]\s*|#+\s+)")
 _FIELD = re.compile(r"[\s\"'*_`({-]*([^\W\d][\w \-]{0,28}?)[\"'*_`]*\s*[:=]\s*(.*)", re.DOTALL)
-_SCORE_NAMES = "|".join(SCORE_KEYS)
+_SCORE_NAMES = "|".join(KEYS["score"])
 _SHARE = rf"(?:[0-9]{{1,3}},[0-9]{{1,4}}(?![\w.]|,[0-9])|{NUMBER})"
 _SCORES = (
     re.compile(

@@ -18,7 +18,7 @@ from coord_eval.parse.formats import FORMATS, LISTS, TABLE
 from coord_eval.parse.json_format import JsonParser
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.plain_answers import plain_answer
-from coord_eval.parse.record import Keys
+from coord_eval.parse.keys import Keys
 from coord_eval.parse.refusals import says_nothing
 from coord_eval.parse.unread import unread_numbers
 
