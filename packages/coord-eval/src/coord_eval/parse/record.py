@@ -170,12 +170,12 @@ def add_record(record: FieldRecord, builder: AnswerBuilder, keys: Keys, end: int
     if partial and len(fields) > 1 and all(keys.label_of(item.key) and item.groups for item in fields):
         parts = [fields[:-1], fields[-1:]]  # {"cat": [1, 2, 3, 4], "dog": [5: each key is an object
     objects = [_Object(part, keys, record, builder, span) for part in parts]
-    labelled = [item for item in objects if item.label is not None]
-    for item in objects:
-        if len(labelled) == 1:  # it names all of them
-            item.label = labelled[0].label
-        item.partial = partial and item is objects[-1]
-        item.add(record.has_children)
+    objects[-1].partial = partial
+    labels = [found.label for found in objects if found.label is not None]
+    for found in objects:
+        if len(labels) == 1:  # it names all of them
+            found.label = labels[0]
+        found.add(record.has_children)
 
 
 def _parts(fields: list[Field], keys: Keys) -> list[list[Field]]:

@@ -16,7 +16,7 @@ from coord_codec.fields import meaning_of
 from coord_eval.parse.builder import AnswerBuilder
 from coord_eval.parse.keys import ACTIONS, Keys
 from coord_eval.parse.lines.beside import FIELD, Beside, key_at_end, read_beside, without_fields, without_score
-from coord_eval.parse.lines.values import Item, Line, Values
+from coord_eval.parse.lines.values import Line, Values
 from coord_eval.parse.numbers import is_quad, number_of, proper_boxes
 from coord_eval.parse.orders import ORDER_KEYS
 from coord_eval.parse.record import Field, FieldRecord, add_record, box_of_sides, sides_of, stated_units
