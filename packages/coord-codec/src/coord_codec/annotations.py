@@ -67,9 +67,6 @@ class AnnotationSet:
         """Return the subset with these images, as training uses them.
 
         From `table` it keeps the training targets and crowd regions of the selected images.
-
-        Args:
-            instances: instances of this set
         """
         selected = tuple(instances)
         table = self.table
@@ -78,13 +75,9 @@ class AnnotationSet:
         return replace(self, instances=selected, table=table)
 
     def check(self, *, training: bool = True) -> None:
-        """Raise an error if anything was left out.
+        """Raise an `InputError` with the first problems if anything was left out.
 
-        Args:
-            training: whether to count faults that matter for training only, see `Problem.training_only`
-
-        Raises:
-            InputError: listing the first few problems
+        Without `training`, faults that matter for training only are no reason, see `Problem.training_only`.
         """
         faults = [problem for problem in self.problems if training or not problem.training_only]
         raise_for(faults, f"{counted(len(faults), 'problem')} in the annotations; mend or remove these records")
@@ -297,14 +290,8 @@ def valid_instances(
 ) -> Iterator[Instance]:
     """Yield the valid records of instance JSONL or of a list, in their order.
 
-    Args:
-        records: each record in the form of `parse_record`, and its place in the source
-        on_bad_box: see `read_annotations`
-        kind: the shape of every target; None for boxes
-        folder: folder that image paths are relative to; None if unknown
-        problems: extended by the problems of what is left out
-        notes: updated with counts of notes
-        names: updated with the descriptions of the objects
+    Each record has the form of `parse_record`, and comes with its place in the source. What is left out, counted and
+    described on the way is added to `problems`, `notes` and `names`.
     """
     from coord_codec.records import parse_record  # pydantic, which a COCO file does not need
 

@@ -111,11 +111,7 @@ class _Part:
 
     @classmethod
     def read(cls, folder: Path) -> _Part:
-        """Read a part.
-
-        Raises:
-            InputError: it is none, or is damaged.
-        """
+        """Read a part."""
         file = folder / RECORDS
         facts = read_json(file.with_suffix(SUMMARY)) if file.with_suffix(SUMMARY).is_file() else {}
         if PART not in facts:
