@@ -260,7 +260,7 @@ def phrase_of(instance: Instance) -> str | None:
 
 
 def validated(kind: type[T], value: Any, where: str) -> T:
-    """Return a value of a file as a type that pydantic can check, such as a dataclass; errors name `where` and field."""
+    """Return a value of a file as a type that pydantic can check, as a dataclass; errors name `where` and field."""
     try:
         found: T = _adapter(kind).validate_python(value)
         return found

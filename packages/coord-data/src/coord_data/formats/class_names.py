@@ -120,7 +120,7 @@ def classes_of(values: Mapping[str, Any], path: Path) -> ClassList:
 
 
 def _keypoint_names(values: Mapping[str, Any], count: int, path: Path) -> tuple[str, ...]:
-    """Return the `kpt_names` of the first class, else names from `flip_idx`, which pairs left and right, else numbers."""
+    """Return the `kpt_names` of the first class, else names from the pairs of `flip_idx`, else numbers."""
     stated, flip = values.get("kpt_names"), values.get("flip_idx")
     if isinstance(stated, Mapping):
         stated = next(iter(stated.values()), None)

@@ -182,7 +182,7 @@ def write_chosen(
 def _split(
     instances: Sequence[Instance], names: Sequence[str], looks: Looks, share: float
 ) -> tuple[Mapping[str, Sequence[Instance]], list[dict[str, object]]]:
-    """Return the records of train and val, and images of val that look like one of train, of the images that are left."""
+    """Return the records of train and val, and images of val that look like one of train, of those that are left."""
     left = {instance.image for instance in instances}
     places = [i for i, name in enumerate(names) if name in left]
     kept = [names[i] for i in places]
