@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +25,7 @@ from coord_trainer.folder import (
 from coord_trainer.training.interrupt import Interrupted, Interruption, explain_resume
 
 
+@dataclass
 class Run:
     """Context manager of a run; only the first rank writes files.
 
@@ -39,19 +41,16 @@ class Run:
         interruption: the signal that was received, if any
     """
 
-    def __init__(self, config: RunConfig, folder: Path) -> None:
-        self.config = config
-        self.folder = folder
-        self.interruption = Interruption()
-        self._stack = ExitStack()
-        self._manifest: Manifest | None = None
+    config: RunConfig
+    folder: Path
+    interruption: Interruption = field(default_factory=Interruption)
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _manifest: Manifest | None = None
 
     def __enter__(self) -> Run:
         """Handle signals."""
-        with ExitStack() as stack:
-            stack.enter_context(self.interruption)
-            stack.enter_context(explain_resume(self.folder))
-            self._stack = stack.pop_all()
+        self._stack.enter_context(self.interruption)
+        self._stack.enter_context(explain_resume(self.folder))
         return self
 
     def __exit__(

@@ -114,7 +114,7 @@ class AnsweringModel:
 
         allowed = frozenset(check_labels(labels))
         loaded = open_checkpoint(folder, resolved)
-        check_speed(loaded, resolved)
+        check_speed(resolved, loaded.family)
         engine = LocalEngine(str(folder), loaded, resolved, 0)
         card = read_card(folder)
         names = tuple(names) or (card.names if card is not None else ())

@@ -58,7 +58,7 @@ def predict_images(
             all_ranks_done("answers")
         return 0
     opened = open_checkpoint(checkpoint, config)
-    check_speed(opened, config)
+    check_speed(config, opened.family)
     limit = config.evaluation.max_new_tokens or token_limit(config, opened.processor.tokenizer, images.words)
     detectors = {
         decoding: detector_of(opened, config, images, decoding, limit, str(checkpoint))

@@ -19,6 +19,7 @@ from coord_trainer.config.run_config import RunConfig
 from coord_trainer.config.sections import DataSection
 from coord_trainer.console import say
 from coord_trainer.data.targets import marker_ids
+from coord_trainer.families.family import Family
 from coord_trainer.families.registry import FAMILIES
 from coord_trainer.model.attention import attend_by_sample
 from coord_trainer.model.card import read_card, system_text
@@ -71,6 +72,11 @@ class LoadedCheckpoint:
     vocab: CoordVocab | None
     system: str | None = None
     passes: list[Any] = field(default_factory=list, init=False, compare=False, repr=False)
+
+    @property
+    def family(self) -> Family | None:
+        """The family of the model; None for one that is not in the table."""
+        return FAMILIES.get(self.model.config.model_type)
 
 
 def open_checkpoint(path: Path, config: RunConfig) -> LoadedCheckpoint:

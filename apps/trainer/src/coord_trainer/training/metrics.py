@@ -52,11 +52,6 @@ def log_line(metrics: StepMetrics, sums: Mapping[str, float], prefix: str) -> di
     }
 
 
-def always_logged(metrics: StepMetrics, prefix: str) -> tuple[str, ...]:
-    """Return the names that every log line has, whatever was measured."""
-    return tuple(log_line(metrics, dict.fromkeys(metrics.layout, 0.0), prefix))
-
-
 def term_gradient_norms(
     output: ObjectiveOutput,
     parameters: Iterable[torch.nn.Parameter],
