@@ -29,16 +29,9 @@ from coord_trainer.training.interrupt import Interrupted, Interruption, explain_
 class Run:
     """Context manager of a run; only the first rank writes files.
 
-    Within the block a signal stops the run with the command that resumes it, a full disk is named as such, and an
-    error after training names the command that scores the checkpoint. At its end the manifest states how the run
-    ended, and the folder is unlocked.
-
-    Args:
-        config: of the run
-        folder: the run folder, which `open_folder` creates
-
-    Attributes:
-        interruption: the signal that was received, if any
+    Within the block a signal (`interruption`) stops the run with the command that resumes it, a full disk is
+    named as such, and an error after training names the command that scores the checkpoint. At its end the
+    manifest states how the run ended, and the folder is unlocked.
     """
 
     config: RunConfig
@@ -61,9 +54,6 @@ class Run:
 
     def open_folder(self, data: dict[str, Any]) -> None:
         """Create and lock the folder, or prepare its resume, on the first rank; before that nothing is written.
-
-        Args:
-            data: the facts about the data for the manifest
 
         Raises:
             InputError: another run uses the folder, or the run cannot be resumed with these settings and data.

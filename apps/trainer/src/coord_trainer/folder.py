@@ -148,12 +148,8 @@ _TURNS = 30
 class Manifest(AbstractContextManager["Manifest"]):
     """manifest.json: the facts of a run, rewritten atomically whenever one is added.
 
-    As a context manager it records at the end whether the run finished or why it failed.
-
-    Args:
-        folder: the run folder
-        config: of the run
-        writes: false on the ranks after the first, which write nothing
+    As a context manager it records at the end whether the run finished or why it failed. On the ranks after
+    the first, which do not write, `writes` is false.
     """
 
     def __init__(self, folder: Path, config: RunConfig, writes: bool = True) -> None:

@@ -58,9 +58,7 @@ class Result:
 def train_and_score(config: RunConfig, folder: Path) -> Result:
     """Train, generate answers with the checkpoint on disk, score them and write a report.
 
-    Args:
-        config: the resolved configuration
-        folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
+    An older run folder of that name is moved aside, or continued with `run.resume`.
 
     Raises:
         InputError: data or settings are faulty.

@@ -51,13 +51,7 @@ def train_model(
 ) -> TrainingResult:
     """Train until the end or a signal of `interruption`, and print what a user has to know about it.
 
-    Args:
-        config: of the run
-        folder: the run folder
-        base: the checkpoint that training starts from
-        train: what is trained on
-        scored: the images for evaluation losses and AP during training; None for none
-        interruption: of the run
+    `scored` are the images for evaluation losses and AP during training.
 
     Raises:
         InputError: samples are too long, or settings do not fit the model.

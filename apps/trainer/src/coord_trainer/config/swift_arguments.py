@@ -143,11 +143,9 @@ def argument_table() -> Mapping[str, SwiftArgument]:
 
 
 def check_training(given: Mapping[str, Any], *, offsets: bool = False) -> dict[str, Any]:
-    """Return `training:` with every value converted to its argument's type; null leaves a setting at its default.
+    """Return `training:` with every value in its argument's type; null leaves a setting at its default.
 
-    Args:
-        given: the section
-        offsets: whether `custom.coord_offset.enabled` is set, which makes LoRA the default
+    `offsets` (`custom.coord_offset.enabled`) make LoRA the default.
 
     Raises:
         ValueError: an argument is unknown, owned, refused, of the wrong type, not an allowed value or without effect;

@@ -15,11 +15,7 @@ _GROUPS = {"all-linear", "all-embedding", "all-norm", "all-router"}
 
 
 def check_named_parts(training: Mapping[str, Any], model: nn.Module) -> None:
-    """Check that the modules and parameters named in `training:` exist in a model.
-
-    Args:
-        training: the section of the configuration
-        model: without an adapter
+    """Check that the modules and parameters named in `training:` exist in a model, which has no adapter yet.
 
     Raises:
         InputError: a setting is not a regular expression, or matches nothing in the model.

@@ -200,15 +200,10 @@ class OpenRun:
         workers: int | None = None,
         answers: AnswerSchedule | None = None,
     ) -> Trained:
-        """Train on `samples`, with evaluation losses on `scored` as configured in `training:`.
+        """Train on `samples`, with evaluation losses on `scored`, if any, as configured in `training:`.
 
-        Args:
-            samples: the training set
-            scored: the set for evaluation losses, None for none
-            callbacks: in addition to swift's own
-            resume_from: the checkpoint to resume from
-            workers: number of processes that encode samples; None takes the value of `training:`
-            answers: schedule of AP measurements during training, None for none
+        `callbacks` are in addition to swift's own; `workers`, processes that encode samples, replace those of
+        `training:`.
         """
         config, pipeline = self.config, self.pipeline
         with swift_log(self.folder / "swift.log") as take_over_loggers:
@@ -246,12 +241,7 @@ class OpenRun:
 def open_run(config: RunConfig, folder: Path, base: str, evaluates: bool, without_weights: bool = False) -> OpenRun:
     """Import swift (slow), register our template and model entry, and load the checkpoint `base` through them.
 
-    Args:
-        config: of the run
-        folder: the folder that swift writes to
-        base: the checkpoint's folder, or a hub id
-        evaluates: whether there is a set to evaluate on
-        without_weights: load the model without weights, on the meta device
+    `base` is a folder or a hub id; `without_weights` loads the model on the meta device.
 
     Raises:
         InputError: the checkpoint cannot be downloaded, is of no known family, requires code of its own or has no

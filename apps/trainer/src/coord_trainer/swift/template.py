@@ -179,11 +179,6 @@ def apply_coord_template_adapter(*, coord_tokens: bool = True, skip_bbox_norm: b
 def fetch_checkpoint(name: str, use_hf: bool | None, without_weights: bool) -> Path:
     """Return the folder of a checkpoint from the hub, downloaded if it is not in the cache.
 
-    Args:
-        name: hub id
-        use_hf: download from Hugging Face, not from ModelScope; None for ms-swift's default
-        without_weights: download without weights
-
     Raises:
         InputError: the checkpoint cannot be downloaded.
     """

@@ -373,11 +373,7 @@ class CoordTrainer(Seq2SeqTrainer):
 
 
 def idle_vision(model: nn.Module, names: Sequence[str] = ("model.visual",)) -> tuple[nn.Parameter, ...]:
-    """Return the trained parameters of the vision tower and the merger, which a batch without images does not use.
-
-    Args:
-        model: with or without PEFT
-        names: of these parts in the model; one may lie within another
+    """Return the trained parameters of vision tower and merger, which a batch without images does not use.
 
     Raises:
         AttributeError: the model has no such part.

@@ -22,11 +22,6 @@ _SETTING = re.compile(r"(plugins|[A-Za-z_]\w*(\.\w+)+)=")
 def read_settings(file: Path | None, settings: Sequence[str], endpoint: bool = False) -> RunConfig:
     """Return the configuration of a file and of words of the command line, which have an effect on answers.
 
-    Args:
-        file: the configuration, if any
-        settings: words of the command line
-        endpoint: whether a server generates the answers
-
     Raises:
         InputError: if a word exists but has no effect, or is no setting
     """
@@ -48,16 +43,7 @@ def read_settings(file: Path | None, settings: Sequence[str], endpoint: bool = F
 
 
 def check_options(sources: Sequence[str], endpoint: bool, served: Sequence[str]) -> None:
-    """Refuse a call without images, and options that have no effect.
-
-    Args:
-        sources: arguments that name images
-        endpoint: whether a server generates the answers
-        served: the options that were given and are about a server
-
-    Raises:
-        InputError: if there is such an option
-    """
+    """Raise `InputError` for a call without images, and for options about a server without one."""
     if not endpoint and served:
         name = served[0]
         hint = "; in this process evaluation.decoding.grammar=markers decodes under one" if name == "--grammar" else ""

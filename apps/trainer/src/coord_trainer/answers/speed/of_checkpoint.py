@@ -40,17 +40,7 @@ def decode_fast(
     names: set[str] | None,
     speed: str,
 ) -> Decoded:
-    """Return the answers to a batch of prompts; see `decode`.
-
-    Args:
-        checkpoint: the model
-        inputs: of the prompts
-        data: markers, style and geometry
-        max_new_tokens: the longest answer
-        grammar: restricts the answers; None for none
-        names: the only allowed descriptions; None for any
-        speed: `evaluation.speed`; `plain` drafts nothing
-    """
+    """Return the answers to a batch of prompts; see `decode`. `names` are the only descriptions, if given."""
     tokenizer, vocab = checkpoint.processor.tokenizer, checkpoint.vocab
     assert vocab is not None  # a rule of the configuration
     plain = speed == "plain"
