@@ -3,19 +3,17 @@
 A row holds the `names` of arguments that are alike: their `type` as in ms-swift (`?` if null is allowed), `values`
 (`a, b` for choices, `1..` and `0..1` for ranges that include their ends, `>0` and `..<1` for ranges that do not, `or`
 for an exception), `needs`, the setting without which they have no effect, and what they require to `act` besides a
-CPU. All others are in `refused_arguments.py`. Tests compare names, types and choices with the installed ms-swift.
+CPU. All others are in `refused_arguments.tsv`. Tests compare names, types and choices with the installed ms-swift.
 """
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 from coord_codec.files import read_json
 from coord_trainer.config.refused_arguments import refusal
 from coord_trainer.config.rules import Rule
+from coord_trainer.config.tables import read_table
 
 DEEPSPEED_PRESETS = ("zero0", "zero1", "zero2", "zero3", "zero2_offload", "zero3_offload")
 """Names of ms-swift's DeepSpeed configurations."""
@@ -137,8 +136,7 @@ class SwiftArgument:
 @cache
 def argument_table() -> Mapping[str, SwiftArgument]:
     """Return every forwarded argument of ms-swift's SFT by name."""
-    text = (files(__package__) / "swift_arguments.tsv").read_text(encoding="utf-8")
-    rows = csv.reader(text.splitlines()[1:], delimiter="\t", quoting=csv.QUOTE_NONE)
+    rows = read_table("swift_arguments.tsv")
     return {name: SwiftArgument(name, *rest) for names, *rest in rows for name in names.split()}
 
 
