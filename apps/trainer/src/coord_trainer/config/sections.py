@@ -205,6 +205,11 @@ class DataSection(Section, ReadingRules):
         own_settings = {name: getattr(source, name) for name in shared if getattr(source, name) is not None}
         return self.model_copy(update={"sources": (), "images": None, **own_settings})
 
+    def of_heldout(self) -> DataSection:
+        """Return the section of the held-out set, which is read whole and not augmented."""
+        files = {"annotations": self.heldout_annotations, "images": self.heldout_images}
+        return self.model_copy(update={**files, "limit": None, "augment": AugmentConfig()})
+
     @model_validator(mode="after")
     def _settings_agree(self) -> DataSection:
         if self.sources and (self.annotations is not None or self.images is not None):
