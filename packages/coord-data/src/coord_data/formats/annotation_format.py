@@ -121,6 +121,7 @@ class AnnotationFormat:
         images_read = [image._replace(objects=list(image.objects)) for image in reading.images]
         here = found_here((image.name for image in images_read if image.name and not image.fault), reading.root)
         images_read = [_renamed(image, here) if image.name in here else image for image in images_read]
+        images_read = [image._replace(name=_relative(image.name, reading.root)) for image in images_read]
         reading = replace(reading, images=images_read)
         folder = ImageFolder(reading.root)
         if any(image.size is None and image.name for image in images_read):  # all workers look for the sizes
@@ -140,6 +141,16 @@ class AnnotationFormat:
 
 def _renamed(image: RawImage, here: Mapping[str, Found]) -> RawImage:
     return image._replace(name=here[image.name].name, notes=(*image.notes, *here[image.name].notes))
+
+
+def _relative(name: str, root: Path) -> str:
+    """Return a path as records contain it: an absolute path below `root` becomes relative to it."""
+    path = Path(name.replace("\\", "/"))
+    if path.is_absolute():
+        for base in (root, root.resolve()):
+            if path.is_relative_to(base):
+                return path.relative_to(base).as_posix()
+    return path.as_posix() if name else ""
 
 
 FORMATS: Registry[AnnotationFormat] = Registry("annotation format")

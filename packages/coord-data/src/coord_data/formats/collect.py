@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from coord_codec import AnnotationSet, CoordGrid, Geometry, InputError, Instance, Object, Problem, Shape, geometry_of
@@ -46,7 +45,7 @@ def collect(
     images: list[tuple[RawImage, str, tuple[int, int] | None] | Problem] = []
     ids = UniqueIds()
     for raw in reading.images:
-        name = _relative(raw.name, reading.root)
+        name = raw.name
         fault = raw.fault or ("" if name else "expected the path of an image, found none")
         repeated = ids.fault(raw.image_id, raw.where)
         if repeated or fault:
@@ -186,13 +185,3 @@ def _point(stated: RawObject, extent: tuple[float, float], kind: Geometry) -> di
 
 def _scaled(values: Sequence[float], scale: Sequence[float]) -> list[float]:
     return [value * scale[i % len(scale)] for i, value in enumerate(values)]
-
-
-def _relative(name: str, root: Path) -> str:
-    """Return a path as records contain it: an absolute path below `root` becomes relative to it."""
-    path = Path(name.replace("\\", "/"))
-    if path.is_absolute():
-        for base in (root, root.resolve()):
-            if path.is_relative_to(base):
-                return path.relative_to(base).as_posix()
-    return path.as_posix() if name else ""

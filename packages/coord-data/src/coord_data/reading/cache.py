@@ -182,21 +182,25 @@ def kept_records(
             sha.update(block)
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "coordexp" / "records"
     stem = folder / sha.hexdigest()[:24]
-    files = table, summary, part = [stem.with_suffix(suffix) for suffix in (".arrow", ".json", ".part")]
+    table, summary = stem.with_suffix(".arrow"), stem.with_suffix(".json")
+    part = Source(stem.with_suffix(".part"), format=source.format)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(stem.with_suffix(".lock")):  # if two runs begin together, only one checks
-            kept = all(path.is_file() for path in files) and not (scored and source.format == "coco")
+            is_complete = all(path.is_file() for path in (table, summary, part.path))
+            kept = is_complete and not (scored and source.format == "coco")
             if kept and read_json(summary)["images"] == _stamps(root, Records.open(table).names):
                 _LOG.info(f"  using the records that were checked before: {table}")
             else:
                 _LOG.info(f"{name}: reading {source.path}")
                 for leftover in folder.glob(f".{stem.name}.*.tmp"):  # of a run that was killed
                     leftover.unlink(missing_ok=True)
-                read, problems = records_of(source, rules, ImageFolder(root, decode=False)), list[Problem]()
+                images = ImageFolder(root, decode=False)
+                read, problems = records_of(source, rules, images), list[Problem]()
                 pieces, inside = _Pieces(stem.with_suffix(".checked"), root), None if rules.allow_outside else base
+                batches = _checked(read, problems, pieces, inside, rules, name)
                 try:
-                    write_records(table, _checked(read, problems, pieces, inside, rules, name))
+                    write_records(table, batches)
                 except KeyboardInterrupt as error:
                     error.args = (f"interrupted: {pieces.words} are kept; the same command continues",)
                     raise
@@ -211,7 +215,7 @@ def kept_records(
                     "images": _stamps(root, Records.open(table).names),
                 }
                 write_text(summary, json.dumps(facts))
-                write_text(part, read.part())
+                write_text(part.path, read.part())
                 shutil.rmtree(pieces.folder, ignore_errors=True)
                 boxes = read.table if scored else None
     except OSError as error:
@@ -224,7 +228,7 @@ def kept_records(
         boxes = used_in_training(boxes, records.image_ids)
     digest = hashlib.sha256((sha.hexdigest() + facts["images"]).encode()).hexdigest()[:16]
     annotations = AnnotationSet(records, *of_file, facts["notes"], root, boxes)
-    return annotations, digest, Source(part, format=source.format)
+    return annotations, digest, part
 
 
 def _stamps(root: Path, names: Iterable[str]) -> str:
