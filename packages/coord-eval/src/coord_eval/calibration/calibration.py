@@ -106,6 +106,7 @@ class Calibration:
         """Return objects with calibrated scores.
 
         Example:
+            >>> from coord_eval import ScoredObject
             >>> calibration = Calibration(((0.2, 0.1), (0.8, 0.9)), "constant", ThresholdCurve((), (), {}))
             >>> cat = ScoredObject("cat", (0, 0, 1, 1), (0, 0, 1000, 1000), (0, 40), score=0.5)
             >>> [round(o.score, 4) for o in calibration.apply([cat])]
