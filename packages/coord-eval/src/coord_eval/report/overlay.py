@@ -116,11 +116,11 @@ def label_colours(evaluation: Scored, *others: Scored) -> str:
 def _objects(evaluation: Scored, objects_n: np.ndarray, size: tuple[float, float], slots: Sequence[int]) -> list[Drawn]:
     truth, pairs = evaluation.truth, evaluation.shape_pairs
     # Shapes are matched at a threshold of their own measure, so that every matched shape is a hit.
-    hit_N = evaluation.matches.iou_N >= 0.5 if pairs is None else pairs.similarity_N > 0
+    fit_N, least = (evaluation.matches.iou_N, 0.5) if pairs is None else (pairs.similarity_N, np.nextafter(0, 1))
     drawn = []
     for n in objects_n.tolist():
         name = truth.categories[truth.category_N[n]]
-        fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if hit_N[n] else "missed"
+        fate: Fate = "crowd" if truth.crowd_N[n] else "truth" if fit_N[n] >= least else "missed"
         shape = truth.shapes[n] if truth.shapes else None
         kind = geometry_of(shape.type) if shape else None
         points = list(kind.outline(shape.coordinates)) if shape and kind else []

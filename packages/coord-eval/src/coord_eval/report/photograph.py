@@ -7,8 +7,9 @@ formats that Pillow decodes itself are opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -49,7 +50,7 @@ def photograph(root: ImageRoot | None, name: str, at_most: tuple[int, int] | Non
     if not name:
         raise ImageError("no file name")
     try:
-        path = root(name) if callable(root) else _find(root, name)
+        path = finder(root)(name)
         is_file = path is not None and path.is_file()
     except (OSError, ValueError, RuntimeError) as error:  # an invalid file name, or a cycle of symbolic links
         raise error if isinstance(error, ImageError) else ImageError(NOT_FOUND) from None
@@ -68,18 +69,22 @@ def size_notes(root: Path | None, names: Sequence[str], sizes: Iterable[Sequence
     """Return a note on image files of another size than the ground truth states, of up to 200 evenly spread ones."""
     if root is None:
         return []
-    wrong, step = [], -(-len(names) // _SIZES) or 1
+    find, wrong, step = finder(root), [], -(-len(names) // _SIZES) or 1
     for name, (width, height) in list(zip(names, sizes, strict=True))[::step]:
         with suppress(ImageError, OSError, ValueError, RuntimeError):
-            if name and (size := image_facts(_find(root, name)).size) != (width, height):
+            if name and (size := image_facts(find(name)).size) != (width, height):
                 wrong.append(f"{name} is {size[0]} x {size[1]}, stated are {width:g} x {height:g}")
     note = f"{counted(len(wrong), 'image file has', 'image files have')} another size than the ground truth states"
     return [f"{note}: {wrong[0]}"] if wrong else []
 
 
-def _find(root: Path, name: str) -> Path:
+def finder(root: ImageRoot) -> Callable[[str], Path | None]:
+    """Return the function that finds the file of an image; of a folder it raises an `ImageError` if there is none."""
+    return root if callable(root) else partial(_find, root.resolve())
+
+
+def _find(base: Path, name: str) -> Path:
     """Return the file of an image; raises an `ImageError` if there is none, or several, inside the folder."""
-    base = root.resolve()
     folders = [base, base / "images"]
     if base.name == "annotations":
         base = base.parent
@@ -134,7 +139,7 @@ def link_to(root: ImageRoot | None, name: str, folder: Path) -> str:
     if root is None or not name:
         return ""
     try:
-        path = root(name) if callable(root) else _find(root, name)
+        path = finder(root)(name)
         if path is None or not path.is_file():
             return ""
         page, file = folder.resolve(), path.resolve()
