@@ -69,7 +69,7 @@ def size_notes(root: Path | None, names: Sequence[str], sizes: Iterable[Sequence
     """Return a note on image files of another size than the ground truth states, of up to 200 evenly spread ones."""
     if root is None:
         return []
-    find, wrong, step = finder(root), [], -(-len(names) // _SIZES) or 1
+    find, wrong, step = partial(_find, root.resolve()), [], -(-len(names) // _SIZES) or 1
     for name, (width, height) in list(zip(names, sizes, strict=True))[::step]:
         with suppress(ImageError, OSError, ValueError, RuntimeError):
             if name and (size := image_facts(find(name)).size) != (width, height):
