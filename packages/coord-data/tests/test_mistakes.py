@@ -124,11 +124,6 @@ MISTAKES = {
         "a.csv:2: expected a number, found 'left'",
     ),
     "a YAML without names": ({"data.yaml": "train: images\n"}, ["data.yaml"], "expected annotations (Pascal VOC XML, "),
-    "a file of KITTI": (
-        {"1.txt": "Car 0.00 0 -1.57 614.2 181.7 727.3 284.7 1.57 1.73 4.15 1.00 1.75 13.22 1.62\n"},
-        ["1.txt"],
-        "a file of KITTI, which is not read here",
-    ),
     "the wrong --format": ({"a.json": coco()}, [*A, "--format", "voc"], "text that is not XML"),
     **{
         f"--format {name} for a folder without it": ({"d/": ""}, ["d", "--format", name], f"d: expected {told}")

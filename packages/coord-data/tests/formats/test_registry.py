@@ -167,12 +167,6 @@ def test_voc_fractions_count_from_zero_and_sides_at_zero_are_counted(place):
     assert [count for note, count in found.notes.items() if "side at 0" in note] == [1]
 
 
-def yolo_lines(place, text):
-    write_yolo(place)
-    (place / "labels" / "a.txt").write_text(text)
-    return read_source(place).annotations
-
-
 def test_yolo_polygons_confidences_and_missing_labels_are_counted(place):
     write_yolo(place)
     (place / "labels" / "c.txt").unlink()
