@@ -19,7 +19,7 @@ from coord_codec.labels import normalize_label
 from coord_eval.boxes.detections import Detections
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.boxes.pixels import boxes_in_pixels
-from coord_eval.boxes.sorting import stable_order
+from coord_eval.boxes.sorting import places_in_images
 from coord_eval.intake.answers import (
     AnswerSettings,
     Progress,
@@ -270,7 +270,7 @@ def collect_results(ground_truth: GroundTruth, results: ResultsList) -> Collecte
         table,
         image_N=image_D,
         label_N=category_D,
-        order_N=_places_in(image_D),
+        order_N=places_in_images(image_D),
         image_ids=ground_truth.image_ids,
         names=ground_truth.file_names,
         sizes_I2=ground_truth.sizes_I2,
@@ -312,16 +312,6 @@ def _with_ids(truth: GroundTruth, results: ResultsList) -> tuple[ResultsList, li
     )
     own = [truth.image_ids[int(position)] for position in results.table.image_ids]
     return replace(results, table=replace(results.table, image_ids=own), positions=None), [note]
-
-
-def _places_in(image_D: np.ndarray) -> np.ndarray:
-    """Return the place [D] of each box among those of its image, from 0."""
-    order = stable_order(image_D)
-    begins = np.diff(image_D[order], prepend=-1) != 0
-    starts = np.maximum.accumulate(np.where(begins, np.arange(len(order)), 0))
-    place_D = np.empty(len(order), np.int64)
-    place_D[order] = np.arange(len(order)) - starts
-    return place_D
 
 
 def _spread(item: ParsedObject, prediction: Prediction) -> Sequence[float] | None:

@@ -175,8 +175,7 @@ def _coded(index: dict[Key, int], ids_R: np.ndarray) -> np.ndarray:
     ids, place_U = unique_U.tolist(), np.empty(len(unique_U), np.int64)
     for u in np.argsort(first_U).tolist():
         place_U[u] = index.setdefault((ids[u], None), len(index))
-    coded_R: np.ndarray = place_U[code_R]
-    return coded_R
+    return np.asarray(place_U[code_R])
 
 
 _PLAIN = frozenset({int, float, str, bool, list, dict, tuple, type(None)})

@@ -22,6 +22,7 @@ from coord_codec.files import InputError, atomic_write, read_json_lines
 from coord_codec.records import validated
 from coord_eval.boxes.ground_truth import GroundTruth
 from coord_eval.intake.joining import IdIndex
+from coord_eval.review.findings import rows_by_place
 
 _FARTHEST = 0.02
 """Distance in fractions of the image from which on a record is about another box."""
@@ -137,7 +138,7 @@ def read_likelihoods(path: str | Path) -> list[LabelLikelihood]:
 
 
 def surprises(
-    truth: GroundTruth, index_N: np.ndarray, records: Sequence[LabelLikelihood]
+    truth: GroundTruth, records: Sequence[LabelLikelihood]
 ) -> tuple[tuple[np.ndarray, np.ndarray], list[str]]:
     """Return how improbable the model finds the name and the box of each label, and notes.
 
@@ -148,7 +149,7 @@ def surprises(
         InputError: if a record is about a label that the ground truth does not have, or has with another name or box
     """
     index = IdIndex(truth)
-    rows = {key: n for n, key in enumerate(zip(truth.image_N.tolist(), index_N.tolist(), strict=True))}
+    rows = rows_by_place(truth)
     name_N, box_N = np.full(len(truth.image_N), np.nan), np.full(len(truth.image_N), np.nan)
     for record in records:
         image = index.by_id(record.image_id)
