@@ -20,13 +20,6 @@ from coord_exporter.vocabulary import find_tables
 def write_lora(base: StoredCheckpoint, adapter: Adapter, out: Path, base_name: Path, force: bool) -> None:
     """Write what `plan_merge` leaves out with `keep_lora`: a plain LoRA adapter of the merged base.
 
-    Args:
-        base: the base of the adapter
-        adapter: the adapter
-        out: the adapter folder to create
-        base_name: the folder of the merged base
-        force: whether to replace an existing folder that an export wrote
-
     Raises:
         ExportError: if writing fails
     """
@@ -68,14 +61,8 @@ def write_adapter(
 ) -> None:
     """Write an adapter folder from recipes, which appears when it is complete and verified.
 
-    Args:
-        opened: the adapter it is made from
-        recipes: its tensors
-        config: its settings
-        out: the folder to create
-        kind: the kind of export, for the record
-        force: whether to replace an existing folder that an export wrote
-        verify: called with the finished folder before it becomes `out`; its result is recorded
+    `opened` is the adapter that it is made from, `kind` that of the export, for the record. `verify` is
+    called with the finished folder before it becomes `out`; its result is recorded.
 
     Raises:
         ExportError: if writing or verifying fails; nothing was written

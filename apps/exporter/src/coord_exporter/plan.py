@@ -47,13 +47,9 @@ class MergePlan:
 def plan_merge(
     base: StoredCheckpoint, adapter: Adapter, dtype: str | None = None, *, keep_lora: bool = False
 ) -> MergePlan:
-    """Plan how every output tensor is computed.
+    """Plan how every output tensor is computed; without a `dtype` weights keep theirs.
 
-    Args:
-        base: the base
-        adapter: the adapter
-        dtype: dtype of all weights; None keeps their dtypes
-        keep_lora: whether factors of layers other than embedding and head are left out, for an adapter of the output
+    `keep_lora` leaves out factors of layers other than embedding and head, for an adapter of the output.
 
     Raises:
         InputError: naming the tensor, if the adapter does not fit the base or cannot be merged exactly
@@ -220,11 +216,6 @@ def _stays_tied(
 
 def adapter_steps(base: StoredCheckpoint, adapter: Adapter, tables: Tables) -> dict[str, list[Step]]:
     """Return the steps of each tensor that an adapter changes, by tensor name; offsets come last.
-
-    Args:
-        base: the base
-        adapter: the adapter
-        tables: the base's embedding and head
 
     Raises:
         InputError: naming the module, for factors that do not fit or cannot be merged exactly

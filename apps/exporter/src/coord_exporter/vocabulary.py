@@ -99,14 +99,9 @@ def read_vocabulary(folder: Path) -> Vocabulary | None:
 
 
 def check_fingerprint(base: Path, fingerprint: str | None) -> list[str]:
-    """Compare an adapter's fingerprint with the base's tokenizer.
+    """Compare an adapter's fingerprint, if it has one, with the base's tokenizer.
 
-    Args:
-        base: the checkpoint's folder
-        fingerprint: the adapter's fingerprint, None without one
-
-    Returns:
-        A warning if the comparison is not possible.
+    Returns a warning if the comparison is not possible.
 
     Raises:
         InputError: if they belong to different vocabularies or grids
@@ -129,15 +124,9 @@ def check_fingerprint(base: Path, fingerprint: str | None) -> list[str]:
 
 
 def check_base(base: Path, named: object, force: bool) -> list[str]:
-    """Compare the digest of its base's weights that an adapter names with those of the base.
+    """Compare the digest of weights that an adapter's card names, if it does, with that of the base.
 
-    Args:
-        base: the checkpoint's folder
-        named: the digest in the adapter's card, None without one
-        force: whether another base is a warning and no error
-
-    Returns:
-        A warning if the comparison is not possible, or the base is another.
+    Returns a warning if the comparison is not possible, or with `force` if the base is another.
 
     Raises:
         InputError: if the base is another

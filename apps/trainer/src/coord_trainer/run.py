@@ -14,7 +14,6 @@ from coord_codec import InputError
 from coord_codec.counts import counted
 from coord_codec.pages import fragment, notes
 from coord_data.finding import Finding, write_findings
-from coord_data.reading.image_set import ImageSet
 from coord_eval import Evaluation
 from coord_trainer.active_run import Run
 from coord_trainer.answers.decodings import predict_images
@@ -59,9 +58,7 @@ class Result:
 def train_and_score(config: RunConfig, folder: Path) -> Result:
     """Train, generate answers with the checkpoint on disk, score them and write a report.
 
-    Args:
-        config: the resolved configuration
-        folder: the run folder; an older one of that name is moved aside, or continued with `run.resume`
+    An older run folder of that name is moved aside, or continued with `run.resume`.
 
     Raises:
         InputError: data or settings are faulty.
@@ -83,7 +80,10 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
         with first_rank_first("data"):
             data = _load(config, folder)
             if is_first():
-                _check_views(config, data.scored)
+                if data.scored is not None:
+                    labels, settings = tuple(data.scored.classes or data.scored.words), config.data
+                    asked = Question(settings.prompt, settings.class_prompt, labels, settings.geometry)
+                    check_views(config.evaluation.views, asked)
                 findings = _inspect(config, data)
                 run.open_folder(data.facts())
             data = data.without_evidence()
@@ -130,13 +130,6 @@ def _load(config: RunConfig, folder: Path) -> RunData:
             "images or start fewer ranks"
         )
     return data
-
-
-def _check_views(config: RunConfig, scored: ImageSet | None) -> None:
-    """Raise `InputError` if a view does not suit what the scored images will be asked."""
-    if scored is not None:
-        labels, data = tuple(scored.classes or scored.words), config.data
-        check_views(config.evaluation.views, Question(data.prompt, data.class_prompt, labels, data.geometry))
 
 
 def _inspect(config: RunConfig, data: RunData) -> list[Finding]:

@@ -114,7 +114,7 @@ class AnsweringModel:
 
         allowed = frozenset(check_labels(labels))
         loaded = open_checkpoint(folder, resolved)
-        check_speed(loaded, resolved)
+        check_speed(resolved, loaded.family)
         engine = LocalEngine(str(folder), loaded, resolved, 0)
         card = read_card(folder)
         names = tuple(names) or (card.names if card is not None else ())
@@ -167,12 +167,10 @@ class AnsweringModel:
         return Finish(section.views, question, self.calibration, self.threshold, section.decoding[0].boxes)
 
     def answers(self, images: Sequence[Image.Image], at_once: int | None = None) -> list[dict[str, Any]]:
-        """Return the answers to images and to their views.
+        """Return the answers to upright RGB images and to their views.
 
-        Args:
-            images: upright and RGB
-            at_once: number of images, views among them, that are answered together; None for that of the images, but
-                at least 8
+        `at_once` images, views among them, are answered together; by default as many as there are, but at
+        least 8.
         """
         if not images:
             return []

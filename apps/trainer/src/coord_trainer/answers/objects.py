@@ -272,14 +272,11 @@ def read_objects(
     finish: Finish | None = None,
     **options: Any,
 ) -> ImageDetections:
-    """Return the objects of one record of predictions.jsonl.
+    """Return the objects of a record of predictions.jsonl, as generated bins if it has no distributions.
 
-    Args:
-        record: a record with `text`, `width` and `height`; without distributions its boxes are the generated bins
-        image: the image, kept for drawing
-        labels: the only labels allowed, if any; objects with other labels are dropped as `other_label`
-        finish: how views are fused, and scores calibrated and compared with a threshold; None for none of it
-        options: arguments of `coord_eval.scored_objects`
+    Objects with other labels than `labels`, if any, are dropped as `other_label`. `finish` says how views are
+    fused, and scores calibrated and compared with a threshold; `options` are arguments of
+    `coord_eval.scored_objects`.
     """
     finish = finish or Finish()
     scored, dropped, fused = finish.objects(record, labels, **options)

@@ -59,11 +59,8 @@ def plan_groups(
 ) -> list[LossGroup]:
     """Resolve every config, including the variants of a sweep.
 
-    Args:
-        files: a config per group
-        base: the base config that all of them override
-        overrides: `section.key=value` words for all of them
-        sweep: YAML: config name -> variant name -> words; a named config is replaced by its variants
+    The file `base` is what all of them override. A sweep is YAML, config name -> variant name -> words: a
+    named config is replaced by its variants.
 
     Raises:
         InputError: a config does not resolve, two groups have the same name, or a sweep names none of the configs.

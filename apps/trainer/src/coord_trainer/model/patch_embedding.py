@@ -15,14 +15,7 @@ from torch import nn
 
 
 def multiply_patches(model: nn.Module) -> int:
-    """Compute patch convolutions as matrix products; weights and their names are unchanged.
-
-    Args:
-        model: any model; its 3-d convolutions with a stride equal to their kernel are changed
-
-    Returns:
-        Number of changed convolutions.
-    """
+    """Compute 3-d convolutions over patches as products of the same matrices; returns their number."""
     convolutions = [module for module in model.modules() if takes_patches(module)]
     for module in convolutions:
         module.forward = partial(_multiply, module)

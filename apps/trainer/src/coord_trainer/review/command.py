@@ -63,10 +63,7 @@ class _Answered:
 def review_annotations(request: ReviewRequest, config: RunConfig, training: RunConfig | None = None) -> Review | None:
     """Answer the images, compute the likelihoods of their labels, and judge these by both, on the first rank.
 
-    Args:
-        request: what is reviewed, and by which model
-        config: settings of the answers
-        training: settings of the models of the folds
+    `config` has settings of the answers, `training` those of the models of the folds.
 
     Raises:
         InputError: if there are no labels, or model, folder or settings are invalid

@@ -71,11 +71,6 @@ def split_folds(records: Sequence[JudgedRecord], count: int, out: Path) -> list[
 def train_folds(folds: Sequence[Fold], config: RunConfig, root: Path) -> None:
     """Train a run for each fold, one after the other; finished runs are kept, and interrupted ones continued.
 
-    Args:
-        folds: the parts
-        config: settings of the training
-        root: the folder that image paths are relative to
-
     Raises:
         InputError: the configuration contradicts itself with this data
         RunError: a run failed

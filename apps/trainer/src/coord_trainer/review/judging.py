@@ -56,11 +56,7 @@ class Judged:
 def judge(forcing: Forcing, records: Sequence[JudgedRecord], folder: Path, depends_on: dict[str, Any]) -> Judged:
     """Write the likelihoods of the labels of all images to a folder, unless they are there already.
 
-    Args:
-        forcing: computes them
-        records: the images
-        folder: of the file
-        depends_on: what they depend on beside the labels and the image files; with other values all are computed anew
+    With other values of `depends_on` beside the labels and the image files all are computed anew.
     """
     path, made_with = folder / FORCED, folder / f"{FORCED}.json"
     batch = forcing.config.evaluation.batch_size

@@ -47,13 +47,7 @@ class LabelText:
 
 
 def write_labels(instance: Instance, indices: Sequence[int], data: DataSection, coord_tokens: bool) -> LabelText:
-    """Return the answer that consists of some labels of a record, in the given order.
-
-    Args:
-        instance: the record
-        indices: places of the labels in its `objects`
-        data: markers, style and geometry
-        coord_tokens: whether coordinates are tokens
+    """Return the answer that consists of the labels of a record at `indices`, in the given order.
 
     Raises:
         InputError: a label has no such geometry

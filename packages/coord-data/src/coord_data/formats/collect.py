@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from coord_codec import AnnotationSet, CoordGrid, Geometry, InputError, Instance, Object, Problem, Shape, geometry_of
@@ -46,7 +45,7 @@ def collect(
     images: list[tuple[RawImage, str, tuple[int, int] | None] | Problem] = []
     ids = UniqueIds()
     for raw in reading.images:
-        name = _relative(raw.name, reading.root)
+        name = raw.name
         fault = raw.fault or ("" if name else "expected the path of an image, found none")
         repeated = ids.fault(raw.image_id, raw.where)
         if repeated or fault:
@@ -129,11 +128,7 @@ def _places(objects: Sequence[tuple[RawObject, tuple[int, int] | None]]) -> list
 
 
 def _check(stated: RawObject, size: tuple[int, int] | None) -> None:
-    """Check what makes an object one of its image, apart from where it lies.
-
-    Raises:
-        ValueError: it is none
-    """
+    """Check what makes an object one of its image, apart from where it lies."""
     if stated.fault:
         raise InputError(stated.fault)
     check_description(stated.desc)
@@ -159,11 +154,7 @@ def _fields(
     kind: Geometry,
     notes: Counter[str],
 ) -> dict[str, Any]:
-    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape.
-
-    Raises:
-        ValueError: it has no place in its image, or has no such shape
-    """
+    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape."""
     if isinstance(placed, ValueError):
         raise placed
     if placed is None:
@@ -194,13 +185,3 @@ def _point(stated: RawObject, extent: tuple[float, float], kind: Geometry) -> di
 
 def _scaled(values: Sequence[float], scale: Sequence[float]) -> list[float]:
     return [value * scale[i % len(scale)] for i, value in enumerate(values)]
-
-
-def _relative(name: str, root: Path) -> str:
-    """Return a path as records contain it: an absolute path below `root` becomes relative to it."""
-    path = Path(name.replace("\\", "/"))
-    if path.is_absolute():
-        for base in (root, root.resolve()):
-            if path.is_relative_to(base):
-                return path.relative_to(base).as_posix()
-    return path.as_posix() if name else ""

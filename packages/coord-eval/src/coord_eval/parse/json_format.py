@@ -15,19 +15,10 @@ from collections.abc import Mapping
 from coord_codec.fields import ATTRIBUTES
 from coord_eval.parse.builder import COORD, COORD_PATTERN, AnswerBuilder, Stated
 from coord_eval.parse.escapes import FILLER
+from coord_eval.parse.keys import ACTIONS, WEAK_LABELS, Keys
 from coord_eval.parse.numbers import NUMBER, PERCENT, Value, read_value
 from coord_eval.parse.orders import ORDER_KEYS, key_of_prose, stated_order
-from coord_eval.parse.record import (
-    ACTIONS,
-    MAX_NUMBERS,
-    WEAK_LABELS,
-    Field,
-    FieldRecord,
-    Keys,
-    add_record,
-    box_of_sides,
-    sides_of,
-)
+from coord_eval.parse.record import MAX_NUMBERS, Field, FieldRecord, add_record, box_of_sides, sides_of
 from coord_eval.parse.refusals import NOTHING, is_nothing, says_nothing
 
 # A string ends at its quote, else at the end of the line: it always matches, so it never backtracks.

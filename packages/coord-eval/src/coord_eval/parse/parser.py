@@ -16,9 +16,9 @@ from coord_eval.parse.builder import COORD, COORD_START, AnswerBuilder, UnitScal
 from coord_eval.parse.escapes import without_escapes
 from coord_eval.parse.formats import FORMATS, LISTS, TABLE
 from coord_eval.parse.json_format import JsonParser
+from coord_eval.parse.keys import Keys
 from coord_eval.parse.marker_format import MarkerParser
 from coord_eval.parse.plain_answers import plain_answer
-from coord_eval.parse.record import Keys
 from coord_eval.parse.refusals import says_nothing
 from coord_eval.parse.unread import unread_numbers
 
@@ -219,7 +219,7 @@ class _Parse:
 
             TableParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         elif row:
-            from coord_eval.parse.line_format import LineParser
+            from coord_eval.parse.lines.records import LineParser
 
             LineParser(builder, _keys(self.kind.name, "json", tuple(FORMATS))).parse(text, begin)
         if builder.fractions and builder.ones and not fractions:

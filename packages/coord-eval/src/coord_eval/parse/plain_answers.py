@@ -15,8 +15,8 @@ from coord_eval.parse.answer import OVERSHOOT, Answer, ParsedObject
 from coord_eval.parse.builder import ROW_IN_LABEL, UnitScale
 from coord_eval.parse.formats import FORMATS, TextFormat
 from coord_eval.parse.json_format import FAULTLESS
+from coord_eval.parse.keys import ACTIONS, Keys
 from coord_eval.parse.marker_format import well_formed
-from coord_eval.parse.record import ACTIONS, Keys
 
 _HEAD = re.compile(r"\s*(?:```(?:json)?\s*)?\[?\s*")
 _TAIL = re.compile(r"\s*\]?\s*(?:```\s*)?")

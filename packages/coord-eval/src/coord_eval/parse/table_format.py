@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from coord_eval.parse.builder import AnswerBuilder
+from coord_eval.parse.keys import Keys
 from coord_eval.parse.numbers import NUMBER, read_groups
 from coord_eval.parse.orders import ORDER_KEYS, stated_order
-from coord_eval.parse.record import Field, FieldRecord, Keys, add_record, box_of_sides
+from coord_eval.parse.record import Field, FieldRecord, add_record, box_of_sides
 from coord_eval.parse.words import unquoted
 
 _RULE = frozenset("|-: \t+=")

@@ -173,7 +173,7 @@ def _finish_lines(record: Mapping[str, Any]) -> list[str]:
 
 def _report_outside_grammar(request: Request, detector: AnsweringModel, records: Sequence[Mapping[str, Any]]) -> None:
     """Print how many complete answers the grammar that was sent to the server does not allow."""
-    if request.server is None or request.model is None:
+    if request.grammar is None or request.model is None:
         return
     from coord_trainer.answers.grammar.served import answer_form, answer_pattern
 
@@ -185,7 +185,7 @@ def _report_outside_grammar(request: Request, detector: AnsweringModel, records:
         first = outside[0]
         say(
             f"  {len(outside):,} of {counted(len(complete), 'answer')} are not what the grammar allows that was sent: "
-            f"the server ignores it (--grammar {request.server}; docs/guides/gpu.md says which servers obey); the "
+            f"the server ignores it (--grammar {request.grammar}; docs/guides/gpu.md says which servers obey); the "
             f"first, {first['image']}: {first['text'][:80]!a}"
         )
 

@@ -152,10 +152,6 @@ def _quoted(text: str) -> str:
 def answer_pattern(form: AnswerForm, markers: str) -> re.Pattern[str]:
     """Return the pattern of texts that both grammars allow, up to the order of the corners of boxes.
 
-    Args:
-        form: of the answers
-        markers: name of the marker family; ignored for JSON
-
     Example:
         >>> form = AnswerForm(CoordVocab(100), (1, 2), ("cat",), max_objects=2)
         >>> cat = "<obj_start>cat<|coord_1|><|coord_2|><|coord_3|><|coord_4|><obj_end>"
@@ -188,12 +184,7 @@ guidance`, SGLang with its default backend, xgrammar."""
 
 
 def answer_form(folder: Path, config: RunConfig, names: Sequence[str]) -> AnswerForm:
-    """Return the form of a model's answers.
-
-    Args:
-        folder: the folder of the model, or of another one with its tokenizer
-        config: how the model was trained
-        names: the only allowed descriptions; empty for any
+    """Return the form of a model's answers in the ids of the tokenizer in `folder`; no `names` allow any.
 
     Raises:
         InputError: the folder has no readable tokenizer, the tokenizer lacks a coordinate token or a marker, or the

@@ -32,11 +32,7 @@ class Servers:
 
     @contextmanager
     def least_busy(self, without: Collection[str] = ()) -> Iterator[str]:
-        """Take the server with the fewest requests, a lost one last, until the block ends.
-
-        Args:
-            without: URLs that are left out
-        """
+        """Take the server with the fewest requests, a lost one last, until the block ends."""
         with self._lock:
             now = time.monotonic()
             left = [url for url in self.urls if url not in without]

@@ -70,15 +70,7 @@ class Decoded:
 
 
 def decode(passes: Passes, inputs: Any, forced: ForcedTokens, rules: Rules, grammar: Grammar | None = None) -> Decoded:
-    """Return the greedy answers to a batch of prompts.
-
-    Args:
-        passes: of the model, those of an earlier batch or new ones
-        inputs: of the prompts, padded on the left
-        forced: the forced tokens of the answers
-        rules: when answers end
-        grammar: restricts the answers; None for none
-    """
+    """Return the greedy answers to prompts, which are padded on the left; `grammar` restricts them."""
     first = forced.draft(AnswerPlace())
     passes.begin(inputs, first, rules.max_new_tokens + LONGEST_DRAFT)
     rows = [_Row(number, drafted=first) for number in range(len(inputs["input_ids"]))]
