@@ -31,6 +31,7 @@ def test_one_object_between_two_markers():
     assert obj.coord_positions == (4, 5, 6, 7) and obj.logit_positions == (3, 4, 5, 6)
     assert obj.desc_positions == (2, 3) and obj.bins == (10, 20, 30, 40)
     assert layout.reasons == ()
+    assert find_layout([S, T, A, B, C, D, B, A, E], VOCAB, PAIR).objects[0].bins == (10, 20, 30, 40, 20, 10)
 
 
 @pytest.mark.parametrize(
