@@ -63,10 +63,8 @@ def _of_json(text: str, scale: UnitScale, units: Units, keys: Keys, speaks: re.P
             return None
         name, label, key, x1, y1, x2, y2, a, b, c, d, last_name, last_label = match.groups()
         if (name, key, last_name) not in known:
-            row = keys[key].row
-            if row is None or keys[key].kind != "box" or keys[key].unit or row.order != "xyxy" or row.scale is not None:
-                return None
-            if (name is None) == (last_name is None) or keys[name or last_name or ""].role != "label":
+            row = keys.row_of_plain(name or last_name, key)
+            if row is None or row.order != "xyxy" or row.scale is not None or (name is None) == (last_name is None):
                 return None
             known.add((name, key, last_name))
         label = last_label if label is None else label
