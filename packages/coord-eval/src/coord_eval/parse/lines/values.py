@@ -10,7 +10,7 @@ from coord_codec.fields import pattern_of
 from coord_eval.parse.keys import SIDES, Keys
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, proper_boxes, read_groups
 from coord_eval.parse.orders import stated_order
-from coord_eval.parse.record import Field
+from coord_eval.parse.record import Field, field_of
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
 """Full-width punctuation, after a Chinese prompt; one character for one, so that positions stay."""
@@ -164,11 +164,8 @@ class Values:
                 case "call":
                     yield from self._call(match)
                 case "attribute":
-                    role = "label" if self.keys.fact(match["name"]) else self.keys[match["name"]].role
-                    if role == "label":
-                        yield Item(start, stop, Field(match["name"], text=match["value"], done=True))
-                    elif role in ("shape", "side", "score") and (groups := self._groups(match, "value")):
-                        yield Item(start, stop, Field(match["name"], groups, done=True))
+                    if found := field_of(match["name"], match["value"], self.keys):
+                        yield Item(start, stop, found)
                 case "side":
                     yield Item(start, stop, Field(match["side_name"], self._groups(match, "number"), done=True))
                 case "fact" if self.keys.fact(match["fact_name"]):
@@ -196,13 +193,12 @@ class Values:
     def _element(self, match: re.Match[str]) -> Iterator[Item]:
         """Yield the value of an element, or those within it."""
         name, content, span = match["leaf"], match["content"], match.span()
-        role = self.keys[name].role
         groups = self._groups(match, "content")
         is_list = len(groups) == 1 and len(groups[0]) == 4 and not any(map(str.isalpha, content))
-        if role == "label" or self.keys.fact(name) or (name in _OF_VOC and not (name == "action" and groups)):
+        if name in _OF_VOC and not (name == "action" and groups):
             yield Item(*span, Field(name, text=content, done=True))
-        elif role in ("side", "score", "corner", "shape") and groups:
-            yield Item(*span, Field(name, groups, content if role == "score" else None, done=True), marked=True)
+        elif found := field_of(name, content, self.keys):
+            yield Item(*span, found, marked=bool(found.groups))
         elif is_list and name.lower() not in _CELLS:
             yield Item(*span, Field("bbox", groups, done=True), self.keys.label_of(name), marked=True)
         else:
