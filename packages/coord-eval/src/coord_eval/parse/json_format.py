@@ -87,8 +87,9 @@ class JsonParser:
                 position = opening
                 name = _NAME_BEFORE.search(text, max(begin, opening - 40), opening)
                 if name is not None and self.keys.fact(name[1]) == "unit":  # `origin: {x: 1, y: 2}` of YAML
-                    end = find("}", opening)
-                    position = len(text) if end < 0 else end
+                    position = max(find("}", opening), opening + 1)
+                    numbers = " ".join(re.findall(NUMBER, text[opening:position]))
+                    self.builder.units.append((-1, len(text) + 1, {name[1]: numbers}))
                     continue
             match = faultless(text, position) if not self.order_key and text.startswith("{", position) else None
             if match is not None and self._add_faultless(match):

@@ -76,11 +76,8 @@ def without_fields(words: str, keys: Keys, before_value: bool) -> tuple[str, lis
     return kept, fields
 
 
-def key_at_end(words: str, keys: Keys, setting: bool = False) -> tuple[str, str]:
-    """Return the key that names the numbers after these words, "" if none does, and the words before it.
-
-    `setting` allows keys of an origin or a scale, which have one or two numbers.
-    """
+def key_at_end(words: str, keys: Keys) -> tuple[str, str]:
+    """Return the key that names the numbers after these words, "" if none does, and the words before it."""
     if corner := _CORNER.search(words):
         return f"{corner[1]}_{corner[2]}".lower(), words[: corner.start()]
     segments = _SEGMENT.findall(words)
@@ -89,7 +86,7 @@ def key_at_end(words: str, keys: Keys, setting: bool = False) -> tuple[str, str]
     if ("_" in last or words.rstrip().endswith("=")) and keys[last].role == "shape":
         return last, words[: words.rfind(last)]  # cat: box_2d [1, 2, 3, 4]
     for name in (key, key.lower()):
-        if keys[name].role in ("shape", "corner", "centre", "size") or (setting and keys.fact(name) == "unit"):
+        if keys[name].role in ("shape", "corner", "centre", "size"):
             return name, words[: words.rfind(segments[-1])].rstrip(" ,;|")
     return "", words
 
@@ -104,7 +101,7 @@ class Beside:
     label: Label
 
 
-def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, default: str, takes_points: bool) -> Beside:
+def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, default: str) -> Beside:
     """Read words before a value, which gets the key that they name, or after the last one.
 
     Args:
@@ -113,7 +110,6 @@ def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, defau
         item: the value after the words, None at the end of a line
         is_after: whether another value stands before them
         default: the key of a value without words
-        takes_points: whether two numbers are a point, and no origin
     """
     content: list[Field] = []
     if is_after and ">" in words and (inner := _CONTENT.match(words)):
@@ -124,7 +120,7 @@ def read_beside(words: str, keys: Keys, item: Item | None, is_after: bool, defau
     if "," in words:
         words = _SYMBOLS.sub(" ", words)
     if item is not None and not item.marked:
-        key, words = key_at_end(words, keys, setting=len(item.field.values) <= 2 and not takes_points)
+        key, words = key_at_end(words, keys)
         key = key or ("" if words.strip() else default)
         if key and (not item.field.key or (item.field.key == "points_2d" and keys[key].kind != "any")):
             item.field.key = key

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from coord_codec.fields import pattern_of
 from coord_eval.parse.keys import SIDES, Keys
 from coord_eval.parse.numbers import NUMBER, PERCENT, NumberGroup, Value, proper_boxes, read_groups
-from coord_eval.parse.orders import stated_order
+from coord_eval.parse.orders import setting_of, stated_order
 from coord_eval.parse.record import Field, field_of
 
 _WIDTHS = str.maketrans("\uff08\uff09\uff3b\uff3d\u3010\u3011\uff0c\uff1a\uff1b\uff1d", "()[][],:;=")
@@ -42,6 +42,7 @@ _VALUE = re.compile(
         (?P<inner>[-+\s.,;()\[\]]{{0,99}}[0-9][-+\s0-9.,;%()\[\]]{{0,4000}})(?:</(?P=tag)\s*>|(?P<open_tag>\Z)))
     | (?P<element><(?:parameter(?:=|\s+name="))?(?P<leaf>[^\W\d][\w-]{{0,30}})"?>
         \s{{0,99}}(?P<content>[^<>]{{0,400}}?)\s{{0,99}}</(?:(?P=leaf)|parameter)\s*>)
+    | (?P<setting>{setting_of(NUMBER)})
     | (?P<call>(?<![\w])(?i:{_VERB})\s?
         \((?P<arguments>[^()\n]{{0,400}}(?:\([^()\n]{{0,99}}\)[^()\n]{{0,400}}){{0,9}})\))
     | (?<![\w])(?<!<invoke\ )(?P<attribute>(?P<name>:?[^\W\d][\w:.-]{{0,30}})\s*=\s*
@@ -161,6 +162,11 @@ class Values:
                     yield self._tagged(match)
                 case "element":
                     yield from self._element(match)
+                case "setting" if self.keys.requested != "point":  # else it is a point of this name
+                    numbers = re.findall(NUMBER, match["setting_numbers"])
+                    yield Item(start, stop, Field(match["setting_name"], text=" ".join(numbers), done=True))
+                case "setting":
+                    yield from self._items(*match.span("setting_numbers"))
                 case "call":
                     yield from self._call(match)
                 case "attribute":
