@@ -31,8 +31,9 @@ _SCORES = (
     ),
     re.compile(r"\(\s*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s*%))\s*(%?)\s*\)"),
     re.compile(r"(?<=[^\W\d_])[\s:,|]+(0?\.[0-9]{2,9}|1\.00{1,8})\s?(%?)\s*[:,|]?\s*$"),
+    re.compile(r"^[\s,;|]*(0?\.[0-9]{1,9}|1\.0{1,9}|[0-9]{1,3}(?:\.[0-9]{1,9})?(?=\s?%))\s?(%?)\s*$"),
 )
-"""A confidence with its name, in brackets, or after a label: `person 0.98`."""
+"""A confidence with its name, in brackets, after a label, `person 0.98`, or alone: `person: [1, 2, 3, 4] 98%`."""
 _NOISE = re.compile(r"^[\s\"'*_`(\[{>|.-]+|[\s\"'*_`:=)({\[-]+$|\bthe\b", re.IGNORECASE)
 _SYMBOLS = re.compile(r"[\[(]?\s*[xywhc]\w{0,9}(?:\s*,\s*[xywhc]\w{0,9}){3}\s*[\])]?\s*[=:]?\s*", re.IGNORECASE)
 """The names of four numbers, beside them."""

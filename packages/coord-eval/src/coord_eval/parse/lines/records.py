@@ -114,7 +114,7 @@ class LineParser:
         labels = [found.label for found in beside]
         after = not _says(labels[0]) and any(map(_says, labels[1:]))
         own = labels[1:] if after else labels[:-1]
-        if self._is_running(line, beside, after) and not any(item.call for item in items):
+        if self._is_running(line, beside, after):
             touches = [found.words[-1:].isalnum() and not after for found in beside]
             own = [read_label(beside[i].words, phrase=True) if touches[i] else REFUSED for i in range(count)]
         named = [label.text for label in own if label.text]
@@ -129,7 +129,9 @@ class LineParser:
             if beside[i + 1].content:
                 self._extend(line, beside[i + 1].content, item.start, item.end)
         if beside[-1].fields and self.open is not None:
-            self._extend(line, beside[-1].fields, items[-1].start, items[-1].end)
+            last = line.words[-1].rstrip()
+            is_number = last.strip(" ,;|").replace(".", "", 1).isdigit()  # cat: [1, 2, 3, 4] 0.95
+            self._extend(line, beside[-1].fields, items[-1].start, items[-1].end + is_number * len(last))
 
     def _read_beside(self, line: Line, i: int) -> Beside:
         item = line.items[i] if i < len(line.items) else None
@@ -160,7 +162,7 @@ class LineParser:
                 self.open = None
         elif record is not None and (item.call or record.call):
             self.open = None
-        if record is not None and is_begun and not item.call and not _says(label):
+        if record is not None and is_begun and not _says(label):
             label = record.label
         self._extend(line, [*fields, item.field], start, item.end, label)
         assert self.open is not None
@@ -198,7 +200,7 @@ class LineParser:
             return False
         if self._is_named(self.open) and not self._is_whole(self.open) and " " not in match[1].strip():
             return True
-        return self.keys[match[1]].role == "score" or meaning_of(match[1]) != ""
+        return meaning_of(match[1]) != ""
 
     # Records become objects.
 
