@@ -87,8 +87,6 @@ class AnsweringModel:
         names: Sequence[str] = (),
         labels: Sequence[str] = (),
         *,
-        views: str | Sequence[str] = (),
-        speed: str | None = None,
         calibrated: bool = True,
     ) -> AnsweringModel:
         """Load a checkpoint, an adapter whose base is on disk, an export, or the last checkpoint of a run folder.
@@ -101,13 +99,6 @@ class AnsweringModel:
         """
         folder = locate_model(Path(model))
         resolved = as_trained(config or load_run_config(None, [], trains=False), folder)
-        asked: dict[str, Any] = {} if speed is None else {"speed": speed}
-        if views:
-            asked["views"] = views.split(",") if isinstance(views, str) else list(views)
-        if asked:
-            values = resolved.model_dump(mode="json")
-            values["evaluation"] |= asked
-            resolved = check_run_config(values, "AnsweringModel.load", trains=False)
         from coord_trainer.answers.local import LocalEngine
         from coord_trainer.answers.speed.of_checkpoint import check_speed
         from coord_trainer.model.checkpoint import open_checkpoint
