@@ -190,12 +190,9 @@ class AnsweringModel:
     def asking(
         self, prompt: str | None = None, labels: Sequence[str] | None = None, views: Sequence[str] | None = None
     ) -> AnsweringModel:
-        """Return the model with another prompt, other labels or other views.
+        """Return the model with another prompt, other labels or other views; None keeps those that it has.
 
-        Args:
-            prompt: the user's message; None keeps the present one
-            labels: the only labels allowed in answers; an empty list removes the limit, None keeps it
-            views: further views of each image, with their calibration; None keeps the present ones
+        Views come with their calibration; an empty list of labels removes the limit.
 
         Raises:
             InputError: if prompt or labels of a served model are to change, or prompt, labels or views are invalid

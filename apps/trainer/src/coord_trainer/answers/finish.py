@@ -96,10 +96,8 @@ class Finish:
     ) -> tuple[list[ScoredObject], dict[str, int], dict[str, Any]]:
         """Return the objects of a record, the pieces of its answers that were dropped, and what was fused.
 
-        Args:
-            record: the answer to an image, with those to its views under `views`
-            labels: the only labels allowed, if any; objects with other labels are dropped as `other_label`
-            options: arguments of `coord_eval.scored_objects`
+        The record has the answers to views under `views`. Objects with other labels than `labels`, if any,
+        are dropped as `other_label`; `options` are arguments of `coord_eval.scored_objects`.
         """
         read = self._read(record, labels, options)
         seen = self._in_image(record, read)

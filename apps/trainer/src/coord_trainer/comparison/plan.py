@@ -20,11 +20,9 @@ generated from the checkpoint of the finished run."""
 
 @dataclass(frozen=True)
 class LossGroup:
-    """One configuration of the comparison.
+    """One configuration of the comparison, resolved without seed and folder.
 
-    Attributes:
-        name: the config's file name, followed by the variant's name in a sweep.
-        config: resolved, without seed and folder.
+    Its name is that of the file, in a sweep followed by that of the variant.
     """
 
     name: str

@@ -23,13 +23,7 @@ from coord_trainer.review.judging import JudgedRecord
 
 @dataclass(frozen=True)
 class Fold:
-    """One part of the records, and the run on all others.
-
-    Attributes:
-        number: from 0
-        records: that its model judges
-        folder: of its annotations, its run and its answers
-    """
+    """One part of the records, which its model judges, and the folder of the run on all others."""
 
     number: int
     records: tuple[JudgedRecord, ...]

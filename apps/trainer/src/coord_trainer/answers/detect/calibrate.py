@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """The images that a model was trained on, as far as its run folder tells.
-
-    Attributes:
-        paths: resolved paths of their files
-        unknown: why they are not, or not all, known; empty if they are
-    """
+    """The files that a model was trained on, as far as its run folder tells, and why not all are known."""
 
     paths: frozenset[Path]
     unknown: str = ""
