@@ -115,11 +115,7 @@ def train_and_score(config: RunConfig, folder: Path) -> Result:
 
 
 def _load(config: RunConfig, folder: Path) -> RunData:
-    """Load the data of a run.
-
-    Raises:
-        InputError: it cannot be used, which the findings about it then explain, or there are fewer images than ranks.
-    """
+    """Load the data of a run; an `InputError` if it cannot be used, or has fewer images than ranks."""
     with explain_unusable(config) if config.data.given and is_first() else nullcontext():
         data = load_data(config, folder / "data")
     images = len(data.train)

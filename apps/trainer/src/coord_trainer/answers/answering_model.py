@@ -141,11 +141,7 @@ class AnsweringModel:
         return replace(self, calibration=calibration, uncalibrated=lacks)
 
     def with_threshold(self, **asked: float | None) -> AnsweringModel:
-        """Return the detector with a least score, from one of `min_score`, `precision` and `recall`.
-
-        Raises:
-            InputError: see `Finish.with_threshold`
-        """
+        """Return the detector with a least score; see `Finish.with_threshold`."""
         return replace(self, threshold=self.finish.with_threshold(**asked).threshold)
 
     @property
@@ -220,11 +216,7 @@ class AnsweringModel:
 
 
 def check_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return the labels sorted and without duplicates.
-
-    Raises:
-        InputError: if a label cannot be part of an answer
-    """
+    """Return the labels sorted and once each; an `InputError` for one that cannot be part of an answer."""
     if isinstance(labels, str):
         raise InputError(f"labels: expected a list of labels, found the text {labels!r}; put it into a list")
     for label in labels:

@@ -245,11 +245,7 @@ class Finish:
 
 
 def asked_threshold(min_score: float | None, precision: float | None, recall: float | None) -> tuple[str, float] | None:
-    """Return name and value of the threshold that is asked for; None if none is.
-
-    Raises:
-        InputError: several are, or the value is none
-    """
+    """Return name and value of the threshold asked for; an `InputError` for several, or a wrong value."""
     given = {"min_score": min_score, "precision": precision, "recall": recall}
     named = [(name, value) for name, value in given.items() if value is not None]
     if len(named) > 1:

@@ -40,11 +40,7 @@ class PlannedRun:
 
 
 def default_base(files: Sequence[Path]) -> Path:
-    """Return the base config of the generated shapes: `base/shapes.yaml` beside the configs' folder, or in `configs`.
-
-    Raises:
-        InputError: it is in neither folder.
-    """
+    """Return the base config of the generated shapes, beside the configs' folder or in `configs`."""
     beside = [file.parent.parent / "base" / "shapes.yaml" for file in files[:1]]
     for candidate in (*beside, Path("configs/base/shapes.yaml")):
         if candidate.is_file():

@@ -91,11 +91,7 @@ class SwiftArgument:
         return " or ".join(kinds) + (f" ({self.values})" if self.values else "")
 
     def read(self, value: Any) -> Any:
-        """Convert `value` to the argument's type.
-
-        Raises:
-            ValueError: it is of another type, or not an allowed value.
-        """
+        """Convert `value` to the argument's type; a `ValueError` if it has another, or is not allowed."""
         kinds = self.type.rstrip("?").split("|")
         if kinds == ["list"] and isinstance(value, str):
             value = [value]

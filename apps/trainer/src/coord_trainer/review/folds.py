@@ -36,12 +36,7 @@ class Fold:
 
 
 def split_folds(records: Sequence[JudgedRecord], count: int, out: Path) -> list[Fold]:
-    """Divide records into parts of about equal size at random, always alike; images of equal content stay together.
-
-    Raises:
-        InputError: there are fewer images of different content than parts
-
-    """
+    """Divide records at random, always alike, into equal parts; images of equal content stay together."""
     groups: dict[str, list[int]] = {}
     for place, record in enumerate(records):
         path = record.source.path

@@ -108,11 +108,7 @@ def trained_images(folder: Path) -> Seen:
 
 
 def refuse_trained_images(sources: Sources, seen: Seen) -> None:
-    """Refuse images that are among those of the training; print if that is not known.
-
-    Raises:
-        InputError: if there are any; on them a model is surer and more often right than on others
-    """
+    """Raise `InputError` for images of the training, of which a model is surer; print if none are known."""
     if trained := trained_among(sources, seen):
         raise InputError(
             f"{counted(len(trained), 'image')} of {len(sources.images)} are among those that the model was trained on, "
