@@ -67,9 +67,6 @@ class AnnotationSet:
         """Return the subset with these images, as training uses them.
 
         From `table` it keeps the training targets and crowd regions of the selected images.
-
-        Args:
-            instances: instances of this set
         """
         selected = tuple(instances)
         table = self.table
@@ -78,13 +75,9 @@ class AnnotationSet:
         return replace(self, instances=selected, table=table)
 
     def check(self, *, training: bool = True) -> None:
-        """Raise an error if anything was left out.
+        """Raise an `InputError` with the first problems if anything was left out.
 
-        Args:
-            training: whether to count faults that matter for training only, see `Problem.training_only`
-
-        Raises:
-            InputError: listing the first few problems
+        Without `training`, faults that matter for training only are no reason, see `Problem.training_only`.
         """
         faults = [problem for problem in self.problems if training or not problem.training_only]
         raise_for(faults, f"{counted(len(faults), 'problem')} in the annotations; mend or remove these records")

@@ -59,11 +59,6 @@ def counted_note(count: int, note: str) -> str:
 def fixed(value: float, decimals: int, sign: str = "") -> str:
     """Return a number with a fixed number of decimals; what is rounded to 0 has no minus.
 
-    Args:
-        value: the number
-        decimals: number of decimals
-        sign: `+` for a sign in front of positive numbers as well
-
     Example:
         >>> fixed(-0.001, 2), fixed(-0.006, 2), fixed(0.25, 3, "+")
         ('0.00', '-0.01', '+0.250')

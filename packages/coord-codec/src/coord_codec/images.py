@@ -9,8 +9,9 @@
 | palette, grey, CMYK, YCbCr, Lab | converted to RGB |
 | animation | its first frame |
 
-Only formats that Pillow decodes itself are opened, up to `MAX_PIXELS` pixels, since a small file can declare any number
-of them. Pillow (`pip install pillow`) is imported with the first image.
+What cannot be decoded raises an `ImageError`. Only formats that Pillow decodes itself are opened, up to `MAX_PIXELS`
+pixels, since a small file can declare any number of them. Pillow (`pip install pillow`) is imported with the first
+image.
 """
 
 from __future__ import annotations
@@ -78,9 +79,6 @@ def image_facts(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> ImageFa
     Args:
         source: path or content of the file
         max_pixels: refuse larger images
-
-    Raises:
-        ImageError: if the file is not an image that can be decoded
     """
     plain = _plain_jpeg_size(source)
     if plain is not None and plain[0] * plain[1] <= max_pixels:
@@ -98,9 +96,6 @@ def facts_and_image(
         content: content of the file
         at_most: width and height; a JPEG may be decoded at a reduced size of at least these
         grey: whether grey values are enough, which a JPEG is decoded to faster; the image may be of mode L
-
-    Raises:
-        ImageError: if the file is not an image that can be decoded
     """
     from PIL import ImageOps
 
@@ -188,9 +183,6 @@ def decode_image(
         source: path or content of the file
         max_pixels: refuse larger images; with `at_most` the reduced size counts
         at_most: width and height; a JPEG may be decoded at a reduced size of at least these
-
-    Raises:
-        ImageError: if the file is not an image that can be decoded
     """
     from PIL import ImageOps
 

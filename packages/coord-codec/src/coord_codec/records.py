@@ -166,11 +166,7 @@ _OF_OBJECTS = frozenset(Object.model_fields)
 
 
 def _check_fields(values: Mapping[str, Any]) -> None:
-    """Check that no further field of an object would change its box.
-
-    Raises:
-        InputError: naming the field.
-    """
+    """Check that no further field of an object would change its box."""
     check_unit(values, "xyxy", "fractions")
     if is_deleted(values):
         raise InputError("the object is marked as deleted: take it out of the record")
@@ -264,11 +260,7 @@ def phrase_of(instance: Instance) -> str | None:
 
 
 def validated(kind: type[T], value: Any, where: str) -> T:
-    """Return a value of a file as a type that pydantic can check, such as a dataclass.
-
-    Raises:
-        InputError: naming file, field, what was expected and what was found
-    """
+    """Return a value of a file as a type that pydantic can check, as a dataclass; errors name `where` and field."""
     try:
         found: T = _adapter(kind).validate_python(value)
         return found

@@ -219,17 +219,7 @@ class CoordVocab:
 
 
 def _single_token_ids(tokenizer: Any, tokens: Sequence[str], *, what: str, advice: str) -> list[int]:
-    """Return the id of each token.
-
-    Args:
-        tokenizer: a Hugging Face tokenizer, or a processor that holds one as `.tokenizer`
-        tokens: the texts to look up
-        what: the kind of token for error messages ("marker")
-        advice: what to do if one is missing, for error messages
-
-    Raises:
-        ValueError: if a token is missing or split into several, naming it
-    """
+    """Return the id of each token."""
     tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
     if not hasattr(tokenizer, "get_vocab"):
         raise ValueError(f"expected a tokenizer, found {tokenizer!r:.60}; AutoTokenizer.from_pretrained loads one")

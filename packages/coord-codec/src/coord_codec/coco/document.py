@@ -174,17 +174,7 @@ def read_coco(
 def content_of(
     annotations: AnnotationColumns, reader: CocoReader, on_bad_box: OnBadBox | None, geometry: Geometry | None = None
 ) -> CocoContent:
-    """Return the content of a document of which the annotations are columns.
-
-    Args:
-        annotations: the list of annotations
-        reader: the other two lists
-        on_bad_box: how to treat images with refused objects, see `read_annotations`
-        geometry: the shape of every target; None for boxes
-
-    Raises:
-        InputError: no annotation belongs to an image of the document
-    """
+    """Return the content of a document of which the annotations are columns."""
     return _Content(annotations, reader, on_bad_box, geometry).read()
 
 

@@ -217,11 +217,7 @@ class CocoReader:
         return Annotation(image, category, (x, y, width, height), area_px, bool(iscrowd))
 
     def turned(self, record: Mapping[str, Any], bbox_xywh: Sequence[float]) -> list[float] | None:
-        """Return the corners of the oriented box that an annotation states beside its unturned one, None without one.
-
-        Raises:
-            InputError: `field: fault`
-        """
+        """Return the corners of the oriented box that an annotation states beside its unturned one, or None."""
         return turned_outline(record, bbox_xywh, lambda: self._largest_turn) if states_more(record) else None
 
     def named_by(self, record: Any) -> tuple[int | None, int | None, bool]:

@@ -32,9 +32,6 @@ def turned_outline(
         record: the annotation
         bbox_xywh: its box
         largest: see `turn_of`
-
-    Raises:
-        InputError: `field: fault`
     """
     x, y, width, height = bbox_xywh
     corners = (x, y, x + width, y + height)

@@ -60,11 +60,7 @@ def exit_codes(*, quiet: bool = False) -> Iterator[None]:
 
 
 def stop(message: str, code: int) -> NoReturn:
-    """Print a message on stderr and end the process.
-
-    Raises:
-        SystemExit: always
-    """
+    """Print a message on stderr and end the process."""
     print(message, file=sys.stderr, flush=True)
     sys.exit(code)
 

@@ -164,11 +164,7 @@ class Geometry(ABC):
         return f"{parity} from {self.least} to {self.most}"
 
     def check_count(self, coordinates: Sequence[object]) -> None:
-        """Check the number of coordinates.
-
-        Raises:
-            ValueError: if no shape of this kind can have this number of coordinates
-        """
+        """Check the number of coordinates."""
         if not self.fits(len(coordinates)):
             raise ValueError(
                 f"expected {self.counts} coordinates of the geometry {self.name} ({self.about}), found "
@@ -308,11 +304,7 @@ class Geometry(ABC):
         return tuple(written)
 
     def to_bins(self, coordinates: Coordinates, grid: CoordGrid) -> list[int]:
-        """Return the bins that a target text contains.
-
-        Raises:
-            SmallBoxError: if the shape is too small for this grid
-        """
+        """Return the bins that a target text contains."""
         return [grid.quantize(c) for c in self.written(coordinates, grid)]
 
     def with_max_vertices(self, max_vertices: int) -> Geometry:

@@ -115,12 +115,7 @@ def columns(*parts: str) -> str:
 
 
 def outline_svg(points: Sequence[tuple[float, float]], kind: Geometry) -> str:
-    """Return the start of an SVG element: a closed outline, or a cross at each labelled point.
-
-    Args:
-        points: points of `kind.outline` in units of the drawing
-        kind: the geometry
-    """
+    """Return the start of an SVG element: a closed outline, or a cross at each labelled point."""
     if kind.closed:
         return f'<polygon points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"'
     crosses = "".join(f"M{x - 5:.1f},{y:.1f}h10M{x:.1f},{y - 5:.1f}v10" for x, y in kind.placed(points))

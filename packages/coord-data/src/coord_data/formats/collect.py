@@ -128,11 +128,7 @@ def _places(objects: Sequence[tuple[RawObject, tuple[int, int] | None]]) -> list
 
 
 def _check(stated: RawObject, size: tuple[int, int] | None) -> None:
-    """Check what makes an object one of its image, apart from where it lies.
-
-    Raises:
-        ValueError: it is none
-    """
+    """Check what makes an object one of its image, apart from where it lies."""
     if stated.fault:
         raise InputError(stated.fault)
     check_description(stated.desc)
@@ -158,11 +154,7 @@ def _fields(
     kind: Geometry,
     notes: Counter[str],
 ) -> dict[str, Any]:
-    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape.
-
-    Raises:
-        ValueError: it has no place in its image, or has no such shape
-    """
+    """Return the box of an object in [0, 1] and, if targets are no boxes, its shape."""
     if isinstance(placed, ValueError):
         raise placed
     if placed is None:

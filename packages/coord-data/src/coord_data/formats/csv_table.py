@@ -37,7 +37,7 @@ from coord_codec.files import InputError
 from coord_data.formats.annotation_format import AnnotationFormat, Example
 from coord_data.formats.stated_fields import with_fields
 from coord_data.looking.image_paths import Found, ImageIndex, find_root
-from coord_data.sources.raw import BAD_SIZE, RawImage, RawObject, Reading, Unit, csv_rows, image_size, is_number, number
+from coord_data.sources.raw import RawImage, RawObject, Reading, Unit, csv_rows, is_number, number
 from coord_data.sources.source import Source
 
 _IMAGE = ("image", "filename", "file_name", "image_path", "path", "file", "image_name", "img", "image_id", "imageid")
@@ -133,11 +133,7 @@ def _group(columns: dict[str, int], groups: Sequence[tuple[str, ...]]) -> tuple[
 
 
 def read(source: Source, images: Path | None) -> Reading:
-    """Read a table; rows of the same image need not be adjacent.
-
-    Raises:
-        InputError: a column is missing.
-    """
+    """Read a table; rows of the same image need not be adjacent."""
     head = _head(source)
     used = _used(head.columns)
     rows_by_name = _read_rows(source, head, used)
@@ -152,7 +148,10 @@ def read(source: Source, images: Path | None) -> Reading:
         rows_by_image.setdefault(image_file, []).extend(of_image)  # a.jpg and ./a.jpg are one image
     box = partial(_box, order=used.order, unit=unit, largest_angle=largest_angle)
     sizes = [head.columns[name] for name in used.size]
-    raw_images = (_raw_image(*of_image, box, sizes) for of_image in rows_by_image.items())
+    raw_images = (
+        RawImage.found(image_file, of_image[0].where, partial(_image, of_image, box, sizes))
+        for image_file, of_image in rows_by_image.items()
+    )
     return Reading(raw_images, root, _notes(source.path, head.columns, used, unit))
 
 
@@ -209,21 +208,14 @@ def _read_rows(source: Source, head: _Head, used: _Used) -> dict[str, list[_Row]
     return rows
 
 
-def _raw_image(found: Found, of_image: list[_Row], box: Callable[[_Row], RawObject], sizes: list[int]) -> RawImage:
-    where = of_image[0].where
-    if found.fault:
-        return RawImage(found.name, where, fault=found.fault)
+def _image(of_image: list[_Row], box: Callable[[_Row], RawObject], sizes: list[int], image: RawImage) -> RawImage:
     rows = [row for row in of_image if row.numbers]
+    check_places(row.fields for row in rows)
     present = [row for row in rows if not is_deleted(row.fields)]
-    try:
-        check_places(row.fields for row in rows)
-    except InputError as error:
-        return RawImage(found.name, where, fault=str(error))
-    texts = [_cell(of_image[0].cells, column) for column in sizes]
-    stated = image_size(*texts) if any(texts) else None
-    notes = found.notes + (BAD_SIZE,) * (any(texts) and stated is None)
-    notes += (DELETED,) * (len(rows) - len(present))
-    return RawImage(found.name, where, list(map(box, present)), stated, notes=notes)
+    if sizes:
+        image = image.sized(*(_cell(of_image[0].cells, column) for column in sizes))
+    notes = image.notes + (DELETED,) * (len(rows) - len(present))
+    return image._replace(objects=list(map(box, present)), notes=notes)
 
 
 def _notes(path: Path, columns: dict[str, int], used: _Used, unit: Unit) -> tuple[str, ...]:
@@ -248,11 +240,7 @@ def _unit(numbers: list[float] | str) -> str:
 
 
 def _are_fractions(rows: list[_Row], path: Path) -> bool:
-    """Return whether the numbers of a table are fractions.
-
-    Raises:
-        InputError: many boxes are in fractions and many in pixels.
-    """
+    """Return whether the numbers of a table are fractions; many boxes of either kind are an error."""
     units = [_unit(row.numbers) for row in rows]
     fractions, pixels = units.count("fractions"), units.count("pixels")
     if min(fractions, pixels) > _MIXED * (fractions + pixels):

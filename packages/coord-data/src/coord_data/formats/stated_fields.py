@@ -57,15 +57,6 @@ def with_fields(
     return stated.outlined(outline, ROTATED)
 
 
-def place_fault(objects: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> str:
-    """Return which object of an image names another one, see `check_places`; empty if none does."""
-    try:
-        check_places(objects, own)
-    except InputError as error:
-        return str(error)
-    return ""
-
-
 def kept(objects: Iterable[Any], read: frozenset[str], own: Mapping[str, Any]) -> tuple[list[Any], tuple[str, ...]]:
     """Return the objects of an image that are not marked as deleted, and notes on those and on fields not read.
 

@@ -175,13 +175,7 @@ class RawBoxes:
 
 
 def raw_of_coco(table: BoxTable, annotations: AnnotationSet, source: Source) -> RawBoxes:
-    """Return the boxes of a COCO file; crowd regions are left out.
-
-    Args:
-        table: all valid rows of the file
-        annotations: its records
-        source: the file
-    """
+    """Return the boxes of a COCO file; crowd regions are left out."""
     classes = None
     if any(problem.field.endswith("category_id") for problem in annotations.problems):
         classes = class_numbers_of_coco(source.document)

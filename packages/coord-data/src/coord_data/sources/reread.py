@@ -33,13 +33,7 @@ NO_FILE = ImageFile(None)
 
 
 def reread_source(source: Source, reading: ReadAs, look: Look) -> Source:
-    """Return a source of COCO JSON, LVIS or instance records whose boxes have been replaced.
-
-    Args:
-        source: the source as it was opened
-        reading: how its numbers are read
-        look: looks at an image file
-    """
+    """Return a source of COCO JSON, LVIS or instance records whose boxes have been replaced."""
     record = partial(_record, reading=reading, look=look)
     if source.format != "jsonl":
         content = json.dumps(_coco(source.document, reading, look)).encode()
